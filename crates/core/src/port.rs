@@ -28,7 +28,7 @@ pub use records::{
     CredentialVault, RecordKey, RecordKind, RecordPlace, RecordStore, StoredRecord, WriteCondition,
     WriteOutcome,
 };
-pub use replay_log::{ReplayLog, ReplayedEvents, StreamKey};
+pub use replay_log::{LOST_ANSWER, ReplayLog, ReplayedEvents, StreamKey};
 pub use replicas::{
     BusMessage, MessageBus, ReplicaDirectory, ReplicaId, ReplicaSeen, SharedCounters,
 };

@@ -4,5 +4,6 @@ mod forwarded_stream;
 pub(crate) mod forwarding;
 pub(crate) mod legacy;
 pub(crate) mod mcp_service;
+mod message_decoding;
 pub(crate) mod modern;
 pub(crate) mod sse_transport;

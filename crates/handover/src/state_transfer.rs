@@ -7,6 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -302,7 +303,7 @@ impl StateReceiver {
         match change {
             LogChange::Begin { stream } => {
                 self.open.insert(stream.key());
-                replays.begin(stream.key());
+                replays.begin(stream.key(), &Bytes::new);
             }
             LogChange::Keep { stream, seq, event } => replays.append(stream.key(), seq, event.0),
             LogChange::End { stream } => {

@@ -301,9 +301,9 @@ impl MovableReplays {
 }
 
 impl ReplayLog for MovableReplays {
-    fn begin(&self, key: StreamKey) -> bool {
+    fn begin(&self, key: StreamKey, lost_answer: &dyn Fn() -> Bytes) -> bool {
         self.change(
-            |own| own.begin(key),
+            |own| own.begin(key, lost_answer),
             || LogChange::Begin {
                 stream: WireStream::of(key),
             },

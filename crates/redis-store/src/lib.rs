@@ -1,7 +1,7 @@
 //! State that replicas share, behind core's ports: in Redis or Valkey.
 //!
 //! Every session has one owner among the replicas, and the memory of the owner is the authority.
-//! Redis has a copy of it, the list of replicas, counters, operators' changes, and a channel for
+//! Redis has a copy of its sessions and replay logs, the list of replicas, counters, operators' changes, and a channel for
 //! messages. No request waits longer for Redis than the configured time limit, and one that needs
 //! this replica's own sessions alone does not wait for it at all.
 
@@ -22,6 +22,9 @@ mod redis_counters;
 mod redis_link;
 mod redis_store;
 mod registry_view;
+mod replay_queue;
+mod replay_seal;
+mod replay_writer;
 mod replica_info;
 mod replica_registry;
 mod scripts;
@@ -29,7 +32,10 @@ mod server_checks;
 mod settings;
 mod shared_bus;
 mod shared_records;
+mod shared_replays;
+mod shared_tasks;
 mod start_error;
+mod task_writer;
 mod write_queue;
 mod write_times;
 
@@ -39,6 +45,8 @@ pub use redis_store::{OwnReplica, RedisStore, StorePorts, StoreStatus};
 pub use replica_registry::ReplicaRegistry;
 pub use settings::{RedisSettings, RedisTopology};
 pub use shared_records::SharedRecords;
+pub use shared_replays::SharedReplays;
+pub use shared_tasks::SharedTasks;
 pub use start_error::StartError;
 
 #[cfg(test)]

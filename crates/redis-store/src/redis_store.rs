@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
 use weir_core::port::{
-    Clock, MessageBus, Random, RecordStore, ReplicaDirectory as _, ReplicaId, SharedCounters,
+    Clock, MessageBus, Random, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId,
+    SharedCounters, TaskBook,
 };
 use weir_core::seal::Sealer;
 use weir_store::MemoryBus;
@@ -21,12 +22,17 @@ use crate::redis_changes::{ChangePorts, RedisChanges};
 use crate::redis_client::RedisClient;
 use crate::redis_counters::RedisCounters;
 use crate::redis_link::RedisLink;
+use crate::replay_seal::ReplaySeal;
+use crate::replay_writer::ReplayWriter;
 use crate::replica_info::ReplicaInfo;
 use crate::replica_registry::ReplicaRegistry;
 use crate::settings::RedisSettings;
 use crate::shared_bus::SharedBus;
 use crate::shared_records::SharedRecords;
+use crate::shared_replays::SharedReplays;
+use crate::shared_tasks::{SharedTasks, TaskSeal};
 use crate::start_error::StartError;
+use crate::task_writer::TaskWriter;
 
 /// The longest time of each of the two waits for writes in [`RedisStore::begin_drain`].
 const DRAIN_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,6 +91,8 @@ pub struct RedisStore {
     namespace: String,
     ports: StorePorts,
     writers: Mutex<Vec<Arc<RecordWriter>>>,
+    replay_writers: Mutex<Vec<Arc<ReplayWriter>>>,
+    task_writers: Mutex<Vec<Arc<TaskWriter>>>,
     buses: Mutex<Vec<Weak<MemoryBus>>>,
     changes: Mutex<Option<Arc<RedisChanges>>>,
     tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
@@ -123,6 +131,8 @@ impl RedisStore {
             namespace: settings.namespace.clone(),
             ports,
             writers: Mutex::default(),
+            replay_writers: Mutex::default(),
+            task_writers: Mutex::default(),
             buses: Mutex::default(),
             changes: Mutex::default(),
             tasks: Mutex::default(),
@@ -157,6 +167,37 @@ impl RedisStore {
         self.spawn(async move { rewriting.keep_rewriting(rewrites).await });
         let registry = self.registry.clone();
         Arc::new(SharedRecords::new(local, writer, registry, clock.clone()))
+    }
+
+    /// Replay logs in the memory of this replica, with copies in the shared store that live for `age`
+    /// after their last change.
+    #[must_use]
+    pub fn replays(&self, local: Arc<dyn ReplayLog>, age: Duration) -> Arc<SharedReplays> {
+        let seal = ReplaySeal::new(
+            self.namespace.clone(),
+            self.ports.sealer.clone(),
+            self.ports.random.clone(),
+        );
+        let writer = Arc::new(ReplayWriter::new(self.link.clone(), seal, age));
+        lock(&self.replay_writers).push(writer.clone());
+        let writing = writer.clone();
+        self.spawn(async move { writing.keep_writing().await });
+        Arc::new(SharedReplays::new(local, writer))
+    }
+
+    /// The task book of this replica, with copies of settled tasks in the shared store.
+    #[must_use]
+    pub fn tasks(&self, local: Arc<dyn TaskBook>) -> Arc<SharedTasks> {
+        let writer = Arc::new(TaskWriter::new(self.link.clone()));
+        lock(&self.task_writers).push(writer.clone());
+        let writing = writer.clone();
+        self.spawn(async move { writing.keep_writing().await });
+        let seal = TaskSeal {
+            namespace: self.namespace.clone(),
+            sealer: self.ports.sealer.clone(),
+            random: self.ports.random.clone(),
+        };
+        Arc::new(SharedTasks::new(local, writer, seal))
     }
 
     /// Sends every message of a bus to the other replicas, and theirs to it.
@@ -248,6 +289,22 @@ impl RedisStore {
         for writer in writers {
             left += writer.flush(DRAIN_FLUSH_TIMEOUT).await;
         }
+        // After a failed wait for records another one would only delay the end.
+        let copies_limit = if left == 0 {
+            DRAIN_FLUSH_TIMEOUT
+        } else {
+            Duration::ZERO
+        };
+        let (logs, tasks) = (
+            lock(&self.replay_writers).clone(),
+            lock(&self.task_writers).clone(),
+        );
+        for writer in logs {
+            left += writer.flush(copies_limit).await;
+        }
+        for writer in tasks {
+            left += writer.flush(copies_limit).await;
+        }
         left
     }
 
@@ -255,12 +312,20 @@ impl RedisStore {
     #[must_use]
     pub fn status(&self) -> StoreStatus {
         let values = self.link.status().values();
-        let writers = lock(&self.writers);
+        let records: usize = lock(&self.writers).iter().map(|one| one.pending()).sum();
+        let logs: usize = lock(&self.replay_writers)
+            .iter()
+            .map(|one| one.pending())
+            .sum();
+        let tasks: usize = lock(&self.task_writers)
+            .iter()
+            .map(|one| one.pending())
+            .sum();
         StoreStatus {
             is_connected: values.is_reachable == Some(true),
             last_error: values.last_error,
             latency: values.latency,
-            pending_writes: writers.iter().map(|writer| writer.pending()).sum(),
+            pending_writes: records + logs + tasks,
             warnings: values.warnings,
         }
     }

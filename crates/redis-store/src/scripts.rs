@@ -167,3 +167,17 @@ return {before, stamp}
 ",
     )
 });
+
+/// Writes events of a replay log. Key: the log. Arguments: the milliseconds that it lives from now,
+/// the number of values, the name of the field and the value of each, the names of removed fields.
+pub(crate) static WRITE_LOG: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local last = 2 + 2 * ARGV[2]
+for i = 3, last, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return 1
+",
+    )
+});

@@ -5,5 +5,7 @@ mod change_tests;
 mod outage_tests;
 mod record_tests;
 mod registry_tests;
+mod replay_tests;
 mod replica;
+mod task_tests;
 mod topology_tests;

@@ -11,7 +11,7 @@ use weir_core::call::SessionKey;
 use weir_core::capability::CapabilityClass;
 use weir_core::instant::rfc3339;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Clock, Random, ReplicaId, TaskBook, random_id};
+use weir_core::port::{Clock, KeptTask, Random, ReplicaId, TaskBook, random_id};
 use weir_core::principal::Principal;
 use weir_core::seal::Sealer;
 
@@ -78,6 +78,21 @@ impl TaskNames {
     #[must_use]
     pub fn of_replica(self, replica: Option<ReplicaId>) -> Self {
         Self { replica, ..self }
+    }
+
+    /// A kept task: of this replica, or of another one that has ended.
+    pub(crate) async fn find_kept(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        name: &str,
+        home: &TaskLocation,
+    ) -> Option<KeptTask> {
+        let found = self.book.find(principal, endpoint, name);
+        if found.is_some() || home.replica.is_none() || home.replica == self.replica {
+            return found;
+        }
+        self.book.recover(principal, endpoint, name).await
     }
 
     /// A name for a task of weir's own, as its `native` one.

@@ -91,7 +91,10 @@ impl TaskRequests {
         let home = desk
             .locate(principal, &asked.endpoint, &name)
             .ok_or_else(unknown)?;
-        match desk.book.find(principal, &asked.endpoint, &name) {
+        match desk
+            .find_kept(principal, &asked.endpoint, &name, &home)
+            .await
+        {
             // The task is over: an answer or a cancellation has no effect.
             Some(kept) if kept.settled && asked.method == Method::TasksGet => return Ok(kept.state),
             Some(kept) if kept.settled => return Ok(Bytes::from_static(b"{}")),

@@ -161,10 +161,11 @@ impl MemoryReplays {
     pub fn restore(&self, log: MovedLog) {
         let now = self.clock.monotonic();
         for (stream, _) in &log.streams {
-            self.begin(StreamKey {
+            let key = StreamKey {
                 session: log.session,
                 stream: *stream,
-            });
+            };
+            self.begin(key, &Bytes::new);
         }
         for event in log.events {
             let key = StreamKey {
@@ -298,7 +299,7 @@ impl ReplayLogs {
 }
 
 impl ReplayLog for MemoryReplays {
-    fn begin(&self, key: StreamKey) -> bool {
+    fn begin(&self, key: StreamKey, _lost_answer: &dyn Fn() -> Bytes) -> bool {
         if self.per_session.load(Ordering::Relaxed) <= EVENT_OVERHEAD {
             return false;
         }
@@ -417,7 +418,7 @@ mod tests {
     async fn only_the_own_stream_of_the_own_session_is_replayed() {
         let (_, replays) = replays(ReplayCaps::default());
         for (own, seqs) in [(key(1, 1), 1..=3), (key(1, 2), 1..=2), (key(2, 1), 1..=9)] {
-            replays.begin(own);
+            replays.begin(own, &Bytes::new);
             write(&replays, own, seqs);
         }
         replays.end(key(1, 1));
@@ -461,7 +462,7 @@ mod tests {
         };
         let (clock, replays) = replays(caps);
         for session in 1..=3 {
-            replays.begin(key(session, 1));
+            replays.begin(key(session, 1), &Bytes::new);
         }
         write(&replays, key(1, 1), 1..=20);
         assert_eq!(
@@ -500,7 +501,7 @@ mod tests {
     async fn logs_move_with_their_ages_and_their_ends() {
         let (clock, from) = replays(ReplayCaps::default());
         for stream in [1, 2] {
-            from.begin(key(1, stream));
+            from.begin(key(1, stream), &Bytes::new);
         }
         write(&from, key(1, 1), 1..=2);
         clock.advance(Duration::from_secs(200));
@@ -526,7 +527,7 @@ mod tests {
     async fn follower_of_a_stream_is_woken_by_events_and_its_end() {
         let (_, replays) = replays(ReplayCaps::default());
         assert!(replays.watch_events(key(1, 1)).is_none());
-        replays.begin(key(1, 1));
+        replays.begin(key(1, 1), &Bytes::new);
         let mut moves = replays.watch_events(key(1, 1)).unwrap();
         write(&replays, key(1, 1), 1..=1);
         moves.changed().await.unwrap();

@@ -3,7 +3,9 @@
 mod change_streams;
 mod graceful_restart;
 mod http_sse;
+mod kept_tasks;
 mod legacy_sessions;
+mod lost_streams;
 mod operator_changes;
 mod parked_calls;
 mod principals;

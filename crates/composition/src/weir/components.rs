@@ -8,7 +8,9 @@ use weir_catalog::Catalog;
 use weir_catalog::SessionListTable;
 use weir_catalog::{CatalogPorts, CatalogSettings};
 use weir_config::Config;
-use weir_core::port::{Clock, Random, RecordStore, ReplicaId, SharedChanges, SharedCounters};
+use weir_core::port::{
+    Clock, Random, RecordStore, ReplayLog, ReplicaId, SharedChanges, SharedCounters,
+};
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, HandoverArrival};
@@ -18,7 +20,7 @@ use weir_policy::BlocklistAuthorizer;
 use weir_policy::limit::PolicyLimiter;
 use weir_policy::rules::PolicyAuthorizer;
 use weir_process::keeper::ChildKeeper;
-use weir_redis_store::StorePorts;
+use weir_redis_store::{SharedReplays, StorePorts};
 use weir_router::Gates;
 use weir_router::Router;
 use weir_store::{MemoryBus, MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
@@ -209,6 +211,8 @@ pub(super) struct Stores {
     /// The records as sessions use them: those above, or those that replicas share over them.
     pub(super) session_records: Arc<dyn RecordStore>,
     pub(super) replays: Arc<MovableReplays>,
+    /// The copies of the logs, if replicas share them.
+    shared_replays: Option<Arc<SharedReplays>>,
     pub(super) parking: Arc<MemoryParking>,
     pub(super) bus: Arc<MemoryBus>,
 }
@@ -235,10 +239,13 @@ impl Stores {
             }
             None => records.clone(),
         };
+        let replays = Arc::new(MovableReplays::new(replays));
+        let age = config.replays.age;
         Self {
             records,
             session_records,
-            replays: Arc::new(MovableReplays::new(replays)),
+            shared_replays: replicas.map(|replicas| replicas.replays(replays.clone(), age)),
+            replays,
             parking: Arc::new(MemoryParking::new(
                 clock.clone(),
                 random.clone(),
@@ -248,10 +255,21 @@ impl Stores {
         }
     }
 
+    /// The replay logs as streams use them.
+    pub(super) fn stream_replays(&self) -> Arc<dyn ReplayLog> {
+        match &self.shared_replays {
+            Some(shared) => shared.clone(),
+            None => self.replays.clone(),
+        }
+    }
+
     /// Applies another config's bounds.
     pub(super) fn limit(&self, config: &Config) {
         self.records.own().set_caps(config.sessions);
         self.replays.own().set_caps(weir_memory::replays(config));
+        if let Some(shared) = &self.shared_replays {
+            shared.set_age(config.replays.age);
+        }
         self.parking.set_caps(config.parked);
     }
 }

@@ -9,6 +9,7 @@ use weir_admin::{
     follow_shared_changes,
 };
 use weir_config::{AdminPlan, Config};
+use weir_core::port::TaskBook;
 use weir_front::Front;
 use weir_router::live_calls::LiveCalls;
 use weir_router::{Router, TaskNames};
@@ -103,7 +104,11 @@ async fn front(
     listener: Option<TcpListener>,
 ) -> Result<Front, StartError> {
     let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
-    let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
+    let book: Arc<dyn TaskBook> = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
+    let book = match replicas {
+        Some(replicas) => replicas.tasks(book),
+        None => book,
+    };
     let tasks = TaskNames::new(base.sealer.clone(), random.clone(), clock.clone(), book)
         .of_replica(replicas.as_ref().map(|_| base.replica.clone()));
     let router = Arc::new(router.with_parking(kept.parking.clone()).with_tasks(tasks));
@@ -113,7 +118,7 @@ async fn front(
         limiter: gates.limiter.clone(),
         audit: gates.audit.clone(),
         records: kept.session_records.clone(),
-        replays: kept.replays.clone(),
+        replays: kept.stream_replays(),
         bells: base.bells.clone(),
         budgets: base.budgets.clone(),
         bus: kept.bus.clone(),

@@ -3,6 +3,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_admin::{ReplicaOverview, SharedStoreState};
@@ -10,11 +11,12 @@ use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
 use weir_config::{Config, StorePlan};
 use weir_core::Budgets;
 use weir_core::port::{
-    RecordStore, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedChanges, SharedCounters,
+    RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedChanges,
+    SharedCounters, TaskBook,
 };
 use weir_core::telemetry::instruments;
 use weir_front::{Front, ReplicaPorts};
-use weir_redis_store::{OwnReplica, RedisStore, SharedRecords, StorePorts};
+use weir_redis_store::{OwnReplica, RedisStore, SharedRecords, SharedReplays, StorePorts};
 use weir_store::MemoryBus;
 
 use super::errors::{StartError, front_reason, reason};
@@ -90,6 +92,16 @@ impl ReplicaLinks {
     /// The records that replicas share, over those of this one.
     pub(super) fn records(&self, local: Arc<dyn RecordStore>) -> Arc<SharedRecords> {
         self.store.records(local)
+    }
+
+    /// Replay logs in the memory of this replica, with copies that other replicas find.
+    pub(super) fn replays(&self, local: Arc<dyn ReplayLog>, age: Duration) -> Arc<SharedReplays> {
+        self.store.replays(local, age)
+    }
+
+    /// The task book of this replica, with copies that other replicas find.
+    pub(super) fn tasks(&self, local: Arc<dyn TaskBook>) -> Arc<dyn TaskBook> {
+        self.store.tasks(local)
     }
 
     /// The counters that replicas share, over those of this one.
@@ -201,7 +213,7 @@ fn start_at_zero() {
     for result in ["answered", "not_owner", "unreachable", "lost"] {
         all.forwarded.add(0, &[KeyValue::new("result", result)]);
     }
-    for kind in ["write", "message"] {
+    for kind in ["write", "event", "task", "message"] {
         all.store_dropped.add(0, &[KeyValue::new("kind", kind)]);
     }
     all.store_lost.add(0, &[]);

@@ -7,6 +7,10 @@ use tokio::sync::watch;
 use super::{Fut, StoreError};
 use crate::call::SessionKey;
 
+/// The number of the event in place of an answer that was lost with its replica: no event of a
+/// running stream has it.
+pub const LOST_ANSWER: u64 = u64::MAX;
+
 /// A stream of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
@@ -29,7 +33,10 @@ pub struct ReplayedEvents {
 pub trait ReplayLog: Send + Sync {
     /// Begins a stream. Until [`ReplayLog::end`] it is known, however little is kept of it. False
     /// if the log keeps no events at all.
-    fn begin(&self, key: StreamKey) -> bool;
+    ///
+    /// `lost_answer` makes the last event of a stream whose replica ends before the answer. A log of
+    /// one replica does not call it.
+    fn begin(&self, key: StreamKey, lost_answer: &dyn Fn() -> Bytes) -> bool;
 
     /// Keeps the event of this number; numbers increase. Never blocks.
     fn append(&self, key: StreamKey, seq: u64, event: Bytes);
@@ -46,6 +53,13 @@ pub trait ReplayLog: Send + Sync {
 
     /// Notifies of each kept event of a stream, and of its end.
     fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>>;
+
+    /// Fetches the log of a stream that is not known here, of a session that this replica owns: an
+    /// owner before it may have kept it where other replicas find it. The fetched log has ended, with
+    /// the answer or with the event of a lost one. True if the stream is known now. Cancel safe.
+    fn recover(&self, _key: StreamKey) -> Fut<'_, bool> {
+        Box::pin(std::future::ready(false))
+    }
 
     /// Drops all events of a session that is over.
     fn forget(&self, session: SessionKey);

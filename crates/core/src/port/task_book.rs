@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::Fut;
 use crate::failure::Failure;
 use crate::names::EndpointId;
 use crate::principal::Principal;
@@ -40,6 +41,17 @@ pub trait TaskBook: Send + Sync {
 
     /// A task by its name.
     fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<KeptTask>;
+
+    /// Fetches a task that another replica kept, which has ended since. No value if it is not found, or
+    /// cannot be fetched now. Cancel safe.
+    fn recover<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _endpoint: &'a EndpointId,
+        _name: &'a str,
+    ) -> Fut<'a, Option<KeptTask>> {
+        Box::pin(std::future::ready(None))
+    }
 
     /// Removes a task.
     fn forget(&self, principal: &Principal, endpoint: &EndpointId, name: &str);

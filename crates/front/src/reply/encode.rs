@@ -152,9 +152,22 @@ impl ResponseContext {
 
     /// The message that is kept in place of a result that is too large to keep.
     pub(crate) fn too_large_to_keep(&self) -> Bytes {
-        let text = "The result was too large to keep for a client whose connection was lost: it may have run. Check before \
-                    calling again";
-        // Made before the call runs, so it does not count as a failure.
+        self.unknown_result(
+            "The result was too large to keep for a client whose connection was lost: it may have run. Check before \
+             calling again",
+        )
+    }
+
+    /// The message in place of an answer that was lost with the replica of its call.
+    pub(crate) fn lost_with_replica(&self) -> Bytes {
+        self.unknown_result(
+            "The replica that made the call ended: the call may have run. Check before calling again",
+        )
+    }
+
+    /// A message that states an unknown result. It is made before the call runs, so it does not
+    /// count as a failure.
+    fn unknown_result(&self, text: &'static str) -> Bytes {
         failure::render_failure(
             &Failure::new(FailureKind::ResultUnknown, text),
             self.failure_context(),

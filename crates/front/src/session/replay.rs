@@ -17,7 +17,7 @@ use opentelemetry::KeyValue;
 use tokio::sync::watch;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::Principal;
-use weir_core::port::{Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
+use weir_core::port::{Fut, LOST_ANSWER, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::settings::FrontSettings;
@@ -58,7 +58,13 @@ impl ReplayRecorder {
             session: log.session,
             stream: u64::from_ne_bytes(stream),
         };
-        if !asked.shared.ports.replays.begin(key) {
+        let lost_answer = || {
+            let mut out = BytesMut::new();
+            let id = event_id(key.stream, LOST_ANSWER);
+            sse::write_event(&mut out, Some(&id), None, &asked.lost_with_replica());
+            out.freeze()
+        };
+        if !asked.shared.ports.replays.begin(key, &lost_answer) {
             return None;
         }
         let mut keeping = Self {
@@ -101,7 +107,7 @@ impl ReplayRecorder {
     }
 
     fn id(&self) -> String {
-        format!("{:016x}-{}", self.key.stream, self.seq)
+        event_id(self.key.stream, self.seq)
     }
 
     /// Takes a chunk of the stream; returns the bytes to write.
@@ -261,22 +267,21 @@ pub(crate) async fn resume(
     };
     let named = given.to_str().ok().and_then(parse_event_id);
     let replays = &context.shared.ports.replays;
-    let found = match named {
+    let (found, result) = match named {
         Some((stream, seq)) => {
             let key = StreamKey {
                 session: opened.key,
                 stream,
             };
-            replays
-                .watch_events(key)
-                .map(|moves| ResumePoint { key, seq, moves })
+            let (moves, result) = match replays.watch_events(key) {
+                Some(moves) => (Some(moves), "replayed"),
+                None if replays.recover(key).await => (replays.watch_events(key), "recovered"),
+                None => (None, "unknown"),
+            };
+            let point = moves.map(|moves| ResumePoint { key, seq, moves });
+            (point, result)
         }
-        None => None,
-    };
-    let result = if found.is_some() {
-        "replayed"
-    } else {
-        "unknown"
+        None => (None, "unknown"),
     };
     instruments()
         .resumes
@@ -286,6 +291,11 @@ pub(crate) async fn resume(
     };
     let principal = &opened.record.principal;
     Ok(ResumedStream::new(context, principal, point, place))
+}
+
+/// The id of an event of a stream.
+fn event_id(stream: u64, seq: u64) -> String {
+    format!("{stream:016x}-{seq}")
 }
 
 /// The stream and number of an event id.

@@ -25,7 +25,7 @@ use weir_router::Gates;
 pub(crate) struct NoReplays;
 
 impl ReplayLog for NoReplays {
-    fn begin(&self, _: StreamKey) -> bool {
+    fn begin(&self, _: StreamKey, _: &dyn Fn() -> Bytes) -> bool {
         false
     }
     fn append(&self, _: StreamKey, _: u64, _: Bytes) {}

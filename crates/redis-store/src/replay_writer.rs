@@ -1,0 +1,196 @@
+//! Writes the replay logs of this replica to the shared store, behind the streams.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use opentelemetry::KeyValue;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+use weir_core::port::{StoreError, StreamKey};
+use weir_core::telemetry::instruments;
+
+use crate::jitter::Backoff;
+use crate::locking::lock;
+use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
+use crate::replay_queue::{LogWrite, ReplayQueue};
+use crate::replay_seal::{ReplayField, ReplaySeal};
+use crate::scripts::WRITE_LOG;
+
+/// Streams of one round, and the pause after a round: events of a stream that follow each other
+/// within it are written by one command.
+const ROUND_SIZE: usize = 100;
+const ROUND_PAUSE: Duration = Duration::from_millis(20);
+/// The pause after a failed round.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The write-behind of replay logs.
+pub(crate) struct ReplayWriter {
+    link: Arc<RedisLink>,
+    seal: ReplaySeal,
+    /// The milliseconds that a log lives after its last change.
+    age_millis: AtomicU64,
+    queue: Mutex<ReplayQueue>,
+    /// Streams of the round that is being written.
+    in_flight: AtomicUsize,
+    wake: Notify,
+    pending: watch::Sender<usize>,
+}
+
+impl ReplayWriter {
+    /// A writer of logs that live so long after their last change; [`Self::keep_writing`] sends them.
+    pub(crate) fn new(link: Arc<RedisLink>, seal: ReplaySeal, age: Duration) -> Self {
+        let writer = Self {
+            link,
+            seal,
+            age_millis: AtomicU64::new(0),
+            queue: Mutex::default(),
+            in_flight: AtomicUsize::new(0),
+            wake: Notify::new(),
+            pending: watch::Sender::new(0),
+        };
+        writer.set_age(age);
+        writer
+    }
+
+    /// Changes the time that logs live after their last change.
+    pub(crate) fn set_age(&self, age: Duration) {
+        let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        self.age_millis.store(millis.max(1), Ordering::Relaxed);
+    }
+
+    /// The number of streams with changes that wait.
+    pub(crate) fn pending(&self) -> usize {
+        *self.pending.borrow()
+    }
+
+    /// Begins a stream, with the event in place of an answer that is lost.
+    pub(crate) fn begin(&self, key: StreamKey, lost_answer: Bytes) {
+        let has_room = lock(&self.queue).begin(key, lost_answer);
+        self.note_change(has_room);
+    }
+
+    /// Has an event written soon.
+    pub(crate) fn append(&self, key: StreamKey, seq: u64, event: Bytes) {
+        let has_room = lock(&self.queue).append(key, seq, event);
+        self.note_change(has_room);
+    }
+
+    /// Has the end of a stream written soon.
+    pub(crate) fn end(&self, key: StreamKey) {
+        lock(&self.queue).end(key);
+        self.note_change(true);
+    }
+
+    fn note_change(&self, has_room: bool) {
+        if !has_room {
+            count_dropped();
+        }
+        self.publish_pending();
+        self.wake.notify_one();
+    }
+
+    fn publish_pending(&self) {
+        let waiting = lock(&self.queue).len();
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        self.pending.send_replace(waiting + in_flight);
+    }
+
+    fn take_round(&self) -> Vec<LogWrite> {
+        let mut queue = lock(&self.queue);
+        let round = queue.take(ROUND_SIZE);
+        self.in_flight.store(round.len(), Ordering::Relaxed);
+        round
+    }
+
+    /// Reads a log from the shared store: its fields that can be opened.
+    pub(crate) async fn read(
+        &self,
+        key: StreamKey,
+    ) -> Result<Vec<(ReplayField, Bytes)>, StoreError> {
+        let mut command = redis::cmd("HGETALL");
+        command.arg(self.seal.shared_name(key));
+        let limit = self.link.command_timeout();
+        let rows: Vec<(String, String)> = self.link.query("read_log", limit, &command).await?;
+        let open = |(name, text): (String, String)| {
+            let field = ReplayField::of_name(&name)?;
+            Some((field, self.seal.open(key, field, &text)?))
+        };
+        Ok(rows.into_iter().filter_map(open).collect())
+    }
+
+    /// Waits until all changes are written; returns the number of streams that are left at the time
+    /// limit.
+    pub(crate) async fn flush(&self, limit: Duration) -> usize {
+        let mut pending = self.pending.subscribe();
+        let until = Instant::now() + limit;
+        self.wake.notify_one();
+        let _ = timeout_at(until, pending.wait_for(|left| *left == 0)).await;
+        self.pending()
+    }
+
+    /// Sends the queued changes. It never ends.
+    pub(crate) async fn keep_writing(&self) {
+        let random = self.link.random().clone();
+        let mut backoff = Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            let round = self.take_round();
+            if round.is_empty() {
+                self.wake.notified().await;
+                continue;
+            }
+            if self.write_round(round).await {
+                backoff.reset();
+                sleep(ROUND_PAUSE).await;
+            } else {
+                sleep(backoff.next_wait()).await;
+            }
+        }
+    }
+
+    /// Writes a round. Failed writes are queued again; false if there are some.
+    async fn write_round(&self, round: Vec<LogWrite>) -> bool {
+        let writes = round.into_iter().map(|write| async move {
+            let outcome = self.write(&write).await;
+            outcome.err().map(|_| write)
+        });
+        let outcomes = stream::iter(writes).buffer_unordered(ROUND_SIZE);
+        let failed: Vec<_> = outcomes.filter_map(std::future::ready).collect().await;
+        let is_done = failed.is_empty();
+        for write in failed {
+            if !lock(&self.queue).put_back(write) {
+                count_dropped();
+            }
+        }
+        self.in_flight.store(0, Ordering::Relaxed);
+        self.publish_pending();
+        is_done
+    }
+
+    async fn write(&self, write: &LogWrite) -> Result<(), StoreError> {
+        let mut call = WRITE_LOG.prepare_invoke();
+        call.key(self.seal.shared_name(write.key))
+            .arg(self.age_millis.load(Ordering::Relaxed))
+            .arg(write.values.len());
+        for one in &write.values {
+            call.arg(one.field.name())
+                .arg(self.seal.seal(write.key, one.field, &one.value));
+        }
+        for seq in &write.removed {
+            call.arg(ReplayField::Event(*seq).name());
+        }
+        self.link
+            .invoke("write_log", BACKGROUND_TIMEOUT, &call)
+            .await
+    }
+}
+
+fn count_dropped() {
+    instruments()
+        .store_dropped
+        .add(1, &[KeyValue::new("kind", "event")]);
+}
