@@ -59,7 +59,7 @@ impl PeerConnections {
     /// The connection to a replica, opened if there is none. A failure to open is reported to the
     /// directory once, and to all requests that waited.
     pub(crate) async fn get(&self, to: &ReplicaId) -> Result<PeerConnection, OpenFailure> {
-        let Some(address) = self.context.directory.address(to) else {
+        let Some(address) = self.context.directory.find_address(to).await else {
             self.peers().remove(to);
             return Err(OpenFailure("the replica has ended".into()));
         };

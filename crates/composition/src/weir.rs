@@ -406,7 +406,14 @@ impl Weir {
         if let Some(replicas) = &self.components.replicas {
             replicas.begin_drain(self.successor.is_some()).await;
         }
-        self.listeners.front.drain(drain).await;
+        let has_successor = self.successor.is_some();
+        let calls_end = async {
+            // A successor forwards the answers to questions to this process by itself.
+            if !has_successor {
+                self.listeners.wait_for_calls().await;
+            }
+        };
+        self.listeners.front.drain(drain, calls_end).await;
         if let Some(ended) = self
             .predecessor_ended
             .take()

@@ -243,8 +243,9 @@ impl Front {
     }
 
     /// Stops accepting, ends listening streams gracefully, lets calls finish for at most
-    /// `deadline`, then closes everything.
-    pub async fn drain(&self, deadline: Duration) {
+    /// `deadline`, then closes everything. The listener for other replicas accepts their requests
+    /// until `calls_end` completes: the answers to questions of calls that run here come through it.
+    pub async fn drain(&self, deadline: Duration, calls_end: impl Future<Output = ()>) {
         self.listening.drain().cancel();
         self.socket
             .lock()
@@ -252,38 +253,44 @@ impl Front {
             .take();
         self.listening.tasks().close();
         self.shared.detached_tasks.close();
-        // Requests of other replicas are drained with those of clients.
-        let cluster = self.cluster.get().map(|cluster| {
-            cluster
-                .socket
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            &cluster.listening
-        });
-        if let Some(cluster) = cluster {
-            cluster.drain().cancel();
-            cluster.tasks().close();
-        }
         let done = async {
+            if self.cluster.get().is_some() {
+                calls_end.await;
+            }
+            self.begin_cluster_drain();
             self.listening.tasks().wait().await;
-            if let Some(cluster) = cluster {
-                cluster.tasks().wait().await;
+            if let Some(cluster) = self.cluster.get() {
+                cluster.listening.tasks().wait().await;
             }
             self.shared.detached_tasks.wait().await;
         };
         if tokio::time::timeout(deadline, done).await.is_err() {
             tracing::warn!("drain deadline exceeded: running calls are cancelled");
         }
+        self.begin_cluster_drain();
         self.listening.force().cancel();
         self.shared.force.cancel();
         self.listening.tasks().wait().await;
-        if let Some(cluster) = cluster {
-            cluster.force().cancel();
-            cluster.tasks().wait().await;
+        if let Some(cluster) = self.cluster.get() {
+            cluster.listening.force().cancel();
+            cluster.listening.tasks().wait().await;
         }
         self.shared.background_tasks.close();
         self.shared.background_tasks.wait().await;
+    }
+
+    /// Stops accepting requests of other replicas.
+    fn begin_cluster_drain(&self) {
+        let Some(cluster) = self.cluster.get() else {
+            return;
+        };
+        cluster
+            .socket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        cluster.listening.drain().cancel();
+        cluster.listening.tasks().close();
     }
 }
 

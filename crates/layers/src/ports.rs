@@ -53,13 +53,6 @@ pub struct ReplicaPorts {
     pub forwarder: Arc<dyn RequestForwarder>,
 }
 
-impl ReplicaPorts {
-    /// True if another replica of this name can be reached, as far as this one knows.
-    pub fn is_reachable(&self, replica: &ReplicaId) -> bool {
-        self.directory.own() != replica && self.directory.address(replica).is_some()
-    }
-}
-
 impl fmt::Debug for ReplicaPorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReplicaPorts").finish_non_exhaustive()
@@ -67,11 +60,11 @@ impl fmt::Debug for ReplicaPorts {
 }
 
 impl FrontPorts {
-    /// True if another replica of this name can be reached, as far as this one knows.
-    pub fn is_reachable(&self, replica: &ReplicaId) -> bool {
+    /// True if another replica of this name may answer a request, as far as this one knows.
+    pub fn may_answer(&self, replica: &ReplicaId) -> bool {
         self.replicas
             .as_ref()
-            .is_some_and(|replicas| replicas.is_reachable(replica))
+            .is_some_and(|replicas| replicas.directory.may_answer(replica))
     }
 
     /// The ports of sessions, whose ids name this replica if there are others.

@@ -9,8 +9,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use weir_core::port::{
-    Clock, RecordKey, RecordPlace, RecordStore, ReplicaDirectory as _, ReplicaId, StoreError,
-    WriteCondition, WriteOutcome,
+    Clock, RecordKey, RecordPlace, RecordStore, ReplicaId, StoreError, WriteCondition, WriteOutcome,
 };
 use weir_core::telemetry::instruments;
 
@@ -87,7 +86,7 @@ impl RecordClaims {
         if self.is_live(&candidate) {
             return Ok(RecordPlace::Elsewhere(candidate));
         }
-        let limit = self.writer.commands().request_limit();
+        let limit = self.writer.commands().takeover_limit();
         let outcome = match timeout(limit, self.share_claim(key, &candidate)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(StoreError(format!("no owner found within {limit:?}"))),
@@ -104,7 +103,8 @@ impl RecordClaims {
     }
 
     fn is_live(&self, replica: &ReplicaId) -> bool {
-        self.registry.address(replica).is_some()
+        let is_other = replica != self.writer.commands().own();
+        is_other && self.registry.state(replica) == OwnerState::Live
     }
 
     /// Joins the claim of the record that is under way, or begins one.

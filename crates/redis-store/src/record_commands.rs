@@ -15,6 +15,10 @@ use crate::write_queue::RecordEnd;
 /// The time to live of the mark of an ended record: longer than any client keeps trying.
 const END_TTL: Duration = Duration::from_secs(24 * 3600);
 
+/// A takeover may take that many times as long as another command: it is rare, comes in bursts when
+/// a replica ends, and without it the request fails.
+const TAKEOVER_PATIENCE: u32 = 10;
+
 /// The time that a claimed record has to live at least, so that the request of the claim finds it.
 const LEAST_TTL: Duration = Duration::from_secs(1);
 
@@ -79,6 +83,11 @@ impl RecordCommands {
         self.link.command_timeout()
     }
 
+    /// The time limit of a takeover.
+    pub(crate) fn takeover_limit(&self) -> Duration {
+        self.link.command_timeout() * TAKEOVER_PATIENCE
+    }
+
     /// The link.
     pub(crate) fn link(&self) -> &RedisLink {
         &self.link
@@ -116,7 +125,7 @@ impl RecordCommands {
         call.key(self.seal.shared_name(key))
             .arg(id_text(&self.own))
             .arg(id_text(ended));
-        let limit = self.request_limit();
+        let limit = self.takeover_limit();
         let reply: Vec<Vec<u8>> = self.link.invoke("claim", limit, &call).await?;
         let mut reply = texts(reply);
         let kind = reply.next().unwrap_or_default();
@@ -146,7 +155,7 @@ impl RecordCommands {
             .arg(id_text(&self.own))
             .arg(owner_before);
         self.link
-            .invoke("release", self.request_limit(), &call)
+            .invoke("release", self.takeover_limit(), &call)
             .await
     }
 

@@ -3,7 +3,7 @@
 //! A replica's silence is the time that this replica watched it send no heartbeat. Outages of the shared
 //! store do not count, and jumps of the server's clock do not matter.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,10 +69,15 @@ struct KnownReplica {
     is_unreachable: bool,
 }
 
+/// The most replicas that are remembered as absent.
+const MAX_ABSENT: usize = 1024;
+
 /// The replicas as of the last heartbeat. Times are of the monotonic clock of this process.
 #[derive(Debug, Default)]
 pub(crate) struct RegistryView {
     replicas: HashMap<ReplicaId, KnownReplica>,
+    /// Replicas that were looked for in vain.
+    absent: HashSet<ReplicaId>,
     born: Option<String>,
     emptied_at: Option<Duration>,
     /// The time when the request for the last view was sent.
@@ -119,6 +124,7 @@ impl RegistryView {
         if keeps_absent {
             self.replicas.extend(before);
         }
+        self.absent.retain(|id| !self.replicas.contains_key(id));
         change
     }
 
@@ -147,10 +153,30 @@ impl RegistryView {
         }
     }
 
-    /// The address of a live replica.
+    /// The address of a replica that can be reached. One that drains still answers requests about
+    /// the calls that it has.
     pub(crate) fn address(&self, id: &ReplicaId) -> Option<Arc<str>> {
-        let known = self.replicas.get(id).filter(|known| known.is_live())?;
+        let known = self.replicas.get(id).filter(|known| known.is_reachable())?;
         Some(known.info.address.clone())
+    }
+
+    /// Reports if a replica may answer: it can be reached, or is not known and was not looked for.
+    pub(crate) fn may_answer(&self, id: &ReplicaId) -> bool {
+        match self.replicas.get(id) {
+            Some(known) => known.is_reachable(),
+            None => !self.absent.contains(id),
+        }
+    }
+
+    /// Takes note that the store does not list a replica, if this view does not either.
+    pub(crate) fn note_absent(&mut self, id: &ReplicaId) {
+        if self.replicas.contains_key(id) {
+            return;
+        }
+        if self.absent.len() >= MAX_ABSENT {
+            self.absent.clear();
+        }
+        self.absent.insert(id.clone());
     }
 
     /// Takes note that no request reaches a replica.
@@ -219,7 +245,11 @@ impl KnownReplica {
     }
 
     fn is_live(&self) -> bool {
-        !self.info.draining && !self.is_unreachable && self.silence < REPLICA_TTL
+        !self.info.draining && self.is_reachable()
+    }
+
+    fn is_reachable(&self) -> bool {
+        !self.is_unreachable && self.silence < REPLICA_TTL
     }
 }
 

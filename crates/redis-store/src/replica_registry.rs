@@ -8,8 +8,10 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use redis::cmd;
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep;
-use weir_core::port::{Clock, ReplicaDirectory, ReplicaId, ReplicaSeen, StoreError, random_id};
+use tokio::time::{sleep, timeout};
+use weir_core::port::{
+    Clock, Fut, ReplicaDirectory, ReplicaId, ReplicaSeen, StoreError, random_id,
+};
 use weir_core::telemetry::instruments;
 
 use crate::jitter::full_jitter;
@@ -253,6 +255,22 @@ impl ReplicaDirectory for ReplicaRegistry {
             return None;
         }
         lock(&self.view).address(replica)
+    }
+
+    fn may_answer(&self, replica: &ReplicaId) -> bool {
+        *replica != self.own && lock(&self.view).may_answer(replica)
+    }
+
+    fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> Fut<'a, Option<Arc<str>>> {
+        Box::pin(async move {
+            if self.state(replica) == OwnerState::Unknown && self.may_answer(replica) {
+                let limit = self.link.command_timeout();
+                if let Ok(Ok(())) = timeout(limit, self.refresh()).await {
+                    lock(&self.view).note_absent(replica);
+                }
+            }
+            self.address(replica)
+        })
     }
 
     fn report_unreachable(&self, replica: &ReplicaId) {

@@ -60,9 +60,9 @@ impl SharedTasks {
         let sealed = self.writer.read(&self.seal.shared_name(owner)).await;
         // Without an answer of the store, the task is asked for at its server, or counts as unknown.
         let plain = self.seal.open(owner, &sealed.ok()??)?;
-        let is_settled = match plain.first()? {
-            &OPEN => false,
-            &SETTLED => true,
+        let is_settled = match *plain.first()? {
+            OPEN => false,
+            SETTLED => true,
             // The copy is of a later version.
             _ => return None,
         };

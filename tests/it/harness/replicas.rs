@@ -119,15 +119,15 @@ impl Replicas {
     pub fn start_another(&mut self) -> usize {
         self.replicas
             .push(Replica::new(Weir::with_config(self.config.clone())));
-        self.proxy
-            .set_backends(self.replicas.iter().map(Replica::address));
+        let running = self.replicas.iter().filter(|replica| replica.is_running);
+        self.proxy.set_backends(running.map(Replica::address));
         self.replicas.len() - 1
     }
 
     /// Sends new requests to all replicas but this one, as a balancer that watches `/readyz` does.
     pub fn take_out_of_balancer(&self, number: usize) {
         let others = self.replicas.iter().enumerate();
-        let others = others.filter(|(other, _)| *other != number);
+        let others = others.filter(|(other, one)| *other != number && one.is_running);
         self.proxy
             .set_backends(others.map(|(_, replica)| replica.address()));
     }

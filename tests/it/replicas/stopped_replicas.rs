@@ -1,133 +1,127 @@
 //! Replicas that end gracefully while clients call.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use serde_json::json;
-use tokio::task::JoinSet;
-use weir_testkit::{MockServer, RawClient};
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::MockTool;
 use weir_wire::Revision;
 
-use super::{call, open_at, start};
-use crate::harness::{CheckedClient, wait_until_async, within_test_timeout};
+use super::call_load::{self, CallKind, CallLoad};
+use super::{call, config, open_at, start};
+use crate::harness::{CheckedClient, Replicas, within_test_timeout};
 
-/// Callers of each era.
-const CALLERS: usize = 4;
+/// Rolling restarts of the long test, and the calls that are answered at least in each of them.
+const RESTARTS: usize = 100;
+const CALLS_PER_RESTART: usize = 2_000;
 
-/// The counts of many calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CallTotals {
-    answered: usize,
-    /// Refused with 503, or without any answer.
-    refused: usize,
+/// Replaces the oldest replica that runs, as orchestrators do: the balancer takes it out before it
+/// is stopped.
+async fn replace(replicas: &mut Replicas, number: usize) {
+    replicas.take_out_of_balancer(number);
+    assert_eq!(replicas.stop(number).await, Some(0));
+    replicas.start_another();
+    replicas.wait_until_known().await;
 }
 
-/// Clients of both eras that call without a pause.
-struct CallLoad {
-    stop: Arc<AtomicBool>,
-    answered: Arc<AtomicUsize>,
-    callers: JoinSet<CallTotals>,
-}
-
-impl CallLoad {
-    /// Starts callers of each era at this URL.
-    async fn start(url: &str) -> Self {
-        let mut load = Self {
-            stop: Arc::default(),
-            answered: Arc::default(),
-            callers: JoinSet::new(),
-        };
-        for revision in [Revision::NEWEST_LEGACY, Revision::MODERN] {
-            for _ in 0..CALLERS {
-                let client = CheckedClient::open(url, revision).await.raw().clone();
-                let (stop, answered) = (load.stop.clone(), load.answered.clone());
-                load.callers.spawn(call_until(client, stop, answered));
-            }
-        }
-        load
-    }
-
-    /// Waits until this many more calls are answered.
-    async fn wait_for_answers(&self, count: usize) {
-        let wanted = self.answered.load(Ordering::Relaxed) + count;
-        wait_until_async("more answers", async || {
-            (self.answered.load(Ordering::Relaxed) >= wanted).then_some(())
-        })
-        .await;
-    }
-
-    /// Stops the callers; returns the counts of all.
-    async fn stop(mut self) -> CallTotals {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut totals = CallTotals::default();
-        while let Some(own) = within_test_timeout("the callers", self.callers.join_next()).await {
-            let own = own.unwrap();
-            totals.answered += own.answered;
-            totals.refused += own.refused;
-        }
-        totals
-    }
-}
-
-async fn call_until(
-    client: RawClient,
-    stop: Arc<AtomicBool>,
-    answered: Arc<AtomicUsize>,
-) -> CallTotals {
-    let mut totals = CallTotals::default();
-    while !stop.load(Ordering::Relaxed) {
-        match client.call("tool_0000", json!({})).await {
-            Ok(answer) if answer.status == 200 => {
-                assert!(answer.result()["isError"].is_null(), "{}", answer.last());
-                totals.answered += 1;
-                answered.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(answer) => {
-                assert_eq!(answer.status, 503, "{:?}", answer.body);
-                totals.refused += 1;
-            }
-            Err(_) => totals.refused += 1,
-        }
-    }
-    totals
-}
-
-/// The balancer takes a replica out before it stops it, as orchestrators do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_fails_while_replicas_are_replaced_one_after_another() {
-    let upstream = MockServer::dual().tools(1).start().await;
+    let upstream = call_load::upstream().await;
     let mut replicas = start(&upstream).await;
-    let load = CallLoad::start(&replicas.url("/mcp")).await;
+    let load = CallLoad::start(&replicas.url("/mcp"), &CallKind::ALL).await;
     load.wait_for_answers(100).await;
     for number in 0..2 {
-        replicas.take_out_of_balancer(number);
-        assert_eq!(replicas.stop(number).await, Some(0));
-        load.wait_for_answers(50).await;
-        replicas.start_another();
-        replicas.wait_until_known().await;
+        replace(&mut replicas, number).await;
         load.wait_for_answers(50).await;
     }
-    let totals = load.stop().await;
+    let totals = load.stop(&upstream).await;
     assert_eq!(totals.refused, 0, "{totals:?}");
-    assert_eq!(upstream.executions("tool_0000"), totals.answered);
+}
+
+/// A client that opens its stream again whenever that ends, and hears of changes.
+struct ChangeListener {
+    client: CheckedClient,
+    stream: Option<weir_testkit::HttpExchange>,
+}
+
+impl ChangeListener {
+    async fn open(url: &str) -> Self {
+        let client = CheckedClient::open(url, Revision::NEWEST_LEGACY).await;
+        Self {
+            client,
+            stream: None,
+        }
+    }
+
+    /// Opens the stream if it has none.
+    async fn listen(&mut self) {
+        if self.stream.is_none() {
+            let opened = self.client.raw().get_stream().await.unwrap();
+            assert_eq!(opened.status, 200);
+            self.stream = Some(opened);
+        }
+    }
+
+    /// Waits for the announcement of a list of so many tools, over as many streams as it takes.
+    async fn expect_list(&mut self, count: usize) {
+        loop {
+            self.listen().await;
+            let Some(stream) = &mut self.stream else {
+                continue;
+            };
+            match stream.next_message().await {
+                // A replica that took the session over announces all lists.
+                Ok(Some(message)) if message["method"] != "notifications/tools/list_changed" => {}
+                Ok(Some(_)) => {
+                    if self.client.list_tool_names().await.len() == count {
+                        return;
+                    }
+                }
+                Ok(None) | Err(_) => self.stream = None,
+            }
+        }
+    }
+}
+
+// Proves T6.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn hundred_rolling_restarts_lose_no_call_and_no_session_and_run_no_call_twice() {
+    let upstream = call_load::upstream().await;
+    let changing = MockServer::legacy(Revision::NEWEST_LEGACY).tools(1);
+    let changing = changing.start().await;
+    let mut config = config(&upstream);
+    config["upstreams"]["two"] = json!({ "url": changing.url() });
+    config["endpoints"]["/changes"] = json!({ "upstream": "two" });
+    let mut replicas = Replicas::start(super::COUNT, config).await;
+    let load = CallLoad::start(&replicas.url("/mcp"), &CallKind::ALL).await;
+    let mut listener = ChangeListener::open(&replicas.url("/changes")).await;
+    for number in 0..RESTARTS {
+        replace(&mut replicas, number).await;
+        load.wait_for_answers(CALLS_PER_RESTART).await;
+        listener.listen().await;
+        changing.set_tools(MockTool::numbered(2 + number));
+        changing.notify_list_changed();
+        within_test_timeout("a change", listener.expect_list(2 + number)).await;
+    }
+    let totals = load.stop(&upstream).await;
+    println!("{RESTARTS} rolling restarts: {totals:?}");
+    assert_eq!(totals.refused, 0, "{totals:?}");
+    assert!(
+        totals.answered >= RESTARTS * CALLS_PER_RESTART,
+        "{totals:?}"
+    );
 }
 
 /// The balancer sends requests to the replica until it refuses connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_call_is_answered_or_was_not_run_when_a_replica_stops_unannounced() {
-    let upstream = MockServer::dual().tools(1).start().await;
+    let upstream = call_load::upstream().await;
     let mut replicas = start(&upstream).await;
-    let load = CallLoad::start(&replicas.url("/mcp")).await;
+    let load = CallLoad::start(&replicas.url("/mcp"), &CallKind::PLAIN).await;
     load.wait_for_answers(100).await;
     assert_eq!(replicas.stop(0).await, Some(0));
     load.wait_for_answers(100).await;
-    let totals = load.stop().await;
+    let totals = load.stop(&upstream).await;
     println!("stop of a replica that the balancer does not know of: {totals:?}");
-    assert_eq!(
-        upstream.executions("tool_0000"),
-        totals.answered,
-        "answered calls ran once, and no other call ran"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

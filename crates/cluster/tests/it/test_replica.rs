@@ -1,5 +1,6 @@
 //! A replica with a public and a cluster listener, and one that forwards to it.
 
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
 use weir_core::Budgets;
 use weir_core::call::RequestName;
-use weir_core::port::{ReplicaDirectory, ReplicaId, ReplicaSeen};
+use weir_core::port::{Fut, ReplicaDirectory, ReplicaId, ReplicaSeen};
 use weir_listen::{
     ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedRequests,
     ListenerState, RequestForwarder as _,
@@ -99,6 +100,14 @@ impl ReplicaDirectory for TestDirectory {
     fn address(&self, replica: &ReplicaId) -> Option<Arc<str>> {
         assert_eq!(*replica, OTHER);
         self.address.lock().unwrap().clone()
+    }
+
+    fn may_answer(&self, replica: &ReplicaId) -> bool {
+        self.address(replica).is_some()
+    }
+
+    fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> Fut<'a, Option<Arc<str>>> {
+        Box::pin(ready(self.address(replica)))
     }
 
     fn report_unreachable(&self, replica: &ReplicaId) {

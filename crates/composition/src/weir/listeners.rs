@@ -2,14 +2,16 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use weir_admin::{
     AdminListener, AdminParts, AdminState, ConfigHistory, OperatorAuth, expire_overrides,
     follow_shared_changes,
 };
 use weir_config::{AdminPlan, Config};
-use weir_core::port::TaskBook;
+use weir_core::port::{CallParking, TaskBook};
 use weir_front::Front;
 use weir_router::live_calls::LiveCalls;
 use weir_router::{Router, TaskNames};
@@ -20,6 +22,9 @@ use super::errors::{StartError, front_reason, reason};
 use super::exposure;
 use super::replica_links::ReplicaLinks;
 use crate::front_settings;
+
+/// The time between two looks at the calls that still run.
+const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The bound listeners. The clients' one is absent if clients are inside the process.
 #[derive(Default)]
@@ -35,6 +40,8 @@ pub(super) struct BoundListeners {
 pub(super) struct OpenListeners {
     pub front: Front,
     pub desk: Arc<AdminState>,
+    live: Arc<LiveCalls>,
+    parking: Arc<dyn CallParking>,
     /// `None` if the config has no such listener, or a successor has it.
     pub admin: Option<AdminListener>,
     /// Make and undo the changes that operators made at other replicas.
@@ -59,7 +66,7 @@ impl OpenListeners {
         if let (Some(replicas), Some(cluster)) = (&inside.replicas, cluster) {
             replicas.serve(&front, cluster)?;
         }
-        let desk = Arc::new(desk(config, inside, &front, live));
+        let desk = Arc::new(desk(config, inside, &front, live.clone()));
         let admin = operators.map(|(listener, address)| {
             AdminListener::start(listener, desk.clone())
                 .map_err(|error| cannot_listen(address, true, reason(&error)))
@@ -77,9 +84,18 @@ impl OpenListeners {
         Ok(Self {
             front,
             desk,
+            live,
+            parking: inside.stores.parking.clone(),
             admin,
             _change_tasks: change_tasks.collect(),
         })
+    }
+
+    /// Waits until no call runs, nor waits for its client's input.
+    pub(super) async fn wait_for_calls(&self) {
+        while self.live.count() > 0 || !self.parking.waiting().is_empty() {
+            sleep(CALLS_LOOK_INTERVAL).await;
+        }
     }
 
     /// Closes the operators' listener, after its running responses.

@@ -54,9 +54,17 @@ pub trait ReplicaDirectory: Send + Sync {
     /// The name of this replica.
     fn own(&self) -> &ReplicaId;
 
-    /// The address of the cluster listener of another replica. `None` if it has ended, is ending, or
-    /// could not be reached a moment ago.
+    /// The address of the cluster listener of another replica. `None` if it has ended, or could not be
+    /// reached a moment ago. A replica that drains still has one, for requests about its calls.
     fn address(&self, replica: &ReplicaId) -> Option<Arc<str>>;
+
+    /// True if a replica may answer requests: it can be reached, or is not known here, as one that began
+    /// a moment ago. False for this replica.
+    fn may_answer(&self, replica: &ReplicaId) -> bool;
+
+    /// The address of a replica, asked for in the shared store if the replica is not known here. From
+    /// then on, a replica that is not there cannot answer. Cancel safe.
+    fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> Fut<'a, Option<Arc<str>>>;
 
     /// Takes note that a replica cannot be reached. It counts as ended until it is heard of again.
     fn report_unreachable(&self, replica: &ReplicaId);

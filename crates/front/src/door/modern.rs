@@ -335,7 +335,7 @@ fn open_state(
     let opened = request_state::open(&context.shared.sealer, binding, &state, now);
     let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
     match origin.owner {
-        Some(owner) if context.shared.ports.is_reachable(&owner) => {
+        Some(owner) if context.shared.ports.may_answer(&owner) => {
             Ok(Some(ResumePlace::Elsewhere(owner)))
         }
         Some(owner) if owner != context.shared.ports.replica => {

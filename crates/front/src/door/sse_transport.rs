@@ -102,7 +102,7 @@ async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
     let query = head.uri.query().unwrap_or_default();
     let named = SseConnectionId::from_query(query).ok_or(RequestRefusal::UnknownStream)?;
     if let Some(owner) = named.replica
-        && context.shared.ports.is_reachable(&owner)
+        && context.shared.ports.may_answer(&owner)
     {
         let body = read_body(authenticated).await?;
         let unknown = |_| -> Fut<'_, RequestResult> {

@@ -158,7 +158,7 @@ fn replica_of_task(
     let tasks = context.shared.router.tasks();
     tasks
         .replica_of_task(known.principal(), &context.endpoint, &name)
-        .filter(|replica| context.shared.ports.is_reachable(replica))
+        .filter(|replica| context.shared.ports.may_answer(replica))
 }
 
 async fn serve_task_method(

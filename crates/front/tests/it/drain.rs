@@ -1,5 +1,6 @@
 //! The phases of a drain: streams end gracefully; calls may finish, and may be cancelled.
 
+use std::future::ready;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -32,7 +33,7 @@ async fn a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
         "t"
     );
     let front = world.front.clone();
-    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN).await });
+    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN, ready(())).await });
     let last = listening.next_message().await.unwrap().unwrap();
     assert_eq!(last["result"]["resultType"], "complete", "{last}");
     assert!(
@@ -71,7 +72,7 @@ async fn ended_stream_sends_retry_to_revisions_that_have_it() {
         streams.extend([(first, retry), (second, retry)]);
     }
     let front = world.front.clone();
-    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN).await });
+    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN, ready(())).await });
     for (mut stream, expected) in streams {
         let mut said = None;
         while let Some(event) = stream.next_event().await.unwrap() {
@@ -106,7 +107,7 @@ async fn call_can_be_cancelled_during_a_drain() {
         .unwrap();
     call.next_message().await.unwrap().unwrap();
     let front = world.front.clone();
-    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN).await });
+    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN, ready(())).await });
     // Connections are refused: the drain has begun.
     while tokio::net::TcpStream::connect(world.front.local_addr())
         .await
@@ -147,6 +148,6 @@ async fn call_beyond_the_drain_deadline_is_cancelled() {
         .unwrap();
     assert_eq!(call.status, StatusCode::OK);
     call.next_message().await.unwrap().unwrap();
-    world.front.drain(Duration::ZERO).await;
+    world.front.drain(Duration::ZERO, ready(())).await;
     world.cancelled.recv().await.unwrap();
 }

@@ -56,7 +56,8 @@ async fn a_drain_waits_for_responses_and_cuts_off_the_late_ones() {
     let channel = world.front.channel();
     let mut body = begin_waiting_call(&channel).await;
     let front = world.front.clone();
-    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN).await });
+    let drained =
+        tokio::spawn(async move { front.drain(LONG_DRAIN, std::future::ready(())).await });
     world.upstream.release();
     let mut rest = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -73,7 +74,11 @@ async fn a_drain_waits_for_responses_and_cuts_off_the_late_ones() {
     let world = TestFront::with_tokens(settings()).await;
     let mut body = begin_waiting_call(&world.front.channel()).await;
     let front = world.front.clone();
-    let drained = tokio::spawn(async move { front.drain(std::time::Duration::ZERO).await });
+    let drained = tokio::spawn(async move {
+        front
+            .drain(std::time::Duration::ZERO, std::future::ready(()))
+            .await
+    });
     assert!(body.frame().await.unwrap().is_err(), "cut off");
     drop(body);
     drained.await.unwrap();

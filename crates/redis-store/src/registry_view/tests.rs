@@ -159,3 +159,16 @@ fn live_replica_with_another_digest_is_config_drift() {
     view.report_unreachable(&OTHER);
     assert!(!view.has_other_config(&own, "d"));
 }
+
+#[test]
+fn draining_replica_owns_no_session_and_is_reached_until_its_end() {
+    use OwnerState::{Ended, Unknown};
+    let mut view = RegistryView::default();
+    let mut drained = listed(1, 0);
+    drained.info.draining = true;
+    let states = watch(&mut view, 0, vec![reply("b", vec![drained])]);
+    assert_eq!(states, [Ended]);
+    assert!(view.address(&OTHER).is_some());
+    assert_eq!(watch(&mut view, 2, vec![reply("b", vec![])]), [Unknown]);
+    assert_eq!(view.address(&OTHER), None);
+}

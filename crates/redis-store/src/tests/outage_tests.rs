@@ -14,7 +14,7 @@ use super::replica::{COMMAND_TIMEOUT, FoundPlace, TestReplica, here, key, old_se
 
 /// The longest time for a call that may wait for the server: far above the time limit of commands,
 /// because the machine is busy, and far below that of a call that waits for the server itself.
-const PROMPT: Duration = Duration::from_secs(5);
+const PROMPT: Duration = Duration::from_secs(20);
 
 fn records_in(server: &RedisServer) -> usize {
     let names = server.keys();

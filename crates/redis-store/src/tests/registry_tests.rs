@@ -1,6 +1,6 @@
 //! The registry of replicas against a real server.
 
-use weir_core::port::ReplicaDirectory as _;
+use weir_core::port::{ReplicaDirectory as _, ReplicaId};
 
 use super::replica::{FoundPlace, TestReplica, here, key, old_server, wait_for};
 
@@ -63,4 +63,21 @@ async fn sessions_of_a_crashed_replica_are_taken_over_after_its_silence() {
     let registry = two.store.registry();
     wait_for("its end", || registry.address(&one.id).is_none()).await;
     assert_eq!(two.locate(&key(1), &one).await, here("value"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_that_began_a_moment_ago_is_found_and_one_that_is_not_there_is_not() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let registry = one.store.registry();
+    let absent = ReplicaId([9; 8]);
+    assert!(registry.may_answer(&absent), "it may have just begun");
+    assert_eq!(registry.find_address(&absent).await, None);
+    assert!(!registry.may_answer(&absent));
+    assert!(!registry.may_answer(&one.id), "it is this one");
+    // No heartbeat of the first one is due meanwhile.
+    let two = TestReplica::start(&server, 2).await;
+    let found = registry.find_address(&two.id).await;
+    assert_eq!(found.as_deref(), Some("10.0.0.2:7946"));
+    assert!(registry.may_answer(&two.id));
 }
