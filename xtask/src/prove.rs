@@ -54,7 +54,8 @@ pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
     environment(&mut prove, &weir, Some(&peers))?;
     checked(prove.env("WEIR_PROVE", "1"))?;
     if options.args.is_empty() {
-        all_replicated_pairings(&weir, &peers)?;
+        let scope: Vec<_> = SCOPE.into_iter().chain(selected()).collect();
+        all_replicated_pairings(&weir, &peers, &scope)?;
         bench::measure()
     } else {
         Ok(())

@@ -141,9 +141,14 @@ fn tests(
 }
 
 /// Runs the pairings in front of replicas behind a load balancer, with the tests of a release build.
-pub(crate) fn all_replicated_pairings(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
-    let release = ["--release", "-p", "weir-tests", "--locked", "--test", "it"];
-    replicated_pairings(weir, peers, &release, ALL_PAIRINGS)
+/// `scope` is that of the tests that were built last: another one has other features, and builds all
+/// dependencies again.
+pub(crate) fn all_replicated_pairings(
+    weir: &Path,
+    peers: &ForeignPeers,
+    scope: &[&str],
+) -> anyhow::Result<()> {
+    replicated_pairings(weir, peers, scope, ALL_PAIRINGS)
 }
 
 /// Runs the pairings of a filter once more, each in front of replicas behind a load balancer. The
