@@ -15,13 +15,12 @@ use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::http::body::HttpAnswer;
 use weir_layers::http::head_guard::HeadGuard;
 use weir_layers::http::well_known_documents::WellKnownDocuments;
-use weir_layers::layer::authenticate::{
-    AddressRate, AuthenticateLayer, EntranceAudit, PrincipalRate,
-};
+use weir_layers::layer::authenticate::{AddressRate, AuthenticateLayer, EntranceAudit};
 use weir_layers::layer::check::{CheckLayer, CheckService};
 use weir_layers::layer::cors::{CorsPolicy, CorsService};
 use weir_layers::layer::isolate_panics::{IsolatePanics, IsolatePanicsLayer};
 use weir_layers::layer::observe::{Observe, ObserveLayer, ObservedBody};
+use weir_layers::layer::principal_rate::PrincipalRateLayer;
 use weir_layers::layer::read_body::ReadBodyLayer;
 use weir_layers::layer::respond::{Respond, RespondLayer};
 use weir_layers::layer::sender_check::{SenderCheck, SenderRules};
@@ -174,7 +173,7 @@ impl Routes {
             // Before the body is paid for.
             .layer(AuthenticateLayer)
             // Needs the principal.
-            .layer(CheckLayer::new(PrincipalRate))
+            .layer(PrincipalRateLayer)
             // Records those who passed all checks of their head.
             .layer(CheckLayer::new(EntranceAudit))
             // The last layer: what is below works on whole messages.
@@ -199,7 +198,7 @@ impl Routes {
                 .map_request(move |request| EndpointRequest::new(&of_context, true, request))
                 .layer(CheckLayer::new(AddressRate))
                 .layer(AuthenticateLayer)
-                .layer(CheckLayer::new(PrincipalRate))
+                .layer(PrincipalRateLayer)
                 .layer(CheckLayer::new(EntranceAudit))
                 .service(SseService(end));
             let path = end.beside(&endpoint.endpoint);

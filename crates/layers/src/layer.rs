@@ -8,6 +8,7 @@ pub mod cors;
 mod help_page;
 pub mod isolate_panics;
 pub mod observe;
+pub mod principal_rate;
 pub mod read_body;
 pub mod respond;
 pub mod sender_check;

@@ -10,8 +10,8 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{
-    Audience, Authorizer, CallPermission, CallPermit, Evidence, Fut, Limiter, PermitWait, Verifier,
-    Visibility,
+    Audience, Authorizer, CallPermission, CallPermit, Evidence, Fut, Limiter, PermitWait,
+    RequestWait, Verifier, Visibility,
 };
 use weir_core::principal::{Principal, VerifiedIdentity};
 
@@ -70,8 +70,12 @@ impl Limiter for NoLimits {
         Ok(())
     }
 
-    fn admit_request(&self, _principal: &Principal, _endpoint: &EndpointId) -> Result<(), Failure> {
-        Ok(())
+    fn admit_request<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _endpoint: &'a EndpointId,
+    ) -> Result<RequestWait<'a>, Failure> {
+        Ok(RequestWait::Now)
     }
 
     fn admit_call<'a>(

@@ -5,14 +5,17 @@
 //! shared ones, so that a refused caller takes no budget from the others. A charge before a refusal
 //! is not refunded.
 //!
-//! It counts for this replica alone, except for daily quotas, counted through the `SharedCounters`
-//! port.
+//! Replicas that share a store share the rates through the port `SharedRates`, and daily quotas
+//! through `SharedCounters`. Slots are of this replica alone, and so is the rate of an address: it
+//! is charged before authentication, and a flood of unknown senders must not reach the store.
 
 mod bucket_table;
 mod daily_quota;
 mod fair_queue;
+mod limit_charge;
 mod limit_overview;
 mod limit_status;
+mod rate_buckets;
 mod refusal;
 mod settings;
 mod slot_usage;
@@ -21,28 +24,31 @@ mod slots;
 pub use limit_overview::ExhaustedBudget;
 pub use limit_status::LimitStatus;
 pub use settings::{
-    ConcurrencyLimits, LimitSettings, Rate, RateLimit, ToolLimit, ToolPattern, UncountedQuota,
+    ConcurrencyLimits, LimitSettings, RateLimit, ToolLimit, ToolPattern, UncountedQuota,
 };
 pub use slot_usage::{LimitOwner, SlotUsage};
 
 use std::fmt;
 use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
-use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Clock, Limiter, PermitWait, SharedCounters};
+use weir_core::names::EndpointId;
+use weir_core::port::{
+    CallPermit, Clock, Fut, Limiter, PermitWait, RateCharge, RateDecision, RateUnit, RequestWait,
+    SharedCounters, SharedRates,
+};
 use weir_core::principal::Principal;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
 
-use bucket_table::{BucketKey, BucketTable};
-use daily_quota::{DailyQuotas, QuotaCharge};
-use refusal::RateUnit;
+use bucket_table::BucketTable;
+use daily_quota::DailyQuotas;
+use limit_charge::{CallCharges, LimitCharge, LimitedCall};
+use rate_buckets::RateBuckets;
 use slots::ConcurrencySlots;
 
 /// Addresses with a bucket: 8 MiB at most.
@@ -50,16 +56,13 @@ const ADDRESSES: usize = 1 << 16;
 /// Buckets of principals (each has one for every limit that holds for it) and of upstreams: 16 MiB
 /// at most.
 const BUCKETS: usize = 1 << 17;
-/// The owner of the buckets that all principals share.
-const SHARED_OWNER: [u8; 16] = [0; 16];
-const ONE: NonZeroU32 = NonZeroU32::MIN;
 
 /// The limiter. Its limits can be replaced while it works; the counts of a limit that stays the
 /// same, in name and numbers, continue.
 pub struct PolicyLimiter {
     rates: ArcSwap<LimitSettings>,
     addresses: BucketTable,
-    buckets: BucketTable,
+    buckets: RateBuckets,
     quotas: DailyQuotas,
     places: ConcurrencySlots,
 }
@@ -75,6 +78,13 @@ impl PolicyLimiter {
         Self::with_capacities(rates, ADDRESSES, BUCKETS, clock, counters)
     }
 
+    /// Charges the rates of principals, tools and upstreams to buckets that all replicas share.
+    #[must_use]
+    pub fn with_shared_rates(mut self, shared: Arc<dyn SharedRates>) -> Self {
+        self.buckets.share(shared);
+        self
+    }
+
     /// Returns a limiter with tables of so many addresses and buckets.
     fn with_capacities(
         rates: LimitSettings,
@@ -86,7 +96,7 @@ impl PolicyLimiter {
         Self {
             rates: ArcSwap::from_pointee(rates),
             addresses: BucketTable::new(addresses, clock.clone()),
-            buckets: BucketTable::new(buckets, clock.clone()),
+            buckets: RateBuckets::new(buckets, clock.clone()),
             quotas: DailyQuotas::new(clock, counters),
             places: ConcurrencySlots::default(),
         }
@@ -104,145 +114,91 @@ impl PolicyLimiter {
         self.rates.store(Arc::new(rates));
     }
 
-    /// Charges a call to every rate that applies; returns the daily quotas that apply.
-    fn charge(
-        &self,
-        rates: &LimitSettings,
-        errand: &LimitedCall<'_>,
-    ) -> Result<Vec<QuotaCharge>, Failure> {
-        let mut quotas = Vec::new();
-        for LimitCharge {
-            limit,
-            what,
-            owner: of,
-            cost,
-        } in LimitCharge::of(rates, errand)
-        {
-            charge_rate(&self.buckets, limit, what, of, cost).map_err(|failure| match what {
-                RateUnit::Upstream => failure.with_upstream(errand.upstream),
-                RateUnit::Requests | RateUnit::Calls | RateUnit::Tool => failure,
-            })?;
-            quotas.extend(limit.daily.map(|most| QuotaCharge {
-                name: limit.name.clone(),
-                of,
-                most,
-                cost: cost.get().into(),
-            }));
+    /// Makes the charges of a call from this index on. Returns the first one whose decision needs a
+    /// wait; those behind it are not made yet.
+    fn charge_from<'a>(
+        &'a self,
+        index: usize,
+        charges: &CallCharges<'_>,
+        call: &LimitedCall<'_>,
+    ) -> Result<Option<PendingCharge<'a>>, Failure> {
+        for (index, charge) in charges.iter().enumerate().skip(index) {
+            let Some(charge) = charge else {
+                continue;
+            };
+            match self.buckets.charge(charge) {
+                RateCharge::Now(decision) => settle(charge, call, decision)?,
+                RateCharge::Later(decision) => return Ok(Some(PendingCharge { index, decision })),
+            }
         }
-        Ok(quotas)
+        Ok(None)
     }
 
-    fn admit<'a>(&'a self, errand: LimitedCall<'a>) -> Result<PermitWait<'a>, Failure> {
+    fn admit<'a>(&'a self, call: LimitedCall<'a>) -> Result<PermitWait<'a>, Failure> {
         let rates = self.rates.load();
-        let due = self.charge(&rates, &errand)?;
-        let LimitedCall {
-            principal,
-            upstream,
-            ..
-        } = errand;
-        if due.is_empty() {
-            return self.places.enter(principal, upstream, &rates.concurrency);
+        let charges = LimitCharge::of_call(&rates, &call);
+        let pending = self.charge_from(0, &charges, &call)?;
+        let has_quota = charges
+            .iter()
+            .flatten()
+            .any(|charge| charge.limit.daily.is_some());
+        if pending.is_none() && !has_quota {
+            return self
+                .places
+                .enter(call.principal, call.upstream, &rates.concurrency);
         }
         let rates = Guard::into_inner(rates);
-        Ok(PermitWait::Later(Box::pin(async move {
-            self.quotas.spend(due, rates.uncounted).await?;
-            match self.places.enter(principal, upstream, &rates.concurrency)? {
-                PermitWait::Now(permit) => Ok(permit),
-                PermitWait::Later(turn) => turn.await,
+        Ok(PermitWait::Later(Box::pin(
+            self.admit_later(call, rates, pending),
+        )))
+    }
+
+    /// Makes the charges from a pending one on, takes the daily quotas, and waits for the slots.
+    async fn admit_later<'a>(
+        &'a self,
+        call: LimitedCall<'a>,
+        rates: Arc<LimitSettings>,
+        mut pending: Option<PendingCharge<'a>>,
+    ) -> Result<CallPermit, Failure> {
+        let charges = LimitCharge::of_call(&rates, &call);
+        while let Some(PendingCharge { index, decision }) = pending {
+            let decision = decision.await;
+            if let Some(charge) = &charges[index] {
+                settle(charge, &call, decision)?;
             }
-        })))
+            pending = self.charge_from(index + 1, &charges, &call)?;
+        }
+        let due = charges.iter().flatten().filter_map(LimitCharge::quota);
+        self.quotas.spend(due.collect(), rates.uncounted).await?;
+        match self
+            .places
+            .enter(call.principal, call.upstream, &rates.concurrency)?
+        {
+            PermitWait::Now(permit) => Ok(permit),
+            PermitWait::Later(turn) => turn.await,
+        }
     }
 }
 
-/// The facts of a call that a limiter needs.
-#[derive(Clone, Copy)]
-struct LimitedCall<'a> {
-    principal: &'a Principal,
-    endpoint: &'a EndpointId,
-    upstream: &'a UpstreamId,
-    /// The own name of a tool, or of a method that no revision knows; absent for a prompt or
-    /// resource.
-    tool: Option<&'a str>,
+/// A charge of a call whose decision needs a wait.
+struct PendingCharge<'a> {
+    /// Its place among the charges.
+    index: usize,
+    decision: Fut<'a, RateDecision>,
 }
 
-/// The charge of a call against one limit.
-#[derive(Clone, Copy)]
-struct LimitCharge<'a> {
-    limit: &'a RateLimit,
-    what: RateUnit,
-    /// The owner of the budget.
-    owner: [u8; 16],
-    cost: NonZeroU32,
-}
-
-impl<'a> LimitCharge<'a> {
-    /// All charges of a call, the principal's own first.
-    fn of(rates: &'a LimitSettings, errand: &LimitedCall<'_>) -> impl Iterator<Item = Self> {
-        let LimitedCall {
-            principal,
-            endpoint,
-            upstream,
-            tool,
-        } = *errand;
-        let tool = tool.and_then(|native| {
-            rates
-                .tools
-                .iter()
-                .find(|tool| tool.pattern.matches(upstream, native))
-        });
-        let cost = tool.map_or(ONE, |tool| tool.cost);
-        let own = rates.of(principal, endpoint);
-        let own = own.map(|limit| Self {
-            limit,
-            what: RateUnit::Calls,
-            owner: *principal.digest(),
-            cost,
-        });
-        let tools = tool.map(|tool| {
-            let of = if tool.shared {
-                SHARED_OWNER
-            } else {
-                *principal.digest()
-            };
-            Self {
-                limit: &tool.limit,
-                what: RateUnit::Tool,
-                owner: of,
-                cost: ONE,
-            }
-        });
-        let theirs = rates.upstreams.get(upstream);
-        let theirs = theirs.map(|limit| Self {
-            limit,
-            what: RateUnit::Upstream,
-            owner: SHARED_OWNER,
-            cost,
-        });
-        [own, tools, theirs].into_iter().flatten()
-    }
-}
-
-/// Takes `cost` from the bucket of `owner` under a limit's rate, if the limit has one.
-fn charge_rate(
-    table: &BucketTable,
-    limit: &RateLimit,
-    what: RateUnit,
-    owner: [u8; 16],
-    cost: NonZeroU32,
+/// Counts the decision on a charge of a call. A refusal by an upstream's limit names the upstream.
+fn settle(
+    charge: &LimitCharge<'_>,
+    call: &LimitedCall<'_>,
+    decision: RateDecision,
 ) -> Result<(), Failure> {
-    let Some(rate) = &limit.rate else {
-        return Ok(());
-    };
-    let key = BucketKey {
-        limit: limit.digest,
-        what,
-        of: owner,
-    };
-    table
-        .take(key, rate, cost)
-        .map_err(|wait| refusal::rate(&limit.name, rate, what, wait))?;
-    limit.count_allowed();
-    Ok(())
+    charge
+        .settle(decision)
+        .map_err(|failure| match charge.unit {
+            RateUnit::Upstream => failure.with_upstream(call.upstream),
+            RateUnit::Requests | RateUnit::Calls | RateUnit::Tool => failure,
+        })
 }
 
 impl Limiter for PolicyLimiter {
@@ -256,27 +212,32 @@ impl Limiter for PolicyLimiter {
         if peer.is_loopback() {
             return Ok(());
         }
-        charge_rate(
-            &self.addresses,
-            limit,
-            RateUnit::Requests,
-            address_network(peer),
-            ONE,
-        )
+        let charge = LimitCharge::of_request(limit, address_network(peer));
+        match charge.bucket() {
+            Some((bucket, rate)) => charge.settle(self.addresses.take(bucket, rate, charge.cost)),
+            None => Ok(()),
+        }
     }
 
-    fn admit_request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
+    fn admit_request<'a>(
+        &'a self,
+        principal: &'a Principal,
+        endpoint: &'a EndpointId,
+    ) -> Result<RequestWait<'a>, Failure> {
         let rates = self.rates.load();
         let Some(limit) = rates.of(principal, endpoint) else {
-            return Ok(());
+            return Ok(RequestWait::Now);
         };
-        charge_rate(
-            &self.buckets,
-            limit,
-            RateUnit::Requests,
-            *principal.digest(),
-            ONE,
-        )
+        let charge = LimitCharge::of_request(limit, *principal.digest());
+        let decision = match self.buckets.charge(&charge) {
+            RateCharge::Now(decision) => return charge.settle(decision).map(|()| RequestWait::Now),
+            RateCharge::Later(decision) => decision,
+        };
+        let limit = limit.clone();
+        Ok(RequestWait::Later(Box::pin(async move {
+            let decision = decision.await;
+            LimitCharge::of_request(&limit, *principal.digest()).settle(decision)
+        })))
     }
 
     fn admit_call<'a>(

@@ -9,8 +9,9 @@ use weir_config_file::raw::{
     Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
 };
 use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::Rate;
 use weir_policy::limit::{
-    ConcurrencyLimits, LimitSettings, Rate, RateLimit, ToolLimit, ToolPattern, UncountedQuota,
+    ConcurrencyLimits, LimitSettings, RateLimit, ToolLimit, ToolPattern, UncountedQuota,
 };
 
 use crate::checked_config::{Config, UpstreamPlan};

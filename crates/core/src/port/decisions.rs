@@ -147,12 +147,16 @@ pub trait Limiter: Send + Sync {
     /// `Limit`.
     fn admit_address(&self, peer: IpAddr) -> Result<(), Failure>;
 
-    /// Counts a request of a principal, before its body is read.
+    /// Counts a request of a principal, before its body is read. Cancel safe.
     ///
     /// # Errors
     ///
     /// `Limit`.
-    fn admit_request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure>;
+    fn admit_request<'a>(
+        &'a self,
+        principal: &'a Principal,
+        endpoint: &'a EndpointId,
+    ) -> Result<RequestWait<'a>, Failure>;
 
     /// Takes the cost of a call, and a permit among those in flight. Cancel safe: a permit not yet
     /// given is not taken.
@@ -166,6 +170,23 @@ pub trait Limiter: Send + Sync {
         call: &'a Call,
         item: &'a CatalogItem,
     ) -> Result<PermitWait<'a>, Failure>;
+}
+
+/// The admission of a request, at once or after a bounded wait.
+pub enum RequestWait<'a> {
+    /// It is admitted.
+    Now,
+    /// The replicas share its rate, and the decision needs a trip to the shared store.
+    Later(Fut<'a, Result<(), Failure>>),
+}
+
+impl fmt::Debug for RequestWait<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Now => "Now",
+            Self::Later(_) => "Later",
+        })
+    }
 }
 
 /// The permit of a call, at once or after a bounded wait.

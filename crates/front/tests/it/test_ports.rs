@@ -14,8 +14,8 @@ use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
     Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
     Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RecordKey,
-    RecordKind, RecordStore, ReplayLog, ReplayedEvents, SenderEntrance, StoreError, StoredRecord,
-    StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
+    RecordKind, RecordStore, ReplayLog, ReplayedEvents, RequestWait, SenderEntrance, StoreError,
+    StoredRecord, StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
@@ -161,8 +161,12 @@ impl Limiter for AllowAllPolicy {
         Ok(())
     }
 
-    fn admit_request(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
-        Ok(())
+    fn admit_request<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a EndpointId,
+    ) -> Result<RequestWait<'a>, Failure> {
+        Ok(RequestWait::Now)
     }
 
     fn admit_call<'a>(

@@ -1,4 +1,5 @@
-//! Authenticates a request, and checks its rates: by its head alone, before its body is paid for.
+//! Authenticates a request, and checks its address's rate: by its head alone, before its body is paid
+//! for.
 //!
 //! Every refusal is counted and audited; no error leads to a default identity.
 
@@ -75,30 +76,6 @@ impl Check<Box<EndpointRequest>> for AddressRate {
     }
 }
 
-/// The check of a principal's rate.
-#[derive(Debug, Clone, Copy)]
-pub struct PrincipalRate;
-
-impl Check<AuthenticatedRequest> for PrincipalRate {
-    fn check(
-        &self,
-        AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
-    ) -> Result<(), RequestFailure> {
-        let (context, principal) = (&request.context, sender.principal());
-        principal.meter().request();
-        let taken = context
-            .shared
-            .ports
-            .limiter
-            .admit_request(principal, &context.endpoint);
-        taken.map_err(|failure| {
-            principal.meter().limited();
-            audit_refusal(context, "principal_limit", Some(principal));
-            rate_refusal(&failure)
-        })
-    }
-}
-
 /// The audit of an admitted request. It lets every request pass.
 #[derive(Debug, Clone, Copy)]
 pub struct EntranceAudit;
@@ -158,7 +135,7 @@ async fn check_credentials(
 }
 
 /// Audits a refusal, with the principal if it is known.
-fn audit_refusal(
+pub(super) fn audit_refusal(
     context: &HttpRequestContext,
     reason: &'static str,
     principal: Option<&Principal>,
@@ -250,7 +227,7 @@ fn forbidden_refusal(context: &HttpRequestContext, failure: &Failure) -> Request
 }
 
 /// The refusal beyond a rate, and the time to retry after (draft-ietf-httpapi-ratelimit-headers).
-fn rate_refusal(failure: &Failure) -> RequestFailure {
+pub(super) fn rate_refusal(failure: &Failure) -> RequestFailure {
     if !matches!(failure.kind(), FailureKind::Limit) {
         return RequestRefusal::Overloaded.into();
     }

@@ -15,23 +15,12 @@ use governor::clock::Clock as _;
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
-use weir_core::port::Clock;
-
-use super::refusal::RateUnit;
-use super::settings::Rate;
+use weir_core::port::{Clock, Rate, RateBucket};
 
 /// Enough that few requests contend for one lock.
 const SHARDS: usize = 32;
 /// No node.
 const NONE: u32 = u32::MAX;
-
-/// The limit (by its mark), the unit counted, and the owner of the bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct BucketKey {
-    pub(super) limit: u64,
-    pub(super) what: RateUnit,
-    pub(super) of: [u8; 16],
-}
 
 /// The table.
 pub(super) struct BucketTable {
@@ -72,7 +61,7 @@ impl BucketTable {
     /// burst takes a full bucket.
     pub(super) fn take(
         &self,
-        key: BucketKey,
+        key: RateBucket,
         rate: &Rate,
         cost: std::num::NonZeroU32,
     ) -> Result<(), Duration> {
@@ -92,7 +81,12 @@ impl BucketTable {
     }
 
     /// The time until a bucket has `cost`; zero if it has it now. Charges no cost.
-    pub(super) fn wait(&self, key: BucketKey, rate: &Rate, cost: std::num::NonZeroU32) -> Duration {
+    pub(super) fn wait(
+        &self,
+        key: RateBucket,
+        rate: &Rate,
+        cost: std::num::NonZeroU32,
+    ) -> Duration {
         let at = self.hasher.hash_one(key) as usize % SHARDS;
         let mut shard = self.shards[at]
             .lock()
@@ -114,9 +108,21 @@ impl BucketTable {
         full.saturating_sub(interval(rate) * spare)
     }
 
-    /// The keys of all buckets.
-    pub(super) fn keys(&self) -> Vec<BucketKey> {
-        let shard = |shard: &Mutex<BucketShard>| -> Vec<BucketKey> {
+    /// The buckets that lack `cost` now, of those for which `rate` knows a rate.
+    pub(super) fn refusing<'a>(
+        &self,
+        cost: std::num::NonZeroU32,
+        rate: impl Fn(&RateBucket) -> Option<&'a Rate>,
+    ) -> Vec<(RateBucket, Duration)> {
+        let wait = |key: RateBucket| {
+            let wait = self.wait(key, rate(&key)?, cost);
+            (!wait.is_zero()).then_some((key, wait))
+        };
+        self.keys().into_iter().filter_map(wait).collect()
+    }
+
+    fn keys(&self) -> Vec<RateBucket> {
+        let shard = |shard: &Mutex<BucketShard>| -> Vec<RateBucket> {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.places.keys().copied().collect()
         };
@@ -154,7 +160,7 @@ fn quota(rate: &Rate) -> Quota {
 
 /// A map into a list ordered by last use.
 struct BucketShard {
-    places: HashMap<BucketKey, u32>,
+    places: HashMap<RateBucket, u32>,
     nodes: Vec<BucketNode>,
     newest: u32,
     oldest: u32,
@@ -162,7 +168,7 @@ struct BucketShard {
 }
 
 struct BucketNode {
-    key: BucketKey,
+    key: RateBucket,
     bucket: Bucket,
     newer: u32,
     older: u32,
@@ -180,7 +186,7 @@ impl BucketShard {
     }
 
     /// The bucket of a key, now the newest.
-    fn bucket(&mut self, key: BucketKey, make: impl FnOnce() -> Bucket) -> &Bucket {
+    fn bucket(&mut self, key: RateBucket, make: impl FnOnce() -> Bucket) -> &Bucket {
         let at = match self.places.get(&key) {
             Some(&at) => {
                 self.unlink(at);

@@ -6,12 +6,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bucket_table::{BucketKey, BucketTable};
+use weir_core::port::{Rate, RateUnit};
+
+use super::PolicyLimiter;
+use super::limit_charge::{ONE, SHARED_OWNER};
 use super::limit_status::rate_text;
-use super::refusal::RateUnit;
-use super::settings::{LimitSettings, Rate, RateLimit};
+use super::settings::{LimitSettings, RateLimit};
 use super::slot_usage::{LimitOwner, SlotUsage};
-use super::{ONE, PolicyLimiter, SHARED_OWNER};
 
 /// A limit that would refuse a request or call now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +38,13 @@ impl PolicyLimiter {
             .as_ref()
             .and_then(|limit| Some((limit, limit.rate()?)))
         {
-            let those = waits(&self.addresses, |key| {
-                (key.limit == limit.digest).then_some(rate)
-            });
-            found.extend(those.map(|(key, wait)| ExhaustedBudget {
+            let those = self
+                .addresses
+                .refusing(ONE, |bucket| (bucket.limit == limit.digest).then_some(rate));
+            found.extend(those.into_iter().map(|(bucket, wait)| ExhaustedBudget {
                 limit: limit.name.clone(),
-                owner: LimitOwner::Network(network(&key.of)),
-                allows: rate_text(key.what, rate),
+                owner: LimitOwner::Network(network(&bucket.owner)),
+                allows: rate_text(bucket.unit, rate),
                 wait,
             }));
         }
@@ -57,27 +58,27 @@ impl PolicyLimiter {
                 .find(|(_, limit)| limit.digest == mark)
                 .map(|(id, _)| id)
         };
-        let those = waits(&self.buckets, |key| {
-            known.get(&key.limit).map(|(_, rate)| *rate)
-        });
-        found.extend(those.filter_map(|(key, wait)| {
+        let those = self
+            .buckets
+            .refusing(|bucket| known.get(&bucket.limit).map(|(_, rate)| *rate));
+        found.extend(those.into_iter().filter_map(|(key, wait)| {
             let (limit, rate) = known.get(&key.limit)?;
-            let whose = match key.what {
+            let whose = match key.unit {
                 RateUnit::Upstream => upstream(key.limit).map_or(LimitOwner::Everybody, |id| {
                     LimitOwner::Upstream(id.to_string())
                 }),
                 RateUnit::Requests | RateUnit::Calls | RateUnit::Tool => {
-                    if key.of == SHARED_OWNER {
+                    if key.owner == SHARED_OWNER {
                         LimitOwner::Everybody
                     } else {
-                        LimitOwner::Principal(key.of)
+                        LimitOwner::Principal(key.owner)
                     }
                 }
             };
             Some(ExhaustedBudget {
                 limit: limit.name.clone(),
                 owner: whose,
-                allows: rate_text(key.what, rate),
+                allows: rate_text(key.unit, rate),
                 wait,
             })
         }));
@@ -93,18 +94,6 @@ impl PolicyLimiter {
         found.sort_by_key(|crowd| std::cmp::Reverse((crowd.waiting, crowd.held)));
         found
     }
-}
-
-/// The buckets of a table that are empty now.
-fn waits<'a>(
-    table: &'a BucketTable,
-    rate: impl Fn(&BucketKey) -> Option<&'a Rate> + 'a,
-) -> impl Iterator<Item = (BucketKey, Duration)> + 'a {
-    let one = move |key: BucketKey| {
-        let wait = table.wait(key, rate(&key)?, ONE);
-        (!wait.is_zero()).then_some((key, wait))
-    };
-    table.keys().into_iter().filter_map(one)
 }
 
 /// Every limit of rates but that of addresses.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::{Rate, RateUnit};
 use weir_core::principal::Principal;
 
-use super::bucket_table::BucketKey;
-use super::refusal::{RateUnit, span};
-use super::settings::{Rate, UncountedQuota};
-use super::{LimitCharge, LimitedCall, ONE, PolicyLimiter};
+use super::PolicyLimiter;
+use super::limit_charge::{LimitCharge, LimitedCall};
+use super::refusal::span;
+use super::settings::UncountedQuota;
 
 /// The state of one limit of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,51 +36,36 @@ impl PolicyLimiter {
         native: &str,
     ) -> Vec<LimitStatus> {
         let rates = self.rates.load_full();
-        let errand = LimitedCall {
+        let call = LimitedCall {
             principal,
             endpoint,
             upstream,
             tool: Some(native),
         };
         let mut found = Vec::new();
-        let request = rates.of(principal, endpoint);
-        let request = request.map(|limit| LimitCharge {
-            limit,
-            what: RateUnit::Requests,
-            owner: *principal.digest(),
-            cost: ONE,
-        });
-        let tolls: Vec<LimitCharge<'_>> = request
+        let request = rates
+            .of(principal, endpoint)
+            .map(|limit| LimitCharge::of_request(limit, *principal.digest()));
+        let charges: Vec<LimitCharge<'_>> = request
             .into_iter()
-            .chain(LimitCharge::of(&rates, &errand))
+            .chain(LimitCharge::of_call(&rates, &call).into_iter().flatten())
             .collect();
-        for LimitCharge {
-            limit,
-            what,
-            owner: of,
-            cost,
-        } in &tolls
-        {
-            if let Some(rate) = &limit.rate {
-                let key = BucketKey {
-                    limit: limit.digest,
-                    what: *what,
-                    of: *of,
-                };
-                let wait = self.buckets.wait(key, rate, *cost);
+        for charge in &charges {
+            if let Some(rate) = &charge.limit.rate {
+                let wait = self.buckets.wait(charge).await;
                 let refuses = (!wait.is_zero()).then(|| format!("used up for {}", span(wait)));
                 found.push(LimitStatus {
-                    limit: limit.name.clone(),
-                    allows: rate_text(*what, rate),
+                    limit: charge.limit.name.clone(),
+                    allows: rate_text(charge.unit, rate),
                     refuses,
                 });
             }
         }
-        for charge in &tolls {
+        for charge in &charges {
             if let Some(most) = charge
                 .limit
                 .daily
-                .filter(|_| charge.what != RateUnit::Requests)
+                .filter(|_| charge.unit != RateUnit::Requests)
             {
                 let refuses = self.quota_refusal(charge, most, rates.uncounted).await;
                 found.push(LimitStatus {
@@ -121,8 +107,8 @@ impl PolicyLimiter {
     }
 }
 
-pub(super) fn rate_text(what: RateUnit, rate: &Rate) -> String {
-    let counted = match what {
+pub(super) fn rate_text(unit: RateUnit, rate: &Rate) -> String {
+    let counted = match unit {
         RateUnit::Requests => "requests",
         RateUnit::Calls => "calls by their cost",
         RateUnit::Tool => "calls of such tools",

@@ -6,18 +6,10 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_core::failure::{Failure, FailureKind, LimitReached};
+use weir_core::port::{Rate, RateUnit};
 use weir_core::telemetry::instruments;
 
-use super::settings::{DAY, Rate};
-
-/// The unit that a rate counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum RateUnit {
-    Requests,
-    Calls,
-    Tool,
-    Upstream,
-}
+use super::settings::DAY;
 
 /// The rate is exceeded; a retry after `wait` will pass.
 pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: RateUnit, wait: Duration) -> Failure {

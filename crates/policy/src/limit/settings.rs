@@ -12,6 +12,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
 use sha2::{Digest as _, Sha256};
 use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::Rate;
 use weir_core::principal::Principal;
 use weir_core::telemetry::instruments;
 
@@ -188,18 +189,6 @@ impl RateLimit {
     pub fn daily(&self) -> Option<u64> {
         self.daily
     }
-}
-
-/// A number of requests in a time, by the generic cell rate algorithm: evenly, and at most `burst`
-/// at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// The number of requests.
-    pub count: NonZeroU32,
-    /// The time for them; not zero.
-    pub per: Duration,
-    /// The most at once, after a pause.
-    pub burst: NonZeroU32,
 }
 
 /// The limit of some tools.

@@ -1,14 +1,18 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use weir_core::failure::FailureKind;
-use weir_core::port::{CallPermit, Evidence, Fut, StoreError, Verifier};
+use weir_core::names::UpstreamId;
+use weir_core::port::{Evidence, Fut, Rate, StoreError, Verifier};
 use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_testkit::FakeClock;
 
 use super::*;
+
+mod shared_rates;
 
 /// Counters that can fail.
 #[derive(Default)]

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use proptest::prelude::*;
+use weir_core::port::RateUnit;
 use weir_testkit::FakeClock;
 
 use super::*;
@@ -19,11 +20,11 @@ fn rate(count: u32, per: Duration, burst: u32) -> Rate {
     }
 }
 
-fn key(number: u128) -> BucketKey {
-    BucketKey {
+fn key(number: u128) -> RateBucket {
+    RateBucket {
         limit: 1,
-        what: RateUnit::Calls,
-        of: number.to_be_bytes(),
+        unit: RateUnit::Calls,
+        owner: number.to_be_bytes(),
     }
 }
 
@@ -135,7 +136,7 @@ fn the_bucket_unused_longest_makes_room() {
         let mut held: Vec<u128> = shard
             .places
             .keys()
-            .map(|key| u128::from_be_bytes(key.of))
+            .map(|key| u128::from_be_bytes(key.owner))
             .collect();
         held.sort_unstable();
         held

@@ -8,7 +8,7 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::names::EndpointId;
 use weir_core::port::{
     Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, EndedCall,
-    GateDecision, Limiter, OperatorAction, PermitWait, SenderEntrance, Visibility,
+    GateDecision, Limiter, OperatorAction, PermitWait, RequestWait, SenderEntrance, Visibility,
 };
 use weir_core::{Call, Failure, FailureKind, Principal};
 use weir_router::Gates;
@@ -127,8 +127,12 @@ impl Limiter for ScriptedGate {
         Ok(())
     }
 
-    fn admit_request(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
-        Ok(())
+    fn admit_request<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a EndpointId,
+    ) -> Result<RequestWait<'a>, Failure> {
+        Ok(RequestWait::Now)
     }
 
     fn admit_call<'a>(

@@ -1,0 +1,55 @@
+//! The check of a principal's rate: after authentication, before the body is paid for.
+//!
+//! It is a layer of its own, not a [`super::check::CheckLayer`]: the decision on a rate that replicas
+//! share may need a trip to their store.
+
+use tower::Layer;
+use weir_core::Failure;
+use weir_core::port::RequestWait;
+
+use super::answer_authenticated::AnswerAuthenticated;
+use super::authenticate::{audit_refusal, rate_refusal};
+use crate::failure::{RequestFailure, RequestResult};
+use crate::request::endpoint_request::AuthenticatedRequest;
+
+/// The layer.
+#[derive(Debug, Clone, Copy)]
+pub struct PrincipalRateLayer;
+
+impl<S> Layer<S> for PrincipalRateLayer {
+    type Service = PrincipalRate<S>;
+
+    fn layer(&self, inner: S) -> PrincipalRate<S> {
+        PrincipalRate(inner)
+    }
+}
+
+/// A service that refuses requests beyond their principal's rate.
+#[derive(Debug, Clone, Copy)]
+pub struct PrincipalRate<S>(S);
+
+impl<S: AnswerAuthenticated> AnswerAuthenticated for PrincipalRate<S> {
+    async fn answer(self, request: AuthenticatedRequest) -> RequestResult {
+        charge_principal(&request).await?;
+        self.0.answer(request).await
+    }
+}
+
+/// Takes the request from its principal's rate.
+async fn charge_principal(
+    AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
+) -> Result<(), RequestFailure> {
+    let (context, principal) = (&request.context, sender.principal());
+    principal.meter().request();
+    let limiter = &context.shared.ports.limiter;
+    let refused = |failure: Failure| {
+        principal.meter().limited();
+        audit_refusal(context, "principal_limit", Some(principal));
+        rate_refusal(&failure)
+    };
+    match limiter.admit_request(principal, &context.endpoint) {
+        Ok(RequestWait::Now) => Ok(()),
+        Ok(RequestWait::Later(decision)) => decision.await.map_err(refused),
+        Err(failure) => Err(refused(failure)),
+    }
+}
