@@ -64,6 +64,10 @@ pub struct AddressRate;
 impl Check<Box<EndpointRequest>> for AddressRate {
     fn check(&self, request: &Box<EndpointRequest>) -> Result<(), RequestFailure> {
         let context = &request.context;
+        // A request that another replica forwards was charged there.
+        if context.is_forwarded() {
+            return Ok(());
+        }
         let taken = context
             .shared
             .ports
@@ -86,8 +90,7 @@ impl Check<AuthenticatedRequest> for EntranceAudit {
         AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
     ) -> Result<(), RequestFailure> {
         // A request that another replica forwards was admitted there.
-        let is_own = request.context.peer().forwarded_by.is_none();
-        if is_own && !sender.principal().is_anonymous() {
+        if !request.context.is_forwarded() && !sender.principal().is_anonymous() {
             audit(&request.context, Ok(sender.principal()));
         }
         Ok(())

@@ -35,12 +35,16 @@ impl<S: AnswerAuthenticated> AnswerAuthenticated for PrincipalRate<S> {
     }
 }
 
-/// Takes the request from its principal's rate.
+/// Takes the request from its principal's rate. A request that another replica forwards was charged
+/// there.
 async fn charge_principal(
     AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
 ) -> Result<(), RequestFailure> {
     let (context, principal) = (&request.context, sender.principal());
     principal.meter().request();
+    if context.is_forwarded() {
+        return Ok(());
+    }
     let limiter = &context.shared.ports.limiter;
     let refused = |failure: Failure| {
         principal.meter().limited();

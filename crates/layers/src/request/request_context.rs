@@ -55,6 +55,12 @@ impl HttpRequestContext {
         &self.facts.peer
     }
 
+    /// True if another replica sent the request on to this one, which it had admitted.
+    #[must_use]
+    pub fn is_forwarded(&self) -> bool {
+        self.peer().forwarded_by.is_some()
+    }
+
     /// True if other replicas share sessions with this one.
     pub fn has_replicas(&self) -> bool {
         self.shared.ports.replicas.is_some()
