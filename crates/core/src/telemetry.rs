@@ -123,7 +123,7 @@ instruments! {
     store_duration: Histogram<f64> = f64_histogram("weir.store.duration", "s", ["store", "operation"], "Duration of store operations on `records` (sessions), `replays`, `parking`, `counters` or `tasks`"),
     store_up: Gauge<u64> = u64_gauge("weir.store.up", "{store}", [], "1 while the shared store answers, 0 while it does not"),
     store_commands: Counter<u64> = u64_counter("weir.store.commands", "{command}", ["operation", "result"], "Commands to the shared store, by result: `ok`, `error` (it answered with an error, or the connection was lost), `timeout`, or `refused` (not sent, because the store did not answer a moment ago)"),
-    store_fallbacks: Counter<u64> = u64_counter("weir.store.fallbacks", "{use}", ["operation"], "Operations that used the state of this replica alone, because the shared store did not answer: `count` (a quota) or `locate` (the owner of a session)"),
+    store_fallbacks: Counter<u64> = u64_counter("weir.store.fallbacks", "{use}", ["operation"], "Operations that used the state of this replica alone, because the shared store did not answer: `count` (a quota), `locate` (the owner of a session) or `take_tokens` (a rate)"),
     store_pending: Gauge<u64> = u64_gauge("weir.store.pending", "{write}", [], "Writes that wait for the shared store"),
     store_dropped: Counter<u64> = u64_counter("weir.store.dropped", "{item}", ["kind"], "Items that did not reach the shared store: `write` (too many writes waited), `event` (too many events of resumable streams waited), `task` (too many tasks waited) or `message` (a message to the other replicas)"),
     store_lost: Counter<u64> = u64_counter("weir.store.lost", "{record}", [], "Sessions that another replica took over while this one still had them"),

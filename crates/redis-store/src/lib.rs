@@ -1,16 +1,21 @@
 //! State that replicas share, behind core's ports: in Redis or Valkey.
 //!
 //! Every session has one owner among the replicas, and the memory of the owner is the authority.
-//! Redis has a copy of its sessions and replay logs, the list of replicas, counters, operators' changes, and a channel for
-//! messages. No request waits longer for Redis than the configured time limit, and one that needs
-//! this replica's own sessions alone does not wait for it at all.
+//! Redis has a copy of its sessions and replay logs, the list of replicas, buckets of rates, counters,
+//! operators' changes, and a channel for messages. No request waits longer for Redis than the
+//! configured time limit, and one that needs this replica's own sessions alone does not wait for it
+//! at all.
 
 mod bus_frame;
 mod change_seal;
 mod circuit_breaker;
 mod jitter;
+mod lease_plan;
+mod lease_trips;
 mod link_status;
+mod local_share;
 mod locking;
+mod rate_commands;
 mod record_claims;
 mod record_commands;
 mod record_seal;
@@ -20,6 +25,7 @@ mod redis_client;
 mod redis_connection;
 mod redis_counters;
 mod redis_link;
+mod redis_rates;
 mod redis_store;
 mod registry_view;
 mod replay_queue;
@@ -35,12 +41,15 @@ mod shared_records;
 mod shared_replays;
 mod shared_tasks;
 mod start_error;
+mod store_outage;
 mod task_writer;
+mod token_lease;
 mod write_queue;
 mod write_times;
 
 pub use redis_changes::RedisChanges;
 pub use redis_counters::RedisCounters;
+pub use redis_rates::RedisRates;
 pub use redis_store::{OwnReplica, RedisStore, StorePorts, StoreStatus};
 pub use replica_registry::ReplicaRegistry;
 pub use settings::{RedisSettings, RedisTopology};

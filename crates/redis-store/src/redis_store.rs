@@ -14,7 +14,9 @@ use weir_core::port::{
 use weir_core::seal::Sealer;
 use weir_store::MemoryBus;
 
+use crate::lease_trips::keep_leasing;
 use crate::locking::lock;
+use crate::rate_commands::RateCommands;
 use crate::record_commands::RecordCommands;
 use crate::record_seal::RecordSeal;
 use crate::record_writer::RecordWriter;
@@ -22,6 +24,7 @@ use crate::redis_changes::{ChangePorts, RedisChanges};
 use crate::redis_client::RedisClient;
 use crate::redis_counters::RedisCounters;
 use crate::redis_link::RedisLink;
+use crate::redis_rates::RedisRates;
 use crate::replay_seal::ReplaySeal;
 use crate::replay_writer::ReplayWriter;
 use crate::replica_info::ReplicaInfo;
@@ -95,7 +98,12 @@ pub struct RedisStore {
     task_writers: Mutex<Vec<Arc<TaskWriter>>>,
     buses: Mutex<Vec<Weak<MemoryBus>>>,
     changes: Mutex<Option<Arc<RedisChanges>>>,
+    rates: Mutex<Vec<Arc<RedisRates>>>,
+    /// Those that act under the name of this replica.
     tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
+    /// The connection, and the leases of rates: a process that left its name to another one still
+    /// has requests to finish.
+    nameless_tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
 impl RedisStore {
@@ -135,9 +143,11 @@ impl RedisStore {
             task_writers: Mutex::default(),
             buses: Mutex::default(),
             changes: Mutex::default(),
+            rates: Mutex::default(),
             tasks: Mutex::default(),
+            nameless_tasks: Mutex::default(),
         };
-        store.spawn(async move { link.keep_open().await });
+        store.spawn_nameless(async move { link.keep_open().await });
         store.spawn(async move { registry.keep_beating().await });
         Ok(store)
     }
@@ -218,6 +228,28 @@ impl RedisStore {
         Arc::new(RedisCounters::new(link, self.namespace.clone(), local))
     }
 
+    /// Rates that replicas share.
+    #[must_use]
+    pub fn rates(&self) -> Arc<RedisRates> {
+        let commands = RateCommands::new(self.link.clone(), self.namespace.clone());
+        let clock = self.ports.clock.clone();
+        let (rates, orders) = RedisRates::new(commands, self.registry.clone(), clock);
+        let rates = Arc::new(rates);
+        lock(&self.rates).push(rates.clone());
+        let leasing = rates.clone();
+        self.spawn_nameless(async move { keep_leasing(&leasing, orders).await });
+        rates
+    }
+
+    /// Gives the unused tokens of rates back to all replicas, within a limited time. To be called
+    /// after the last request.
+    pub async fn return_rate_tokens(&self) {
+        let all = lock(&self.rates).clone();
+        for rates in all {
+            rates.return_all().await;
+        }
+    }
+
     /// Operators' changes that replicas share. Messages of the bus have other replicas look at once.
     #[must_use]
     pub fn changes(&self, bus: Arc<dyn MessageBus>) -> Arc<RedisChanges> {
@@ -274,6 +306,7 @@ impl RedisStore {
     /// Writes all records and removes this replica from the registry.
     pub async fn shutdown(&self) {
         self.flush().await;
+        self.return_rate_tokens().await;
         if let Err(error) = self.registry.leave().await {
             tracing::warn!(%error, "replica not removed from the registry");
         }
@@ -334,11 +367,17 @@ impl RedisStore {
     #[cfg(test)]
     pub(crate) fn abort_tasks(&self) {
         lock(&self.tasks).clear();
+        lock(&self.nameless_tasks).clear();
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task = AbortOnDropHandle::new(tokio::spawn(task));
         lock(&self.tasks).push(task);
+    }
+
+    fn spawn_nameless(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = AbortOnDropHandle::new(tokio::spawn(task));
+        lock(&self.nameless_tasks).push(task);
     }
 }
 

@@ -176,6 +176,11 @@ impl ReplicaRegistry {
         self.changed.notify_one();
     }
 
+    /// The number of live replicas as of the last heartbeat, this one included.
+    pub(crate) fn count_live(&self) -> usize {
+        1 + lock(&self.view).live_others(&self.own)
+    }
+
     /// A receiver of the moments when all records have to be written again.
     pub(crate) fn rewrites(&self) -> watch::Receiver<u64> {
         self.rewrites.subscribe()

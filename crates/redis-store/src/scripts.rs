@@ -135,6 +135,49 @@ return value
     )
 });
 
+/// Takes tokens out of the bucket of a rate, or gives some back. A bucket that is not there is full.
+/// Key: the bucket, a text of its tokens and of the time at which it had them. Arguments: the tokens
+/// that the rate adds, and the microseconds in which it does; the tokens of a full bucket; the least
+/// number to take, and the number to take if they are there; and the number to give back.
+///
+/// Takes nothing if the least number is not there. Returns the number taken, and the microseconds
+/// until the least number is there, or one token more if some were taken; 0 if it is there now.
+pub(crate) static TAKE_TOKENS: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local speed = ARGV[1] / ARGV[2]
+local burst, need, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local returned = tonumber(ARGV[6])
+local tokens, is_stale = burst, false
+local saved = redis.pcall('GET', KEYS[1])
+if type(saved) == 'string' then
+  local had, at = string.match(saved, '^(%S+) (%S+)$')
+  had, at = tonumber(had), tonumber(at)
+  if had and at then
+    tokens = had + math.max(0, now - at) * speed
+    -- The server's clock was set back: the bucket fills from now on.
+    is_stale = at > now
+  end
+end
+tokens = math.min(burst, tokens + returned)
+local granted = 0
+if tokens >= need then
+  granted = math.min(want, math.floor(tokens))
+  tokens = tokens - granted
+  need = granted > 0 and 1 or need
+end
+if granted > 0 or returned > 0 or is_stale then
+  local full = math.ceil((burst - tokens) / speed / 1000) + 1
+  local value = string.format('%.17g %.0f', tokens, now)
+  redis.call('SET', KEYS[1], value, 'PX', string.format('%.0f', full))
+end
+return {granted, math.min(1e15, math.max(0, math.ceil((need - tokens) / speed)))}
+",
+    )
+});
+
 /// Writes operators' changes, and removes entries that are over. Key: the hash. Arguments: the name
 /// of the field with the stamp, a random text, the time as entries have it, and for each change: its
 /// field, its value, and a corrupted value that it may replace. A value begins with 32 characters of

@@ -3,6 +3,7 @@
 mod bus_and_counter_tests;
 mod change_tests;
 mod outage_tests;
+mod rate_tests;
 mod record_tests;
 mod registry_tests;
 mod replay_tests;

@@ -1,0 +1,298 @@
+//! Rates that all replicas share: buckets of tokens in the shared store, and leases of them here.
+//!
+//! A request takes a token of its bucket's lease, without a trip. The next lease is fetched in the
+//! background before this one is used up; a request waits only if there is no token and no fresh
+//! refusal. While the store does not answer, this replica's own share of the rate decides.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::BoundCounter;
+use quick_cache::sync::Cache;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use weir_core::port::{
+    Clock, Fut, Rate, RateBucket, RateCharge, RateDecision, SharedRates, StoreError,
+};
+use weir_core::telemetry::instruments;
+
+use crate::lease_plan::LeasePlan;
+use crate::locking::lock;
+use crate::rate_commands::RateCommands;
+use crate::redis_link::BACKGROUND_TIMEOUT;
+use crate::replica_registry::ReplicaRegistry;
+use crate::store_outage::StoreOutage;
+use crate::token_lease::{LeaseAnswer, TokenLease};
+
+/// Leases at once: 32 MiB at most. Beyond, the one used least makes room; its tokens are lost.
+const MAX_LEASES: usize = 1 << 17;
+/// Commands at once that give tokens back at the end.
+const RETURNS_AT_ONCE: usize = 64;
+
+/// The lease of one bucket.
+pub(crate) type SharedLease = Arc<Mutex<TokenLease>>;
+
+/// A trip to the store that a lease needs.
+pub(crate) struct TripOrder {
+    pub(crate) bucket: RateBucket,
+    pub(crate) lease: SharedLease,
+}
+
+/// Rates in the shared store, at most 131,072 of them with a lease.
+pub struct RedisRates {
+    commands: RateCommands,
+    registry: Arc<ReplicaRegistry>,
+    clock: Arc<dyn Clock>,
+    leases: Cache<RateBucket, SharedLease>,
+    /// At most one order of each lease.
+    orders: mpsc::UnboundedSender<TripOrder>,
+    outage: StoreOutage,
+    fallbacks: OnceLock<BoundCounter<u64>>,
+}
+
+impl RedisRates {
+    /// Rates without leases, and the orders of trips, which [`crate::lease_trips`] makes.
+    pub(crate) fn new(
+        commands: RateCommands,
+        registry: Arc<ReplicaRegistry>,
+        clock: Arc<dyn Clock>,
+    ) -> (Self, mpsc::UnboundedReceiver<TripOrder>) {
+        let (orders, receiver) = mpsc::unbounded_channel();
+        let rates = Self {
+            commands,
+            registry,
+            clock,
+            leases: Cache::new(MAX_LEASES),
+            orders,
+            outage: StoreOutage::default(),
+            fallbacks: OnceLock::new(),
+        };
+        (rates, receiver)
+    }
+
+    /// Makes the trips of an order, until no request needs a further one.
+    pub(crate) async fn make_trips(&self, order: &TripOrder) {
+        let rate = lock(&order.lease).rate();
+        loop {
+            let plan = LeasePlan::of(&rate, self.replicas());
+            let Some(demand) = lock(&order.lease).begin_trip(&plan) else {
+                return;
+            };
+            let outcome = self.commands.take(&order.bucket, &rate, demand).await;
+            let now = self.clock.monotonic();
+            match outcome {
+                Ok(reply) => {
+                    self.outage.end();
+                    let needs_more = lock(&order.lease).finish_trip(demand, reply, &plan, now);
+                    if !needs_more {
+                        return;
+                    }
+                }
+                Err(_) => {
+                    self.outage.begin(now);
+                    self.end_failed_trip(&order.lease);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gives back the tokens of a lease that was not used for this long. Returns false if it has none
+    /// left.
+    pub(crate) async fn return_idle(&self, order: &TripOrder, idle: Duration) -> bool {
+        let (rate, tokens, has_more) = {
+            let mut lease = lock(&order.lease);
+            let before = self.clock.monotonic().saturating_sub(idle);
+            let tokens = lease.give_up_idle(before);
+            (lease.rate(), tokens, lease.has_tokens())
+        };
+        if tokens > 0 {
+            // The rate fills the bucket if the store does not get them.
+            let given = self.commands.give_back(&order.bucket, &rate, tokens);
+            let _: Result<(), StoreError> = given.await;
+        }
+        has_more
+    }
+
+    /// Gives back the tokens of all leases, within a limited time.
+    pub(crate) async fn return_all(&self) {
+        let held = self.leases.iter().filter_map(|(bucket, lease)| {
+            let has_tokens = lock(&lease).has_tokens();
+            has_tokens.then_some(TripOrder { bucket, lease })
+        });
+        let held: Vec<_> = held.collect();
+        let returned = stream::iter(&held).for_each_concurrent(RETURNS_AT_ONCE, |order| async {
+            self.return_idle(order, Duration::ZERO).await;
+        });
+        // The rate fills the buckets if the store does not get them.
+        let _ = timeout(BACKGROUND_TIMEOUT, returned).await;
+    }
+
+    /// Gives tokens back that this replica does not have in a lease.
+    #[cfg(test)]
+    pub(crate) async fn give_back(
+        &self,
+        bucket: &RateBucket,
+        rate: &Rate,
+        tokens: u32,
+    ) -> Result<(), StoreError> {
+        self.commands.give_back(bucket, rate, tokens).await
+    }
+
+    /// Reports if a bucket has tokens here.
+    #[cfg(test)]
+    pub(crate) fn has_tokens(&self, bucket: &RateBucket) -> bool {
+        let lease = self.leases.peek(bucket);
+        lease.is_some_and(|lease| lock(&lease).has_tokens())
+    }
+
+    /// The number of replicas that divide a rate.
+    fn replicas(&self) -> usize {
+        self.registry.count_live()
+    }
+
+    fn lease(&self, bucket: RateBucket, rate: &Rate) -> SharedLease {
+        let make =
+            || Ok::<_, std::convert::Infallible>(Arc::new(Mutex::new(TokenLease::new(*rate))));
+        match self.leases.get_or_insert_with(&bucket, make) {
+            Ok(lease) => lease,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Orders a trip that a lease has reserved.
+    fn send(&self, bucket: RateBucket, lease: &SharedLease) {
+        let lease = lease.clone();
+        // The trips have ended with the store's tasks.
+        if let Err(unsent) = self.orders.send(TripOrder { bucket, lease }) {
+            self.outage.begin(self.clock.monotonic());
+            self.end_failed_trip(&unsent.0.lease);
+        }
+    }
+
+    fn end_failed_trip(&self, lease: &SharedLease) {
+        let (replicas, now) = (self.replicas(), self.clock.monotonic());
+        let decided = lock(lease).fail_trip(replicas, now);
+        self.count_fallbacks(decided);
+    }
+
+    /// The decision while the store does not answer. One request in a while has a trip look if it
+    /// answers again, and does not wait for it.
+    fn take_alone(
+        &self,
+        bucket: RateBucket,
+        lease: &SharedLease,
+        cost: NonZeroU32,
+    ) -> RateDecision {
+        let (replicas, now) = (self.replicas(), self.clock.monotonic());
+        let (decision, probes) = {
+            let mut lease = lock(lease);
+            let decision = lease.take_alone(cost, replicas, now);
+            (decision, self.outage.claim_probe(now) && lease.order_trip())
+        };
+        if probes {
+            self.send(bucket, lease);
+        }
+        self.count_fallbacks(1);
+        decision
+    }
+
+    /// The decision on a waiting request: that of its trip, or of this replica's own share once the
+    /// time limit is over.
+    async fn await_decision(
+        &self,
+        bucket: RateBucket,
+        lease: SharedLease,
+        cost: NonZeroU32,
+        mut receiver: oneshot::Receiver<RateDecision>,
+    ) -> RateDecision {
+        if let Ok(Ok(decision)) = timeout(self.commands.timeout(), &mut receiver).await {
+            return decision;
+        }
+        receiver.close();
+        // It may have come in the last moment.
+        if let Ok(decision) = receiver.try_recv() {
+            return decision;
+        }
+        self.take_alone(bucket, &lease, cost)
+    }
+
+    fn count_fallbacks(&self, count: u64) {
+        let bind = || {
+            let labels = [KeyValue::new("operation", "take_tokens")];
+            instruments().store_fallbacks.bind(&labels)
+        };
+        self.fallbacks.get_or_init(bind).add(count);
+    }
+}
+
+impl SharedRates for RedisRates {
+    fn take<'a>(&'a self, bucket: RateBucket, rate: &Rate, cost: NonZeroU32) -> RateCharge<'a> {
+        let lease = self.lease(bucket, rate);
+        let now = self.clock.monotonic();
+        let is_away = self.outage.is_on();
+        let mut held = lock(&lease);
+        let (needs_trip, charge) = match held.take(cost, now) {
+            LeaseAnswer::Taken => return RateCharge::Now(Ok(())),
+            LeaseAnswer::Refused(wait) => return RateCharge::Now(Err(wait)),
+            LeaseAnswer::TakenLow => (!is_away && held.order_trip(), RateCharge::Now(Ok(()))),
+            LeaseAnswer::Unknown if is_away => {
+                drop(held);
+                return RateCharge::Now(self.take_alone(bucket, &lease, cost));
+            }
+            LeaseAnswer::Unknown => {
+                let receiver = held.enqueue(cost);
+                let decision = self.await_decision(bucket, lease.clone(), cost, receiver);
+                (held.order_trip(), RateCharge::Later(Box::pin(decision)))
+            }
+        };
+        drop(held);
+        if needs_trip {
+            self.send(bucket, &lease);
+        }
+        charge
+    }
+
+    fn wait<'a>(&'a self, bucket: RateBucket, rate: Rate, cost: NonZeroU32) -> Fut<'a, Duration> {
+        Box::pin(async move {
+            let lease = self.leases.peek(&bucket);
+            let now = self.clock.monotonic();
+            let known = lease.as_ref().map(|lease| lock(lease).look(cost, now));
+            match known {
+                Some(LeaseAnswer::Taken | LeaseAnswer::TakenLow) => return Duration::ZERO,
+                Some(LeaseAnswer::Refused(wait)) => return wait,
+                Some(LeaseAnswer::Unknown) | None => {}
+            }
+            let bounded = cost.min(rate.burst).get();
+            if let Ok(wait) = self.commands.peek(&bucket, &rate, bounded).await {
+                return wait;
+            }
+            let replicas = self.replicas();
+            lease.map_or(Duration::ZERO, |lease| {
+                lock(&lease).wait_alone(cost, replicas, now)
+            })
+        })
+    }
+
+    fn refusing(&self) -> Vec<(RateBucket, Duration)> {
+        let now = self.clock.monotonic();
+        let one = |(bucket, lease): (RateBucket, SharedLease)| match lock(&lease)
+            .look(NonZeroU32::MIN, now)
+        {
+            LeaseAnswer::Refused(wait) => Some((bucket, wait)),
+            LeaseAnswer::Taken | LeaseAnswer::TakenLow | LeaseAnswer::Unknown => None,
+        };
+        self.leases.iter().filter_map(one).collect()
+    }
+}
+
+impl fmt::Debug for RedisRates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisRates").finish_non_exhaustive()
+    }
+}
