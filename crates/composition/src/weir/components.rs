@@ -174,11 +174,11 @@ impl PolicyStack {
             Some(replicas) => replicas.counters(counters),
             None => counters,
         };
-        let limits = Arc::new(PolicyLimiter::new(
-            config.limit_settings(),
-            clock.clone(),
-            counters,
-        ));
+        let limits = PolicyLimiter::new(config.limit_settings(), clock.clone(), counters);
+        let limits = Arc::new(match replicas {
+            Some(replicas) => limits.with_shared_rates(replicas.rates()),
+            None => limits,
+        });
         limits.start_at_zero();
         let rules = Arc::new(PolicyAuthorizer::new(config.rules.clone()));
         let blocked = Arc::new(BlocklistAuthorizer::new(rules.clone()));

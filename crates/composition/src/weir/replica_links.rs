@@ -12,7 +12,7 @@ use weir_config::{Config, StorePlan};
 use weir_core::Budgets;
 use weir_core::port::{
     RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedChanges,
-    SharedCounters, TaskBook,
+    SharedCounters, SharedRates, TaskBook,
 };
 use weir_core::telemetry::instruments;
 use weir_front::{Front, ReplicaPorts};
@@ -109,6 +109,11 @@ impl ReplicaLinks {
         self.store.counters(local)
     }
 
+    /// The rates that replicas share.
+    pub(super) fn rates(&self) -> Arc<dyn SharedRates> {
+        self.store.rates()
+    }
+
     /// The operators' changes that replicas share. Messages of the bus have others look at once.
     pub(super) fn changes(&self, bus: &Arc<MemoryBus>) -> Arc<dyn SharedChanges> {
         self.store.changes(bus.clone())
@@ -168,7 +173,9 @@ impl ReplicaLinks {
     /// Ends the links, after all requests.
     pub(super) async fn shutdown(&self, has_successor: bool) {
         self.forwarder.shutdown().await;
-        if !has_successor {
+        if has_successor {
+            self.store.return_rate_tokens().await;
+        } else {
             self.store.shutdown().await;
         }
     }
@@ -215,6 +222,10 @@ fn start_at_zero() {
     }
     for kind in ["write", "event", "task", "message"] {
         all.store_dropped.add(0, &[KeyValue::new("kind", kind)]);
+    }
+    for operation in ["count", "locate", "take_tokens"] {
+        let labels = [KeyValue::new("operation", operation)];
+        all.store_fallbacks.add(0, &labels);
     }
     all.store_lost.add(0, &[]);
 }
