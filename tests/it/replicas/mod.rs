@@ -10,6 +10,7 @@ mod lost_streams;
 mod operator_changes;
 mod parked_calls;
 mod principals;
+mod rate_limits;
 mod replica_overview;
 mod server_requests;
 mod session_takeover;
