@@ -11,7 +11,8 @@ use serde::{Deserialize, de};
 use crate::raw::OrderedMap;
 use crate::raw::Time;
 
-/// Rate limits and quotas of clients. An absent key means no limit.
+/// Rate limits and quotas of clients. An absent key means no limit. Replicas with a shared `store`
+/// share them, except for `address` and `concurrency`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawRates {
