@@ -21,7 +21,7 @@ pub(crate) struct LeasePlan {
     /// The tokens that a replica holds beyond those that its requests wait for; 0 if it asks for each
     /// request.
     pub(crate) size: u32,
-    /// The number of tokens below which the next lease is fetched.
+    /// The mark for the next lease: it is fetched once fewer tokens are left.
     pub(crate) low_mark: u32,
     /// The least time between two trips once the bucket is empty. Meanwhile it fills, at most by half,
     /// so one trip brings many tokens, and its burst loses no token.

@@ -219,6 +219,8 @@ impl RedisRates {
         if let Ok(decision) = receiver.try_recv() {
             return decision;
         }
+        // The next requests need not wait, too. A trip that still succeeds ends the outage.
+        self.outage.begin(self.clock.monotonic());
         self.take_alone(bucket, &lease, cost)
     }
 

@@ -1,6 +1,6 @@
 //! The tokens of one shared bucket that this replica holds, and the requests that wait for more.
 //!
-//! It decides; it sends nothing and reads no clock.
+//! It does no IO and reads no clock.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -17,7 +17,7 @@ use crate::local_share::LocalShare;
 pub(crate) struct TokenLease {
     rate: Rate,
     tokens: u32,
-    /// The number of tokens below which the next lease is fetched.
+    /// The mark for the next lease: it is fetched once fewer tokens are left.
     low_mark: u32,
     refusal: Option<StoreRefusal>,
     /// True from the order of a trip until its result.
@@ -70,7 +70,7 @@ pub(crate) struct TokenDemand {
 /// The store's reply to a demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenReply {
-    /// The tokens that were taken: all, some, or none.
+    /// The number of tokens that were taken, at most the wanted number.
     pub(crate) granted: u32,
     /// If fewer than wanted were taken: the time until the needed tokens are there, or one more if
     /// some were taken.
@@ -155,7 +155,7 @@ impl TokenLease {
         !std::mem::replace(&mut self.is_asking, true)
     }
 
-    /// The demand of the ordered trip; `None` ends the trip, because nothing is needed any more.
+    /// The demand of the ordered trip; `None` ends the trip: there are enough tokens.
     pub(crate) fn begin_trip(&mut self, plan: &LeasePlan) -> Option<TokenDemand> {
         self.low_mark = plan.low_mark;
         // Requests that were given up.
@@ -219,7 +219,7 @@ impl TokenLease {
             let Some(waiter) = self.waiters.pop_front() else {
                 return false;
             };
-            // A request that was given up takes nothing.
+            // The tokens of a request that was given up stay.
             if waiter.reply.send(decision).is_ok() && decision.is_ok() {
                 self.tokens -= cost;
             }
@@ -245,7 +245,7 @@ impl TokenLease {
         decided
     }
 
-    /// Gives away all tokens, if none was used since `before` and no trip is under way.
+    /// Gives away all tokens, unless one was used since `before` or a trip is under way.
     pub(crate) fn give_up_idle(&mut self, before: Duration) -> u32 {
         if self.is_asking || self.used_at > before {
             return 0;

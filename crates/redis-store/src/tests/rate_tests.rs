@@ -250,13 +250,12 @@ async fn ended_tasks_leave_decisions_to_the_share() {
     let [(one, first), _] = two_replicas(&server).await;
     one.crash();
     let rate = rate(20, DAY, 20);
-    wait_for("the end of the tasks", || {
-        matches!(first.take(bucket(7), &rate, ONE), RateCharge::Now(_))
-    })
-    .await;
+    // It may have been sent to the ending task; it is decided after its time limit.
+    assert!(take(&first, 7, &rate).await.is_ok());
     assert_eq!(granted(&[&first], 1, &rate, 100).await, 10);
 }
 
+// Proves F08.
 #[tokio::test(flavor = "multi_thread")]
 async fn bucket_fills_by_the_servers_time_and_ends_when_full() {
     let server = old_server();

@@ -106,7 +106,7 @@ fn refusal_is_remembered_until_its_end_and_for_its_cost_alone() {
     assert_eq!(lease.take(some(50), NOW), LeaseAnswer::Refused(wait));
     let second = lease.begin_trip(&PLAN).unwrap();
     assert_eq!(second, demand(2, 12, true));
-    // The bucket is empty now: nobody asks again before the pause is over.
+    // The bucket is empty now: no request asks again before the pause is over.
     assert!(!lease.finish_trip(second, reply(3, Duration::from_millis(1)), &PLAN, NOW));
     assert_eq!(cheap.try_recv(), Ok(Ok(())));
     assert_eq!(lease.take(some(1), NOW), LeaseAnswer::Taken);
