@@ -19,8 +19,8 @@ pub use borrowed_secret::BorrowedSecret;
 pub use call_parking::CallParking;
 pub use decisions::{
     Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, ContentChanges,
-    EndedCall, Evidence, GateDecision, Limiter, OperatorAction, PermitWait, RequestWait,
-    SenderEntrance, SenderRejection, Verifier, Visibility,
+    EndedCall, Evidence, GateDecision, Limiter, OperatorAction, PermitWait, SenderEntrance,
+    SenderRejection, Verifier, Visibility,
 };
 pub use document_fetch::{DocumentFetcher, FetchRequest, FetchResponse, UrlSource};
 pub use document_post::{DocumentPoster, PostEncoding, PostResponse};
@@ -37,7 +37,7 @@ pub use session_lists::{ListSession, SessionListObserver, SessionListRegistry};
 pub use shared_changes::{
     ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, SharedChange, SharedChanges,
 };
-pub use shared_rates::{Rate, RateBucket, RateCharge, RateDecision, RateUnit, SharedRates};
+pub use shared_rates::{Rate, RateBucket, RateDecision, RateUnit, SharedRates};
 pub use task_book::{KeptTask, TaskBook};
 
 use std::future::Future;

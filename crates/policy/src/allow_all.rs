@@ -11,7 +11,7 @@ use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{
     Audience, Authorizer, CallPermission, CallPermit, Evidence, Fut, Limiter, PermitWait,
-    RequestWait, Verifier, Visibility,
+    RateDecision, Verifier, Visibility,
 };
 use weir_core::principal::{Principal, VerifiedIdentity};
 
@@ -74,8 +74,8 @@ impl Limiter for NoLimits {
         &'a self,
         _principal: &'a Principal,
         _endpoint: &'a EndpointId,
-    ) -> Result<RequestWait<'a>, Failure> {
-        Ok(RequestWait::Now)
+    ) -> RateDecision<'a, Failure> {
+        RateDecision::Now(Ok(()))
     }
 
     fn admit_call<'a>(

@@ -31,6 +31,7 @@ pub use slot_usage::{LimitOwner, SlotUsage};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use weir_core::call::Call;
@@ -38,8 +39,8 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{
-    CallPermit, Clock, Fut, Limiter, PermitWait, RateCharge, RateDecision, RateUnit, RequestWait,
-    SharedCounters, SharedRates,
+    CallPermit, Clock, Fut, Limiter, PermitWait, RateDecision, RateUnit, SharedCounters,
+    SharedRates,
 };
 use weir_core::principal::Principal;
 use weir_core::tool::Tool;
@@ -127,8 +128,10 @@ impl PolicyLimiter {
                 continue;
             };
             match self.buckets.charge(charge) {
-                RateCharge::Now(decision) => settle(charge, call, decision)?,
-                RateCharge::Later(decision) => return Ok(Some(PendingCharge { index, decision })),
+                RateDecision::Now(decision) => settle(charge, call, decision)?,
+                RateDecision::Later(decision) => {
+                    return Ok(Some(PendingCharge { index, decision }));
+                }
             }
         }
         Ok(None)
@@ -184,14 +187,14 @@ impl PolicyLimiter {
 struct PendingCharge<'a> {
     /// Its place among the charges.
     index: usize,
-    decision: Fut<'a, RateDecision>,
+    decision: Fut<'a, Result<(), Duration>>,
 }
 
 /// Counts the decision on a charge of a call. A refusal by an upstream's limit names the upstream.
 fn settle(
     charge: &LimitCharge<'_>,
     call: &LimitedCall<'_>,
-    decision: RateDecision,
+    decision: Result<(), Duration>,
 ) -> Result<(), Failure> {
     charge
         .settle(decision)
@@ -223,21 +226,21 @@ impl Limiter for PolicyLimiter {
         &'a self,
         principal: &'a Principal,
         endpoint: &'a EndpointId,
-    ) -> Result<RequestWait<'a>, Failure> {
+    ) -> RateDecision<'a, Failure> {
         let rates = self.rates.load();
         let Some(limit) = rates.of(principal, endpoint) else {
-            return Ok(RequestWait::Now);
+            return RateDecision::Now(Ok(()));
         };
         let charge = LimitCharge::of_request(limit, *principal.digest());
         let decision = match self.buckets.charge(&charge) {
-            RateCharge::Now(decision) => return charge.settle(decision).map(|()| RequestWait::Now),
-            RateCharge::Later(decision) => decision,
+            RateDecision::Now(decision) => return RateDecision::Now(charge.settle(decision)),
+            RateDecision::Later(decision) => decision,
         };
         let limit = limit.clone();
-        Ok(RequestWait::Later(Box::pin(async move {
+        RateDecision::Later(Box::pin(async move {
             let decision = decision.await;
             LimitCharge::of_request(&limit, *principal.digest()).settle(decision)
-        })))
+        }))
     }
 
     fn admit_call<'a>(

@@ -26,10 +26,7 @@ enum LeaseWork {
 
 /// Makes the ordered trips, all at once, and looks for idle leases. It never ends. Dropping it gives
 /// up trips that are under way: their requests decide alone after their time limit.
-pub(crate) async fn keep_leasing(
-    rates: &RedisRates,
-    mut orders: mpsc::UnboundedReceiver<TripOrder>,
-) {
+pub(crate) async fn keep_leasing(rates: &RedisRates, mut orders: mpsc::Receiver<TripOrder>) {
     // The leases that got tokens and may have some. A lease is here once, so this has its bound.
     let mut held: HashMap<RateBucket, SharedLease> = HashMap::new();
     let mut works = FuturesUnordered::new();

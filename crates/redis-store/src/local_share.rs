@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use weir_core::port::{Rate, RateDecision};
+use weir_core::port::Rate;
 
 /// A bucket of this replica alone, by the generic cell rate algorithm: its rate and its burst are
 /// those of the shared one, divided by the number of replicas. It begins full.
@@ -43,7 +43,7 @@ impl LocalShare {
         replicas: usize,
         cost: NonZeroU32,
         now: Duration,
-    ) -> RateDecision {
+    ) -> Result<(), Duration> {
         let wait = self.wait(rate, replicas, cost, now);
         if !wait.is_zero() {
             return Err(wait);

@@ -16,9 +16,7 @@ use opentelemetry::metrics::BoundCounter;
 use quick_cache::sync::Cache;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use weir_core::port::{
-    Clock, Fut, Rate, RateBucket, RateCharge, RateDecision, SharedRates, StoreError,
-};
+use weir_core::port::{Clock, Fut, Rate, RateBucket, RateDecision, SharedRates, StoreError};
 use weir_core::telemetry::instruments;
 
 use crate::lease_plan::LeasePlan;
@@ -27,10 +25,12 @@ use crate::rate_commands::RateCommands;
 use crate::redis_link::BACKGROUND_TIMEOUT;
 use crate::replica_registry::ReplicaRegistry;
 use crate::store_outage::StoreOutage;
-use crate::token_lease::{LeaseAnswer, TokenLease};
+use crate::token_lease::{LeaseAnswer, LeaseDecision, TokenLease};
 
 /// Leases at once: 32 MiB at most. Beyond, the one used least makes room; its tokens are lost.
 const MAX_LEASES: usize = 1 << 17;
+/// Orders of trips that wait for their task. It takes all of them each time that it runs.
+const MAX_ORDERS: usize = 4096;
 /// Commands at once that give tokens back at the end.
 const RETURNS_AT_ONCE: usize = 64;
 
@@ -50,7 +50,7 @@ pub struct RedisRates {
     clock: Arc<dyn Clock>,
     leases: Cache<RateBucket, SharedLease>,
     /// At most one order of each lease.
-    orders: mpsc::UnboundedSender<TripOrder>,
+    orders: mpsc::Sender<TripOrder>,
     outage: StoreOutage,
     fallbacks: OnceLock<BoundCounter<u64>>,
 }
@@ -61,8 +61,8 @@ impl RedisRates {
         commands: RateCommands,
         registry: Arc<ReplicaRegistry>,
         clock: Arc<dyn Clock>,
-    ) -> (Self, mpsc::UnboundedReceiver<TripOrder>) {
-        let (orders, receiver) = mpsc::unbounded_channel();
+    ) -> (Self, mpsc::Receiver<TripOrder>) {
+        let (orders, receiver) = mpsc::channel(MAX_ORDERS);
         let rates = Self {
             commands,
             registry,
@@ -167,11 +167,14 @@ impl RedisRates {
 
     /// Orders a trip that a lease has reserved.
     fn send(&self, bucket: RateBucket, lease: &SharedLease) {
-        let lease = lease.clone();
-        // The trips have ended with the store's tasks.
-        if let Err(unsent) = self.orders.send(TripOrder { bucket, lease }) {
+        let order = TripOrder {
+            bucket,
+            lease: lease.clone(),
+        };
+        // Too many orders wait, or the trips have ended with the store's tasks.
+        if self.orders.try_send(order).is_err() {
             self.outage.begin(self.clock.monotonic());
-            self.end_failed_trip(&unsent.0.lease);
+            self.end_failed_trip(lease);
         }
     }
 
@@ -188,7 +191,7 @@ impl RedisRates {
         bucket: RateBucket,
         lease: &SharedLease,
         cost: NonZeroU32,
-    ) -> RateDecision {
+    ) -> LeaseDecision {
         let (replicas, now) = (self.replicas(), self.clock.monotonic());
         let (decision, probes) = {
             let mut lease = lock(lease);
@@ -209,8 +212,8 @@ impl RedisRates {
         bucket: RateBucket,
         lease: SharedLease,
         cost: NonZeroU32,
-        mut receiver: oneshot::Receiver<RateDecision>,
-    ) -> RateDecision {
+        mut receiver: oneshot::Receiver<LeaseDecision>,
+    ) -> LeaseDecision {
         if let Ok(Ok(decision)) = timeout(self.commands.timeout(), &mut receiver).await {
             return decision;
         }
@@ -234,23 +237,28 @@ impl RedisRates {
 }
 
 impl SharedRates for RedisRates {
-    fn take<'a>(&'a self, bucket: RateBucket, rate: &Rate, cost: NonZeroU32) -> RateCharge<'a> {
+    fn take(
+        &self,
+        bucket: RateBucket,
+        rate: &Rate,
+        cost: NonZeroU32,
+    ) -> RateDecision<'_, Duration> {
         let lease = self.lease(bucket, rate);
         let now = self.clock.monotonic();
         let is_away = self.outage.is_on();
         let mut held = lock(&lease);
         let (needs_trip, charge) = match held.take(cost, now) {
-            LeaseAnswer::Taken => return RateCharge::Now(Ok(())),
-            LeaseAnswer::Refused(wait) => return RateCharge::Now(Err(wait)),
-            LeaseAnswer::TakenLow => (!is_away && held.order_trip(), RateCharge::Now(Ok(()))),
+            LeaseAnswer::Taken => return RateDecision::Now(Ok(())),
+            LeaseAnswer::Refused(wait) => return RateDecision::Now(Err(wait)),
+            LeaseAnswer::TakenLow => (!is_away && held.order_trip(), RateDecision::Now(Ok(()))),
             LeaseAnswer::Unknown if is_away => {
                 drop(held);
-                return RateCharge::Now(self.take_alone(bucket, &lease, cost));
+                return RateDecision::Now(self.take_alone(bucket, &lease, cost));
             }
             LeaseAnswer::Unknown => {
                 let receiver = held.enqueue(cost);
                 let decision = self.await_decision(bucket, lease.clone(), cost, receiver);
-                (held.order_trip(), RateCharge::Later(Box::pin(decision)))
+                (held.order_trip(), RateDecision::Later(Box::pin(decision)))
             }
         };
         drop(held);
@@ -260,7 +268,7 @@ impl SharedRates for RedisRates {
         charge
     }
 
-    fn wait<'a>(&'a self, bucket: RateBucket, rate: Rate, cost: NonZeroU32) -> Fut<'a, Duration> {
+    fn wait(&self, bucket: RateBucket, rate: Rate, cost: NonZeroU32) -> Fut<'_, Duration> {
         Box::pin(async move {
             let lease = self.leases.peek(&bucket);
             let now = self.clock.monotonic();

@@ -7,10 +7,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_core::port::{Rate, RateDecision};
+use weir_core::port::Rate;
 
 use crate::lease_plan::LeasePlan;
 use crate::local_share::LocalShare;
+
+/// The decision on a charge: `Ok`, or the time until it may pass.
+pub(crate) type LeaseDecision = Result<(), Duration>;
 
 /// The tokens of one bucket that this replica holds.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ struct StoreRefusal {
 #[derive(Debug)]
 struct TokenWaiter {
     cost: u32,
-    reply: oneshot::Sender<RateDecision>,
+    reply: oneshot::Sender<LeaseDecision>,
 }
 
 /// An answer from the tokens and refusals that are here.
@@ -112,7 +115,9 @@ impl TokenLease {
                     LeaseAnswer::Taken
                 }
             }
-            other => other,
+            answer @ (LeaseAnswer::TakenLow | LeaseAnswer::Refused(_) | LeaseAnswer::Unknown) => {
+                answer
+            }
         }
     }
 
@@ -132,7 +137,7 @@ impl TokenLease {
         cost: NonZeroU32,
         replicas: usize,
         now: Duration,
-    ) -> RateDecision {
+    ) -> LeaseDecision {
         self.share.take(&self.rate, replicas, cost, now)
     }
 
@@ -142,7 +147,7 @@ impl TokenLease {
     }
 
     /// Waits for `cost`. The sender is dropped if the lease is.
-    pub(crate) fn enqueue(&mut self, cost: NonZeroU32) -> oneshot::Receiver<RateDecision> {
+    pub(crate) fn enqueue(&mut self, cost: NonZeroU32) -> oneshot::Receiver<LeaseDecision> {
         let (reply, receiver) = oneshot::channel();
         let cost = self.bounded(cost);
         self.waiters.push_back(TokenWaiter { cost, reply });

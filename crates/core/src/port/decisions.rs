@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::Fut;
 use super::borrowed_secret::BorrowedSecret;
+use super::shared_rates::RateDecision;
 use crate::call::Call;
 use crate::catalog_item::CatalogItem;
 use crate::failure::Failure;
@@ -147,16 +148,12 @@ pub trait Limiter: Send + Sync {
     /// `Limit`.
     fn admit_address(&self, peer: IpAddr) -> Result<(), Failure>;
 
-    /// Counts a request of a principal, before its body is read. Cancel safe.
-    ///
-    /// # Errors
-    ///
-    /// `Limit`.
+    /// Counts a request of a principal, before its body is read. It refuses with `Limit`.
     fn admit_request<'a>(
         &'a self,
         principal: &'a Principal,
         endpoint: &'a EndpointId,
-    ) -> Result<RequestWait<'a>, Failure>;
+    ) -> RateDecision<'a, Failure>;
 
     /// Takes the cost of a call, and a permit among those in flight. Cancel safe: a permit not yet
     /// given is not taken.
@@ -170,23 +167,6 @@ pub trait Limiter: Send + Sync {
         call: &'a Call,
         item: &'a CatalogItem,
     ) -> Result<PermitWait<'a>, Failure>;
-}
-
-/// The admission of a request, at once or after a bounded wait.
-pub enum RequestWait<'a> {
-    /// It is admitted.
-    Now,
-    /// The replicas share its rate, and the decision needs a trip to the shared store.
-    Later(Fut<'a, Result<(), Failure>>),
-}
-
-impl fmt::Debug for RequestWait<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Now => "Now",
-            Self::Later(_) => "Later",
-        })
-    }
 }
 
 /// The permit of a call, at once or after a bounded wait.
@@ -226,11 +206,8 @@ impl CallPermit {
 
 impl fmt::Debug for CallPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Permit({})",
-            if self.0.is_some() { "held" } else { "free" }
-        )
+        let state = if self.0.is_some() { "held" } else { "free" };
+        write!(f, "Permit({state})")
     }
 }
 

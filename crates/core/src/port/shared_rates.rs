@@ -29,8 +29,7 @@ pub enum RateUnit {
     Upstream,
 }
 
-/// The name of one bucket: tokens of one limit for one owner. It is the same on every replica with
-/// the same limit.
+/// The name of one bucket, the same on every replica with the same limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RateBucket {
     /// A digest of the limit's name and rate: another rate has other buckets.
@@ -41,39 +40,34 @@ pub struct RateBucket {
     pub owner: [u8; 16],
 }
 
-/// The decision on a charge: `Ok`, or the time until the same charge may pass.
-pub type RateDecision = Result<(), Duration>;
-
-/// A decision on a charge, at once or after a bounded wait.
-pub enum RateCharge<'a> {
-    /// The decision.
-    Now(RateDecision),
-    /// The decision needs the shared state. Cancel safe: a dropped future has charged at most its
-    /// own cost.
-    Later(Fut<'a, RateDecision>),
+/// The decision on a charge, at once or after a bounded wait: `Ok`, or the refusal.
+pub enum RateDecision<'a, E> {
+    /// It is known.
+    Now(Result<(), E>),
+    /// It needs the shared state. Cancel safe: a dropped future has charged at most its own cost.
+    Later(Fut<'a, Result<(), E>>),
 }
 
-impl std::fmt::Debug for RateCharge<'_> {
+impl<E: std::fmt::Debug> std::fmt::Debug for RateDecision<'_, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Now(decision) => f.debug_tuple("Now").field(decision).finish(),
+            Self::Now(decision) => write!(f, "Now({decision:?})"),
             Self::Later(_) => f.write_str("Later"),
         }
     }
 }
 
 /// Buckets of tokens that all replicas take from. While the shared state cannot be reached, each
-/// replica decides by its share of the rate: no charge waits longer than a time limit, and none
-/// passes uncounted.
+/// replica decides by its share of the rate, after a limited time.
 pub trait SharedRates: Send + Sync {
-    /// Takes `cost` out of a bucket, or nothing. A cost above the burst takes a full bucket.
-    fn take<'a>(&'a self, bucket: RateBucket, rate: &Rate, cost: NonZeroU32) -> RateCharge<'a>;
+    /// Takes all of `cost` out of a bucket (at most a full one), or refuses with the time until the
+    /// same charge may pass.
+    fn take(&self, bucket: RateBucket, rate: &Rate, cost: NonZeroU32)
+    -> RateDecision<'_, Duration>;
 
-    /// Returns the time until a bucket has `cost`; zero if it has it now. Charges nothing. It takes
-    /// a trip, so it is for operators.
-    fn wait<'a>(&'a self, bucket: RateBucket, rate: Rate, cost: NonZeroU32) -> Fut<'a, Duration>;
+    /// Returns the time until a bucket has `cost`, for operators: it charges no cost, and may wait.
+    fn wait(&self, bucket: RateBucket, rate: Rate, cost: NonZeroU32) -> Fut<'_, Duration>;
 
-    /// Returns the buckets that this replica refuses charges of now, each with the rest of the time
-    /// that the last refusal named.
+    /// Returns the buckets that refuse charges of this replica now, and for how long.
     fn refusing(&self) -> Vec<(RateBucket, Duration)>;
 }

@@ -13,8 +13,8 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
     Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
-    Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RecordKey,
-    RecordKind, RecordStore, ReplayLog, ReplayedEvents, RequestWait, SenderEntrance, StoreError,
+    Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RateDecision,
+    RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, SenderEntrance, StoreError,
     StoredRecord, StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
@@ -165,8 +165,8 @@ impl Limiter for AllowAllPolicy {
         &'a self,
         _: &'a Principal,
         _: &'a EndpointId,
-    ) -> Result<RequestWait<'a>, Failure> {
-        Ok(RequestWait::Now)
+    ) -> RateDecision<'a, Failure> {
+        RateDecision::Now(Ok(()))
     }
 
     fn admit_call<'a>(

@@ -5,7 +5,7 @@
 
 use tower::Layer;
 use weir_core::Failure;
-use weir_core::port::RequestWait;
+use weir_core::port::RateDecision;
 
 use super::answer_authenticated::AnswerAuthenticated;
 use super::authenticate::{audit_refusal, rate_refusal};
@@ -52,8 +52,7 @@ async fn charge_principal(
         rate_refusal(&failure)
     };
     match limiter.admit_request(principal, &context.endpoint) {
-        Ok(RequestWait::Now) => Ok(()),
-        Ok(RequestWait::Later(decision)) => decision.await.map_err(refused),
-        Err(failure) => Err(refused(failure)),
+        RateDecision::Now(decision) => decision.map_err(refused),
+        RateDecision::Later(decision) => decision.await.map_err(refused),
     }
 }

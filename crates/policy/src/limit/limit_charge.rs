@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_core::failure::Failure;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Rate, RateBucket, RateDecision, RateUnit};
+use weir_core::port::{Rate, RateBucket, RateUnit};
 use weir_core::principal::Principal;
 
 use super::daily_quota::QuotaCharge;
@@ -116,7 +116,7 @@ impl<'a> LimitCharge<'a> {
     ///
     /// # Errors
     /// The charge was refused.
-    pub(super) fn settle(&self, decision: RateDecision) -> Result<(), Failure> {
+    pub(super) fn settle(&self, decision: Result<(), Duration>) -> Result<(), Failure> {
         let Some(rate) = &self.limit.rate else {
             return Ok(());
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_core::port::{Clock, Rate, RateBucket, RateCharge, SharedRates};
+use weir_core::port::{Clock, Rate, RateBucket, RateDecision, SharedRates};
 
 use super::bucket_table::BucketTable;
 use super::limit_charge::{LimitCharge, ONE};
@@ -30,12 +30,12 @@ impl RateBuckets {
     }
 
     /// Takes a charge out of its bucket, or nothing.
-    pub(super) fn charge<'a>(&'a self, charge: &LimitCharge<'_>) -> RateCharge<'a> {
+    pub(super) fn charge<'a>(&'a self, charge: &LimitCharge<'_>) -> RateDecision<'a, Duration> {
         let Some((bucket, rate)) = charge.bucket() else {
-            return RateCharge::Now(Ok(()));
+            return RateDecision::Now(Ok(()));
         };
         match &self.shared {
-            None => RateCharge::Now(self.own.take(bucket, rate, charge.cost)),
+            None => RateDecision::Now(self.own.take(bucket, rate, charge.cost)),
             Some(shared) => shared.take(bucket, rate, charge.cost),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_core::port::{Rate, RateBucket, RateCharge, RateDecision, RateUnit, SharedRates as _};
+use weir_core::port::{Rate, RateBucket, RateDecision, RateUnit, SharedRates as _};
 use weir_replica_testkit::RedisServer;
 
 use crate::lease_plan::LeasePlan;
@@ -45,10 +45,10 @@ async fn two_replicas(server: &RedisServer) -> [(TestReplica, Arc<RedisRates>); 
     })
 }
 
-async fn take(rates: &RedisRates, limit: u64, rate: &Rate) -> RateDecision {
+async fn take(rates: &RedisRates, limit: u64, rate: &Rate) -> Result<(), Duration> {
     match rates.take(bucket(limit), rate, ONE) {
-        RateCharge::Now(decision) => decision,
-        RateCharge::Later(decision) => decision.await,
+        RateDecision::Now(decision) => decision,
+        RateDecision::Later(decision) => decision.await,
     }
 }
 
@@ -114,8 +114,8 @@ async fn burst_over_replicas_is_one_burst_and_few_charges_wait() {
     for turn in 0..20_000 {
         let rates = [&first, &second][turn % 2];
         let decision = match rates.take(bucket(1), &rate, ONE) {
-            RateCharge::Now(decision) => decision,
-            RateCharge::Later(decision) => {
+            RateDecision::Now(decision) => decision,
+            RateDecision::Later(decision) => {
                 awaited += 1;
                 decision.await
             }
@@ -225,8 +225,8 @@ async fn paused_server_holds_few_charges_and_none_longer_than_its_time_limit() {
     let mut passed = 0;
     for _ in 0..2000 {
         let decision = match first.take(bucket(1), &rate, ONE) {
-            RateCharge::Now(decision) => decision,
-            RateCharge::Later(decision) => {
+            RateDecision::Now(decision) => decision,
+            RateDecision::Later(decision) => {
                 awaited += 1;
                 decision.await
             }

@@ -16,7 +16,7 @@ struct ScriptedRates {
 const WAIT: Duration = Duration::from_millis(1500);
 
 impl ScriptedRates {
-    fn decide(&self, unit: RateUnit) -> RateDecision {
+    fn decide(&self, unit: RateUnit) -> Result<(), Duration> {
         match *self.refused.lock().unwrap() {
             Some(refused) if refused == unit => Err(WAIT),
             _ => Ok(()),
@@ -29,22 +29,22 @@ impl ScriptedRates {
 }
 
 impl SharedRates for ScriptedRates {
-    fn take<'a>(&'a self, bucket: RateBucket, _: &Rate, cost: NonZeroU32) -> RateCharge<'a> {
+    fn take(&self, bucket: RateBucket, _: &Rate, cost: NonZeroU32) -> RateDecision<'_, Duration> {
         let charge = (bucket.unit, cost.get());
         self.charges.lock().unwrap().push(charge);
         let decision = self.decide(bucket.unit);
         // Those of a tool are known without a wait.
         if self.is_slow && bucket.unit != RateUnit::Tool {
-            RateCharge::Later(Box::pin(async move {
+            RateDecision::Later(Box::pin(async move {
                 tokio::task::yield_now().await;
                 decision
             }))
         } else {
-            RateCharge::Now(decision)
+            RateDecision::Now(decision)
         }
     }
 
-    fn wait<'a>(&'a self, bucket: RateBucket, _: Rate, _: NonZeroU32) -> Fut<'a, Duration> {
+    fn wait(&self, bucket: RateBucket, _: Rate, _: NonZeroU32) -> Fut<'_, Duration> {
         let decision = self.decide(bucket.unit);
         Box::pin(std::future::ready(decision.err().unwrap_or_default()))
     }
@@ -115,9 +115,9 @@ async fn requests_are_shared_and_addresses_are_not() {
         });
         let world = limiter(&shared);
         let one = somebody("one").await;
-        let ask = async || match world.limits.admit_request(&one, &world.endpoint)? {
-            RequestWait::Now => Ok(()),
-            RequestWait::Later(decision) => decision.await,
+        let ask = async || match world.limits.admit_request(&one, &world.endpoint) {
+            RateDecision::Now(decision) => decision,
+            RateDecision::Later(decision) => decision.await,
         };
         ask().await.unwrap();
         *shared.refused.lock().unwrap() = Some(RateUnit::Requests);

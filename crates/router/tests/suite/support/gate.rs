@@ -8,7 +8,7 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::names::EndpointId;
 use weir_core::port::{
     Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, EndedCall,
-    GateDecision, Limiter, OperatorAction, PermitWait, RequestWait, SenderEntrance, Visibility,
+    GateDecision, Limiter, OperatorAction, PermitWait, RateDecision, SenderEntrance, Visibility,
 };
 use weir_core::{Call, Failure, FailureKind, Principal};
 use weir_router::Gates;
@@ -131,8 +131,8 @@ impl Limiter for ScriptedGate {
         &'a self,
         _: &'a Principal,
         _: &'a EndpointId,
-    ) -> Result<RequestWait<'a>, Failure> {
-        Ok(RequestWait::Now)
+    ) -> RateDecision<'a, Failure> {
+        RateDecision::Now(Ok(()))
     }
 
     fn admit_call<'a>(
