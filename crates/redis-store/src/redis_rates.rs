@@ -56,7 +56,7 @@ pub struct RedisRates {
 }
 
 impl RedisRates {
-    /// Rates without leases, and the orders of trips, which [`crate::lease_trips`] makes.
+    /// Rates without leases, and the orders of trips for the task that makes them.
     pub(crate) fn new(
         commands: RateCommands,
         registry: Arc<ReplicaRegistry>,

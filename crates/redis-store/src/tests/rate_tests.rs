@@ -204,14 +204,16 @@ async fn killed_server_leaves_each_replica_its_share() {
         assert!(!told.is_zero() && told <= DAY / 50, "{told:?}");
     }
     server.restart_empty();
-    let begun = Instant::now();
-    // Each request is a look if the server is back.
-    while tokens_in(&server, 2).is_none() {
-        assert!(begun.elapsed() < Duration::from_secs(40), "no trip");
-        let _ = take(&first, 2, &rate).await;
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    // The shares are used up: a request that passes has a token of the bucket, which is full again.
+    for rates in [&first, &second] {
+        let begun = Instant::now();
+        while take(rates, 2, &rate).await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(40), "no token");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
-    assert!(granted(&[&first, &second], 2, &rate, 200).await >= 90);
+    let rest = granted(&[&first, &second], 2, &rate, 200).await;
+    assert!((90..=98).contains(&rest), "{rest}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
