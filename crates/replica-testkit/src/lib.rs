@@ -6,8 +6,17 @@
     reason = "a test kit panics with what it saw"
 )]
 
+mod documented_user;
+mod free_port;
+mod poll_pause;
+mod redis_cluster;
 mod redis_server;
 mod round_robin_proxy;
+mod temporary_folder;
+mod tls_files;
 
+pub use documented_user::documented_user;
+pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisServer, RespValue};
 pub use round_robin_proxy::RoundRobinProxy;
+pub use tls_files::TlsFiles;

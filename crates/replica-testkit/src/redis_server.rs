@@ -4,10 +4,9 @@ mod resp_connection;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -16,26 +15,43 @@ use nix::unistd::Pid;
 use resp_connection::RespConnection;
 pub use resp_connection::RespValue;
 
+use crate::documented_user::documented_user;
+use crate::free_port::free_port;
+use crate::poll_pause::pause;
+use crate::temporary_folder::fresh_folder;
+use crate::tls_files::TlsFiles;
+
 /// The name of the program, of the Debian package of the same name.
 const PROGRAM: &str = "redis-server";
+
+/// The variable with another program, such as the path of a `valkey-server`.
+const PROGRAM_VARIABLE: &str = "WEIR_REDIS_SERVER";
 
 /// The most time for the server to start or to end.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pause between two looks at another process.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// The ports that servers are started on. The system gives none of them to a connection or to a
-/// listener on any port, so a killed server gets its own port back.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// The config file of a sentinel, which writes its own state into it.
+const SENTINEL_FILE: &str = "sentinel.conf";
 
 /// A running `redis-server`. Dropping it kills the process and removes its folder.
 #[derive(Debug)]
 pub struct RedisServer {
     address: SocketAddr,
     password: Option<String>,
+    /// Further directives of the config, each a name and a value.
+    settings: Vec<[String; 2]>,
+    mode: ServerMode,
     folder: PathBuf,
     process: Option<Child>,
+}
+
+/// The work of a server process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServerMode {
+    /// It keeps data.
+    Data,
+    /// It watches a primary server.
+    Sentinel,
 }
 
 impl RedisServer {
@@ -45,7 +61,7 @@ impl RedisServer {
     /// `redis-server` is not on PATH, or does not start.
     #[must_use]
     pub fn start() -> Self {
-        Self::on_free_port(None)
+        Self::with_settings(&[])
     }
 
     /// Starts a server whose clients need this password.
@@ -54,25 +70,79 @@ impl RedisServer {
     /// `redis-server` is not on PATH, or does not start.
     #[must_use]
     pub fn with_password(password: &str) -> Self {
-        Self::on_free_port(Some(password.to_owned()))
+        let mut server = Self::stopped(&[], ServerMode::Data);
+        server.password = Some(password.to_owned());
+        server.start_on_free_port();
+        server
     }
 
-    fn on_free_port(password: Option<String>) -> Self {
-        let mut server = Self {
+    /// Starts a server with further directives of its config, such as `&[["maxmemory", "1mb"]]`.
+    ///
+    /// # Panics
+    /// `redis-server` is not on PATH, or does not start.
+    #[must_use]
+    pub fn with_settings(settings: &[[&str; 2]]) -> Self {
+        let mut server = Self::stopped(settings, ServerMode::Data);
+        server.start_on_free_port();
+        server
+    }
+
+    /// Starts a server that takes connections with TLS, too.
+    ///
+    /// # Panics
+    /// `redis-server` is not on PATH, or does not start: programs of some packages have no TLS.
+    #[must_use]
+    pub fn with_tls(files: &TlsFiles) -> Self {
+        let mut server = Self::stopped(&[], ServerMode::Data);
+        server.settings = files.settings().into();
+        server.start_on_free_port();
+        server
+    }
+
+    /// Starts a sentinel that makes another server the primary one soon after `primary` ended. Its
+    /// clients know the primary server by the name `main`.
+    ///
+    /// # Panics
+    /// `redis-server` is not on PATH, or does not start.
+    #[must_use]
+    pub fn sentinel_of(primary: &Self) -> Self {
+        let mut server = Self::stopped(&[], ServerMode::Sentinel);
+        let (ip, port) = (primary.address.ip(), primary.address.port());
+        let config = format!(
+            "sentinel monitor main {ip} {port} 1\n\
+             sentinel down-after-milliseconds main 500\n\
+             sentinel failover-timeout main 2000\n"
+        );
+        std::fs::write(server.folder.join(SENTINEL_FILE), config)
+            .unwrap_or_else(|error| panic!("{SENTINEL_FILE}: {error}"));
+        server.start_on_free_port();
+        server
+    }
+
+    fn stopped(settings: &[[&str; 2]], mode: ServerMode) -> Self {
+        Self {
             address: ([127, 0, 0, 1], 0).into(),
-            password,
+            password: None,
+            settings: settings
+                .iter()
+                .map(|line| line.map(str::to_owned))
+                .collect(),
+            mode,
             folder: fresh_folder(),
             process: None,
-        };
+        }
+    }
+
+    fn start_on_free_port(&mut self) {
         let begun = Instant::now();
         while begun.elapsed() < START_TIMEOUT {
-            server.address.set_port(free_port());
-            if server.launch() {
-                return server;
+            self.address.set_port(free_port());
+            if self.launch() {
+                return;
             }
             // Another test was quicker to take the port.
         }
-        panic!("{PROGRAM} does not start: {}", server.log());
+        panic!("{} does not start: {}", program(), self.log());
     }
 
     /// The address that it listens on. The same after a restart.
@@ -87,6 +157,22 @@ impl RedisServer {
         let password = self.password.as_ref();
         let user = password.map_or_else(String::new, |password| format!(":{password}@"));
         format!("redis://{user}{}", self.address)
+    }
+
+    /// The URL with the credentials of a user.
+    #[must_use]
+    pub fn url_of_user(&self, name: &str, password: &str) -> String {
+        format!("redis://{name}:{password}@{}", self.address)
+    }
+
+    /// Adds the user `weir` with the rights of the documentation, and this password.
+    ///
+    /// # Panics
+    /// The documentation has no such line, or the server does not take it.
+    pub fn add_documented_user(&self, password: &str) {
+        let words = documented_user(password);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        self.run(&words);
     }
 
     /// Runs one command, such as `&["CONFIG", "SET", "maxmemory", "1mb"]`, over a connection of its
@@ -113,6 +199,15 @@ impl RedisServer {
             Ok(value) => value,
             Err(error) => panic!("{words:?}: {error}; log: {}", self.log()),
         }
+    }
+
+    /// Changes the password that clients need from now on. Open connections stay.
+    ///
+    /// # Panics
+    /// The server does not answer.
+    pub fn set_password(&mut self, password: Option<&str>) {
+        self.run(&["CONFIG", "SET", "requirepass", password.unwrap_or_default()]);
+        self.password = password.map(str::to_owned);
     }
 
     /// Deletes every key.
@@ -180,6 +275,43 @@ impl RedisServer {
         }
     }
 
+    /// Starts the process again on the same port, so slowly that it answers `LOADING` for this time
+    /// for each of its keys. Kills it first if it runs, after a snapshot of its data.
+    ///
+    /// # Panics
+    /// The server does not start, or keeps an append-only file.
+    pub fn restart_loading(&mut self, time_per_key: Duration) {
+        assert!(self.has_snapshots_alone(), "it loads the append-only file");
+        self.run(&["SAVE"]);
+        self.kill();
+        let micros = time_per_key.as_micros().to_string();
+        let before = self.settings.clone();
+        let slow = [
+            ["key-load-delay", &micros],
+            ["loading-process-events-interval-bytes", "1024"],
+        ];
+        self.settings
+            .extend(slow.map(|line| line.map(str::to_owned)));
+        self.spawn();
+        self.settings = before;
+        let begun = Instant::now();
+        while !self.is_loading() {
+            let log = self.log();
+            assert!(begun.elapsed() < START_TIMEOUT, "it does not load: {log}");
+            pause();
+        }
+    }
+
+    fn has_snapshots_alone(&self) -> bool {
+        let no = ["appendonly", "no"];
+        self.settings.iter().any(|line| *line == no)
+    }
+
+    fn is_loading(&self) -> bool {
+        let reply = self.command(&["PING"]);
+        matches!(reply, Ok(RespValue::Error(error)) if error.starts_with("LOADING"))
+    }
+
     /// Starts the process again on the same port without any data. Kills it first if it runs.
     ///
     /// # Panics
@@ -195,7 +327,7 @@ impl RedisServer {
     fn signal(&self, signal: Signal) {
         let process = self.process.as_ref();
         let id = process
-            .unwrap_or_else(|| panic!("{PROGRAM} was killed"))
+            .unwrap_or_else(|| panic!("{} was killed", program()))
             .id();
         let id = Pid::from_raw(id.try_into().unwrap_or_else(|error| panic!("{error}")));
         kill(id, signal).unwrap_or_else(|error| panic!("{signal}: {error}"));
@@ -203,26 +335,7 @@ impl RedisServer {
 
     /// Starts the process and waits until it answers; false if it ended before.
     fn launch(&mut self) -> bool {
-        let mut command = Command::new(PROGRAM);
-        let port = self.address.port().to_string();
-        command
-            .args(["--port", &port, "--bind", "127.0.0.1", "--daemonize", "no"])
-            // Every command is written before its reply, so that a kill loses none.
-            .args(["--save", "", "--appendonly", "yes"])
-            .args(["--appendfsync", "no", "--logfile", "redis.log"])
-            .arg("--dir")
-            .arg(&self.folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        if let Some(password) = &self.password {
-            command.args(["--requirepass", password]);
-        }
-        let process = command.spawn().unwrap_or_else(|error| {
-            panic!("{PROGRAM}: {error}; install the package `redis-server`")
-        });
-        let process = self.process.insert(process);
-        let id = process.id().to_string();
+        let id = self.spawn().to_string();
         let begun = Instant::now();
         loop {
             let process = self.process.as_mut();
@@ -234,8 +347,38 @@ impl RedisServer {
             }
             let log = self.log();
             assert!(begun.elapsed() < START_TIMEOUT, "it does not answer: {log}");
-            pause(POLL_INTERVAL);
+            pause();
         }
+    }
+
+    /// Starts the process; returns its id.
+    fn spawn(&mut self) -> u32 {
+        let mut command = Command::new(program());
+        if self.mode == ServerMode::Sentinel {
+            let file = self.folder.join(SENTINEL_FILE);
+            command.arg(file).arg("--sentinel");
+        } else {
+            // Every command is written before its reply, so that a kill loses none.
+            command.args(["--save", "", "--appendonly", "yes", "--appendfsync", "no"]);
+        }
+        let port = self.address.port().to_string();
+        command
+            .args(["--port", &port, "--bind", "127.0.0.1", "--daemonize", "no"])
+            .args(["--logfile", "redis.log", "--dir"])
+            .arg(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(password) = &self.password {
+            command.args(["--requirepass", password]);
+        }
+        for [name, value] in &self.settings {
+            command.arg(format!("--{name}")).arg(value);
+        }
+        let process = command.spawn().unwrap_or_else(|error| {
+            panic!("{}: {error}; install the package `redis-server`", program())
+        });
+        self.process.insert(process).id()
     }
 
     /// Reports if the process with this id answers at the port, and not a server of another test.
@@ -268,36 +411,8 @@ fn command_count(line: &str) -> Option<(String, u64)> {
     Some((name.to_owned(), calls.parse().ok()?))
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "another process is polled: there is no event to wait on"
-)]
-fn pause(time: Duration) {
-    std::thread::sleep(time);
-}
-
-fn fresh_folder() -> PathBuf {
-    static MADE: AtomicUsize = AtomicUsize::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let name = format!("weir-redis-{}-{number}", std::process::id());
-    let folder: &Path = &std::env::temp_dir().join(name);
-    std::fs::create_dir_all(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    folder.to_owned()
-}
-
-/// Returns a port without a listener. Tests of other processes begin at other ports.
-fn free_port() -> u16 {
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    let count = PORTS.end - PORTS.start;
-    let first = u16::try_from(std::process::id() * 7 % u32::from(count)).unwrap_or_default();
-    for _ in 0..count {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed) % count;
-        let port = PORTS.start + (first + tried) % count;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no port of {PORTS:?} is free");
+fn program() -> String {
+    std::env::var(PROGRAM_VARIABLE).unwrap_or_else(|_| PROGRAM.to_owned())
 }
 
 #[cfg(test)]
