@@ -24,17 +24,30 @@ pub(crate) struct StatusValues {
     pub(crate) warnings: Vec<Arc<str>>,
 }
 
+/// The effect of a command on the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommandEffect {
+    /// It leaves them as they are.
+    Reads,
+    /// It may change them.
+    Writes,
+}
+
 impl LinkStatus {
     /// The values now.
     pub(crate) fn values(&self) -> StatusValues {
         lock(&self.0).clone()
     }
 
-    /// Takes note of an answer.
-    pub(crate) fn note_answer(&self, latency: Duration) {
+    /// Takes note of the answer to a command. Only a write proves that the store is of use: a full
+    /// server, or a read-only one, still answers everything else.
+    pub(crate) fn note_answer(&self, latency: Duration, effect: CommandEffect) {
         let before = {
             let mut values = lock(&self.0);
             values.latency = latency;
+            if effect == CommandEffect::Reads {
+                return;
+            }
             values.is_reachable.replace(true)
         };
         if before != Some(true) {

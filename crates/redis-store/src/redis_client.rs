@@ -140,12 +140,21 @@ fn parse_urls(urls: &[String]) -> Result<Vec<ConnectionInfo>, StartError> {
             ConnectionAddr::Tcp(..)
             | ConnectionAddr::TcpTls {
                 insecure: false, ..
-            } => Ok(parsed.set_tcp_settings(TcpSettings::default().set_nodelay(true))),
+            } => Ok(prepare_connections(parsed)),
             ConnectionAddr::TcpTls { .. } => Err(bad("`#insecure` is not supported")),
             ConnectionAddr::Unix(_) | _ => Err(bad("it is neither `redis://` nor `rediss://`")),
         }
     };
     urls.iter().enumerate().map(parse).collect()
+}
+
+/// Connections send small commands at once, and do not name their library: a user with few rights may
+/// not, and each refusal would be in the server's log of refusals.
+fn prepare_connections(server: ConnectionInfo) -> ConnectionInfo {
+    let settings = server.redis_settings().clone().set_skip_set_lib_name();
+    server
+        .set_redis_settings(settings)
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true))
 }
 
 fn is_tls(server: &ConnectionInfo) -> bool {

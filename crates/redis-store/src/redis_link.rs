@@ -17,10 +17,10 @@ use weir_core::telemetry::instruments;
 
 use crate::circuit_breaker::CircuitBreaker;
 use crate::jitter::Backoff;
-use crate::link_status::LinkStatus;
+use crate::link_status::{CommandEffect, LinkStatus};
 use crate::redis_client::RedisClient;
 use crate::redis_connection::RedisConnection;
-use crate::server_checks::server_warnings;
+use crate::server_checks::{read_info, server_warnings, write_refusal};
 
 /// The time limit of commands that no request waits for.
 pub(crate) const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -54,6 +54,31 @@ enum ConnectionState {
     Open(u64, RedisConnection),
     /// It could not be opened: commands fail.
     Down(Arc<str>),
+}
+
+/// A connection that was just opened, and the `INFO` of its server.
+struct OpenedConnection {
+    connection: RedisConnection,
+    info: String,
+}
+
+/// A command that runs.
+#[derive(Clone, Copy)]
+struct RunningCommand {
+    /// Its name for the metric.
+    operation: &'static str,
+    effect: CommandEffect,
+}
+
+/// The use of a connection after a failed command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConnectionUsability {
+    /// The server answered with an error: another connection would not help.
+    Usable,
+    /// It may be dead.
+    Unknown,
+    /// It is broken, or leads to a server that is of no use any more.
+    Lost,
 }
 
 /// A failed command.
@@ -122,10 +147,14 @@ impl RedisLink {
         let work = |mut connection: RedisConnection| async move {
             script.invoke_async(&mut connection).await
         };
-        self.run(operation, limit, work).await
+        let command = RunningCommand {
+            operation,
+            effect: CommandEffect::Writes,
+        };
+        self.run(command, limit, work).await
     }
 
-    /// Runs one command.
+    /// Runs one command that leaves the data as they are.
     pub(crate) async fn query<T: FromRedisValue>(
         &self,
         operation: &'static str,
@@ -135,24 +164,28 @@ impl RedisLink {
         let work = |mut connection: RedisConnection| async move {
             command.query_async(&mut connection).await
         };
-        self.run(operation, limit, work).await
+        let command = RunningCommand {
+            operation,
+            effect: CommandEffect::Reads,
+        };
+        self.run(command, limit, work).await
     }
 
     async fn run<T, F>(
         &self,
-        operation: &'static str,
+        command: RunningCommand,
         limit: Duration,
         work: impl FnOnce(RedisConnection) -> F,
     ) -> Result<T, StoreError>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let outcome = self.attempt(limit, work).await;
+        let outcome = self.attempt(command.effect, limit, work).await;
         let result = outcome
             .as_ref()
             .map_or_else(|failure| failure.result, |_| "ok");
         let labels = [
-            KeyValue::new("operation", operation),
+            KeyValue::new("operation", command.operation),
             KeyValue::new("result", result),
         ];
         instruments().store_commands.add(1, &labels);
@@ -161,6 +194,7 @@ impl RedisLink {
 
     async fn attempt<T, F>(
         &self,
+        effect: CommandEffect,
         limit: Duration,
         work: impl FnOnce(RedisConnection) -> F,
     ) -> Result<T, CommandFailure>
@@ -173,26 +207,31 @@ impl RedisLink {
             return Err(refused(&last));
         };
         let (number, connection) = self.connection(began + limit).await?;
-        let (text, result, is_broken) = match timeout_at(began + limit, work(connection)).await {
+        let (text, result, connection) = match timeout_at(began + limit, work(connection)).await {
             Ok(Ok(value)) => {
                 pass.succeed();
-                self.status.note_answer(began.elapsed());
+                self.status.note_answer(began.elapsed(), effect);
                 return Ok(value);
             }
-            Ok(Err(error)) => (error.to_string(), "error", is_broken(&error)),
-            Err(_) => (format!("no answer within {limit:?}"), "timeout", false),
+            Ok(Err(error)) => (error.to_string(), "error", usability_after(&error)),
+            Err(_) => (
+                format!("no answer within {limit:?}"),
+                "timeout",
+                ConnectionUsability::Unknown,
+            ),
         };
         self.status.note_failure(&text);
         let opened_breaker = pass.fail();
         if opened_breaker {
             self.status.note_unreachable(&text);
         }
-        // Commands that fail in a row may be due to a connection that is dead, or leads to a server
-        // that is no longer the primary one.
-        if opened_breaker {
-            self.replace(number, ConnectionState::Down(text.as_str().into()));
-        } else if is_broken {
-            self.replace(number, ConnectionState::Opening);
+        match connection {
+            ConnectionUsability::Lost => self.replace(number, ConnectionState::Opening),
+            // Commands without an answer in a row may be due to a connection that is dead.
+            ConnectionUsability::Unknown if opened_breaker => {
+                self.replace(number, ConnectionState::Down(text.as_str().into()));
+            }
+            ConnectionUsability::Unknown | ConnectionUsability::Usable => {}
         }
         Err(CommandFailure {
             text: format!("shared store: {text}"),
@@ -235,16 +274,17 @@ impl RedisLink {
         let mut number = 0;
         loop {
             match self.open().await {
-                Ok(connection) => {
+                Ok(OpenedConnection { connection, info }) => {
                     let opened = Instant::now();
                     number += 1;
                     self.breaker.reset();
                     let state = ConnectionState::Open(number, connection.clone());
                     self.state.send_replace(state);
-                    self.check_server(connection).await;
+                    self.check_settings(&info, connection).await;
                     self.broken.notified().await;
                     if opened.elapsed() < SHORT_LIFE {
                         let last = self.status.values().last_error.unwrap_or_default();
+                        self.status.note_unreachable(&last);
                         self.state.send_replace(ConnectionState::Down(last));
                         sleep(backoff.next_wait()).await;
                     } else {
@@ -260,8 +300,9 @@ impl RedisLink {
         }
     }
 
-    async fn open(&self) -> Result<RedisConnection, String> {
-        let mut opening = pin!(timeout(OPEN_TIMEOUT, self.client.open()));
+    /// Opens a connection to a server that takes writes.
+    async fn open(&self) -> Result<OpenedConnection, String> {
+        let mut opening = pin!(timeout(OPEN_TIMEOUT, self.open_checked()));
         let outcome = match timeout(COMMANDS_WAIT, &mut opening).await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -272,16 +313,36 @@ impl RedisLink {
             }
         };
         match outcome {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(outcome) => outcome,
             Err(_) => Err(format!("no connection within {OPEN_TIMEOUT:?}")),
         }
     }
 
+    async fn open_checked(&self) -> Result<OpenedConnection, String> {
+        let opened = self.client.open().await;
+        let connection = opened.map_err(|error| error.to_string())?;
+        let info = match &connection {
+            RedisConnection::Server(_) => read_info(connection.clone())
+                .await
+                .map_err(|error| error.to_string())?,
+            // A cluster is of use while one of its nodes is not.
+            RedisConnection::Cluster(_) => {
+                let read = timeout(BACKGROUND_TIMEOUT, read_info(connection.clone())).await;
+                read.ok().and_then(Result::ok).unwrap_or_default()
+            }
+        };
+        if let RedisConnection::Server(_) = &connection
+            && let Some(reason) = write_refusal(&info)
+        {
+            return Err(reason.to_owned());
+        }
+        Ok(OpenedConnection { connection, info })
+    }
+
     /// Looks at the server's settings, outside the breaker: credentials that do not permit it are
     /// no failure.
-    async fn check_server(&self, connection: RedisConnection) {
-        if let Ok(warnings) = timeout(BACKGROUND_TIMEOUT, server_warnings(connection)).await {
+    async fn check_settings(&self, info: &str, connection: RedisConnection) {
+        if let Ok(warnings) = timeout(BACKGROUND_TIMEOUT, server_warnings(info, connection)).await {
             self.status.note_warnings(&warnings);
         }
     }
@@ -294,10 +355,25 @@ fn refused(reason: &str) -> CommandFailure {
     }
 }
 
-/// Reports if the connection is lost, or leads to a server that takes no writes any more.
-fn is_broken(error: &RedisError) -> bool {
-    error.is_unrecoverable_error()
-        || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
-        || error.kind() == ErrorKind::Server(ServerErrorKind::MasterDown)
-        || error.code() == Some("NOAUTH")
+/// Judges the connection of a command that failed with this error.
+fn usability_after(error: &RedisError) -> ConnectionUsability {
+    let has_useless_server = matches!(
+        error.kind(),
+        ErrorKind::Server(
+            ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading
+        )
+    );
+    if error.is_unrecoverable_error() || has_useless_server || error.code() == Some("NOAUTH") {
+        return ConnectionUsability::Lost;
+    }
+    let is_refusal = matches!(
+        error.kind(),
+        ErrorKind::Extension
+            | ErrorKind::Server(ServerErrorKind::ResponseError | ServerErrorKind::NoPerm)
+    );
+    if is_refusal {
+        ConnectionUsability::Usable
+    } else {
+        ConnectionUsability::Unknown
+    }
 }
