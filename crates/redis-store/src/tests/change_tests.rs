@@ -207,6 +207,8 @@ async fn corrupted_and_foreign_entries_are_ignored() {
 async fn entries_that_are_over_fall_away() {
     let server = old_server();
     let one = ChangeReplica::start(&server, 1).await;
+    let begun = Instant::now();
+    let life = Duration::from_secs(3);
     let short = ChangeDraft {
         ends: Some(now() + 3000),
         ..draft(1, "a")
@@ -214,7 +216,7 @@ async fn entries_that_are_over_fall_away() {
     one.changes.publish(short).await.unwrap();
     let is_over = || server.run(&["HEXISTS", KEY, &field(1)]).text() == "0";
     assert!(!is_over());
-    tokio::time::sleep(Duration::from_millis(3100)).await;
+    wait_for("its end", || begun.elapsed() > life).await;
     one.publish(2, "b").await;
     assert!(is_over());
     let two = ChangeReplica::start(&server, 2).await;

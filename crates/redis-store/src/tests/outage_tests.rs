@@ -1,32 +1,16 @@
 //! Outages of the server: it is killed, emptied, paused, or absent from the start.
 
-use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_core::port::{RecordKind, RecordStore as _};
-use weir_replica_testkit::RedisServer;
 use weir_testkit::ClosedPort;
 
 use crate::RedisTopology;
 
-use super::replica::{COMMAND_TIMEOUT, FoundPlace, TestReplica, here, key, old_server, wait_for};
-
-/// The longest time for a call that may wait for the server: far above the time limit of commands,
-/// because the machine is busy, and far below that of a call that waits for the server itself.
-const PROMPT: Duration = Duration::from_secs(20);
-
-fn records_in(server: &RedisServer) -> usize {
-    let names = server.keys();
-    names.iter().filter(|name| name.contains(":s:")).count()
-}
-
-async fn prompt<T>(call: impl Future<Output = T>) -> T {
-    let begun = Instant::now();
-    let outcome = call.await;
-    assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
-    outcome
-}
+use super::replica::{
+    COMMAND_TIMEOUT, FoundPlace, TestReplica, here, key, old_server, prompt, records_in, wait_for,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_server_leaves_sessions_alone_and_gets_all_when_it_is_back_empty() {
@@ -135,38 +119,10 @@ async fn absent_server_is_no_error_at_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_server_is_an_outage_with_its_reason() {
-    let server = old_server();
-    let one = TestReplica::start(&server, 1).await;
-    server.run(&["CONFIG", "SET", "maxmemory", "1"]);
-    prompt(one.open(&key(1), "value")).await;
-    wait_for("the outage", || !one.store.status().is_connected).await;
-    let error = one.store.status().last_error.unwrap_or_default();
-    assert!(error.contains("OOM"), "{error}");
-    server.run(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_eq!(one.records.flush(Duration::from_secs(40)).await, 0);
-    assert_eq!(records_in(&server), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn settings_that_lose_sessions_are_in_the_status() {
     let server = old_server();
     server.run(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     server.run(&["CONFIG", "SET", "appendonly", "no"]);
     let one = TestReplica::start(&server, 1).await;
     wait_for("warnings", || one.store.status().warnings.len() == 2).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn password_in_the_url_is_used_and_a_wrong_one_is_an_outage() {
-    let server = RedisServer::with_password("secret");
-    let one = TestReplica::start(&server, 1).await;
-    one.open(&key(1), "value").await;
-    assert_eq!(records_in(&server), 1);
-    let wrong = server.url().replace("secret", "wrong");
-    let two = TestReplica::start_unconnected(&wrong, RedisTopology::Single, 2);
-    wait_for("the error", || two.store.status().last_error.is_some()).await;
-    let error = two.store.status().last_error.unwrap_or_default();
-    assert!(!error.contains("wrong:"), "{error}");
-    assert!(!two.store.status().is_connected);
 }

@@ -1,5 +1,6 @@
 //! A replica for tests: its store, its records, and waits for conditions.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,12 @@ impl TestReplica {
 
     /// Starts a replica with servers of this kind, and waits for its first heartbeat.
     pub(super) async fn start_on(url: &str, topology: RedisTopology, number: u8) -> Self {
-        let replica = Self::start_unconnected(url, topology, number);
+        Self::start_with(&settings(url, topology), number).await
+    }
+
+    /// Starts a replica with these settings, and waits for its first heartbeat.
+    pub(super) async fn start_with(settings: &RedisSettings, number: u8) -> Self {
+        let replica = Self::unconnected_with(settings, number);
         wait_for("the first heartbeat", || {
             replica.store.registry().has_view()
         })
@@ -50,13 +56,11 @@ impl TestReplica {
 
     /// Starts a replica, with a server or without.
     pub(super) fn start_unconnected(url: &str, topology: RedisTopology, number: u8) -> Self {
-        let settings = RedisSettings {
-            urls: vec![url.to_owned()],
-            topology,
-            ca_file: None,
-            namespace: "test".to_owned(),
-            command_timeout: COMMAND_TIMEOUT,
-        };
+        Self::unconnected_with(&settings(url, topology), number)
+    }
+
+    /// Starts a replica with these settings, with a server or without.
+    pub(super) fn unconnected_with(settings: &RedisSettings, number: u8) -> Self {
         let id = ReplicaId([number; 8]);
         let own = OwnReplica {
             id: id.clone(),
@@ -71,7 +75,7 @@ impl TestReplica {
             random: Arc::new(FakeRandom::new(u64::from(number))),
             sealer: Sealer::new(vec![SealerKey::new(1, &[7; 32])]),
         };
-        let store = RedisStore::start(&settings, own, ports).expect("valid settings");
+        let store = RedisStore::start(settings, own, ports).expect("valid settings");
         let local = Arc::new(MemoryRecords::new(clock, RecordCaps::default()));
         let records = store.records(local.clone());
         Self {
@@ -168,6 +172,17 @@ pub(super) fn here(value: &str) -> FoundPlace {
     FoundPlace::Here(value.to_owned())
 }
 
+/// The settings of a store with servers of this kind.
+pub(super) fn settings(url: &str, topology: RedisTopology) -> RedisSettings {
+    RedisSettings {
+        urls: vec![url.to_owned()],
+        topology,
+        ca_file: None,
+        namespace: "test".to_owned(),
+        command_timeout: COMMAND_TIMEOUT,
+    }
+}
+
 /// A server with data of old, so that replicas do not take it for one that was emptied.
 pub(super) fn old_server() -> RedisServer {
     let server = RedisServer::start();
@@ -190,6 +205,38 @@ pub(super) fn shared_name(server: &RedisServer, key: &RecordKey) -> String {
     let all = server.keys();
     let name = all.into_iter().find(|name| name.ends_with(&id));
     name.expect("the record is in the server")
+}
+
+/// The longest time for a call that may wait for the server: far above the time limit of commands,
+/// because the machine is busy, and far below that of a call that waits for the server itself.
+const PROMPT: Duration = Duration::from_secs(20);
+
+/// Makes a call that may not hang, whatever the server does.
+pub(super) async fn prompt<T>(call: impl Future<Output = T>) -> T {
+    let begun = tokio::time::Instant::now();
+    let outcome = call.await;
+    assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+    outcome
+}
+
+/// Counts the sessions in the server.
+pub(super) fn records_in(server: &RedisServer) -> usize {
+    let names = server.keys();
+    names.iter().filter(|name| name.contains(":s:")).count()
+}
+
+/// Waits until a replica reports that its store is of no use, with this text in the reason.
+pub(super) async fn wait_for_outage(replica: &TestReplica, reason: &str) {
+    let begun = tokio::time::Instant::now();
+    loop {
+        let status = replica.store.status();
+        let error = status.last_error.unwrap_or_default();
+        if !status.is_connected && error.contains(reason) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no {reason}, but {error}");
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
 }
 
 /// Waits for a condition.

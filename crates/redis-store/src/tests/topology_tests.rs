@@ -1,141 +1,172 @@
-//! Records and messages over a cluster, and over a primary server that a sentinel knows.
+//! Stores of several servers: a primary server that a sentinel knows, and a cluster.
 
-use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Client;
-use tokio::time::timeout;
-use weir_core::port::{BusMessage, MessageBus as _};
-use weir_store::MemoryBus;
+use weir_core::port::ReplicaDirectory as _;
+use weir_replica_testkit::{RedisCluster, RedisServer, RespValue};
 
-use crate::RedisTopology;
+use super::replica::{
+    FoundPlace, TestReplica, here, key, prompt, records_in, settings, shared_name, wait_for,
+};
+use super::shared_use::{BusPair, share_session_and_message};
+use crate::{RedisSettings, RedisTopology};
 
-use super::replica::{FoundPlace, TestReplica, here, key, wait_for};
+/// The longest time for writes that waited for a server.
+const WRITTEN: Duration = Duration::from_secs(60);
+/// The key that keeps replicas from taking a store for one that was emptied.
+const BORN: &str = "{test:replicas}:born";
 
-const PATIENCE: Duration = Duration::from_secs(40);
-
-/// A `redis-server` with options of its own.
-struct ServerProcess {
-    port: u16,
-    folder: PathBuf,
-    process: Child,
-}
-
-impl ServerProcess {
-    /// Starts a server with the lines of a configuration file, and waits until it answers.
-    async fn start(name: &str, lines: &str, options: &[&str]) -> Self {
-        let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
-        let dir = folder.display();
-        let config = format!("port {port}\nbind 127.0.0.1\ndir {dir}\nlogfile log\n{lines}\n");
-        let file = folder.join("redis.conf");
-        std::fs::write(&file, config).expect("a file");
-        let process = Command::new("redis-server")
-            .arg(&file)
-            .args(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("redis-server: {error}; install its package"));
-        let server = Self {
-            port,
-            folder,
-            process,
-        };
-        let begun = tokio::time::Instant::now();
-        while server.run(&["PING"]).await.is_err() {
-            assert!(begun.elapsed() < PATIENCE, "the server does not answer");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        server
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    async fn run(&self, words: &[&str]) -> redis::RedisResult<redis::Value> {
-        let client = Client::open(self.url())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        command.query_async(&mut connection).await
-    }
-}
-
-impl Drop for ServerProcess {
-    fn drop(&mut self) {
-        // Both fail only for a process that has ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// A session moves from an ended replica to another one, and a message reaches both.
-async fn share_session_and_message(url: &str, topology: RedisTopology) {
-    let one = TestReplica::start_on(url, topology.clone(), 1).await;
-    let two = TestReplica::start_on(url, topology, 2).await;
-    two.wait_live(&[&one]).await;
-    let buses: [Arc<MemoryBus>; 2] = std::array::from_fn(|_| Arc::default());
-    one.store.link_bus(&buses[0]);
-    two.store.link_bus(&buses[1]);
-    let mut heard = buses[1].subscribe("cancel");
-    one.open(&key(1), "value").await;
-    let elsewhere = FoundPlace::Elsewhere(one.id.clone());
-    assert_eq!(two.locate(&key(1), &one).await, elsewhere);
-    let message = BusMessage {
-        topic: "cancel",
-        body: "body".into(),
+/// A cluster with data of old, and the settings for it.
+fn old_cluster() -> (RedisCluster, RedisSettings) {
+    let cluster = RedisCluster::start();
+    cluster.nodes()[cluster.node_of(BORN)].run(&["SET", BORN, "long ago"]);
+    let store = RedisSettings {
+        urls: cluster.urls(),
+        ..settings("", RedisTopology::Cluster)
     };
-    // The subscription may come later than the first message.
-    let begun = tokio::time::Instant::now();
-    loop {
-        buses[0].publish(message.clone());
-        let received = timeout(Duration::from_millis(200), heard.recv()).await;
-        if let Ok(received) = received {
-            assert_eq!(received, Ok(message));
-            break;
-        }
-        assert!(begun.elapsed() < PATIENCE, "no message");
-    }
-    assert_eq!(one.store.begin_drain().await, 0);
-    one.store.shutdown().await;
-    wait_for("absence", || two.seen(&one).is_none()).await;
-    assert_eq!(two.locate(&key(1), &one).await, here("value"));
+    (cluster, store)
+}
+
+fn records_of(cluster: &RedisCluster) -> usize {
+    cluster.nodes().iter().map(records_in).sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_is_a_shared_store() {
-    let lines = "cluster-enabled yes\ncluster-config-file nodes.conf\nappendonly yes";
-    let node = ServerProcess::start("cluster", lines, &[]).await;
-    let slots = node.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
-    slots.expect("slots");
-    let begun = tokio::time::Instant::now();
-    while node
-        .run(&["SET", "{test:replicas}:born", "long ago"])
-        .await
-        .is_err()
-    {
-        assert!(begun.elapsed() < PATIENCE, "the cluster is not ready");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let (_cluster, store) = old_cluster();
+    share_session_and_message(&store).await;
+}
+
+/// The node of the registry and that of a session move to another one: `ASK` while a slot is on its
+/// way, `MOVED` afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_that_move_to_other_nodes_are_followed() {
+    let (cluster, store) = old_cluster();
+    let one = TestReplica::start_with(&store, 1).await;
+    one.open(&key(1), "first").await;
+    let with_record = cluster.nodes().iter().find(|node| records_in(node) == 1);
+    let record = shared_name(with_record.expect("the record is in a node"), &key(1));
+    for moved in [record.as_str(), BORN] {
+        let target = (cluster.node_of(moved) + 1) % 3;
+        cluster.begin_move(moved, target);
+        prompt(one.change(&key(1), "asked")).await;
+        assert_eq!(one.records.flush(WRITTEN).await, 0);
+        cluster.end_move(moved, target);
+        prompt(one.change(&key(1), "moved")).await;
+        assert_eq!(one.records.flush(WRITTEN).await, 0);
+        assert_eq!(cluster.node_of(moved), target);
     }
-    share_session_and_message(&node.url(), RedisTopology::Cluster).await;
+    assert_eq!(records_of(&cluster), 1);
+    let two = TestReplica::start_with(&store, 2).await;
+    assert_eq!(two.locate_without(&key(1), &one).await, here("moved"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_without_one_of_its_nodes_is_an_outage_that_ends_with_it() {
+    let (mut cluster, store) = old_cluster();
+    let one = TestReplica::start_with(&store, 1).await;
+    let two = TestReplica::start_with(&store, 2).await;
+    two.wait_live(&[&one]).await;
+    let mut buses = BusPair::link(&one, &two);
+    buses.expect_message("before").await;
+    one.open(&key(0), "value").await;
+    // The first node: the one that is asked for the others, and for messages.
+    for (number, ids) in [(0, 1..20), (cluster.node_of(BORN), 20..40)] {
+        cluster.node_mut(number).kill();
+        cluster.wait_down();
+        for id in ids.clone() {
+            prompt(one.open(&key(id), "value")).await;
+        }
+        wait_for("the outage", || !one.store.status().is_connected).await;
+        assert_eq!(prompt(one.locate(&key(0), &one)).await, here("value"));
+        assert!(one.records.pending_writes() > 0);
+        cluster.node_mut(number).restart();
+        cluster.wait_complete();
+        assert_eq!(one.records.flush(WRITTEN).await, 0);
+        wait_for("the end of it", || one.store.status().is_connected).await;
+        assert_eq!(records_of(&cluster), usize::from(ids.end));
+        buses.expect_message("after").await;
+    }
+}
+
+/// A primary server, its replica, and the sentinel that watches both.
+struct WatchedServers {
+    primary: RedisServer,
+    replica: RedisServer,
+    sentinel: RedisServer,
+}
+
+impl WatchedServers {
+    async fn start() -> Self {
+        let primary = RedisServer::start();
+        primary.run(&["SET", BORN, "long ago"]);
+        let replica = RedisServer::start();
+        let port = primary.address().port().to_string();
+        replica.run(&["REPLICAOF", "127.0.0.1", &port]);
+        let is_online = || {
+            let info = primary.run(&["INFO", "replication"]).text();
+            info.contains("state=online")
+        };
+        wait_for("a replica", is_online).await;
+        let sentinel = RedisServer::sentinel_of(&primary);
+        let none = RespValue::Array(Vec::new());
+        let is_known = || sentinel.run(&["SENTINEL", "REPLICAS", "main"]) != none;
+        wait_for("a replica that the sentinel knows", is_known).await;
+        Self {
+            primary,
+            replica,
+            sentinel,
+        }
+    }
+
+    fn settings(&self) -> RedisSettings {
+        let primary = "main".to_owned();
+        settings(&self.sentinel.url(), RedisTopology::Sentinel { primary })
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn primary_server_of_a_sentinel_is_a_shared_store() {
-    let server = ServerProcess::start("primary", "appendonly yes", &[]).await;
-    let born = server.run(&["SET", "{test:replicas}:born", "long ago"]);
-    born.await.expect("set");
-    let lines = format!("sentinel monitor main 127.0.0.1 {} 1", server.port);
-    let sentinel = ServerProcess::start("sentinel", &lines, &["--sentinel"]).await;
-    let primary = "main".to_owned();
-    share_session_and_message(&sentinel.url(), RedisTopology::Sentinel { primary }).await;
+    let servers = WatchedServers::start().await;
+    share_session_and_message(&servers.settings()).await;
+    assert_eq!(records_in(&servers.primary), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_primary_server_after_a_failover_has_all_sessions() {
+    let mut servers = WatchedServers::start().await;
+    let one = TestReplica::start_with(&servers.settings(), 1).await;
+    let two = TestReplica::start_with(&servers.settings(), 2).await;
+    two.wait_live(&[&one]).await;
+    let mut buses = BusPair::link(&one, &two);
+    buses.expect_message("before").await;
+    for id in 0..5 {
+        one.open(&key(id), "value").await;
+    }
+    servers.primary.kill();
+    for id in 5..10 {
+        prompt(one.open(&key(id), "value")).await;
+        assert_eq!(prompt(one.locate(&key(0), &one)).await, here("value"));
+    }
+    assert_eq!(one.records.flush(WRITTEN).await, 0);
+    wait_for("all sessions", || records_in(&servers.replica) == 10).await;
+    buses.expect_message("after").await;
+    // The old one comes back, and the sentinel makes it a replica of the new one.
+    servers.primary.restart();
+    let info = || servers.primary.run(&["INFO", "replication"]).text();
+    wait_for("the old server as a replica", || {
+        info().contains("role:slave")
+    })
+    .await;
+    one.open(&key(10), "value").await;
+    wait_for("the new session", || records_in(&servers.replica) == 11).await;
+    one.crash();
+    let registry = two.store.registry();
+    wait_for("its end", || registry.address(&one.id).is_none()).await;
+    assert_ne!(two.locate(&key(7), &one).await, FoundPlace::Gone);
+    let is_here = async || two.locate(&key(7), &one).await == here("value");
+    let begun = tokio::time::Instant::now();
+    while !is_here().await {
+        assert!(begun.elapsed() < WRITTEN, "the session is not taken over");
+    }
 }
