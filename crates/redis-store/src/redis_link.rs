@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -18,9 +18,10 @@ use weir_core::telemetry::instruments;
 use crate::circuit_breaker::CircuitBreaker;
 use crate::jitter::Backoff;
 use crate::link_status::{CommandEffect, LinkStatus};
+use crate::locking::lock;
 use crate::redis_client::RedisClient;
 use crate::redis_connection::RedisConnection;
-use crate::server_checks::{read_info, server_warnings, write_refusal};
+use crate::server_checks::{read_info, server_run, server_warnings, write_refusal};
 
 /// The time limit of commands that no request waits for.
 pub(crate) const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,6 +43,11 @@ pub(crate) struct RedisLink {
     broken: Notify,
     breaker: CircuitBreaker,
     status: LinkStatus,
+    /// The run of the server that the last connection led to: another one after a restart or a
+    /// failover.
+    server_run: Mutex<Option<String>>,
+    /// Grows with every other run of the server.
+    server_runs: watch::Sender<u64>,
     random: Arc<dyn Random>,
     command_timeout: Duration,
 }
@@ -101,6 +107,8 @@ impl RedisLink {
             broken: Notify::new(),
             breaker: CircuitBreaker::new(random.clone()),
             status: LinkStatus::default(),
+            server_run: Mutex::default(),
+            server_runs: watch::Sender::new(0),
             random,
             command_timeout,
         }
@@ -119,6 +127,12 @@ impl RedisLink {
     /// The state as commands find it.
     pub(crate) fn status(&self) -> &LinkStatus {
         &self.status
+    }
+
+    /// A receiver of the moments when another server, or the same one after a restart, has the data:
+    /// it may lack the last writes. A failover within a cluster is not one of them.
+    pub(crate) fn server_runs(&self) -> watch::Receiver<u64> {
+        self.server_runs.subscribe()
     }
 
     /// The randomness of waits.
@@ -280,6 +294,7 @@ impl RedisLink {
                     self.breaker.reset();
                     let state = ConnectionState::Open(number, connection.clone());
                     self.state.send_replace(state);
+                    self.note_server_run(&info, &connection);
                     self.check_settings(&info, connection).await;
                     self.broken.notified().await;
                     if opened.elapsed() < SHORT_LIFE {
@@ -337,6 +352,20 @@ impl RedisLink {
             return Err(reason.to_owned());
         }
         Ok(OpenedConnection { connection, info })
+    }
+
+    /// Compares the run of the server with that of the connection before.
+    fn note_server_run(&self, info: &str, connection: &RedisConnection) {
+        let RedisConnection::Server(_) = connection else {
+            return;
+        };
+        let Some(run) = server_run(info) else {
+            return;
+        };
+        let before = lock(&self.server_run).replace(run.to_owned());
+        if before.is_some_and(|before| before != run) {
+            self.server_runs.send_modify(|runs| *runs += 1);
+        }
     }
 
     /// Looks at the server's settings, outside the breaker: credentials that do not permit it are

@@ -171,10 +171,12 @@ impl RedisStore {
         let commands = RecordCommands::new(self.link.clone(), seal, own);
         let writer = Arc::new(RecordWriter::new(commands, local.clone(), clock.clone()));
         lock(&self.writers).push(writer.clone());
-        let (writing, rewriting) = (writer.clone(), writer.clone());
-        let rewrites = self.registry.rewrites();
+        let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
-        self.spawn(async move { rewriting.keep_rewriting(rewrites).await });
+        for rewrites in [self.registry.rewrites(), self.link.server_runs()] {
+            let rewriting = writer.clone();
+            self.spawn(async move { rewriting.keep_rewriting(rewrites).await });
+        }
         let registry = self.registry.clone();
         Arc::new(SharedRecords::new(local, writer, registry, clock.clone()))
     }

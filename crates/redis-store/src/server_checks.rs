@@ -41,6 +41,11 @@ pub(crate) fn write_refusal(info: &str) -> Option<&'static str> {
     is_readable_alone.then_some(IS_REPLICA)
 }
 
+/// Returns the name of the run of a server with this `INFO`: another one after each start.
+pub(crate) fn server_run(info: &str) -> Option<&str> {
+    value_in(info, "run_id")
+}
+
 /// Returns the settings of a server with this `INFO` that endanger records, as far as the
 /// credentials permit to read them.
 pub(crate) async fn server_warnings(info: &str, connection: RedisConnection) -> Vec<&'static str> {

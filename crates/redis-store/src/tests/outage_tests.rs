@@ -9,7 +9,8 @@ use weir_testkit::ClosedPort;
 use crate::RedisTopology;
 
 use super::replica::{
-    COMMAND_TIMEOUT, FoundPlace, TestReplica, here, key, old_server, prompt, records_in, wait_for,
+    COMMAND_TIMEOUT, FoundPlace, TestReplica, here, key, old_server, prompt, records_in,
+    shared_name, wait_for,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,6 +58,19 @@ async fn emptied_server_loses_no_session() {
     server.flush();
     wait_for("all records", || records_in(&server) == 90).await;
     assert_eq!(one.local.count(RecordKind::Session), 90);
+}
+
+/// A crash loses the last second of writes, and a failover those that were not copied yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_lost_its_last_writes_at_a_restart_gets_them_again() {
+    let mut server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    one.open(&key(1), "value").await;
+    server.run(&["DEL", &shared_name(&server, &key(1))]);
+    server.restart();
+    wait_for("the record", || records_in(&server) == 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
