@@ -13,6 +13,7 @@ mod dockerfile;
 mod fault_drill;
 mod manifests;
 pub mod prometheus;
+mod replicas_board;
 mod systemd_units;
 
 use std::path::{Path, PathBuf};

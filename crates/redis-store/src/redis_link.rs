@@ -194,6 +194,7 @@ impl RedisLink {
     where
         F: Future<Output = RedisResult<T>>,
     {
+        let began = Instant::now();
         let outcome = self.attempt(command.effect, limit, work).await;
         let result = outcome
             .as_ref()
@@ -203,6 +204,14 @@ impl RedisLink {
             KeyValue::new("result", result),
         ];
         instruments().store_commands.add(1, &labels);
+        if outcome.is_ok() {
+            let labels = [
+                KeyValue::new("store", "shared"),
+                KeyValue::new("operation", command.operation),
+            ];
+            let taken = began.elapsed().as_secs_f64();
+            instruments().store_duration.record(taken, &labels);
+        }
         outcome.map_err(|failure| StoreError(failure.text))
     }
 

@@ -13,7 +13,7 @@ use super::prometheus::{Prometheus, QuerySample};
 use crate::harness::{TEST_TIMEOUT, Weir};
 
 /// The faults that are not caused here: weir has no known bug to trigger, and the scene has no
-/// replicas.
+/// replicas (`replicas_board.rs` has some).
 const UNMADE: [&str; 6] = [
     "WeirPanics",
     "WeirStoreDown",
@@ -212,16 +212,7 @@ fn everything_is_answered(prometheus: &Prometheus) {
     let mut silent = Vec::new();
     for name in BOARDS {
         let board = board(name);
-        for panel in panels(&board) {
-            for (query, _) in queries(panel) {
-                if prometheus.query(&query).is_empty() {
-                    silent.push(format!(
-                        "{name}: {}: {query}",
-                        panel["title"].as_str().unwrap()
-                    ));
-                }
-            }
-        }
+        silent.extend(silent_queries(prometheus, &board));
     }
     for rule in rules("recording") {
         let record = rule["record"].as_str().unwrap();
@@ -235,6 +226,19 @@ fn everything_is_answered(prometheus: &Prometheus) {
             assert_eq!(rule["health"], "ok", "{rule}");
         }
     }
+}
+
+/// Returns the queries of a dashboard that give no data.
+pub fn silent_queries(prometheus: &Prometheus, board: &Value) -> Vec<String> {
+    let of_panel = |panel: &Value| {
+        let title = format!("{}: {}", board["title"], panel["title"]);
+        let silent = queries(panel).into_iter().map(|(query, _)| query);
+        let silent = silent.filter(|query| prometheus.query(query).is_empty());
+        silent
+            .map(|query| format!("{title}: {query}"))
+            .collect::<Vec<_>>()
+    };
+    panels(board).flat_map(of_panel).collect()
 }
 
 /// Returns the data of each panel over the whole time, for drawing.

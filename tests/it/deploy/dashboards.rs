@@ -7,8 +7,14 @@ use serde_json::Value;
 
 use super::{entries, read};
 
-/// The dashboards, by their file's name.
+/// The dashboards of a single weir, by their file's name.
 pub const BOARDS: [&str; 4] = ["overview", "upstream", "tool", "client"];
+/// The dashboard of replicas.
+pub const REPLICAS_BOARD: &str = "replicas";
+
+fn all_boards() -> impl Iterator<Item = &'static str> {
+    BOARDS.into_iter().chain([REPLICAS_BOARD])
+}
 
 /// Returns a dashboard.
 pub fn board(name: &str) -> Value {
@@ -76,7 +82,7 @@ fn every_metric_in_a_dashboard_or_a_rule_is_one_of_weirs() {
     let known = metrics();
     assert!(known.len() > 100, "{}", known.len());
     let mut seen = BTreeSet::new();
-    for name in BOARDS {
+    for name in all_boards() {
         let board = board(name);
         seen.extend(
             panels(&board)
@@ -101,8 +107,8 @@ fn every_metric_in_a_dashboard_or_a_rule_is_one_of_weirs() {
 
 #[test]
 fn dashboards_share_one_style() {
-    let uids: BTreeSet<String> = BOARDS.iter().map(|name| format!("weir-{name}")).collect();
-    for name in BOARDS {
+    let uids: BTreeSet<String> = all_boards().map(|name| format!("weir-{name}")).collect();
+    for name in all_boards() {
         let board = board(name);
         assert_eq!(board["uid"], format!("weir-{name}"));
         assert!(!board["description"].as_str().unwrap().is_empty());
