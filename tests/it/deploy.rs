@@ -8,6 +8,7 @@ mod alert_rules;
 mod alerts_fire;
 mod company_scene;
 mod compose;
+mod compose_replicas;
 mod dashboards;
 mod dockerfile;
 mod fault_drill;
@@ -108,7 +109,9 @@ fn check(name: &str, config: &str) {
             .arg(&file)
             .env("WEIR_KEY", KEY)
             .env("WEIR_ADMIN_TOKEN", KEY)
-            .env("WEIR_POD_IP", "10.1.2.3"),
+            .env("WEIR_POD_IP", "10.1.2.3")
+            .env("HOSTNAME", "8ad4c5e1f2b3")
+            .env("REDIS_PASSWORD", KEY),
     );
     assert!(
         said.starts_with(&format!("{}: good, ", file.display())),

@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use super::{DeployFolder, check, compose_config, entries, port, read, root};
 
-fn compose() -> Value {
+pub(super) fn compose() -> Value {
     serde_saphyr::from_str(&read("docker-compose.yml")).unwrap()
 }
 
-fn services(compose: &Value) -> &serde_json::Map<String, Value> {
+pub(super) fn services(compose: &Value) -> &serde_json::Map<String, Value> {
     compose["services"].as_object().unwrap()
 }
 
 /// Returns the services that a service waits for.
-fn dependencies(service: &Value) -> Vec<&str> {
+pub(super) fn dependencies(service: &Value) -> Vec<&str> {
     let listed = entries(&service["depends_on"])
         .iter()
         .filter_map(Value::as_str);

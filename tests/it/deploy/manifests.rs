@@ -103,7 +103,7 @@ fn the_config_is_weirs(rendered: &RenderedManifests<'_>) {
         "{}: killed after {grace} s, in the middle of its draining",
         rendered.name
     );
-    // Environment variables in the config come from a secret.
+    // Environment variables in the config come from a secret, the address of the pod apart.
     let secret = &container(rendered)["envFrom"][0]["secretRef"];
     let named = ["${WEIR_KEY}", "${WEIR_ADMIN_TOKEN}"].map(|variable| text.contains(variable));
     assert_eq!(
@@ -151,11 +151,11 @@ fn user_values_replace_chart_defaults_entirely(rendered: &RenderedManifests<'_>)
     );
 }
 
-/// The rendering of replicas with a shared store.
-const REPLICAS: &str = "helm replicas";
+/// The renderings of replicas with a shared store.
+const REPLICAS: [&str; 2] = ["helm replicas", "kustomize production"];
 
 /// A replica listens for the others at the address of its pod, and the network policy admits only
-/// them there.
+/// them there. Replicas are spread, and one is evicted at a time.
 fn replicas_reach_each_other(rendered: &RenderedManifests<'_>) {
     let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
         .as_str()
@@ -175,16 +175,33 @@ fn replicas_reach_each_other(rendered: &RenderedManifests<'_>) {
         weir["env"][0]["valueFrom"]["fieldRef"]["fieldPath"],
         "status.podIP"
     );
-    let policy = &rendered.weirs("NetworkPolicy")["spec"];
     for (direction, peer) in [("ingress", "from"), ("egress", "to")] {
-        let rule = entries(&policy[direction])
-            .iter()
-            .find(|rule| rule["ports"][0]["port"] == "cluster")
-            .unwrap();
-        let peers = entries(&rule[peer]);
+        let rules = rendered
+            .all("NetworkPolicy")
+            .flat_map(|policy| entries(&policy["spec"][direction]));
+        let own: Vec<_> = rules
+            .filter(|rule| rule["ports"][0]["port"] == "cluster")
+            .collect();
+        assert_eq!(own.len(), 1, "{}: {direction}", rendered.name);
+        let peers = entries(&own[0][peer]);
         assert_eq!(peers.len(), 1);
         assert!(rendered.is_selected(&peers[0]["podSelector"]["matchLabels"]));
     }
+    let clients = rendered
+        .all("Service")
+        .find(|service| service["spec"]["ports"][0]["name"] == "mcp")
+        .unwrap();
+    assert_eq!(clients["spec"]["sessionAffinity"], "None");
+    let spread = entries(&rendered.pod()["spec"]["topologySpreadConstraints"]);
+    let keys: Vec<_> = spread.iter().map(|one| &one["topologyKey"]).collect();
+    assert_eq!(
+        keys,
+        ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    );
+    for one in spread {
+        assert!(rendered.is_selected(&one["labelSelector"]["matchLabels"]));
+    }
+    assert_eq!(rendered.all("PodDisruptionBudget").count(), 1);
 }
 
 fn services_and_policies_reach_it(rendered: &RenderedManifests<'_>) {
@@ -242,6 +259,7 @@ fn services_and_policies_reach_it(rendered: &RenderedManifests<'_>) {
             "{}: two that count replicas",
             rendered.name
         );
+        the_scaler_acts_before_the_limit(scaler, rendered);
     }
     for monitor in rendered.all("ServiceMonitor") {
         let selector = monitor["spec"]["selector"]["matchLabels"]
@@ -259,6 +277,35 @@ fn services_and_policies_reach_it(rendered: &RenderedManifests<'_>) {
     }
 }
 
+/// Reads an amount of memory, such as `512Mi`.
+fn bytes_of(text: &str) -> u64 {
+    let units = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)];
+    let of_unit =
+        |(unit, bytes): (&str, u64)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? * bytes);
+    let found = units.into_iter().find_map(of_unit);
+    found.unwrap_or_else(|| panic!("{text} of memory"))
+}
+
+fn memory_limit(rendered: &RenderedManifests<'_>) -> u64 {
+    let limit = &container(rendered)["resources"]["limits"]["memory"];
+    bytes_of(limit.as_str().unwrap())
+}
+
+/// The autoscaler adds a replica for calls (CPU time), and for sessions and streams (memory) before
+/// weir refuses new ones.
+fn the_scaler_acts_before_the_limit(scaler: &Value, rendered: &RenderedManifests<'_>) {
+    let metrics = entries(&scaler["spec"]["metrics"]);
+    let names: Vec<_> = metrics.iter().map(|one| &one["resource"]["name"]).collect();
+    assert_eq!(names, ["cpu", "memory"], "{}", rendered.name);
+    let target = &metrics[1]["resource"]["target"]["averageValue"];
+    let (target, limit) = (bytes_of(target.as_str().unwrap()), memory_limit(rendered));
+    assert!(
+        target > limit / 2 && target < limit / 10 * 8,
+        "{}: {target} of {limit}",
+        rendered.name
+    );
+}
+
 fn the_pod_can_do_little(rendered: &RenderedManifests<'_>) {
     let (pod, weir) = (&rendered.pod()["spec"], container(rendered));
     assert_eq!(pod["automountServiceAccountToken"], false);
@@ -270,23 +317,13 @@ fn the_pod_can_do_little(rendered: &RenderedManifests<'_>) {
     assert_eq!(weir["securityContext"]["readOnlyRootFilesystem"], true);
     assert_eq!(weir["securityContext"]["allowPrivilegeEscalation"], false);
     assert_eq!(weir["securityContext"]["capabilities"]["drop"][0], "ALL");
-    let bytes = |text: &str, units: [(&str, u64); 3]| {
-        let of_unit = |(unit, bytes): (&str, u64)| {
-            Some(text.strip_suffix(unit)?.parse::<u64>().ok()? * bytes)
-        };
-        units
-            .into_iter()
-            .find_map(of_unit)
-            .unwrap_or_else(|| panic!("{}: {text} of memory", rendered.name))
-    };
-    let limit = weir["resources"]["limits"]["memory"].as_str().unwrap();
-    let limit = bytes(limit, [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)]);
+    let limit = memory_limit(rendered);
     let config = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
         .as_str()
         .unwrap();
     let config: Value = serde_saphyr::from_str(config).unwrap();
     let own = config["limits"]["memory"].as_str().unwrap();
-    let own = bytes(own, [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)]);
+    let own = bytes_of(own.trim_end_matches('B'));
     let (name, most) = (rendered.name, limit / 10 * 9);
     assert!(
         own <= most && own >= most / 2,
@@ -331,10 +368,12 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
     assert!(output.status.success());
     let all = found["rendered"].as_object().unwrap();
     assert_eq!(all.len(), 7, "five ways of the chart, two overlays");
-    replicas_reach_each_other(&RenderedManifests {
-        name: REPLICAS,
-        objects: entries(&all[REPLICAS]),
-    });
+    for name in REPLICAS {
+        replicas_reach_each_other(&RenderedManifests {
+            name,
+            objects: entries(&all[name]),
+        });
+    }
     user_values_replace_chart_defaults_entirely(&RenderedManifests {
         name: OAUTH,
         objects: entries(&all[OAUTH]),
@@ -367,10 +406,12 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
             "{kind}"
         );
     }
-    assert!(
-        found["compose"]["services"]["weir"].is_object(),
-        "the compose file was read too"
-    );
+    for file in ["docker-compose.yml", "deploy/compose/replicas.yml"] {
+        assert!(
+            found["compose"][file]["services"]["weir"].is_object(),
+            "{file} was read too"
+        );
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ VERSIONS = ["1.30.0", "1.37.0"]
 # The choices that the chart leaves open. Without them there is nothing to render.
 OPEN = {"auth": {"mode": "none", "allow_anyone": True}}
 CHOSEN = OPEN | {"upstreams": {"everything": {"url": "http://everything:3001/mcp"}}}
+SHARED = CHOSEN | {"store": {"url": "redis://redis:6379", "namespace": "weir"}}
 
 # What the chart can be told. Each is rendered and checked.
 VARIANTS = {
@@ -61,9 +62,8 @@ VARIANTS = {
     },
     # Replicas with a shared store: a port for each other, and the address of the pod.
     "replicas": {
-        "config": CHOSEN | {"store": {"url": "redis://redis:6379", "namespace": "weir"}},
+        "config": SHARED,
         "replicas": 3,
-        "service": {"sessionAffinity": "None"},
         "podDisruptionBudget": {"enabled": True},
         "networkPolicy": {"egress": []},
     },
@@ -101,13 +101,18 @@ UNSERVED = [{"config": OPEN}, {"config": OPEN | {"upstreams": {}}}]
 
 # Of the base, what the chart makes by default goes here; the components have what is switched on.
 COMPONENTS = {
-    "replicas": {"hpa.yaml", "pdb.yaml"},
+    "replicas": {"hpa.yaml", "networkpolicy-cluster.yaml", "pdb.yaml"},
     "monitoring": {"servicemonitor.yaml"},
 }
+
+# Of the objects of the base, what replicas have beside it.
+PATCHES = ["deployment.yaml", "service.yaml"]
 
 MADE = "# Made from deploy/helm/weir by tests/peers/python/deploy.py: change the chart, not this.\n"
 
 UNCHOSEN = "# The overlay brings the config, and with it the choice of `auth`: without this object nothing is rendered.\n"
+
+COMPOSE_FILES = ["docker-compose.yml", "deploy/compose/replicas.yml"]
 
 problems = []
 
@@ -131,7 +136,7 @@ def plain(text):
 def kustomize_files(root):
     """What deploy/kubernetes has from the chart: path -> text."""
     switched_on = {"autoscaling": {"enabled": True}, "podDisruptionBudget": {"enabled": True}, "serviceMonitor": {"enabled": True}}
-    base, whole = rendered(root, {"config": CHOSEN}), rendered(root, switched_on | {"config": CHOSEN})
+    base, whole = rendered(root, {"config": CHOSEN}), rendered(root, switched_on | {"config": SHARED})
     files = {}
 
     def folder(path, names, source):
@@ -143,11 +148,35 @@ def kustomize_files(root):
     folder("base", sorted(set(base) - {"NOTES.txt", "configmap.yaml"}), base)
     for component, names in COMPONENTS.items():
         folder(f"components/{component}", sorted(names), whole)
+    for name, patch in replica_patches(whole).items():
+        text = yaml.safe_dump(patch, sort_keys=False)
+        files[f"components/replicas/{name}"] = MADE + text
+    files["components/replicas/kustomization.yaml"] += f"patches: [{', '.join('{ path: %s }' % name for name in PATCHES)}]\n"
     # Of the config map the base has what identifies it, as a patch: an overlay without a config of its own is not rendered.
     identity = plain(base["configmap.yaml"]).split("\ndata:\n")[0] + "\n"
     files["base/config.yaml"] = MADE + UNCHOSEN + identity
     files["base/kustomization.yaml"] += "patches: [{ path: config.yaml }]\n"
     return files
+
+
+def replica_patches(whole):
+    """What replicas with a shared store have beside the base, as patches of its objects: file -> object."""
+    deployment, service = (documents(whole[name])[0] for name in ("deployment.yaml", "service.yaml"))
+    pod = deployment["spec"]["template"]["spec"]
+    weir = pod["containers"][0]
+    container = {
+        "name": weir["name"],
+        "ports": [port for port in weir["ports"] if port["name"] == "cluster"],
+        "env": weir["env"],
+    }
+
+    def patch(made, spec):
+        return {"apiVersion": made["apiVersion"], "kind": made["kind"], "metadata": {"name": made["metadata"]["name"]}, "spec": spec}
+
+    # The autoscaler sets the number of replicas.
+    template = {"spec": {"topologySpreadConstraints": pod["topologySpreadConstraints"], "containers": [container]}}
+    affinity = {"sessionAffinity": service["spec"]["sessionAffinity"], "sessionAffinityConfig": None}
+    return dict(zip(PATCHES, (patch(deployment, {"replicas": None, "template": template}), patch(service, affinity))))
 
 
 def check_object(where, document):
@@ -222,6 +251,16 @@ def check_kustomize(root):
     return found
 
 
+def parsed_compose(root, path):
+    try:
+        # Merged first, as every Compose does: the parser takes `<<` for an unknown key.
+        merged = json.dumps(yaml.safe_load((root / path).read_text()))
+        return json.loads(compose_spec.PyCompose.from_json(merged).to_json())
+    except Exception as error:  # the parser's own words
+        problems.append(f"{path}: {error}")
+        return None
+
+
 def main(command, root):
     if command == "write":
         for path, text in kustomize_files(root).items():
@@ -233,13 +272,7 @@ def main(command, root):
     for where, objects in found.items():
         for document in objects:
             check_object(where, document)
-    try:
-        # Merged first, as every Compose does: the parser takes `<<` for an unknown key.
-        merged = json.dumps(yaml.safe_load((root / "docker-compose.yml").read_text()))
-        compose = json.loads(compose_spec.PyCompose.from_json(merged).to_json())
-    except Exception as error:  # the parser's own words
-        problems.append(f"docker-compose.yml: {error}")
-        compose = None
+    compose = {path: parsed_compose(root, path) for path in COMPOSE_FILES}
     print(json.dumps({"rendered": found, "compose": compose, "problems": problems}))
     return 1 if problems else 0
 

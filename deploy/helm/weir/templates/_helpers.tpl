@@ -56,9 +56,22 @@ it. weir finds the limit by itself only where nodes have control groups of versi
 {{- end -}}
 {{- end -}}
 
+{{/* The memory at which the autoscaler adds a replica: seven tenths of the container's limit. */}}
+{{- define "weir.memoryTarget" -}}
+{{- $own := include "weir.memory" . -}}
+{{- if $own -}}
+{{- printf "%dKi" (div (mul (trimSuffix "KiB" $own | int64) 7) 9) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Not empty if replicas share a store. */}}
 {{- define "weir.shared" -}}
 {{- if not (has (toString (default "memory" .Values.config.store)) (list "memory")) -}}shared{{- end -}}
+{{- end -}}
+
+{{/* Replicas with a shared store need no affinity. */}}
+{{- define "weir.sessionAffinity" -}}
+{{- .Values.service.sessionAffinity | default (ternary "None" "ClientIP" (eq (include "weir.shared" .) "shared")) -}}
 {{- end -}}
 
 {{/* weir's config: what is written, and a default for each key that is not. No default is merged with what is written. */}}
