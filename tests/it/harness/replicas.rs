@@ -17,7 +17,7 @@ pub struct Replicas {
     /// In the order of their start. Those that ended stay, for their output.
     replicas: Vec<Replica>,
     config: Value,
-    redis: RedisServer,
+    redis: Option<RedisServer>,
     proxy: RoundRobinProxy,
 }
 
@@ -36,6 +36,13 @@ impl Replicas {
     /// Starts replicas with this Redis.
     pub async fn with_redis(count: usize, mut config: Value, redis: RedisServer) -> Self {
         config["store"]["url"] = json!(redis.url());
+        let mut replicas = Self::with_store(count, config).await;
+        replicas.redis = Some(redis);
+        replicas
+    }
+
+    /// Starts replicas with the `store` of the config, whose servers the caller keeps.
+    pub async fn with_store(count: usize, mut config: Value) -> Self {
         config["cluster"] = json!({ "listen": "127.0.0.1:0" });
         config["keys"] = json!([{ "id": 1, "secret": KEY }]);
         let started = std::thread::scope(|scope| {
@@ -49,7 +56,7 @@ impl Replicas {
         let replicas = Self {
             replicas: started,
             config,
-            redis,
+            redis: None,
             proxy,
         };
         replicas.wait_until_known().await;
@@ -74,12 +81,16 @@ impl Replicas {
 
     /// Returns the Redis that they share.
     pub fn redis(&self) -> &RedisServer {
-        &self.redis
+        self.redis
+            .as_ref()
+            .expect("the replicas have a Redis of their own")
     }
 
     /// Returns the Redis that they share, to kill or restart it.
     pub fn redis_mut(&mut self) -> &mut RedisServer {
-        &mut self.redis
+        self.redis
+            .as_mut()
+            .expect("the replicas have a Redis of their own")
     }
 
     /// Counts the requests that the balancer sent to a replica.
@@ -130,6 +141,29 @@ impl Replicas {
         let others = others.filter(|(other, one)| *other != number && one.is_running);
         self.proxy
             .set_backends(others.map(|(_, replica)| replica.address()));
+    }
+
+    /// Waits until each replica that runs reports that it cannot use the store.
+    pub async fn wait_until_store_is_missed(&self) {
+        wait_until_async("replicas without the store", async || {
+            self.running()
+                .all(|weir| weir.metric("weir_store_up", &[]) < 0.5)
+                .then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until every replica uses the store again and has written all that waited.
+    pub async fn wait_until_store_is_used(&self) {
+        wait_until_async("a store in use", async || {
+            self.running()
+                .all(|weir| {
+                    weir.metric("weir_store_up", &[]) > 0.5
+                        && weir.metric("weir_store_pending", &[]) < 0.5
+                })
+                .then_some(())
+        })
+        .await;
     }
 
     /// Waits until each replica that runs knows of all that run.

@@ -15,6 +15,7 @@ const LEGACY: [Revision; 4] = [
     Revision::V2025_11_25,
 ];
 
+// Proves D18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_of_each_revision_is_served_by_every_replica_until_its_delete() {
     let upstream = MockServer::legacy(Revision::NEWEST_LEGACY).tools(3);
@@ -55,6 +56,7 @@ async fn session_of_a_replica_that_just_started_stays_there() {
     expect_session_gone(&client, &replicas).await;
 }
 
+// Proves R284.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn modern_calls_run_where_they_arrive() {
     let upstream = MockServer::modern().tools(1).start().await;

@@ -17,6 +17,7 @@ mod session_takeover;
 mod stopped_replicas;
 mod store_commands;
 mod store_outages;
+mod store_refusals;
 
 use serde_json::{Value, json};
 use weir_testkit::MockServer;

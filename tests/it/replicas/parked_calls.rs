@@ -36,6 +36,7 @@ fn retry_params(asked: &ClientAnswer, arguments: &Value) -> Value {
     })
 }
 
+// Proves R284.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parked_call_goes_on_from_any_replica_and_runs_once() {
     let upstream = upstream().await;

@@ -8,6 +8,7 @@ use super::{COUNT, at, call, config};
 use crate::harness::Replicas;
 use crate::tenant_isolation::TENANTS;
 
+// Proves D18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_of_one_principal_is_unknown_to_another_on_every_replica() {
     let upstream = MockServer::legacy(Revision::NEWEST_LEGACY).tools(1);

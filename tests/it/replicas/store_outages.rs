@@ -13,12 +13,12 @@ use crate::harness::{CheckedClient, Replicas, wait_until_async};
 /// one command: the bound is against requests that hang.
 const REQUEST_BOUND: Duration = Duration::from_secs(5);
 
-async fn upstream() -> MockServer {
+pub(super) async fn upstream() -> MockServer {
     MockServer::dual().tools(1).start().await
 }
 
 /// Opens a session at each replica, and a modern client at the balancer.
-async fn open_clients(replicas: &Replicas) -> Vec<CheckedClient> {
+pub(super) async fn open_clients(replicas: &Replicas) -> Vec<CheckedClient> {
     let mut clients = vec![CheckedClient::open(&replicas.url("/mcp"), Revision::MODERN).await];
     for number in 0..COUNT {
         clients.push(open_at(replicas, number, Revision::NEWEST_LEGACY).await);
@@ -27,7 +27,7 @@ async fn open_clients(replicas: &Replicas) -> Vec<CheckedClient> {
 }
 
 /// Makes a call of each client at each replica; each must succeed within the bound.
-async fn call_everywhere(clients: &[CheckedClient], replicas: &Replicas) {
+pub(super) async fn call_everywhere(clients: &[CheckedClient], replicas: &Replicas) {
     for client in clients {
         for replica in replicas.running() {
             let client = client.at_url(&replica.url("/mcp"));
@@ -36,7 +36,7 @@ async fn call_everywhere(clients: &[CheckedClient], replicas: &Replicas) {
     }
 }
 
-async fn in_time<T>(request: impl Future<Output = T>) -> T {
+pub(super) async fn in_time<T>(request: impl Future<Output = T>) -> T {
     let begun = Instant::now();
     let done = request.await;
     let taken = begun.elapsed();
@@ -45,25 +45,11 @@ async fn in_time<T>(request: impl Future<Output = T>) -> T {
 }
 
 /// Opens a new session and uses it at every replica.
-async fn use_new_session(replicas: &Replicas) -> CheckedClient {
+pub(super) async fn use_new_session(replicas: &Replicas) -> CheckedClient {
     let url = replicas.url("/mcp");
     let client = in_time(Box::pin(CheckedClient::open(&url, Revision::NEWEST_LEGACY))).await;
     call_everywhere(std::slice::from_ref(&client), replicas).await;
     client
-}
-
-/// Waits until every replica uses the store again and has written all that waited.
-async fn wait_until_store_is_used(replicas: &Replicas) {
-    wait_until_async("a store in use", async || {
-        replicas
-            .running()
-            .all(|weir| {
-                weir.metric("weir_store_up", &[]) > 0.5
-                    && weir.metric("weir_store_pending", &[]) < 0.5
-            })
-            .then_some(())
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +67,7 @@ async fn calls_and_sessions_go_on_without_the_store_and_after_it_comes_back_empt
     replicas.redis_mut().restart_empty();
     call_everywhere(&clients, &replicas).await;
     clients.push(use_new_session(&replicas).await);
-    wait_until_store_is_used(&replicas).await;
+    replicas.wait_until_store_is_used().await;
     wait_until_async("the sessions in the store", async || {
         (replicas.redis().keys().len() >= keys).then_some(())
     })
@@ -103,7 +89,7 @@ async fn sessions_outlive_their_owner_after_the_store_lost_its_data() {
     let client = client.at_url(&replicas.url("/mcp"));
     let keys = replicas.redis().keys().len();
     replicas.redis_mut().restart_empty();
-    wait_until_store_is_used(&replicas).await;
+    replicas.wait_until_store_is_used().await;
     wait_until_async("the session in the store", async || {
         (replicas.redis().keys().len() >= keys).then_some(())
     })
@@ -129,7 +115,7 @@ async fn sessions_outlive_their_owner_after_a_restart_of_the_store_with_its_data
     let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
     let client = client.at_url(&replicas.url("/mcp"));
     replicas.redis_mut().restart();
-    wait_until_store_is_used(&replicas).await;
+    replicas.wait_until_store_is_used().await;
     replicas.wait_until_known().await;
     replicas.kill(0).await;
     use_session(&client, 4).await;
@@ -150,7 +136,7 @@ async fn no_request_fails_or_hangs_while_the_store_does_not_answer() {
     let ended = clients.pop().unwrap();
     in_time(delete(&ended)).await;
     replicas.redis().resume();
-    wait_until_store_is_used(&replicas).await;
+    replicas.wait_until_store_is_used().await;
     replicas.wait_until_known().await;
     call_everywhere(&clients, &replicas).await;
     expect_session_gone(&ended, &replicas).await;
@@ -168,7 +154,7 @@ async fn data_flushed_by_an_operator_are_written_again() {
         (replicas.redis().keys().len() >= keys).then_some(())
     })
     .await;
-    wait_until_store_is_used(&replicas).await;
+    replicas.wait_until_store_is_used().await;
     replicas.wait_until_known().await;
     replicas.kill(1).await;
     call_everywhere(&clients, &replicas).await;
