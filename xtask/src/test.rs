@@ -36,6 +36,15 @@ const ALL_PAIRINGS: &str = "test(/^matrix::/)";
 const REPLICAS_VARIABLE: &str = "WEIR_TEST_REPLICAS";
 const REPLICAS: &str = "3";
 
+/// The filter of the run on Valkey: records, messages, counters, refusals and access of the shared
+/// store, and the end of an owner of sessions. The server of the package has no TLS.
+const ON_VALKEY: &str = "package(weir-redis-store) & test(/^tests::(record|refusal|access|bus_and_counter)_tests::/) \
+     - test(/over_tls|unknown_authority/) \
+     + test(=replicas::session_takeover::session_goes_on_after_its_owner_is_killed_and_no_call_runs_twice)";
+
+/// The variable with the program that tests of the shared store start.
+const STORE_VARIABLE: &str = "WEIR_REDIS_SERVER";
+
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct TestOptions {
@@ -78,6 +87,7 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     };
     let scope = ["--workspace", "--locked", "--test", "it"];
     let replicated = replicated_pairings(&weir, &peers, &scope, NEWEST_PAIRINGS);
+    let valkey = on_valkey(&weir, &peers);
     let examples = examples();
     let smoke = bench::smoke(&weir);
     let suite = conformance::through(&weir, &peers);
@@ -90,6 +100,7 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     tests
         .and(types)
         .and(replicated)
+        .and(valkey)
         .and(examples)
         .and(smoke)
         .and(suite)
@@ -172,6 +183,25 @@ fn replicated_pairings(
     }
     environment(&mut pairings, weir, Some(peers))?;
     checked(pairings.env(REPLICAS_VARIABLE, REPLICAS))
+}
+
+/// Runs tests of the shared store once more, on Valkey, where a package brings it.
+fn on_valkey(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
+    let Some(server) = peers.valkey.as_ref() else {
+        return Ok(());
+    };
+    if !has_cargo_command("nextest")? {
+        eprintln!("the tests on Valkey are left out: they need cargo-nextest");
+        return Ok(());
+    }
+    let mut tests = cargo()?;
+    tests.args(["nextest", "run", "--workspace", "--locked"]);
+    tests.args(["--profile", "replicas", "-E", ON_VALKEY]);
+    if env::var_os(TEST_THREADS_VARIABLE).is_none() {
+        tests.env(TEST_THREADS_VARIABLE, at_a_time().to_string());
+    }
+    environment(&mut tests, weir, Some(peers))?;
+    checked(tests.env(STORE_VARIABLE, server))
 }
 
 /// The variable of nextest for the count of tests at a time.
