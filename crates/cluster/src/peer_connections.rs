@@ -32,7 +32,8 @@ struct PeerSlot {
 /// The parts that the task of a connection needs.
 struct OpenContext {
     directory: Arc<dyn ReplicaDirectory>,
-    tls: ClusterTls,
+    /// Replaced with the keys.
+    tls: Mutex<ClusterTls>,
     budgets: Budgets,
     tasks: TaskTracker,
     force: CancellationToken,
@@ -47,7 +48,7 @@ impl PeerConnections {
         Self {
             context: Arc::new(OpenContext {
                 directory,
-                tls,
+                tls: Mutex::new(tls),
                 budgets,
                 tasks: TaskTracker::new(),
                 force: CancellationToken::new(),
@@ -83,6 +84,19 @@ impl PeerConnections {
         };
         peers.insert(to.clone(), slot);
         connection
+    }
+
+    /// Uses other keys for the connections that are opened from now on. Open ones take no further
+    /// requests, and close after the last of theirs.
+    pub(crate) fn use_tls(&self, tls: ClusterTls) {
+        let mut current = self
+            .context
+            .tls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *current = tls;
+        drop(current);
+        self.peers().clear();
     }
 
     /// Closes all connections, and waits for the end of their tasks.
@@ -123,6 +137,11 @@ impl OpenContext {
         opened.boxed().shared()
     }
 
+    fn current_tls(&self) -> ClusterTls {
+        let tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        tls.clone()
+    }
+
     async fn open(
         self: Arc<Self>,
         to: ReplicaId,
@@ -130,7 +149,8 @@ impl OpenContext {
     ) -> Result<PeerConnection, OpenFailure> {
         let descriptor = peer_connection::take_descriptor(&self.budgets)?;
         let (window, memory) = peer_connection::reserve_window(&self.budgets);
-        match peer_connection::open(&address, &self.tls, window).await {
+        let tls = self.current_tls();
+        match peer_connection::open(&address, &tls, window).await {
             Ok((connection, driver)) => {
                 let driving = async move {
                     let _held = (descriptor, memory);

@@ -35,6 +35,12 @@ impl PeerForwarder {
         }
     }
 
+    /// Uses other keys for the connections that are opened from now on. Requests in flight end on
+    /// the connections that they began on.
+    pub fn use_tls(&self, tls: ClusterTls) {
+        self.connections.use_tls(tls);
+    }
+
     /// Closes all connections at once, and waits for the end of their tasks. Requests in flight
     /// are lost, so those of clients end first.
     pub async fn shutdown(&self) {

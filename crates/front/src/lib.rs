@@ -166,6 +166,14 @@ impl Front {
         Ok(())
     }
 
+    /// Uses other keys for the connections of replicas that are accepted from now on. Open ones
+    /// stay. No effect without a listener for replicas.
+    pub fn use_replica_tls(&self, tls: Arc<rustls::ServerConfig>) {
+        if let Some(cluster) = self.cluster.get() {
+            cluster.listening.use_server_config(tls);
+        }
+    }
+
     /// A duplicate of the socket of the listener for other replicas, for a successor process;
     /// `None` if there is no such listener.
     ///

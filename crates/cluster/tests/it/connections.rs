@@ -5,7 +5,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use weir_listen::ForwardError;
 
-use crate::test_replica::{TestForwarder, TestReplica, text};
+use crate::test_replica::{TestForwarder, TestReplica, text, tls};
 
 fn is_not_sent<T>(answer: &Result<T, ForwardError>) -> bool {
     matches!(answer, Err(ForwardError::NotSent(_)))
@@ -75,6 +75,23 @@ async fn replicas_connect_while_keys_are_rotated() {
         let replica = TestReplica::start(other).await;
         assert_served(&replica.forwarder(own)).await;
     }
+}
+
+#[tokio::test]
+async fn requests_in_flight_outlive_the_key_of_their_connection() {
+    let mut replica = TestReplica::start(&[2, 1]).await;
+    let forwarder = replica.forwarder(&[1]);
+    let answer = forwarder.post("/stream", "").await.unwrap();
+    let sender = replica.streams.recv().await.unwrap();
+    replica.cluster.use_server_config(tls(&[2]).server);
+    forwarder.forwarder.use_tls(tls(&[2]));
+    assert_served(&forwarder).await;
+    assert_eq!(replica.service.connections(), 2);
+    sender.send(Ok("the rest".into())).await.unwrap();
+    drop(sender);
+    assert_eq!(text(answer).await, "the rest");
+    forwarder.forwarder.use_tls(tls(&[1]));
+    assert!(is_not_sent(&forwarder.post("/echo", "").await));
 }
 
 #[tokio::test]
