@@ -280,7 +280,17 @@ async fn readiness(State(desk): State<Arc<AdminState>>) -> Response {
             )
             .into_response(),
         },
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, not_ready_text(&desk)).into_response(),
+    }
+}
+
+/// Returns the text of a readiness that is not given. An id of a key is no secret.
+fn not_ready_text(desk: &AdminState) -> String {
+    match desk.ready.missing_key() {
+        Some(key) => format!(
+            "not ready: other replicas seal with key {key}, which this one lacks: add it to `keys`\n"
+        ),
+        None => "not ready\n".to_owned(),
     }
 }
 

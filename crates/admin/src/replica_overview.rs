@@ -15,6 +15,9 @@ pub trait ReplicaOverview: Send + Sync {
 
     /// The state of the shared store.
     fn store_state(&self) -> SharedStoreState;
+
+    /// The id of a sealing key that another replica seals with and this one lacks.
+    fn missing_key(&self) -> Option<u8>;
 }
 
 /// The state of the shared store.

@@ -199,20 +199,26 @@ impl std::fmt::Debug for AdminState {
     }
 }
 
-/// The readiness of weir: the config is applied, credentials can be verified, and weir is not
-/// draining.
-#[derive(Clone, Debug)]
+/// The readiness of weir: the config is applied, credentials can be verified, no sealing key of
+/// another replica is missing, and weir is not draining.
+#[derive(Clone)]
 pub struct Readiness {
     wanted: Arc<AtomicBool>,
     credentials: Arc<CredentialVerifier>,
+    replicas: Option<Arc<dyn ReplicaOverview>>,
 }
 
 impl Readiness {
     /// Returns a readiness that is not set yet.
-    pub fn new(credentials: Arc<CredentialVerifier>) -> Self {
+    /// `replicas` are those that share a store with this one.
+    pub fn new(
+        credentials: Arc<CredentialVerifier>,
+        replicas: Option<Arc<dyn ReplicaOverview>>,
+    ) -> Self {
         Self {
             wanted: Arc::default(),
             credentials,
+            replicas,
         }
     }
 
@@ -223,6 +229,22 @@ impl Readiness {
 
     /// Reports if weir is ready for traffic.
     pub fn is_ready(&self) -> bool {
-        self.wanted.load(Ordering::Acquire) && self.credentials.is_ready()
+        self.wanted.load(Ordering::Acquire)
+            && self.credentials.is_ready()
+            && self.missing_key().is_none()
+    }
+
+    /// Returns the id of a key that another replica seals with and this one lacks: sessions of that
+    /// replica would be lost here.
+    pub(crate) fn missing_key(&self) -> Option<u8> {
+        self.replicas.as_ref()?.missing_key()
+    }
+}
+
+impl std::fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Readiness")
+            .field("is_ready", &self.is_ready())
+            .finish_non_exhaustive()
     }
 }

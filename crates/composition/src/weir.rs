@@ -4,8 +4,10 @@ mod applied_config;
 mod components;
 pub(crate) mod errors;
 pub(crate) mod exposure;
+mod key_rotation;
 mod listeners;
 mod replica_links;
+mod shared_keys;
 mod takeover;
 
 use std::fmt;
@@ -28,6 +30,7 @@ use components::{ComponentBase, Components, PolicyStack, PreviousState};
 use errors::{INVALID, front_reason, refusal_reasons};
 use errors::{ReloadError, StartError};
 use exposure::Exposure;
+use key_rotation::NewKeys;
 use listeners::{
     BoundListeners, OpenListeners, clients_listener, cluster_listener, operators_listener,
 };
@@ -157,7 +160,7 @@ impl Weir {
         let deciders = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
         let previous = PreviousState { will, replicas };
         let inside = Components::new(&config, base, deciders, &upstreams, previous);
-        inside.apply_shared_changes().await;
+        inside.learn_from_replicas().await;
         let open = match OpenListeners::new(&config, &inside, listeners).await {
             Ok(open) => open,
             Err(error) => {
@@ -357,6 +360,7 @@ impl Weir {
             .auditing
             .prepare(config.audit.as_ref(), &inside.base.factory)?;
         let told = self.telemetry.prepare(&config.telemetry)?;
+        let keys = NewKeys::prepare(&applied.started, config, inside)?;
         // The front first: it refuses bad certificates before any change. Its paths are those of
         // the catalog, so it is reloaded once more after the catalog.
         let take = || {
@@ -374,6 +378,9 @@ impl Weir {
                 error = front_reason(&error),
                 "certificates changed during a reload: new paths wait for the next"
             );
+        }
+        if let Some(keys) = keys {
+            keys.take(inside, &open.front);
         }
         inside.replace(config);
         open.desk.operator_auth.replace(config.admin.clone());

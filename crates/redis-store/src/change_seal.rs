@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use weir_core::port::{ChangeTarget, ChangeVersion, Random, SharedChange};
-use weir_core::seal::Sealer;
+use weir_core::seal::{Sealer, SealingKeyName};
 
 /// The layout of values: the first byte of the sealed bytes.
 const LAYOUT: u8 = 1;
@@ -53,6 +53,17 @@ impl ChangeSeal {
         let sealed = self.sealer.seal(&*self.random, &purpose(target), &plain);
         let version = HEXLOWER.encode(&version_bytes(&change.version));
         format!("{version}{}{sealed}", millis_text(entry_end(change)))
+    }
+
+    /// The name of the key that seals.
+    pub(crate) fn sealing_key(&self) -> SealingKeyName {
+        self.sealer.sealing_key()
+    }
+
+    /// Reports if a value is sealed with an older key than the one that seals now.
+    pub(crate) fn has_older_key(&self, value: &str) -> bool {
+        let sealed = value.get(PLAIN_HEAD..);
+        sealed.is_some_and(|sealed| self.sealer.has_older_key(sealed))
     }
 
     /// Opens the value of a field.

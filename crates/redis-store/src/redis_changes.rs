@@ -1,7 +1,7 @@
 //! Operators' changes that replicas share: one hash in the shared store, and a copy of it in the
 //! memory of each replica. The newest version of each target wins, wherever it is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use weir_core::port::{
     BusMessage, ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, Clock, Fut, MessageBus,
     ReplicaId, SharedChange, SharedChanges, StoreError, random_id,
 };
-use weir_core::seal::Sealer;
+use weir_core::seal::{Sealer, SealingKeyName};
 
 use crate::change_seal::{
     ChangeSeal, UnusableValue, entry_end, field_name, millis_text, target_of,
@@ -74,8 +74,13 @@ struct StoredChanges {
     stamp: Option<String>,
     fetched_at: Option<Instant>,
     versions: HashMap<ChangeTarget, ChangeVersion>,
-    /// The values that do not open.
-    corrupted: HashMap<ChangeTarget, String>,
+    /// The values that may be replaced by the same version: those that do not open, and those that
+    /// are sealed with an older key than this replica seals with.
+    replaceable: HashMap<ChangeTarget, String>,
+    /// The targets of the latter: they outlive their key only if they are sealed again.
+    outdated: HashSet<ChangeTarget>,
+    /// The key that sealed when the entries were fetched.
+    sealing_key: Option<SealingKeyName>,
     /// The values that were reported already.
     reported: HashMap<ChangeTarget, String>,
     /// The first look failed.
@@ -89,7 +94,7 @@ struct PendingEntry {
     target: ChangeTarget,
     version: ChangeVersion,
     value: String,
-    /// The corrupted value that it may replace, or an empty text.
+    /// The value that it may replace, or an empty text.
     replaces: String,
 }
 
@@ -161,7 +166,10 @@ impl RedisChanges {
         let is_known = {
             let stored = lock(&self.stored);
             let is_recent = |at: Instant| at.elapsed() < FULL_LOOK_INTERVAL;
-            stamp.is_some() && stamp == stored.stamp && stored.fetched_at.is_some_and(is_recent)
+            stamp.is_some()
+                && stamp == stored.stamp
+                && stored.fetched_at.is_some_and(is_recent)
+                && stored.sealing_key == Some(self.seal.sealing_key())
         };
         if !is_known {
             self.fetch_all(stamp.is_some(), limit).await?;
@@ -192,19 +200,26 @@ impl RedisChanges {
             entries = self.link.query("fetch_changes", limit, &get).await?;
         }
         let stamp = entries.remove(STAMP_FIELD);
+        let sealing_key = self.seal.sealing_key();
         let mut found = Vec::new();
-        let mut corrupted = HashMap::new();
+        let (mut replaceable, mut outdated) = (HashMap::new(), HashSet::new());
         for (field, value) in &entries {
             let Some(target) = target_of(field) else {
                 continue;
             };
             let value = String::from_utf8_lossy(value);
             match self.seal.open(&target, &value) {
-                Ok(change) => found.push((target, change)),
+                Ok(change) => {
+                    found.push((target, change));
+                    if self.seal.has_older_key(&value) {
+                        outdated.insert(target);
+                        replaceable.insert(target, value.into_owned());
+                    }
+                }
                 Err(reason) => {
                     self.report_unusable(target, &value, reason);
                     if reason == UnusableValue::Corrupted {
-                        corrupted.insert(target, value.into_owned());
+                        replaceable.insert(target, value.into_owned());
                     }
                 }
             }
@@ -215,7 +230,9 @@ impl RedisChanges {
             stored.fetched_at = Some(Instant::now());
             let versions = found.iter().map(|(target, one)| (*target, one.version));
             stored.versions = versions.collect();
-            stored.corrupted = corrupted;
+            stored.replaceable = replaceable;
+            stored.outdated = outdated;
+            stored.sealing_key = Some(sealing_key);
         }
         self.merge(found);
         Ok(())
@@ -286,18 +303,20 @@ impl RedisChanges {
         (draft.target, change)
     }
 
-    /// Returns the known changes that the store lacks or has in older versions.
+    /// Returns the known changes that the store lacks, has in older versions, or has under an older
+    /// key.
     fn pending(&self) -> Vec<PendingEntry> {
         let (known, now) = (self.known.borrow().clone(), self.now());
         let stored = lock(&self.stored);
         let is_pending = |target: &ChangeTarget, change: &SharedChange| {
-            stored.versions.get(target) < Some(&change.version) && entry_end(change) > now
+            let is_newer = stored.versions.get(target) < Some(&change.version);
+            (is_newer || stored.outdated.contains(target)) && entry_end(change) > now
         };
         let entry = |(target, change): (&ChangeTarget, &SharedChange)| PendingEntry {
             target: *target,
             version: change.version,
             value: self.seal.seal(target, change),
-            replaces: stored.corrupted.get(target).cloned().unwrap_or_default(),
+            replaces: stored.replaceable.get(target).cloned().unwrap_or_default(),
         };
         let pending = known.iter();
         let pending = pending.filter(|(target, change)| is_pending(target, change));
@@ -334,6 +353,9 @@ impl RedisChanges {
         let mut stored = lock(&self.stored);
         let written = entries.iter().map(|entry| (entry.target, entry.version));
         stored.versions.extend(written);
+        for entry in entries {
+            stored.outdated.remove(&entry.target);
+        }
         if stored.stamp.as_deref().unwrap_or_default() == before {
             stored.stamp = Some(after);
         } else {

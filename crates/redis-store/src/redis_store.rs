@@ -6,12 +6,13 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use weir_core::port::{
     Clock, MessageBus, Random, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId,
-    SharedCounters, TaskBook,
+    SharedCounters, StoreError, TaskBook,
 };
-use weir_core::seal::Sealer;
+use weir_core::seal::{Sealer, SealerKey, SealingKeyName};
 use weir_store::MemoryBus;
 
 use crate::lease_trips::keep_leasing;
@@ -29,6 +30,7 @@ use crate::replay_seal::ReplaySeal;
 use crate::replay_writer::ReplayWriter;
 use crate::replica_info::ReplicaInfo;
 use crate::replica_registry::ReplicaRegistry;
+use crate::sealing_rotation::{SealingKeyUse, SealingRotation};
 use crate::settings::RedisSettings;
 use crate::shared_bus::SharedBus;
 use crate::shared_records::SharedRecords;
@@ -51,8 +53,6 @@ pub struct OwnReplica {
     pub version: Arc<str>,
     /// The digest of the config in force.
     pub config_digest: Arc<str>,
-    /// The ids of the sealing keys that it can open.
-    pub keys: Vec<u8>,
 }
 
 /// The ports and keys that the shared store uses.
@@ -62,7 +62,8 @@ pub struct StorePorts {
     pub clock: Arc<dyn Clock>,
     /// The randomness of nonces and of waits.
     pub random: Arc<dyn Random>,
-    /// The keys that seal records. All replicas need the same.
+    /// The keys that seal records. All replicas need the same. The store chooses the one that
+    /// seals.
     pub sealer: Sealer,
 }
 
@@ -123,14 +124,19 @@ impl RedisStore {
             address: own.address,
             version: own.version,
             config: own.config_digest,
-            keys: own.keys,
+            keys: Vec::new(),
+            fingerprints: Vec::new(),
+            sealing_key: None,
+            opens_all: false,
             draining: false,
         };
+        let begun = ports.clock.monotonic();
+        let rotation = SealingRotation::new(ports.sealer.clone(), own.id, begun);
         let registry = Arc::new(ReplicaRegistry::new(
             link.clone(),
             ports.clock.clone(),
             &settings.namespace,
-            own.id,
+            rotation,
             info,
         ));
         let store = Self {
@@ -156,6 +162,35 @@ impl RedisStore {
     #[must_use]
     pub fn registry(&self) -> Arc<ReplicaRegistry> {
         self.registry.clone()
+    }
+
+    /// Waits for a view of the registry that begins now, up to `limit`: with it this replica knows
+    /// the keys of the others.
+    ///
+    /// # Errors
+    /// The store does not answer in time.
+    pub async fn wait_for_view(&self, limit: Duration) -> Result<(), StoreError> {
+        let refreshed = timeout(limit, self.registry.refresh()).await;
+        refreshed.unwrap_or_else(|_| Err(StoreError(format!("no answer within {limit:?}"))))
+    }
+
+    /// Replaces the sealing keys of this process, newest first. They open from now on; a new one
+    /// seals once every replica has announced it.
+    pub fn replace_keys(&self, keys: Vec<SealerKey>) {
+        self.registry.replace_keys(keys);
+    }
+
+    /// Returns the key that another replica seals with and this one lacks: it is not ready then.
+    #[must_use]
+    pub fn missing_key(&self) -> Option<SealingKeyUse> {
+        self.registry.missing_key()
+    }
+
+    /// Returns a key that seals now, here or at another replica, and would be lost if these keys
+    /// alone replaced those of this replica.
+    #[must_use]
+    pub fn lost_key_use(&self, kept: &[SealingKeyName]) -> Option<SealingKeyUse> {
+        self.registry.lost_key_use(kept)
     }
 
     /// Records that replicas share, over those in the memory of this one.

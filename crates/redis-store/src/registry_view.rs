@@ -10,6 +10,7 @@ use std::time::Duration;
 use weir_core::port::{ReplicaId, ReplicaSeen};
 
 use crate::replica_info::ReplicaInfo;
+use crate::sealing_rotation::ListedKeys;
 
 /// The time between heartbeats.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
@@ -200,6 +201,20 @@ impl RegistryView {
             .any(|(_, known)| *known.info.config != *digest)
     }
 
+    /// The keys of the replicas besides `own` that are not ending. One that requests do not reach
+    /// counts as well: it may serve its own clients.
+    pub(crate) fn keys_of_others(&self, own: &ReplicaId) -> Vec<ListedKeys> {
+        let others = self.replicas.iter().filter(|(id, _)| *id != own);
+        others
+            .filter(|(_, known)| !known.info.draining)
+            .map(|(id, known)| ListedKeys {
+                id: id.clone(),
+                info: known.info.clone(),
+                is_silent: known.silence >= REPLICA_TTL,
+            })
+            .collect()
+    }
+
     /// All replicas besides `own`.
     pub(crate) fn others(&self, own: &ReplicaId) -> Vec<ReplicaSeen> {
         let others = self.replicas.iter().filter(|(id, _)| *id != own);
@@ -210,6 +225,8 @@ impl RegistryView {
                 version: known.info.version.clone(),
                 config: known.info.config.clone(),
                 keys: known.info.keys.clone(),
+                sealing_key: known.info.sealing_id(),
+                opens_all: known.info.opens_all,
                 is_draining: known.info.draining,
                 age: known.age,
             })

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use weir_core::port::{
     Clock, Fut, ReplicaDirectory, ReplicaId, ReplicaSeen, StoreError, random_id,
 };
+use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
 
 use crate::jitter::full_jitter;
@@ -22,6 +23,7 @@ use crate::registry_view::{
 };
 use crate::replica_info::{ReplicaInfo, id_from_text, id_text};
 use crate::scripts::HEARTBEAT;
+use crate::sealing_rotation::{KeyView, SealingKeyUse, SealingRotation};
 
 /// The time after which the registry forgets a silent replica.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
@@ -40,6 +42,7 @@ pub struct ReplicaRegistry {
     clock: Arc<dyn Clock>,
     own: ReplicaId,
     info: Mutex<ReplicaInfo>,
+    rotation: SealingRotation,
     view: Mutex<RegistryView>,
     /// One heartbeat at a time.
     turn: tokio::sync::Mutex<()>,
@@ -59,14 +62,16 @@ impl ReplicaRegistry {
         link: Arc<RedisLink>,
         clock: Arc<dyn Clock>,
         namespace: &str,
-        own: ReplicaId,
-        info: ReplicaInfo,
+        rotation: SealingRotation,
+        mut info: ReplicaInfo,
     ) -> Self {
+        rotation.describe(&mut info);
         Self {
             link,
             clock,
-            own,
+            own: rotation.own().clone(),
             info: Mutex::new(info),
+            rotation,
             view: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             changed: Notify::new(),
@@ -132,7 +137,50 @@ impl ReplicaRegistry {
             self.rewrites.send_modify(|count| *count += 1);
         }
         self.record_live();
+        self.review_keys();
         Ok(())
+    }
+
+    /// Chooses the key that seals by the last view, and announces a change of it.
+    fn review_keys(&self) {
+        let now = self.clock.monotonic();
+        let view = {
+            let view = lock(&self.view);
+            KeyView {
+                others: view.keys_of_others(&self.own),
+                is_incomplete: view.is_emptied_lately(now),
+            }
+        };
+        self.rotation.review(&view, now);
+        let mut info = lock(&self.info);
+        let before = info.clone();
+        self.rotation.describe(&mut info);
+        if *info != before {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Replaces the sealing keys, newest first, and announces them. They open from now on; a new
+    /// one seals once every replica has announced it.
+    pub(crate) fn replace_keys(&self, keys: Vec<SealerKey>) {
+        self.rotation.replace_keys(keys);
+        if self.has_view() {
+            self.review_keys();
+        } else {
+            self.rotation.describe(&mut lock(&self.info));
+        }
+        self.changed.notify_one();
+    }
+
+    /// The key that another replica seals with and this one lacks.
+    pub(crate) fn missing_key(&self) -> Option<SealingKeyUse> {
+        self.rotation.missing()
+    }
+
+    /// A key that seals now, at any replica, and would be lost here with these keys alone.
+    pub(crate) fn lost_key_use(&self, kept: &[SealingKeyName]) -> Option<SealingKeyUse> {
+        let others = lock(&self.view).keys_of_others(&self.own);
+        self.rotation.lost_use(kept, &others)
     }
 
     async fn run_script(
@@ -286,12 +334,15 @@ impl ReplicaDirectory for ReplicaRegistry {
     fn replicas(&self) -> Vec<ReplicaSeen> {
         let mut all = lock(&self.view).others(&self.own);
         let info = lock(&self.info).clone();
+        let sealing_key = info.sealing_id();
         all.push(ReplicaSeen {
             id: self.own.clone(),
             address: info.address,
             version: info.version,
             config: info.config,
+            sealing_key,
             keys: info.keys,
+            opens_all: info.opens_all,
             is_draining: info.draining,
             age: Duration::ZERO,
         });

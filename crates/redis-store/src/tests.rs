@@ -10,6 +10,7 @@ mod refusal_tests;
 mod registry_tests;
 mod replay_tests;
 mod replica;
+mod sealing_key_tests;
 mod shared_use;
 mod task_tests;
 mod topology_tests;

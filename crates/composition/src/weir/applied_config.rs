@@ -63,7 +63,7 @@ pub(super) fn settings_needing_restart(old: &Config, new: &Config) -> Vec<&'stat
         ("admin.listen", place(old) != place(new)),
         ("store", old.store != new.store),
         ("cluster", old.cluster != new.cluster),
-        ("keys", old.keys != new.keys),
+        ("keys (on or off)", keys_need_restart(old, new)),
         ("log", old.log != new.log),
         (
             "telemetry.metrics.enabled",
@@ -83,4 +83,10 @@ pub(super) fn settings_needing_restart(old: &Config, new: &Config) -> Vec<&'stat
     .into_iter()
     .filter_map(|(name, changed)| changed.then_some(name))
     .collect()
+}
+
+/// Reports if a reload cannot apply the keys of a config: the process began with a generated key, or
+/// would go on with one.
+pub(super) fn keys_need_restart(started: &Config, config: &Config) -> bool {
+    started.keys.is_empty() != config.keys.is_empty()
 }

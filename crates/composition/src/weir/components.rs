@@ -11,7 +11,7 @@ use weir_config::Config;
 use weir_core::port::{
     Clock, Random, RecordStore, ReplayLog, ReplicaId, SharedChanges, SharedCounters,
 };
-use weir_core::seal::{Sealer, SealerKey};
+use weir_core::seal::Sealer;
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, HandoverArrival};
 use weir_explain::{Explainer, ExplainerSources};
@@ -31,6 +31,7 @@ use weir_upstream::{ClientImplementation, UpstreamFactory};
 use super::applied_config::{BuiltUpstream, topology};
 use super::errors::StartError;
 use super::replica_links::{ReplicaBase, ReplicaLinks};
+use super::shared_keys::sealer_keys;
 use crate::clients::Clients;
 
 /// The shared base of all components: clock, randomness, keys, and the upstream factory.
@@ -128,13 +129,7 @@ fn sealer(config: &Config, sealing: &GeneratedSealKey) -> Sealer {
     if config.keys.is_empty() {
         sealing.sealer()
     } else {
-        Sealer::new(
-            config
-                .keys
-                .iter()
-                .map(|key| SealerKey::new(key.id, &key.secret))
-                .collect(),
-        )
+        Sealer::new(sealer_keys(&config.keys))
     }
 }
 
@@ -321,7 +316,8 @@ impl Components {
         );
         base.metrics.observe_catalog(&catalog);
         let kept = Stores::new(config, &base, replicas.as_ref());
-        let ready = Readiness::new(deciders.clients.verifier());
+        let overview = replicas.as_ref().map(ReplicaLinks::overview);
+        let ready = Readiness::new(deciders.clients.verifier(), overview);
         let asked = ready.clone();
         base.metrics.set_ready_check(move || asked.is_ready());
         let sources = ExplainerSources {
@@ -346,9 +342,9 @@ impl Components {
         }
     }
 
-    /// Makes the operators' changes of other replicas, before the first request is served. A store
-    /// that does not answer delays this for a limited time.
-    pub(super) async fn apply_shared_changes(&self) {
+    /// Makes the operators' changes of other replicas and learns of their keys, before the first
+    /// request is served. A store that does not answer delays this for a limited time.
+    pub(super) async fn learn_from_replicas(&self) {
         if let Some(changes) = &self.changes {
             let sinks = OverrideSinks {
                 overrides: &self.overrides,
@@ -357,6 +353,9 @@ impl Components {
                 audit: &*self.policy.gates.audit,
             };
             weir_admin::apply_shared(&**changes, sinks, self.base.clock.wall()).await;
+        }
+        if let Some(replicas) = &self.replicas {
+            replicas.wait_for_keys().await;
         }
     }
 

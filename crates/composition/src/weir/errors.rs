@@ -74,6 +74,9 @@ pub enum ReloadError {
     /// The client side refused its settings.
     #[error("{0}")]
     Front(String),
+    /// The sealing keys cannot replace those in force.
+    #[error("`keys` cannot be replaced: {0}")]
+    Keys(String),
 }
 
 impl ReloadError {
@@ -84,9 +87,11 @@ impl ReloadError {
             Self::Weaker(lost) => lost.iter().map(|lost| lost.protection.label()).collect(),
             Self::Exposed(_) => vec![EXPOSED],
             Self::Config(_) => vec![INVALID],
-            Self::Upstream(_) | Self::Audit(_) | Self::Telemetry(_) | Self::Front(_) => {
-                vec![UNUSABLE]
-            }
+            Self::Upstream(_)
+            | Self::Audit(_)
+            | Self::Telemetry(_)
+            | Self::Front(_)
+            | Self::Keys(_) => vec![UNUSABLE],
         }
     }
 

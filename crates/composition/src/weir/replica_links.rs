@@ -7,27 +7,34 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_admin::{ReplicaOverview, SharedStoreState};
-use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
+use weir_cluster::{ClusterTls, PeerForwarder};
 use weir_config::{Config, StorePlan};
 use weir_core::Budgets;
 use weir_core::port::{
     RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedChanges,
     SharedCounters, SharedRates, TaskBook,
 };
+use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
 use weir_front::{Front, ReplicaPorts};
-use weir_redis_store::{OwnReplica, RedisStore, SharedRecords, SharedReplays, StorePorts};
+use weir_redis_store::{
+    OwnReplica, RedisStore, SealingKeyUse, SharedRecords, SharedReplays, StorePorts,
+};
 use weir_store::MemoryBus;
 
 use super::errors::{StartError, front_reason, reason};
+use super::shared_keys::cluster_tls;
 
 /// The config digest of a config that does not come from files.
 const NO_DIGEST: &str = "none";
+/// The time that a start waits for the keys of the other replicas.
+const KEYS_WAIT: Duration = Duration::from_secs(1);
 
 /// The links of one replica to the others.
 pub(super) struct ReplicaLinks {
     store: Arc<RedisStore>,
     forwarder: Arc<PeerForwarder>,
+    /// The keys of the start: the cluster listener begins with them.
     tls: ClusterTls,
 }
 
@@ -62,18 +69,8 @@ impl ReplicaLinks {
             address: advertised.unwrap_or_else(|| bound.to_string().into()),
             version: env!("CARGO_PKG_VERSION").into(),
             config_digest: config_digest(config),
-            keys: config.keys.iter().map(|key| key.id).collect(),
         };
-        let secrets: Vec<_> = config
-            .keys
-            .iter()
-            .map(|key| ClusterSecret {
-                id: key.id,
-                secret: key.secret,
-            })
-            .collect();
-        let tls =
-            ClusterTls::new(&secrets).map_err(|error| StartError::Cluster(error.to_string()))?;
+        let tls = cluster_tls(&config.keys).map_err(StartError::Cluster)?;
         let store = RedisStore::start(settings, own, base.ports)
             .map_err(|error| StartError::Store(error.to_string()))?;
         let forwarder = Arc::new(PeerForwarder::new(
@@ -154,6 +151,29 @@ impl ReplicaLinks {
         self.store.set_config_digest(config_digest(config));
     }
 
+    /// Waits a moment for the keys of the other replicas, before the first request: a replica without
+    /// the key that they seal with is not ready. A store that does not answer delays this for a
+    /// limited time.
+    pub(super) async fn wait_for_keys(&self) {
+        if let Err(error) = self.store.wait_for_view(KEYS_WAIT).await {
+            tracing::warn!(%error, "sealing keys of other replicas not known yet");
+        }
+    }
+
+    /// Replaces the sealing keys, and the keys of the connections between replicas. A new key opens
+    /// from now on, and seals once every replica has it.
+    pub(super) fn replace_keys(&self, keys: Vec<SealerKey>, tls: ClusterTls, front: &Front) {
+        // Before the announcement: then every other replica that knows of a new key can use it here.
+        front.use_replica_tls(tls.server.clone());
+        self.forwarder.use_tls(tls);
+        self.store.replace_keys(keys);
+    }
+
+    /// Returns a key that seals now, at any replica, and would be lost with these keys alone.
+    pub(super) fn lost_key_use(&self, keys: &[SealingKeyName]) -> Option<SealingKeyUse> {
+        self.store.lost_key_use(keys)
+    }
+
     /// Lets other replicas take over the sessions of this one, before it drains. A successor process
     /// goes on under the name of this replica instead.
     pub(super) async fn begin_drain(&self, has_successor: bool) {
@@ -199,6 +219,10 @@ impl ReplicaOverview for StoreOverview {
 
     fn replicas(&self) -> Vec<ReplicaSeen> {
         self.0.registry().replicas()
+    }
+
+    fn missing_key(&self) -> Option<u8> {
+        self.0.missing_key().map(|missing| missing.key)
     }
 
     fn store_state(&self) -> SharedStoreState {

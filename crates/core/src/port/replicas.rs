@@ -41,8 +41,12 @@ pub struct ReplicaSeen {
     pub version: Arc<str>,
     /// The digest of its config in force, in hexadecimal digits.
     pub config: Arc<str>,
-    /// The ids of the sealing keys that it can open.
+    /// The ids of the sealing keys that it can open, newest first.
     pub keys: Vec<u8>,
+    /// The id of the key that it seals with.
+    pub sealing_key: Option<u8>,
+    /// False while it lacks a key that another replica seals with: it is not ready then.
+    pub opens_all: bool,
     /// True once it ends: it takes no new requests, and others take over its sessions.
     pub is_draining: bool,
     /// The time since it was last heard of.

@@ -18,6 +18,9 @@ fn listed(stamp: u64, age: u64) -> ListedReplica {
             version: "1".into(),
             config: "c".into(),
             keys: vec![1],
+            fingerprints: Vec::new(),
+            sealing_key: None,
+            opens_all: true,
             draining: false,
         },
     }

@@ -61,19 +61,32 @@ impl TestReplica {
 
     /// Starts a replica with these settings, with a server or without.
     pub(super) fn unconnected_with(settings: &RedisSettings, number: u8) -> Self {
+        Self::begin(settings, number, keys(&[1]))
+    }
+
+    /// Starts a replica with keys of these ids, newest first, and waits until it has seen the
+    /// others.
+    pub(super) async fn start_with_keys(server: &RedisServer, number: u8, ids: &[u8]) -> Self {
+        let settings = settings(&server.url(), RedisTopology::Single);
+        let replica = Self::begin(&settings, number, keys(ids));
+        let viewed = replica.store.wait_for_view(PATIENCE).await;
+        viewed.expect("the store answers");
+        replica
+    }
+
+    fn begin(settings: &RedisSettings, number: u8, keys: Vec<SealerKey>) -> Self {
         let id = ReplicaId([number; 8]);
         let own = OwnReplica {
             id: id.clone(),
             address: format!("10.0.0.{number}:7946").into(),
             version: "1.0".into(),
             config_digest: "c0".into(),
-            keys: vec![1],
         };
         let clock = Arc::new(TokioClock::new());
         let ports = StorePorts {
             clock: clock.clone(),
             random: Arc::new(FakeRandom::new(u64::from(number))),
-            sealer: Sealer::new(vec![SealerKey::new(1, &[7; 32])]),
+            sealer: Sealer::new(keys),
         };
         let store = RedisStore::start(settings, own, ports).expect("valid settings");
         let local = Arc::new(MemoryRecords::new(clock, RecordCaps::default()));
@@ -165,6 +178,12 @@ fn found(place: Result<RecordPlace, StoreError>) -> FoundPlace {
         Ok(RecordPlace::Gone) => FoundPlace::Gone,
         Err(StoreError(text)) => FoundPlace::Failed(text),
     }
+}
+
+/// The keys of these ids.
+pub(super) fn keys(ids: &[u8]) -> Vec<SealerKey> {
+    let key = |id: &u8| SealerKey::new(*id, &[id + 6; 32]);
+    ids.iter().map(key).collect()
 }
 
 /// A place that is here, with this value.
