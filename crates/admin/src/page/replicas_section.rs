@@ -37,6 +37,21 @@ pub(super) fn add_replica_problems(all: &mut Vec<Markup>, replicas: &ReplicasVie
     for warning in &status.warnings {
         all.push(html! { "the shared store may lose sessions: " (text(warning)) });
     }
+    if let Some(next) = &replicas.next_key {
+        all.push(html! {
+            "key " (next.id) " opens, and does not seal before every replica has it: "
+            @match next.waits_for.as_slice() {
+                [] => { "the replicas change to it now" }
+                missing => { (missing.join(", ")) " " (lack(missing.len())) " it" }
+            }
+        });
+    }
+    for replica in replicas.replicas.iter().filter(|one| !one.opens_all) {
+        all.push(html! {
+            "replica " code { (replica.id) }
+            " lacks a key that others seal with, and is not ready"
+        });
+    }
     for difference in &replicas.differences {
         let sentence = match *difference {
             "version" => "the replicas have different versions of weir",
@@ -44,6 +59,13 @@ pub(super) fn add_replica_problems(all: &mut Vec<Markup>, replicas: &ReplicasVie
             _ => "the replicas have different `keys`, or in another order",
         };
         all.push(html! { (sentence) });
+    }
+}
+
+fn lack(count: usize) -> &'static str {
+    match count {
+        1 => "lacks",
+        _ => "lack",
     }
 }
 
@@ -62,9 +84,13 @@ fn replicas_table(replicas: &[ReplicaView]) -> Markup {
             text(&replica.address).render(),
             text(&replica.version).render(),
             html! { code { (text(&replica.config)) } },
-            keys.join(", ").render(),
+            html! {
+                (keys.join(", "))
+                @if let Some(key) = replica.sealing_key { br; small { "seals with " (key) } }
+            },
             html! {
                 @if replica.draining { b class="odd" { "draining" } }
+                @else if !replica.opens_all { b class="bad" { "lacks a key" } }
                 @else { "serves" }
             },
             heard.render(),
@@ -101,6 +127,7 @@ fn store_facts(status: &StoreStatusView) -> Markup {
 mod tests {
     use std::time::Duration;
 
+    use super::super::super::views::replica_views::NextKeyView;
     use super::*;
 
     fn replica(own: bool, config: &str) -> ReplicaView {
@@ -111,6 +138,8 @@ mod tests {
             version: "<1>".to_owned(),
             config: config.to_owned(),
             keys: vec![2, 1],
+            sealing_key: Some(1),
+            opens_all: own,
             draining: !own,
             age_ms: 3000.0,
             age: Duration::from_secs(3),
@@ -128,6 +157,10 @@ mod tests {
                 pending_writes: 2,
                 warnings: vec!["appendonly is no".to_owned()],
             }),
+            next_key: Some(NextKeyView {
+                id: 2,
+                waits_for: vec!["0b".to_owned()],
+            }),
             differences: vec!["config"],
             replicas: vec![replica(true, "aa"), replica(false, "bb")],
         };
@@ -136,6 +169,7 @@ mod tests {
             "this one",
             "&lt;1&gt;",
             "2, 1",
+            "seals with 1",
             "3 s ago",
             "draining",
             "2 writes",
@@ -144,7 +178,12 @@ mod tests {
         }
         let mut problems = Vec::new();
         add_replica_problems(&mut problems, &view);
-        assert_eq!(problems.len(), 3);
+        assert_eq!(problems.len(), 5);
+        let text: String = problems
+            .into_iter()
+            .map(maud::Markup::into_string)
+            .collect();
+        assert!(text.contains("0b lacks it"), "{text}");
         view.status = None;
         assert!(replicas_section(&view).into_string().is_empty());
     }

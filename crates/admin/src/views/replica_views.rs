@@ -22,10 +22,20 @@ pub(crate) struct ReplicasView {
     pub(crate) store: &'static str,
     /// The state of the shared store.
     pub(crate) status: Option<StoreStatusView>,
+    /// The key that this replica is about to seal with; absent if its first one seals.
+    pub(crate) next_key: Option<NextKeyView>,
     /// The facts in which replicas differ that do not drain: `version`, `config`, `keys`.
     pub(crate) differences: Vec<&'static str>,
     /// The replicas, this one first.
     pub(crate) replicas: Vec<ReplicaView>,
+}
+
+/// A key that opens, and seals once every replica has it.
+#[derive(Serialize)]
+pub(crate) struct NextKeyView {
+    pub(crate) id: u8,
+    /// The replicas without it, by their names.
+    pub(crate) waits_for: Vec<String>,
 }
 
 /// The state of the shared store.
@@ -55,6 +65,10 @@ pub(crate) struct ReplicaView {
     pub(crate) config: String,
     /// The ids of its `keys`, the first one first.
     pub(crate) keys: Vec<u8>,
+    /// The id of the key that it seals with.
+    pub(crate) sealing_key: Option<u8>,
+    /// False while it lacks a key that another replica seals with: it is not ready then.
+    pub(crate) opens_all: bool,
     pub(crate) draining: bool,
     /// The milliseconds since it was last heard of.
     pub(crate) age_ms: f64,
@@ -72,6 +86,7 @@ impl ReplicasView {
         Self {
             store: "redis",
             status: Some(StoreStatusView::of(store)),
+            next_key: next_key(&views),
             differences: differences(&views),
             replicas: views,
         }
@@ -82,6 +97,7 @@ impl ReplicasView {
         Self {
             store: "memory",
             status: None,
+            next_key: None,
             differences: Vec::new(),
             replicas: Vec::new(),
         }
@@ -109,11 +125,28 @@ impl ReplicaView {
             version: replica.version.to_string(),
             config: replica.config.to_string(),
             keys: replica.keys.clone(),
+            sealing_key: replica.sealing_key,
+            opens_all: replica.opens_all,
             draining: replica.is_draining,
             age_ms: millis(replica.age),
             age: replica.age,
         }
     }
+}
+
+/// Returns the first key of this replica if another one seals.
+fn next_key(replicas: &[ReplicaView]) -> Option<NextKeyView> {
+    let own = replicas.iter().find(|one| one.own)?;
+    let next = *own.keys.first()?;
+    if own.sealing_key == Some(next) {
+        return None;
+    }
+    let lacks_it = |one: &&ReplicaView| !one.draining && !one.keys.contains(&next);
+    let waits_for = replicas.iter().filter(lacks_it);
+    Some(NextKeyView {
+        id: next,
+        waits_for: waits_for.map(|one| one.id.clone()).collect(),
+    })
 }
 
 /// Returns the facts in which replicas differ. One that drains is left out: a rolling restart
@@ -171,6 +204,8 @@ mod tests {
             version: "1.0".into(),
             config: config.into(),
             keys: vec![2, 1],
+            sealing_key: Some(2),
+            opens_all: true,
             is_draining,
             age: Duration::from_millis(1500),
         }
@@ -191,12 +226,13 @@ mod tests {
         let replicas = [seen(1, "aa", false), seen(2, "bb", false)];
         let view = ReplicasView::new(&ReplicaId([2; 8]), &replicas, store());
         assert_eq!(view.differences, ["config"]);
+        assert!(view.next_key.is_none());
         let value = serde_json::to_value(&view).unwrap();
         assert_eq!(
             value["replicas"][0],
             serde_json::json!({
                 "id": "0202020202020202", "own": true, "address": "10.0.0.2:8082", "version": "1.0",
-                "config": "bb", "keys": [2, 1], "draining": false, "age_ms": 1500.0,
+                "config": "bb", "keys": [2, 1], "sealing_key": 2, "opens_all": true, "draining": false, "age_ms": 1500.0,
             })
         );
         assert_eq!(
@@ -206,6 +242,28 @@ mod tests {
                 "pending_writes": 4, "warnings": ["appendonly is no"],
             })
         );
+    }
+
+    #[test]
+    fn next_key_waits_for_replicas_without_it() {
+        let own = ReplicaSeen {
+            sealing_key: Some(1),
+            ..seen(1, "aa", false)
+        };
+        let behind = ReplicaSeen {
+            keys: vec![1],
+            ..seen(2, "aa", false)
+        };
+        let draining = ReplicaSeen {
+            id: ReplicaId([3; 8]),
+            is_draining: true,
+            ..behind.clone()
+        };
+        let view = ReplicasView::new(&ReplicaId([1; 8]), &[own, behind, draining], store());
+        let value = serde_json::to_value(&view).unwrap();
+        let expected = serde_json::json!({ "id": 2, "waits_for": ["0202020202020202"] });
+        assert_eq!(value["next_key"], expected);
+        assert_eq!(view.differences, ["keys"]);
     }
 
     #[test]

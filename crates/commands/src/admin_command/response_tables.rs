@@ -67,6 +67,8 @@ const REPLICAS: &TableColumns = &[
     ("VERSION", "/version"),
     ("CONFIG", "/config"),
     ("KEYS", "/keys"),
+    ("SEALS", "/sealing_key"),
+    ("OPENS ALL", "/opens_all"),
     ("DRAINING", "/draining"),
     ("AGE MS", "/age_ms"),
 ];
@@ -185,6 +187,15 @@ fn replicas(answer: &Value) -> String {
     }
     for warning in status["warnings"].as_array().into_iter().flatten() {
         out.push_str(&format!("warning: {}\n", cell(warning)));
+    }
+    if let Some(next) = answer["next_key"]["id"].as_u64() {
+        let missing = match cell(&answer["next_key"]["waits_for"]) {
+            names if names.is_empty() => "none any more".to_owned(),
+            names => names,
+        };
+        out.push_str(&format!(
+            "key {next} seals once every replica has it; without it: {missing}\n"
+        ));
     }
     if let Some([_, ..]) = answer["differences"].as_array().map(Vec::as_slice) {
         out.push_str(&format!(
@@ -311,6 +322,7 @@ mod tests {
                 "connected": false, "last_error": "timed out", "latency_ms": 0.3,
                 "pending_writes": 1, "warnings": ["appendonly is no"],
             },
+            "next_key": { "id": 2, "waits_for": ["0b", "0c"] },
             "differences": ["config", "keys"],
             "replicas": [{ "id": "0a", "own": true, "keys": [2, 1], "config": "ab" }],
         }));
@@ -320,7 +332,8 @@ mod tests {
         );
         let below = "\nstore: redis, not connected, latency 0.3 ms, 1 write pending\n\
                      last error: timed out\nwarning: appendonly is no\n\
-                     warning: replicas differ in: config, keys\n";
+                     key 2 seals once every replica has it; without it: 0b, 0c\n\
+             warning: replicas differ in: config, keys\n";
         assert!(shown.ends_with(below), "{shown}");
     }
 
