@@ -71,7 +71,8 @@ pub struct RawConfig {
     #[schemars(extend("x-protection" = "none below"))]
     pub cluster: Option<RawCluster>,
     /// Sealing keys, newest first: the first seals, all open. Absent: a random key at every start.
-    /// Replicas with a shared `store` need the same keys.
+    /// Replicas with a shared `store` need the same keys; a new first key seals once all of them
+    /// have it (docs/replicas.md).
     #[schemars(extend("x-protection" = "none below"))]
     pub keys: Option<Vec<RawKey>>,
     /// Serves TLS with these files. They are read again when they change. A reload removes TLS

@@ -8,8 +8,12 @@ use super::{Weir, wait_until_async};
 /// The variable with the number of replicas that [`WeirDeployment`] starts.
 const REPLICAS_VARIABLE: &str = "WEIR_TEST_REPLICAS";
 
-/// The 32 bytes that all replicas seal with.
-const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
+/// The 32 bytes of the sealing keys 1, 2 and 3.
+const KEYS: [&str; 3] = [
+    "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
+    "ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8",
+    "QEFCQ0RFRkdISUpLTE1OT1BRUlNUVVZXWFlaW1xdXl8",
+];
 
 /// Replicas of weir, their Redis, and the balancer in front of them. The balancer has no health
 /// checks: a replica that ended refuses its connections, and the next one gets the request.
@@ -44,7 +48,7 @@ impl Replicas {
     /// Starts replicas with the `store` of the config, whose servers the caller keeps.
     pub async fn with_store(count: usize, mut config: Value) -> Self {
         config["cluster"] = json!({ "listen": "127.0.0.1:0" });
-        config["keys"] = json!([{ "id": 1, "secret": KEY }]);
+        config["keys"] = sealing_keys(&[1]);
         let started = std::thread::scope(|scope| {
             let starts: Vec<_> = (0..count)
                 .map(|_| scope.spawn(|| Weir::with_config(config.clone())))
@@ -135,6 +139,23 @@ impl Replicas {
         self.replicas.len() - 1
     }
 
+    /// Starts one more replica with these sealing keys, newest first, and returns its number. The
+    /// balancer sends it no request: it may not be ready.
+    pub fn start_unready_with_keys(&mut self, ids: &[usize]) -> usize {
+        let mut config = self.config.clone();
+        config["keys"] = sealing_keys(ids);
+        let weir = Weir::start_unready(config);
+        self.replicas.push(Replica::new(weir));
+        self.replicas.len() - 1
+    }
+
+    /// Writes these sealing keys, newest first, into the config file of one replica.
+    pub fn write_keys(&self, number: usize, ids: &[usize]) {
+        let mut config = self.config.clone();
+        config["keys"] = sealing_keys(ids);
+        self.replica(number).rewrite_config(config);
+    }
+
     /// Sends new requests to all replicas but this one, as a balancer that watches `/readyz` does.
     pub fn take_out_of_balancer(&self, number: usize) {
         let others = self.replicas.iter().enumerate();
@@ -176,6 +197,12 @@ impl Replicas {
         })
         .await;
     }
+}
+
+/// Returns the `keys` of a config by their ids, newest first.
+fn sealing_keys(ids: &[usize]) -> Value {
+    let key = |id: &usize| json!({ "id": id, "secret": KEYS[id - 1] });
+    ids.iter().map(key).collect()
 }
 
 impl Replica {

@@ -5,6 +5,7 @@ mod change_streams;
 mod graceful_restart;
 mod http_sse;
 mod kept_tasks;
+mod key_rotation;
 mod legacy_sessions;
 mod lost_streams;
 mod operator_changes;

@@ -22,7 +22,7 @@ async fn client(replicas: &Replicas) -> CheckedClient {
 }
 
 /// Returns the params of the request by which a call goes on.
-fn retry_params(asked: &ClientAnswer, arguments: &Value) -> Value {
+pub(super) fn retry_params(asked: &ClientAnswer, arguments: &Value) -> Value {
     let result = asked.result();
     assert_eq!(result["resultType"], "input_required", "{}", asked.last());
     let requests = result["inputRequests"].as_object().unwrap();

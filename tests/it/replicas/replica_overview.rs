@@ -53,7 +53,9 @@ async fn single_weir_has_a_store_in_memory() {
     let seen = ops.get_json("/admin/replicas").await;
     assert_eq!(
         seen,
-        json!({ "store": "memory", "status": null, "differences": [], "replicas": [] })
+        json!({
+            "store": "memory", "status": null, "next_key": null, "differences": [], "replicas": [],
+        })
     );
     let page = ops.get("/").await;
     assert!(!String::from_utf8_lossy(&page.body).contains("<h2>Replicas</h2>"));
