@@ -345,18 +345,19 @@ impl Components {
     /// Makes the operators' changes of other replicas and learns of their keys, before the first
     /// request is served. A store that does not answer delays this for a limited time.
     pub(super) async fn learn_from_replicas(&self) {
-        if let Some(changes) = &self.changes {
-            let sinks = OverrideSinks {
-                overrides: &self.overrides,
-                catalog: &self.catalog,
-                blocked: &self.policy.blocked,
-                audit: &*self.policy.gates.audit,
-            };
-            weir_admin::apply_shared(&**changes, sinks, self.base.clock.wall()).await;
-        }
-        if let Some(replicas) = &self.replicas {
-            replicas.wait_for_keys().await;
-        }
+        let (Some(changes), Some(replicas)) = (&self.changes, &self.replicas) else {
+            return;
+        };
+        let sinks = OverrideSinks {
+            overrides: &self.overrides,
+            catalog: &self.catalog,
+            blocked: &self.policy.blocked,
+            audit: &*self.policy.gates.audit,
+        };
+        tokio::join!(
+            weir_admin::apply_shared(&**changes, sinks, self.base.clock.wall()),
+            replicas.wait_for_keys()
+        );
     }
 
     pub(super) fn router(&self) -> Router {
