@@ -68,6 +68,4 @@ fn judged(
 }
 
 #[cfg(test)]
-mod prove;
-#[cfg(test)]
 mod tests;

@@ -519,11 +519,7 @@ const MODEL: [&str; 3] = ["core", "catalog", "router"];
 
 /// The files of the model's crates that read the clocks of `std::time`, and the reasons. All other
 /// files take the time from the port `Clock`, or from `tokio::time`, which tests can advance.
-const STD_CLOCKS: [(&str, &str); 5] = [
-    (
-        "core/src/schema/prove.rs",
-        "a measurement that is built for tests alone",
-    ),
+const STD_CLOCKS: [(&str, &str); 4] = [
     (
         "core/src/telemetry/duration_histogram.rs",
         "metrics have the wall time of a series and of an exemplar",

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+mod prove;
+
 use serde_json::json;
 
 use super::*;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::tests::doubling;
-use super::*;
+use super::super::*;
+use super::doubling;
 
 /// Numbers that look random and are the same in every run.
 struct BombRandom(u64);
