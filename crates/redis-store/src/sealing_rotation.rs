@@ -178,7 +178,8 @@ impl RotationState {
             let replicas = decision.waits_for;
             tracing::info!(key = newest, replicas, "new sealing key waits for replicas");
         }
-        if decision.missing != self.missing {
+        let key_of = |missing: &Option<SealingKeyUse>| missing.as_ref().map(|missing| missing.key);
+        if key_of(&decision.missing) != key_of(&self.missing) {
             match &decision.missing {
                 Some(SealingKeyUse { key, replica }) => {
                     let replica = id_text(replica);

@@ -115,7 +115,7 @@ fn check_uses(kept: &[SealingKeyName], inside: &Components) -> Result<(), Reload
     match replicas.lost_key_use(kept) {
         None => Ok(()),
         Some(used) => Err(ReloadError::Keys(format!(
-            "{used} still: put the new key before it in `keys` of all replicas, and remove it once `weir admin replicas` shows that all seal with the new one"
+            "{used}: put the new key before it in `keys` of all replicas, and remove it once `weir admin replicas` shows that all seal with the new one"
         ))),
     }
 }
