@@ -2,7 +2,9 @@
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
-use weir_listen::{FORWARDED_HEADER, ForwardedRequest};
+use weir_listen::{
+    FORWARDED_HEADER, ForwardedRequest, ForwardedSender, OPERATOR_HEADER, OPERATOR_REQUESTS,
+};
 
 /// The headers about one connection of HTTP/1.1 (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 6] = [
@@ -24,6 +26,11 @@ pub(crate) fn forwarded_head(request: &ForwardedRequest) -> Option<Request<()>> 
     remove_hop_by_hop(headers);
     // The client must not speak for its replica.
     headers.insert(FORWARDED_HEADER, client.to_header()?);
+    match request.sender {
+        // It must not pass for an operator either.
+        ForwardedSender::Client => drop(headers.remove(OPERATOR_HEADER)),
+        ForwardedSender::Operator => drop(headers.insert(OPERATOR_HEADER, OPERATOR_REQUESTS)),
+    }
     headers.remove(header::CONTENT_LENGTH);
     let bytes = request.body.len();
     if bytes > 0 || [Method::POST, Method::PUT, Method::PATCH].contains(&head.method) {
@@ -99,6 +106,14 @@ mod tests {
     use super::*;
 
     fn forwarded(request: http::request::Builder, body: &'static str) -> Request<()> {
+        forwarded_of(ForwardedSender::Client, request, body)
+    }
+
+    fn forwarded_of(
+        sender: ForwardedSender,
+        request: http::request::Builder,
+        body: &'static str,
+    ) -> Request<()> {
         let (head, ()) = request.body(()).unwrap().into_parts();
         let client = ForwardedClient {
             forwarded_by: ReplicaId([1; 8]),
@@ -108,6 +123,7 @@ mod tests {
             certificate: None,
         };
         forwarded_head(&ForwardedRequest {
+            sender,
             head,
             body: Bytes::from_static(body.as_bytes()),
             client,
@@ -138,6 +154,22 @@ mod tests {
         for gone in ["connection", "x-hop", "transfer-encoding", "te"] {
             assert!(!headers.contains_key(gone), "{gone}");
         }
+    }
+
+    #[test]
+    fn client_cannot_pass_for_an_operator() {
+        let forged = || Request::get("/admin/config").header("weir-operator", "1");
+        let of_client = forwarded(forged(), "");
+        assert!(!of_client.headers().contains_key(OPERATOR_HEADER));
+        let of_operator = forwarded_of(ForwardedSender::Operator, forged(), "");
+        assert_eq!(
+            of_operator
+                .headers()
+                .get_all(OPERATOR_HEADER)
+                .iter()
+                .count(),
+            1
+        );
     }
 
     #[test]

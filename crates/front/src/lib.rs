@@ -23,8 +23,12 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use weir_core::seal::Sealer;
 use weir_layers::state::FrontState;
-pub use weir_listen::ListenerTlsError;
-use weir_listen::{ForwardedRequests, ListenerCertificates, ListenerState};
+pub use weir_listen::{
+    ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedSender,
+    ListenerTlsError, OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest, OperatorRequests,
+    RequestForwarder,
+};
+use weir_listen::{ForwardedRequests, ListenerCertificates, ListenerState, OperatorRequestsSlot};
 use weir_router::Router;
 
 pub use door::sse_transport::SSE_PATHS;
@@ -56,6 +60,8 @@ pub struct Front {
 /// The listener for other replicas.
 struct ClusterListener {
     listening: Arc<ListenerState<ForwardedRequests<FrontRouter>>>,
+    /// The answerer of operators' requests that other replicas forward.
+    operators: OperatorRequestsSlot,
     /// A duplicate of its socket for another process. Absent once the drain begins.
     socket: Mutex<Option<OwnedFd>>,
 }
@@ -153,8 +159,10 @@ impl Front {
         tls: Arc<rustls::ServerConfig>,
     ) -> Result<(), BindError> {
         let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
+        let operators = OperatorRequestsSlot::default();
+        let requests = ForwardedRequests::new(self.listening.clone());
         let listening = ListenerState::new(
-            ForwardedRequests::new(self.listening.clone()),
+            requests.with_operators(operators.clone()),
             self.shared.ports.budgets.clone(),
             CancellationToken::new(),
             None,
@@ -162,8 +170,21 @@ impl Front {
         listening.use_server_config(tls);
         listening.start(listener);
         // A second call would serve beside the first.
-        let _first = self.cluster.set(ClusterListener { listening, socket });
+        let _first = self.cluster.set(ClusterListener {
+            listening,
+            operators,
+            socket,
+        });
         Ok(())
+    }
+
+    /// Answers the requests of operators that other replicas forward from now on. Once; no effect
+    /// without a listener for replicas.
+    pub fn answer_operators(&self, operators: Arc<dyn OperatorRequests>) {
+        if let Some(cluster) = self.cluster.get() {
+            // A second call would change the answerer of running requests.
+            let _first = cluster.operators.set(operators);
+        }
     }
 
     /// Uses other keys for the connections of replicas that are accepted from now on. Open ones
@@ -226,7 +247,8 @@ impl Front {
         self.listening.replace_service(router);
         if let Some(cluster) = self.cluster.get() {
             // The limits of its connections follow from those of the settings.
-            let requests = ForwardedRequests::new(self.listening.clone());
+            let requests = ForwardedRequests::new(self.listening.clone())
+                .with_operators(cluster.operators.clone());
             cluster.listening.replace_service(requests);
         }
         Ok(())

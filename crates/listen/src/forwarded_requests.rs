@@ -1,28 +1,40 @@
 //! The service of the cluster listener: requests that other replicas forward for their clients.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
-use weir_core::port::ReplicaId;
+use futures_util::TryFutureExt as _;
+use futures_util::future::{Either, MapOk};
+use http::Response;
+use weir_core::port::{Fut, ReplicaId};
 
 use super::client_peer::{ClientPeer, ForwardingReplica};
 use super::forwarding::{FORWARDED_HEADER, ForwardedClient};
 use super::listener_settings::ListenerLimits;
 use super::listener_state::ListenerState;
+use super::operator_requests::{
+    OPERATOR_HEADER, OperatorRequest, OperatorRequestsSlot, ReplicaBody, answer,
+};
 use super::request_service::{IncomingRequest, RequestService};
 
 /// The replica of a request that names none.
 const UNNAMED_REPLICA: ReplicaId = ReplicaId([0; 8]);
 
 /// The service of the cluster listener. It serves requests by the public listener's service, each
-/// with the client that the forwarding replica describes in [`FORWARDED_HEADER`].
+/// with the client that the forwarding replica describes in [`FORWARDED_HEADER`]. A request with
+/// [`OPERATOR_HEADER`] is an operator's.
 ///
 /// The cluster listener is a [`ListenerState`] of its own: a drain of the public listener does not
 /// end it.
 pub struct ForwardedRequests<R> {
     public: Arc<ListenerState<R>>,
+    operators: OperatorRequestsSlot,
     limits: ListenerLimits,
 }
+
+/// The answer to a client's request, as the cluster listener writes it.
+type ClientAnswer<B> = fn(Response<B>) -> Response<ReplicaBody<B>>;
 
 impl<R: RequestService> ForwardedRequests<R> {
     /// Serves by the service of `public`, which is loaded for each request. The limits of
@@ -30,19 +42,41 @@ impl<R: RequestService> ForwardedRequests<R> {
     #[must_use]
     pub fn new(public: Arc<ListenerState<R>>) -> Self {
         let limits = ListenerLimits::for_replicas(public.service().limits());
-        Self { public, limits }
+        Self {
+            public,
+            operators: OperatorRequestsSlot::default(),
+            limits,
+        }
+    }
+
+    /// Answers operators' requests, too, once there is an answerer in this place.
+    #[must_use]
+    pub fn with_operators(self, operators: OperatorRequestsSlot) -> Self {
+        Self { operators, ..self }
     }
 }
 
 impl<R: RequestService> RequestService for ForwardedRequests<R> {
-    type Body = R::Body;
-    type Future = R::Future;
+    type Body = ReplicaBody<R::Body>;
+    type Future = Either<
+        MapOk<R::Future, ClientAnswer<R::Body>>,
+        Fut<'static, Result<Response<Self::Body>, Infallible>>,
+    >;
 
-    fn serve(&self, IncomingRequest { mut request, peer }: IncomingRequest) -> R::Future {
+    fn serve(&self, IncomingRequest { mut request, peer }: IncomingRequest) -> Self::Future {
         let client = request
             .headers_mut()
             .remove(FORWARDED_HEADER)
             .and_then(|value| ForwardedClient::from_header(&value));
+        let is_operators = request.headers_mut().remove(OPERATOR_HEADER).is_some();
+        let operators = self.operators.get().filter(|_| is_operators);
+        let client = match (client, operators) {
+            (Some(client), Some(operators)) => {
+                let request = OperatorRequest { request, client };
+                return Either::Right(answer(&**operators, request));
+            }
+            (client, _) => client,
+        };
         let peer = match client {
             Some(client) => ClientPeer {
                 address: client.address,
@@ -64,9 +98,12 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
                 ..peer
             },
         };
-        self.public
+        let served = self
+            .public
             .peek_service()
-            .serve(IncomingRequest { request, peer })
+            .serve(IncomingRequest { request, peer });
+        let write: ClientAnswer<R::Body> = |answer| answer.map(ReplicaBody::Client);
+        Either::Left(served.map_ok(write))
     }
 
     fn limits(&self) -> &ListenerLimits {

@@ -96,8 +96,19 @@ impl ForwardedClient {
     }
 }
 
-/// A client's request on its way to another replica.
+/// The kind of the sender of a forwarded request: it decides which service answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardedSender {
+    /// A client, of the clients' listener.
+    Client,
+    /// An operator, of the operators' listener.
+    Operator,
+}
+
+/// A request on its way to another replica.
 pub struct ForwardedRequest {
+    /// The kind of its sender.
+    pub sender: ForwardedSender,
     /// Method, URI and headers, as the client sent them.
     pub head: Parts,
     /// The whole body.

@@ -17,6 +17,7 @@ mod handshake_limit;
 mod http2;
 mod listener_settings;
 mod listener_state;
+mod operator_requests;
 mod poll_on_wake;
 mod repoll_on_wake;
 mod request_body;
@@ -41,13 +42,16 @@ pub use connection_activity::{ConnectionActivity, RequestGuard};
 pub use forwarded_requests::ForwardedRequests;
 pub use forwarding::{
     FORWARDED_HEADER, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest,
-    NOT_OWNER_HEADER, RequestForwarder, not_owner_header, owner_of_header,
+    ForwardedSender, NOT_OWNER_HEADER, RequestForwarder, not_owner_header, owner_of_header,
 };
 pub use guarded_stream::{DISCARD_TIME, DISCARDED_BYTES};
 pub use http2::flow_control::Http2Flow;
 pub use http2::http2_shared::Http2Shared;
 pub use listener_settings::{ClientCertificates, H2Limits, ListenerLimits, ListenerTlsFiles};
 pub use listener_state::ListenerState;
+pub use operator_requests::{
+    OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest, OperatorRequests, OperatorRequestsSlot,
+};
 pub use request_body::{BodyError, RequestBody};
 pub use request_service::{IncomingRequest, RequestService, ServedBody};
 pub use socket::bind;

@@ -17,7 +17,7 @@ use weir_core::call::RequestName;
 use weir_core::port::{Fut, ReplicaDirectory, ReplicaId, ReplicaSeen};
 use weir_listen::{
     ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedRequests,
-    ListenerState, RequestForwarder as _,
+    ForwardedSender, ListenerState, RequestForwarder as _,
 };
 
 use crate::test_service::{AnswerSender, TestService};
@@ -160,7 +160,12 @@ impl TestForwarder {
             secure: true,
             certificate: Some(Arc::from(&b"der"[..])),
         };
-        let request = ForwardedRequest { head, body, client };
+        let request = ForwardedRequest {
+            sender: ForwardedSender::Client,
+            head,
+            body,
+            client,
+        };
         self.forwarder.forward(&OTHER, request).await
     }
 

@@ -16,7 +16,9 @@ use weir_layers::http::header_names;
 use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_listen::{ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest};
+use weir_listen::{
+    ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedSender,
+};
 use weir_wire::method::Method as Rpc;
 use weir_wire::{IncomingMessage, Message, RequestId, Revision};
 
@@ -153,6 +155,7 @@ fn forwarded_request(authenticated: &AuthenticatedRequest, body: Bytes) -> Forwa
     copy.headers = head.headers.clone();
     let peer = context.peer();
     ForwardedRequest {
+        sender: ForwardedSender::Client,
         head: copy,
         body,
         client: ForwardedClient {
