@@ -126,7 +126,7 @@ pub(super) async fn on_upstream(
     let expires = wish.expires(&desk);
     let record = || {
         let detail = wish.detail(&format!("upstream {id}"), expires.as_deref());
-        desk.record_action(&operator.0, act.word(), &detail, true);
+        desk.record_operator_action(&operator, act.word(), &detail, true);
     };
     let mut effect = OverrideEffect::default();
     let replicas = match act {
@@ -174,7 +174,7 @@ pub(crate) async fn cancel(
         request.as_str(),
         request::audit_text(&tool)
     );
-    desk.record_action(&operator.0, "cancel", &wish.detail(&what, None), true);
+    desk.record_operator_action(&operator, "cancel", &wish.detail(&what, None), true);
     Ok(ActionResponse::answer("cancel", true))
 }
 
@@ -249,8 +249,8 @@ impl AdminState {
 
     /// Records an action on an unknown target and returns the refusal.
     fn refuse_unknown(&self, operator: &Operator, act: &str, what: &str, id: &str) -> AdminError {
-        self.record_action(
-            &operator.0,
+        self.record_operator_action(
+            operator,
             act,
             &format!("{what} {}: unknown", request::audit_text(id)),
             false,

@@ -6,13 +6,16 @@ mod actions;
 mod admin_error;
 mod config_history;
 mod connections;
+mod forwarded_operators;
 mod inherited;
 mod operator_auth;
+mod operator_routes;
 mod override_effects;
 mod override_expiry;
 mod overrides;
 mod page;
 mod replica_overview;
+mod replica_requests;
 mod request_guard;
 mod shared_overrides;
 mod state;
@@ -29,7 +32,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::get;
 use axum::{Router, middleware};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -40,6 +43,7 @@ use tower::ServiceExt as _;
 use weir_config::{LIVENESS_PATH, READINESS_PATH};
 
 pub use config_history::ConfigHistory;
+pub use forwarded_operators::ForwardedOperators;
 pub use inherited::apply_inherited;
 pub use operator_auth::OperatorAuth;
 pub use override_expiry::expire_overrides;
@@ -195,10 +199,7 @@ fn router(desk: Arc<AdminState>) -> Router {
                 desk.clone(),
                 request_guard::authenticate_scrape,
             ));
-    let guarded = operator_routes().route_layer(middleware::from_fn_with_state(
-        desk.clone(),
-        request_guard::authenticate,
-    ));
+    let guarded = operator_routes::guarded_routes(desk.clone());
     let named = middleware::from_fn_with_state(desk.clone(), request_guard::check_host);
     let all = open
         .merge(metrics)
@@ -209,57 +210,6 @@ fn router(desk: Arc<AdminState>) -> Router {
             request_guard::add_security_headers,
         ))
         .with_state(desk)
-}
-
-/// The routes that require an operator.
-fn operator_routes() -> Router<Arc<AdminState>> {
-    let upstream = |act: actions::UpstreamAction| -> MethodRouter<Arc<AdminState>> {
-        post(move |state, operator, id, body| actions::on_upstream(act, state, operator, id, body))
-    };
-    Router::new()
-        .route("/", get(page::overview))
-        .route("/upstreams/{id}", get(page::upstream))
-        .route(EXPLAIN_PATH, get(views::explain))
-        .route("/admin/upstreams", get(views::upstream_views::all))
-        .route("/admin/upstreams/{id}", get(views::upstream_views::one))
-        .route(
-            "/admin/upstreams/{id}/disable",
-            upstream(actions::UpstreamAction::Disable),
-        )
-        .route(
-            "/admin/upstreams/{id}/enable",
-            upstream(actions::UpstreamAction::Enable),
-        )
-        .route(
-            "/admin/upstreams/{id}/drain",
-            upstream(actions::UpstreamAction::Drain),
-        )
-        .route(
-            "/admin/upstreams/{id}/refresh",
-            upstream(actions::UpstreamAction::Refresh),
-        )
-        .route("/admin/catalog", get(views::catalog_views::all))
-        .route("/admin/calls", get(views::call_views::all))
-        .route("/admin/calls/{id}/cancel", post(actions::cancel))
-        .route("/admin/config", get(views::config_view::all))
-        .route("/admin/sessions", get(views::client_views::sessions))
-        .route(
-            "/admin/sessions/{id}/end",
-            post(actions::client_actions::end),
-        )
-        .route("/admin/clients", get(views::client_views::all))
-        .route(
-            "/admin/principals/block",
-            post(actions::client_actions::block),
-        )
-        .route(
-            "/admin/principals/unblock",
-            post(actions::client_actions::unblock),
-        )
-        .route("/admin/limits", get(views::limit_views::all))
-        .route("/admin/replicas", get(views::replica_views::all))
-        .route("/admin/log", post(actions::process_actions::log))
-        .route("/admin/reload", post(actions::process_actions::reload))
 }
 
 async fn readiness(State(desk): State<Arc<AdminState>>) -> Response {

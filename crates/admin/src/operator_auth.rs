@@ -30,9 +30,16 @@ const LOCAL: &str = "local";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OperatorAddress(pub(super) IpAddr);
 
+/// The mark of a request that another replica forwards.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ForwardedOperator;
+
+/// The end of the audit detail of an action that another replica was asked for.
+pub(super) const THROUGH_REPLICA: &str = "; through another replica";
+
 /// An authenticated operator.
 #[derive(Clone, Debug)]
-pub(super) struct Operator(pub Arc<str>, OperatorLogin);
+pub(super) struct Operator(pub Arc<str>, OperatorLogin, Option<ForwardedOperator>);
 
 /// The operator's means of authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +54,11 @@ impl Operator {
     /// Reports if the operator showed a token.
     pub(super) fn is_logged_in(&self) -> bool {
         self.1 == OperatorLogin::Token
+    }
+
+    /// Reports if the operator asked another replica.
+    pub(super) fn is_forwarded(&self) -> bool {
+        self.2.is_some()
     }
 }
 
@@ -117,7 +129,8 @@ impl OperatorAuth {
             return Err(AdminError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
         }
         if !plan.is_guarded() {
-            return Ok(Operator(LOCAL.into(), OperatorLogin::Open));
+            let forwarded = head.extensions.get().copied();
+            return Ok(Operator(LOCAL.into(), OperatorLogin::Open, forwarded));
         }
         let text = match credential_of(&head.headers) {
             OperatorCredential::Missing => {
@@ -142,7 +155,10 @@ impl OperatorAuth {
                 took_effect: false,
             });
         };
-        self.operator(plan, &text).await.map_err(|why| match why {
+        let admitted = self.operator(plan, &text).await;
+        let forwarded = head.extensions.get().copied();
+        let admitted = admitted.map(|who| Operator(who, OperatorLogin::Token, forwarded));
+        admitted.map_err(|why| match why {
             OperatorAuthError::Unknown => {
                 refused("unknown", format!("from {peer}: not an operator's token"));
                 unknown("this is not an operator's token", changes)
@@ -157,8 +173,8 @@ impl OperatorAuth {
         })
     }
 
-    /// Returns the token's operator.
-    async fn operator(&self, plan: &AdminPlan, text: &str) -> Result<Operator, OperatorAuthError> {
+    /// Returns the name of the token's operator.
+    async fn operator(&self, plan: &AdminPlan, text: &str) -> Result<Arc<str>, OperatorAuthError> {
         // Digests are compared, so the time of the comparison reveals no part of a token.
         let digest: [u8; 32] = Sha256::digest(text).into();
         let now = self.clock.wall();
@@ -166,7 +182,7 @@ impl OperatorAuth {
         if let Some(key) = own {
             let lasts = key.expires.is_none_or(|expires| now < expires);
             return if lasts {
-                Ok(Operator(key.name.clone(), OperatorLogin::Token))
+                Ok(key.name.clone())
             } else {
                 Err(OperatorAuthError::Unknown)
             };
@@ -184,7 +200,7 @@ impl OperatorAuth {
             Ok(VerifiedIdentity::Subject(subject)) if subject.is_by_token => {
                 let who = Arc::from(subject.subject());
                 if subject.scopes.contains(scope) {
-                    Ok(Operator(who, OperatorLogin::Token))
+                    Ok(who)
                 } else {
                     Err(OperatorAuthError::Lacks {
                         who,

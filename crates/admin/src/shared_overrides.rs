@@ -20,6 +20,7 @@ use weir_policy::BlocklistAuthorizer;
 
 use super::actions::request::audit_text;
 use super::inherited::{apply_override, moved_override, moved_target, read_moved, read_target};
+use super::operator_auth::THROUGH_REPLICA;
 use super::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget};
 use super::state::AdminState;
 
@@ -27,8 +28,6 @@ use super::state::AdminState;
 const FORMAT: u32 = 1;
 /// The time between attempts to make a change that does not fit the config yet.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// The end of the audit detail of a change that another replica was asked for.
-const MARK: &str = "; through another replica";
 
 /// The content of a shared change.
 #[derive(Serialize, Deserialize)]
@@ -175,7 +174,7 @@ impl AdminState {
         let reason = moved.reason.iter().map(|reason| format!("; {reason}"));
         let detail: String = std::iter::once(format!("{kind} {name}"))
             .chain(reason)
-            .chain([MARK.to_owned()])
+            .chain([THROUGH_REPLICA.to_owned()])
             .collect();
         self.record_action(&moved.who, &moved.what, &detail, true);
     }
@@ -274,7 +273,7 @@ fn shared_detail(target: &OverrideTarget, change: &OperatorOverride) -> String {
     std::iter::once(format!("{kind} {name}"))
         .chain(until)
         .chain(reason)
-        .chain([MARK.to_owned()])
+        .chain([THROUGH_REPLICA.to_owned()])
         .collect()
 }
 

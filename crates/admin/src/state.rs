@@ -11,7 +11,7 @@ use weir_config::Config;
 use weir_core::ParkedCall;
 use weir_core::port::{AuditLog, CallParking, Clock, OperatorAction, SharedChanges};
 use weir_explain::Explainer;
-use weir_front::FrontOverview;
+use weir_front::{FrontOverview, ReplicaPorts};
 use weir_handover::MovedOverride;
 use weir_policy::limit::PolicyLimiter;
 use weir_policy::{BlocklistAuthorizer, CredentialVerifier};
@@ -20,7 +20,7 @@ use weir_telemetry::{LogControl, Metrics};
 
 use super::config_history::ConfigHistory;
 use super::inherited;
-use super::operator_auth::OperatorAuth;
+use super::operator_auth::{Operator, OperatorAuth, THROUGH_REPLICA};
 use super::overrides::OperatorOverrides;
 use super::replica_overview::ReplicaOverview;
 use super::strictness::Strictness;
@@ -61,6 +61,8 @@ pub struct AdminParts {
     pub clients: SocketAddr,
     /// The replicas and their store; `None` if the store is not shared.
     pub replicas: Option<Arc<dyn ReplicaOverview>>,
+    /// The way to the other replicas; `None` if the store is not shared.
+    pub peers: Option<ReplicaPorts>,
 }
 
 impl std::fmt::Debug for AdminParts {
@@ -171,6 +173,26 @@ impl AdminState {
 
     pub(crate) fn now(&self) -> SystemTime {
         self.clock.wall()
+    }
+
+    /// Logs and audits the action of an operator who sent a request.
+    pub(crate) fn record_operator_action(
+        &self,
+        operator: &Operator,
+        what: &str,
+        detail: &str,
+        done: bool,
+    ) {
+        if operator.is_forwarded() {
+            self.record_action(
+                &operator.0,
+                what,
+                &format!("{detail}{THROUGH_REPLICA}"),
+                done,
+            );
+        } else {
+            self.record_action(&operator.0, what, detail, done);
+        }
     }
 
     /// Logs and audits an operator's action.

@@ -1,5 +1,6 @@
 //! Replicas of weir that share a Redis serve the same clients behind any load balancer.
 
+mod admin_all;
 mod call_load;
 mod change_streams;
 mod graceful_restart;

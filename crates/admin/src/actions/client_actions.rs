@@ -88,7 +88,7 @@ pub(crate) async fn end(
         "session {id} of {}",
         request::audit_text(&principal.to_string())
     );
-    desk.record_action(&operator.0, "end", &wish.detail(&what, None), true);
+    desk.record_operator_action(&operator, "end", &wish.detail(&what, None), true);
     Ok(ActionResponse::answer("end", true))
 }
 
@@ -102,8 +102,8 @@ pub(crate) async fn block(
     let expires = wish.expires(&desk);
     let change = wish.change(words::BLOCK, &operator, &desk);
     let effect = desk.make_override(&target, change.clone())?;
-    desk.record_action(
-        &operator.0,
+    desk.record_operator_action(
+        &operator,
         "block",
         &wish.detail(&what, expires.as_deref()),
         true,
@@ -121,7 +121,7 @@ pub(crate) async fn unblock(
 ) -> Result<Response, AdminError> {
     let PrincipalAction { target, what, wish } = PrincipalAction::read(body, false).await?;
     let changed = desk.revert_override(&target);
-    desk.record_action(&operator.0, "unblock", &wish.detail(&what, None), true);
+    desk.record_operator_action(&operator, "unblock", &wish.detail(&what, None), true);
     let removal = wish.removal("unblock", &operator);
     let done = ActionResponse {
         replicas: desk.share_removal(&target, removal).await,

@@ -47,8 +47,8 @@ pub(crate) async fn log(
     let expires = wish.expires(&desk);
     let shown = request::audit_text(level.as_deref().unwrap_or("as from the beginning"));
     let refused = |why: String| {
-        desk.record_action(
-            &operator.0,
+        desk.record_operator_action(
+            &operator,
             "log",
             &format!("{shown}: {}", request::audit_text(&why)),
             false,
@@ -68,8 +68,8 @@ pub(crate) async fn log(
             .remove_log_level(|| levers.log.reset())
             .map_err(refused)?,
     }
-    desk.record_action(
-        &operator.0,
+    desk.record_operator_action(
+        &operator,
         "log",
         &wish.detail(&shown, expires.as_deref()),
         true,
@@ -111,7 +111,7 @@ pub(crate) async fn reload(
         "asked for"
     };
     let may = !allow_weaker || operator.is_logged_in();
-    desk.record_action(&operator.0, "reload", &wish.detail(asked, None), may);
+    desk.record_operator_action(&operator, "reload", &wish.detail(asked, None), may);
     if !may {
         let text = "only an operator with a token may allow a weaker config: this listener requires none (`admin.auth`)";
         return Err(AdminError::new(StatusCode::FORBIDDEN, text));

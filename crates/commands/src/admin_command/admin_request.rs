@@ -127,7 +127,7 @@ pub(super) struct ReasonOptions {
 }
 
 /// The options of a change that stays in force.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct OverrideOptions {
     /// The reason, for the audit record and for other operators
     #[arg(long)]
@@ -249,7 +249,7 @@ fn with_principal(mut wish: Map<String, Value>, issuer: &str, subject: &str) -> 
 }
 
 /// Encodes any text as a segment of a path.
-fn encode_segment(text: &str) -> String {
+pub(super) fn encode_segment(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes())
         .collect::<String>()
         .replace('+', "%20")

@@ -135,6 +135,30 @@ pub(crate) fn show(command: &AdminCommand, answer: &Value) -> String {
     }
 }
 
+/// Formats the answers of all replicas for people, each below the name of its replica.
+pub(crate) fn show_all(command: &AdminCommand, answer: &Value) -> String {
+    let mut out = String::new();
+    for replica in answer["replicas"].as_array().into_iter().flatten() {
+        let own = if replica["own"] == true {
+            ", the one asked"
+        } else {
+            ""
+        };
+        let (id, address) = (cell(&replica["id"]), cell(&replica["address"]));
+        out.push_str(&format!("replica {id} at {address}{own}:\n"));
+        match replica["error"].as_str() {
+            Some(error) => out.push_str(&format!("failed: {}\n", one_line(error))),
+            None => out.push_str(&show(command, &replica["answer"])),
+        }
+        out.push('\n');
+    }
+    let failed = answer["failed"].as_u64().unwrap_or_default();
+    if failed > 0 {
+        out.push_str(&format!("{} failed\n", count(failed, "replica")));
+    }
+    out
+}
+
 /// Returns the upstreams. One that is starting has its last output in place of an error.
 fn upstreams(all: &Value) -> Value {
     let mut all = all.clone();
@@ -335,6 +359,29 @@ mod tests {
                      key 2 seals once every replica has it; without it: 0b, 0c\n\
              warning: replicas differ in: config, keys\n";
         assert!(shown.ends_with(below), "{shown}");
+    }
+
+    #[test]
+    fn answers_of_all_replicas_stand_below_their_names() {
+        let log = AdminCommand::Log {
+            level: None,
+            why: super::super::admin_request::OverrideOptions::default(),
+        };
+        let shown = show_all(
+            &log,
+            &json!({
+                "replicas": [
+                    { "id": "0a", "own": true, "address": "10.0.0.1:8082", "answer": { "done": "log", "changed": true }, "error": null },
+                    { "id": "0b", "own": false, "address": "10.0.0.2:8082", "answer": null, "error": "unreachable\nnow" },
+                ],
+                "failed": 1,
+            }),
+        );
+        assert_eq!(
+            shown,
+            "replica 0a at 10.0.0.1:8082, the one asked:\nlog\n\n\
+             replica 0b at 10.0.0.2:8082:\nfailed: unreachable now\n\n1 replica failed\n"
+        );
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use weir_admin::{
-    AdminListener, AdminParts, AdminState, ConfigHistory, OperatorAuth, expire_overrides,
-    follow_shared_changes,
+    AdminListener, AdminParts, AdminState, ConfigHistory, ForwardedOperators, OperatorAuth,
+    expire_overrides, follow_shared_changes,
 };
 use weir_config::{AdminPlan, Config};
 use weir_core::port::{CallParking, TaskBook};
@@ -67,6 +67,7 @@ impl OpenListeners {
             replicas.serve(&front, cluster)?;
         }
         let desk = Arc::new(desk(config, inside, &front, live.clone()));
+        front.answer_operators(Arc::new(ForwardedOperators::new(desk.clone())));
         let admin = operators.map(|(listener, address)| {
             AdminListener::start(listener, desk.clone())
                 .map_err(|error| cannot_listen(address, true, reason(&error)))
@@ -261,6 +262,7 @@ fn desk(
         clock: clock.clone(),
         clients: front.local_addr(),
         replicas: replicas.as_ref().map(ReplicaLinks::overview),
+        peers: replicas.as_ref().map(ReplicaLinks::ports),
     };
     AdminState::new(parts, book.clone())
 }
