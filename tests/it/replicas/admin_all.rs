@@ -28,11 +28,8 @@ fn run_admin(weir: &Weir, token: &str, arguments: &[&str]) -> (Option<i32>, Stri
     std::fs::write(&file, token).unwrap();
     let admin = weir.admin_url();
     let file = file.to_str().unwrap();
-    let all = [
-        &["admin", "--admin", &admin, "--token-file", file],
-        arguments,
-    ]
-    .concat();
+    let connection: [&str; 5] = ["admin", "--admin", &admin, "--token-file", file];
+    let all = [&connection[..], arguments].concat();
     let printed = Weir::run_cli(&all);
     let text = String::from_utf8(printed.stdout).unwrap();
     (printed.status.code(), text)
