@@ -45,10 +45,10 @@ impl RotationLoad {
             clients: JoinSet::new(),
         };
         for _ in 0..CLIENTS {
-            let (url, state) = (url.to_owned(), load.state.clone());
-            load.clients.spawn(use_sessions(url, state));
-            let (url, state) = (url.to_owned(), load.state.clone());
-            load.clients.spawn(continue_calls(url, state));
+            let sessions = use_sessions(url.to_owned(), load.state.clone());
+            load.clients.spawn(sessions);
+            let calls = continue_calls(url.to_owned(), load.state.clone());
+            load.clients.spawn(calls);
         }
         load
     }
