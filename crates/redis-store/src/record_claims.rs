@@ -87,7 +87,15 @@ impl RecordClaims {
             return Ok(RecordPlace::Elsewhere(candidate));
         }
         let limit = self.writer.commands().takeover_limit();
-        let outcome = match timeout(limit, self.share_claim(key, &candidate)).await {
+        let claim = async {
+            match self.share_claim(key, &candidate).await {
+                // The connection may have been one to a server that restarted: the next attempt
+                // waits for a new one.
+                Err(_) => self.share_claim(key, &candidate).await,
+                found => found,
+            }
+        };
+        let outcome = match timeout(limit, claim).await {
             Ok(outcome) => outcome,
             Err(_) => Err(StoreError(format!("no owner found within {limit:?}"))),
         };

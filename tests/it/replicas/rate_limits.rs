@@ -89,7 +89,7 @@ async fn forwarded_request_is_charged_once() {
     let url = replicas.url("/mcp");
     let header = ("x-api-key", &*key);
     let session = CheckedClient::open_with_header(&url, Revision::NEWEST_LEGACY, header).await;
-    let allowed = || replicas.metric(DECISIONS, &["outcome=\"allowed\""]);
+    let allowed = || replicas.metric(DECISIONS, &["limit=\"principal\"", "outcome=\"allowed\""]);
     let (before, forwarded) = (allowed(), replicas.metric("weir_forwarded_total", &[]));
     for number in 0..30 {
         super::call(&session, number).await;
