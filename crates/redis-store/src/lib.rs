@@ -15,6 +15,7 @@ mod lease_trips;
 mod link_status;
 mod local_share;
 mod locking;
+mod pending_count;
 mod rate_commands;
 mod record_claims;
 mod record_commands;

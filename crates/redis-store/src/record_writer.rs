@@ -9,12 +9,13 @@ use futures_util::stream;
 use opentelemetry::KeyValue;
 use quick_cache::sync::Cache;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 use weir_core::port::{Clock, RecordKey, RecordKind, RecordStore, StoreError};
 use weir_core::telemetry::instruments;
 
 use crate::jitter::{Backoff, full_jitter};
 use crate::locking::lock;
+use crate::pending_count::PendingCount;
 use crate::record_commands::{EndOutcome, RecordCommands, SaveOutcome};
 use crate::record_seal::{RecordName, record_name};
 use crate::redis_link::BACKGROUND_TIMEOUT;
@@ -45,7 +46,7 @@ pub(crate) struct RecordWriter {
     local: Arc<dyn RecordStore>,
     state: Mutex<WriterState>,
     wake: Notify,
-    pending: watch::Sender<usize>,
+    pending: PendingCount,
     times: WriteTimes,
     ended: Cache<RecordName, ()>,
     lost: Mutex<VecDeque<RecordKey>>,
@@ -74,7 +75,7 @@ impl RecordWriter {
                 in_flight: 0,
             }),
             wake: Notify::new(),
-            pending: watch::Sender::new(0),
+            pending: PendingCount::new(),
             times: WriteTimes::new(clock),
             ended: Cache::new(MAX_ENDED),
             lost: Mutex::default(),
@@ -88,7 +89,7 @@ impl RecordWriter {
 
     /// The number of writes that wait.
     pub(crate) fn pending(&self) -> usize {
-        *self.pending.borrow()
+        self.pending.get()
     }
 
     /// Has the time to live of a record written if that was last done a quarter of it ago.
@@ -163,11 +164,8 @@ impl RecordWriter {
 
     /// Waits until all writes are done; returns the number of those left at the time limit.
     pub(crate) async fn flush(&self, limit: Duration) -> usize {
-        let mut pending = self.pending.subscribe();
-        let until = Instant::now() + limit;
         self.wake.notify_one();
-        let _ = timeout_at(until, pending.wait_for(|left| *left == 0)).await;
-        self.pending()
+        self.pending.wait_for_zero(limit).await
     }
 
     /// Sends the queued writes. It never ends.
@@ -302,11 +300,11 @@ impl RecordWriter {
     }
 
     fn publish_pending(&self) {
-        // Counted under the lock of the channel, so that the last count is the newest.
-        self.pending.send_modify(|pending| {
+        self.pending.update(|| {
             let state = lock(&self.state);
-            *pending = state.queue.len() + state.again.len() + state.in_flight;
-            instruments().store_pending.record(*pending as u64, &[]);
+            let pending = state.queue.len() + state.again.len() + state.in_flight;
+            instruments().store_pending.record(pending as u64, &[]);
+            pending
         });
     }
 }

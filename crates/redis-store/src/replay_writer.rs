@@ -8,13 +8,14 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use opentelemetry::KeyValue;
-use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 use weir_core::port::{StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 
 use crate::jitter::Backoff;
 use crate::locking::lock;
+use crate::pending_count::PendingCount;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::replay_queue::{LogWrite, ReplayQueue};
 use crate::replay_seal::{ReplayField, ReplaySeal};
@@ -38,7 +39,7 @@ pub(crate) struct ReplayWriter {
     /// Streams of the round that is being written.
     in_flight: AtomicUsize,
     wake: Notify,
-    pending: watch::Sender<usize>,
+    pending: PendingCount,
 }
 
 impl ReplayWriter {
@@ -51,7 +52,7 @@ impl ReplayWriter {
             queue: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             wake: Notify::new(),
-            pending: watch::Sender::new(0),
+            pending: PendingCount::new(),
         };
         writer.set_age(age);
         writer
@@ -65,7 +66,7 @@ impl ReplayWriter {
 
     /// The number of streams with changes that wait.
     pub(crate) fn pending(&self) -> usize {
-        *self.pending.borrow()
+        self.pending.get()
     }
 
     /// Begins a stream, with the event in place of an answer that is lost.
@@ -95,9 +96,10 @@ impl ReplayWriter {
     }
 
     fn publish_pending(&self) {
-        let waiting = lock(&self.queue).len();
-        let in_flight = self.in_flight.load(Ordering::Relaxed);
-        self.pending.send_replace(waiting + in_flight);
+        self.pending.update(|| {
+            let queue = lock(&self.queue);
+            queue.len() + self.in_flight.load(Ordering::Relaxed)
+        });
     }
 
     fn take_round(&self) -> Vec<LogWrite> {
@@ -126,11 +128,8 @@ impl ReplayWriter {
     /// Waits until all changes are written; returns the number of streams that are left at the time
     /// limit.
     pub(crate) async fn flush(&self, limit: Duration) -> usize {
-        let mut pending = self.pending.subscribe();
-        let until = Instant::now() + limit;
         self.wake.notify_one();
-        let _ = timeout_at(until, pending.wait_for(|left| *left == 0)).await;
-        self.pending()
+        self.pending.wait_for_zero(limit).await
     }
 
     /// Sends the queued changes. It never ends.

@@ -1,18 +1,20 @@
 //! Writes the kept tasks of this replica to the shared store, behind the requests about them.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use redis::cmd;
-use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 use weir_core::port::StoreError;
 use weir_core::telemetry::instruments;
 
 use crate::jitter::Backoff;
 use crate::locking::lock;
+use crate::pending_count::PendingCount;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 
 /// The most changes that wait. The oldest gives way.
@@ -42,8 +44,10 @@ pub(crate) enum TaskValue {
 pub(crate) struct TaskWriter {
     link: Arc<RedisLink>,
     waiting: Mutex<VecDeque<TaskChange>>,
+    /// True while a change is being written.
+    is_writing: AtomicBool,
     wake: Notify,
-    pending: watch::Sender<usize>,
+    pending: PendingCount,
 }
 
 impl TaskWriter {
@@ -52,14 +56,15 @@ impl TaskWriter {
         Self {
             link,
             waiting: Mutex::default(),
+            is_writing: AtomicBool::new(false),
             wake: Notify::new(),
-            pending: watch::Sender::new(0),
+            pending: PendingCount::new(),
         }
     }
 
     /// The number of changes that wait.
     pub(crate) fn pending(&self) -> usize {
-        *self.pending.borrow()
+        self.pending.get()
     }
 
     /// Has a change written soon.
@@ -71,8 +76,8 @@ impl TaskWriter {
             let labels = [KeyValue::new("kind", "task")];
             instruments().store_dropped.add(1, &labels);
         }
-        self.pending.send_replace(waiting.len());
         drop(waiting);
+        self.publish_pending();
         self.wake.notify_one();
     }
 
@@ -86,10 +91,7 @@ impl TaskWriter {
 
     /// Waits until all changes are written; returns the number of those left at the time limit.
     pub(crate) async fn flush(&self, limit: Duration) -> usize {
-        let mut pending = self.pending.subscribe();
-        let until = Instant::now() + limit;
-        let _ = timeout_at(until, pending.wait_for(|left| *left == 0)).await;
-        self.pending()
+        self.pending.wait_for_zero(limit).await
     }
 
     /// Sends the changes in order. It never ends.
@@ -97,19 +99,36 @@ impl TaskWriter {
         let random = self.link.random().clone();
         let mut backoff = Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE);
         loop {
-            let first = lock(&self.waiting).pop_front();
-            let Some(change) = first else {
+            let Some(change) = self.take_first() else {
                 self.wake.notified().await;
                 continue;
             };
-            if self.write(&change).await.is_ok() {
-                backoff.reset();
-                self.pending.send_replace(lock(&self.waiting).len());
-            } else {
+            let is_written = self.write(&change).await.is_ok();
+            if !is_written {
                 lock(&self.waiting).push_front(change);
+            }
+            self.is_writing.store(false, Ordering::Relaxed);
+            self.publish_pending();
+            if is_written {
+                backoff.reset();
+            } else {
                 sleep(backoff.next_wait()).await;
             }
         }
+    }
+
+    fn take_first(&self) -> Option<TaskChange> {
+        let mut waiting = lock(&self.waiting);
+        let first = waiting.pop_front();
+        self.is_writing.store(first.is_some(), Ordering::Relaxed);
+        first
+    }
+
+    fn publish_pending(&self) {
+        self.pending.update(|| {
+            let waiting = lock(&self.waiting);
+            waiting.len() + usize::from(self.is_writing.load(Ordering::Relaxed))
+        });
     }
 
     async fn write(&self, change: &TaskChange) -> Result<(), StoreError> {
