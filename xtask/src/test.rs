@@ -14,7 +14,7 @@ use clap::Args;
 use crate::{
     bench, compat_tables, conformance,
     peers::{self, ForeignPeers},
-    run::{build_weir, cargo, checked, empty_folder, has_cargo_command, root},
+    run::{build_with_tests, cargo, checked, empty_folder, has_cargo_command, root},
 };
 
 /// The filter of `--quick`: the crates' own tests, and the pairings of each era's newest revision.
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     } else {
         Some(peers::install()?)
     };
-    let weir = build_weir(&[])?;
+    let weir = build_with_tests("weir")?;
     let emitted = peers.as_ref().map(EmittedCheck::empty).transpose()?;
     let tests = tests(options, &weir, peers.as_ref(), emitted.as_ref());
     let types = emitted.map_or(Ok(()), |emitted| emitted.check(options.args.is_empty()));
@@ -109,7 +109,7 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
 
 /// Runs one test for the file that it writes; `variable` gives the test its path.
 pub(crate) fn run_scene(test: &str, variable: &str, file: &Path) -> anyhow::Result<()> {
-    let (peers, weir) = (peers::install()?, build_weir(&[])?);
+    let (peers, weir) = (peers::install()?, build_with_tests("weir")?);
     let mut scene = cargo()?;
     scene.args([
         "test",
