@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -33,7 +33,18 @@ impl RoundRobinProxy {
     /// # Panics
     /// No loopback port is free.
     pub async fn start(backends: impl IntoIterator<Item = SocketAddr>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0))
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), backends).await
+    }
+
+    /// Starts a balancer at this address.
+    ///
+    /// # Panics
+    /// The address is in use.
+    pub async fn start_at(
+        address: SocketAddr,
+        backends: impl IntoIterator<Item = SocketAddr>,
+    ) -> Self {
+        let listener = TcpListener::bind(address)
             .await
             .unwrap_or_else(|error| panic!("no port: {error}"));
         let address = listener

@@ -43,12 +43,12 @@ impl ReplicatedServer {
     /// Starts all of it in front of `upstream`. The names of all files begin with `name`.
     pub(super) fn start(binary: &Path, upstream: &str, name: &Path) -> anyhow::Result<Self> {
         let balancer = build_with_tests("round-robin-proxy")?;
-        let store = free_address()?;
+        let (address, store) = (free_address()?, free_address()?);
         let redis = start_redis(&store, name)?;
         let config = json!({
             "auth": { "mode": "none" },
-            // The balancer's own name; its port is another than that of each replica.
-            "allowed_hosts": ["localhost"],
+            // The origin at the balancer; its port is another than that of each replica.
+            "cors": { "origins": [format!("http://{address}")] },
             "upstreams": { "fixture": { "url": upstream } },
             "endpoints": { "/mcp": { "upstream": "fixture" } },
             "store": format!("redis://{store}"),
@@ -62,6 +62,7 @@ impl ReplicatedServer {
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
         let mut command = Command::new(balancer);
+        command.arg(&address);
         for replica in &replicas {
             let url = replica.url.trim_start_matches("http://");
             command.arg(url.trim_end_matches("/mcp"));
