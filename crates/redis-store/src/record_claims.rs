@@ -27,7 +27,7 @@ const OWNER_AGE: Duration = Duration::from_secs(5);
 /// Claims of one record in a row: its owner may end, and the next one, too.
 const MAX_ROUNDS: usize = 3;
 /// Further attempts of a claim after an error, within the time limit of its request.
-const CLAIM_RETRIES: usize = 2;
+const CLAIM_RETRIES: usize = 5;
 /// The wait before a further attempt: a connection to a server that is there opens in less.
 const CLAIM_RETRY_WAIT: Duration = Duration::from_millis(10);
 
@@ -87,15 +87,7 @@ impl RecordClaims {
             return Ok(RecordPlace::Elsewhere(candidate));
         }
         let limit = self.writer.commands().takeover_limit();
-        let claim = async {
-            match self.share_claim(key, &candidate).await {
-                // The connection may have been one to a server that restarted: the next attempt
-                // waits for a new one.
-                Err(_) => self.share_claim(key, &candidate).await,
-                found => found,
-            }
-        };
-        let outcome = match timeout(limit, claim).await {
+        let outcome = match timeout(limit, self.share_claim(key, &candidate)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(StoreError(format!("no owner found within {limit:?}"))),
         };
