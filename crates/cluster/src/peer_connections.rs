@@ -60,7 +60,13 @@ impl PeerConnections {
     /// The connection to a replica, opened if there is none. A failure to open is reported to the
     /// directory once, and to all requests that waited.
     pub(crate) async fn get(&self, to: &ReplicaId) -> Result<PeerConnection, OpenFailure> {
-        let Some(address) = self.context.directory.find_address(to).await else {
+        let directory = &self.context.directory;
+        let found = match directory.address(to) {
+            // The search makes a future, which a known replica does not need.
+            None => directory.find_address(to).await,
+            known => known,
+        };
+        let Some(address) = found else {
             self.peers().remove(to);
             return Err(OpenFailure("the replica has ended".into()));
         };
