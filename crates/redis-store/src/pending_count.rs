@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// A number of writes that changes while others wait for its zero.
-#[derive(Debug)]
+/// A number of writes that changes while others wait for its zero. Clones are the same number.
+#[derive(Clone, Debug)]
 pub(crate) struct PendingCount(watch::Sender<usize>);
 
 impl PendingCount {

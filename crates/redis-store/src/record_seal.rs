@@ -1,11 +1,10 @@
 //! The names and the values of records as the shared store has them.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use weir_core::port::{Random, RecordKey, RecordKind};
-use weir_core::seal::Sealer;
+use weir_core::port::{RecordKey, RecordKind};
+
+use crate::store_seal::StoreSeal;
 
 /// The layout of values: the first byte of the sealed bytes. A value of a layout that is not known
 /// here counts as missing.
@@ -27,22 +26,9 @@ pub(crate) fn record_name(key: &RecordKey) -> RecordName {
 }
 
 /// Names records in the shared store, and seals their values for it.
-pub(crate) struct RecordSeal {
-    namespace: String,
-    sealer: Sealer,
-    random: Arc<dyn Random>,
-}
+pub(crate) struct RecordSeal(pub(crate) StoreSeal);
 
 impl RecordSeal {
-    /// Names and seals within a namespace.
-    pub(crate) fn new(namespace: String, sealer: Sealer, random: Arc<dyn Random>) -> Self {
-        Self {
-            namespace,
-            sealer,
-            random,
-        }
-    }
-
     /// The name of a record in the shared store.
     pub(crate) fn shared_name(&self, key: &RecordKey) -> String {
         let kind = match key.kind {
@@ -50,7 +36,7 @@ impl RecordSeal {
         };
         let digest = HEXLOWER.encode(key.principal.digest());
         let id = HEXLOWER.encode(&key.id);
-        format!("{}:{kind}:{digest}{id}", self.namespace)
+        self.0.name(format_args!("{kind}:{digest}{id}"))
     }
 
     /// Seals a value, so that it opens for this record alone.
@@ -58,12 +44,12 @@ impl RecordSeal {
         let mut plain = Vec::with_capacity(1 + value.len());
         plain.push(LAYOUT);
         plain.extend_from_slice(value);
-        self.sealer.seal(&*self.random, &purpose(key), &plain)
+        self.0.seal(&purpose(key), &plain)
     }
 
     /// Opens a sealed value of this record; `None` if it was changed or has another layout.
     pub(crate) fn open(&self, key: &RecordKey, text: &str) -> Option<Bytes> {
-        let plain = Bytes::from(self.sealer.open(&purpose(key), text).ok()?);
+        let plain = self.0.open(&purpose(key), text)?;
         (plain.first() == Some(&LAYOUT)).then(|| plain.slice(1..))
     }
 }
@@ -75,7 +61,10 @@ fn purpose(key: &RecordKey) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::sync::Arc;
+
     use weir_core::Principal;
+    use weir_core::seal::Sealer;
     use weir_testkit::FakeRandom;
 
     use super::*;
@@ -84,7 +73,8 @@ mod tests {
     fn value_opens_for_its_record_alone() {
         let random = Arc::new(FakeRandom::new(1));
         let sealer = Sealer::ephemeral(&*random);
-        let seal = RecordSeal::new("ns".to_owned(), sealer.clone(), random.clone());
+        let seal = StoreSeal::new("ns".to_owned(), sealer.clone(), random.clone());
+        let seal = RecordSeal(seal);
         let key = |name, id| RecordKey {
             principal: Principal::owner(Some(("iss", name))),
             kind: RecordKind::Session,

@@ -17,6 +17,7 @@ use weir_store::MemoryBus;
 
 use crate::lease_trips::keep_leasing;
 use crate::locking::lock;
+use crate::pending_count::PendingCount;
 use crate::rate_commands::RateCommands;
 use crate::record_commands::RecordCommands;
 use crate::record_seal::RecordSeal;
@@ -37,6 +38,7 @@ use crate::shared_records::SharedRecords;
 use crate::shared_replays::SharedReplays;
 use crate::shared_tasks::{SharedTasks, TaskSeal};
 use crate::start_error::StartError;
+use crate::store_seal::StoreSeal;
 use crate::task_writer::TaskWriter;
 
 /// The longest time of each of the two waits for writes in [`RedisStore::begin_drain`].
@@ -95,8 +97,8 @@ pub struct RedisStore {
     namespace: String,
     ports: StorePorts,
     writers: Mutex<Vec<Arc<RecordWriter>>>,
-    replay_writers: Mutex<Vec<Arc<ReplayWriter>>>,
-    task_writers: Mutex<Vec<Arc<TaskWriter>>>,
+    /// The writes of replay logs and of tasks that wait.
+    copies: Mutex<Vec<PendingCount>>,
     buses: Mutex<Vec<Weak<MemoryBus>>>,
     changes: Mutex<Option<Arc<RedisChanges>>>,
     rates: Mutex<Vec<Arc<RedisRates>>>,
@@ -145,8 +147,7 @@ impl RedisStore {
             namespace: settings.namespace.clone(),
             ports,
             writers: Mutex::default(),
-            replay_writers: Mutex::default(),
-            task_writers: Mutex::default(),
+            copies: Mutex::default(),
             buses: Mutex::default(),
             changes: Mutex::default(),
             rates: Mutex::default(),
@@ -197,11 +198,7 @@ impl RedisStore {
     #[must_use]
     pub fn records(&self, local: Arc<dyn RecordStore>) -> Arc<SharedRecords> {
         let clock = &self.ports.clock;
-        let seal = RecordSeal::new(
-            self.namespace.clone(),
-            self.ports.sealer.clone(),
-            self.ports.random.clone(),
-        );
+        let seal = RecordSeal(self.seal());
         let own = self.registry.own().clone();
         let commands = RecordCommands::new(self.link.clone(), seal, own);
         let writer = Arc::new(RecordWriter::new(commands, local.clone(), clock.clone()));
@@ -220,13 +217,9 @@ impl RedisStore {
     /// after their last change.
     #[must_use]
     pub fn replays(&self, local: Arc<dyn ReplayLog>, age: Duration) -> Arc<SharedReplays> {
-        let seal = ReplaySeal::new(
-            self.namespace.clone(),
-            self.ports.sealer.clone(),
-            self.ports.random.clone(),
-        );
+        let seal = ReplaySeal(self.seal());
         let writer = Arc::new(ReplayWriter::new(self.link.clone(), seal, age));
-        lock(&self.replay_writers).push(writer.clone());
+        lock(&self.copies).push(writer.pending().clone());
         let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
         Arc::new(SharedReplays::new(local, writer))
@@ -236,15 +229,10 @@ impl RedisStore {
     #[must_use]
     pub fn tasks(&self, local: Arc<dyn TaskBook>) -> Arc<SharedTasks> {
         let writer = Arc::new(TaskWriter::new(self.link.clone()));
-        lock(&self.task_writers).push(writer.clone());
+        lock(&self.copies).push(writer.pending().clone());
         let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
-        let seal = TaskSeal {
-            namespace: self.namespace.clone(),
-            sealer: self.ports.sealer.clone(),
-            random: self.ports.random.clone(),
-        };
-        Arc::new(SharedTasks::new(local, writer, seal))
+        Arc::new(SharedTasks::new(local, writer, TaskSeal(self.seal())))
     }
 
     /// Sends every message of a bus to the other replicas, and theirs to it.
@@ -365,15 +353,9 @@ impl RedisStore {
         } else {
             Duration::ZERO
         };
-        let (logs, tasks) = (
-            lock(&self.replay_writers).clone(),
-            lock(&self.task_writers).clone(),
-        );
-        for writer in logs {
-            left += writer.flush(copies_limit).await;
-        }
-        for writer in tasks {
-            left += writer.flush(copies_limit).await;
+        let copies = lock(&self.copies).clone();
+        for pending in copies {
+            left += pending.wait_for_zero(copies_limit).await;
         }
         left
     }
@@ -383,19 +365,12 @@ impl RedisStore {
     pub fn status(&self) -> StoreStatus {
         let values = self.link.status().values();
         let records: usize = lock(&self.writers).iter().map(|one| one.pending()).sum();
-        let logs: usize = lock(&self.replay_writers)
-            .iter()
-            .map(|one| one.pending())
-            .sum();
-        let tasks: usize = lock(&self.task_writers)
-            .iter()
-            .map(|one| one.pending())
-            .sum();
+        let copies: usize = lock(&self.copies).iter().map(PendingCount::get).sum();
         StoreStatus {
             is_connected: values.is_reachable == Some(true),
             last_error: values.last_error,
             latency: values.latency,
-            pending_writes: records + logs + tasks,
+            pending_writes: records + copies,
             warnings: values.warnings,
         }
     }
@@ -405,6 +380,15 @@ impl RedisStore {
     pub(crate) fn abort_tasks(&self) {
         lock(&self.tasks).clear();
         lock(&self.nameless_tasks).clear();
+    }
+
+    fn seal(&self) -> StoreSeal {
+        let ports = &self.ports;
+        StoreSeal::new(
+            self.namespace.clone(),
+            ports.sealer.clone(),
+            ports.random.clone(),
+        )
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

@@ -1,11 +1,10 @@
 //! The names of replay logs in the shared store, and the values of their fields.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use weir_core::port::{Random, StreamKey};
-use weir_core::seal::Sealer;
+use weir_core::port::StreamKey;
+
+use crate::store_seal::StoreSeal;
 
 /// A field of a replay log. The name of an event is its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,37 +38,23 @@ impl ReplayField {
 }
 
 /// Names replay logs in the shared store, and seals their fields for it.
-pub(crate) struct ReplaySeal {
-    namespace: String,
-    sealer: Sealer,
-    random: Arc<dyn Random>,
-}
+pub(crate) struct ReplaySeal(pub(crate) StoreSeal);
 
 impl ReplaySeal {
-    /// Names and seals within a namespace.
-    pub(crate) fn new(namespace: String, sealer: Sealer, random: Arc<dyn Random>) -> Self {
-        Self {
-            namespace,
-            sealer,
-            random,
-        }
-    }
-
     /// The name of a log in the shared store.
     pub(crate) fn shared_name(&self, key: StreamKey) -> String {
         let session = HEXLOWER.encode(&key.session.0);
-        format!("{}:e:{session}{:016x}", self.namespace, key.stream)
+        self.0.name(format_args!("e:{session}{:016x}", key.stream))
     }
 
     /// Seals the value of a field, so that it opens for this field of this log alone.
     pub(crate) fn seal(&self, key: StreamKey, field: ReplayField, value: &[u8]) -> String {
-        self.sealer.seal(&*self.random, &purpose(key, field), value)
+        self.0.seal(&purpose(key, field), value)
     }
 
     /// Opens a sealed value of this field; `None` if it was changed.
     pub(crate) fn open(&self, key: StreamKey, field: ReplayField, text: &str) -> Option<Bytes> {
-        let opened = self.sealer.open(&purpose(key, field), text);
-        opened.ok().map(Bytes::from)
+        self.0.open(&purpose(key, field), text)
     }
 }
 

@@ -65,8 +65,8 @@ impl ReplayWriter {
     }
 
     /// The number of streams with changes that wait.
-    pub(crate) fn pending(&self) -> usize {
-        self.pending.get()
+    pub(crate) fn pending(&self) -> &PendingCount {
+        &self.pending
     }
 
     /// Begins a stream, with the event in place of an answer that is lost.
@@ -123,13 +123,6 @@ impl ReplayWriter {
             Some((field, self.seal.open(key, field, &text)?))
         };
         Ok(rows.into_iter().filter_map(open).collect())
-    }
-
-    /// Waits until all changes are written; returns the number of streams that are left at the time
-    /// limit.
-    pub(crate) async fn flush(&self, limit: Duration) -> usize {
-        self.wake.notify_one();
-        self.pending.wait_for_zero(limit).await
     }
 
     /// Sends the queued changes. It never ends.

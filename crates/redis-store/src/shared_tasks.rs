@@ -9,10 +9,10 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
-use weir_core::port::{Fut, KeptTask, Random, TaskBook};
+use weir_core::port::{Fut, KeptTask, TaskBook};
 use weir_core::principal::Principal;
-use weir_core::seal::Sealer;
 
+use crate::store_seal::StoreSeal;
 use crate::task_writer::{TaskChange, TaskValue, TaskWriter};
 
 /// The largest state with a copy. A larger one ends with its replica.
@@ -32,11 +32,7 @@ pub struct SharedTasks {
 }
 
 /// Names and seals copies of tasks.
-pub(crate) struct TaskSeal {
-    pub(crate) namespace: String,
-    pub(crate) sealer: Sealer,
-    pub(crate) random: Arc<dyn Random>,
-}
+pub(crate) struct TaskSeal(pub(crate) StoreSeal);
 
 /// A task and its owner.
 #[derive(Clone, Copy)]
@@ -148,17 +144,17 @@ impl fmt::Debug for SharedTasks {
 impl TaskSeal {
     fn shared_name(&self, owner: TaskOwner<'_>) -> String {
         let digest = Sha256::digest(owner.purpose());
-        format!("{}:t:{}", self.namespace, HEXLOWER.encode(&digest[..16]))
+        let digest = HEXLOWER.encode(&digest[..16]);
+        self.0.name(format_args!("t:{digest}"))
     }
 
     fn seal(&self, owner: TaskOwner<'_>, kind: u8, state: &[u8]) -> String {
         let plain = [&[kind], state].concat();
-        self.sealer.seal(&*self.random, &owner.purpose(), &plain)
+        self.0.seal(&owner.purpose(), &plain)
     }
 
     fn open(&self, owner: TaskOwner<'_>, sealed: &str) -> Option<Bytes> {
-        let opened = self.sealer.open(&owner.purpose(), sealed);
-        opened.ok().map(Bytes::from)
+        self.0.open(&owner.purpose(), sealed)
     }
 }
 

@@ -63,8 +63,8 @@ impl TaskWriter {
     }
 
     /// The number of changes that wait.
-    pub(crate) fn pending(&self) -> usize {
-        self.pending.get()
+    pub(crate) fn pending(&self) -> &PendingCount {
+        &self.pending
     }
 
     /// Has a change written soon.
@@ -87,11 +87,6 @@ impl TaskWriter {
         command.arg(name);
         let limit = self.link.command_timeout();
         self.link.query("read_task", limit, &command).await
-    }
-
-    /// Waits until all changes are written; returns the number of those left at the time limit.
-    pub(crate) async fn flush(&self, limit: Duration) -> usize {
-        self.pending.wait_for_zero(limit).await
     }
 
     /// Sends the changes in order. It never ends.
