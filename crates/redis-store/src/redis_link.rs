@@ -175,14 +175,37 @@ impl RedisLink {
         limit: Duration,
         command: &redis::Cmd,
     ) -> Result<T, StoreError> {
-        let work = |mut connection: RedisConnection| async move {
-            command.query_async(&mut connection).await
-        };
-        let command = RunningCommand {
+        let running = RunningCommand {
             operation,
             effect: CommandEffect::Reads,
         };
-        self.run(command, limit, work).await
+        self.run_command(running, limit, command).await
+    }
+
+    /// Runs one command that changes the data.
+    pub(crate) async fn change(
+        &self,
+        operation: &'static str,
+        limit: Duration,
+        command: &redis::Cmd,
+    ) -> Result<(), StoreError> {
+        let running = RunningCommand {
+            operation,
+            effect: CommandEffect::Writes,
+        };
+        self.run_command(running, limit, command).await
+    }
+
+    async fn run_command<T: FromRedisValue>(
+        &self,
+        running: RunningCommand,
+        limit: Duration,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        let work = |mut connection: RedisConnection| async move {
+            command.query_async(&mut connection).await
+        };
+        self.run(running, limit, work).await
     }
 
     async fn run<T, F>(

@@ -180,7 +180,7 @@ return {granted, math.min(1e15, math.max(0, math.ceil((need - tokens) / speed)))
 
 /// Writes operators' changes, and removes entries that are over. Key: the hash. Arguments: the name
 /// of the field with the stamp, a random text, the time as entries have it, and for each change: its
-/// field, its value, and a corrupted value that it may replace. A value begins with 32 characters of
+/// field, its value, and a value that it may replace though that is as new. A value begins with 32 characters of
 /// its version and 16 of its end. An older version replaces no newer one.
 ///
 /// Returns the stamp before, and the stamp now.

@@ -144,7 +144,7 @@ impl TaskWriter {
             }
         }
         self.link
-            .query("write_task", BACKGROUND_TIMEOUT, &command)
+            .change("write_task", BACKGROUND_TIMEOUT, &command)
             .await
     }
 }
