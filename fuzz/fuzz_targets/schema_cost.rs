@@ -1,4 +1,4 @@
-//! See `weir_core::fuzzing::schema_cost`.
+//! See `weir_schema::fuzzing::schema_cost`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_core::fuzzing::schema_cost(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_schema::fuzzing::schema_cost(data));

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use weir_core::schema::SchemaCache;
+use weir_schema::SchemaCache;
 
 use super::closed_upstreams::ClosedUpstreams;
 use super::settings::{CatalogPorts, CatalogSettings};

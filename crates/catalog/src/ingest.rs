@@ -10,11 +10,11 @@ use weir_core::clean;
 use weir_core::failure::Failure;
 use weir_core::log_text::sanitize_text;
 use weir_core::names::UpstreamId;
-use weir_core::schema::ToolSchema;
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
+use weir_schema::ToolSchema;
 
 use super::context::CatalogContext;
 use super::tool_draft::ToolDraft;

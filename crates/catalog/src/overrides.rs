@@ -111,8 +111,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
     use weir_core::names::UpstreamId;
-    use weir_core::schema::SchemaCache;
     use weir_core::upstream::ListKind;
+    use weir_schema::SchemaCache;
 
     fn tool(text: &str) -> Arc<Tool> {
         let draft =

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use weir_core::capability::CapabilityClass;
 use weir_core::names::UpstreamId;
-use weir_core::schema::ToolSchema;
 use weir_core::upstream::{ListKind, ServerDescription, UpstreamHealth};
+use weir_schema::ToolSchema;
 
 use super::Catalog;
 use super::call_timings::RecentCalls;

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use weir_core::content_version::ContentVersion;
 use weir_core::log_text::sanitize_text;
 use weir_core::names::UpstreamId;
-use weir_core::schema::{SchemaCache, ToolSchema};
 use weir_core::telemetry::meters::{ItemMeter, UpstreamMeter};
 use weir_core::tool::{LABEL_LENGTH, TaskSupport, Tool};
 use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
+use weir_schema::{SchemaCache, ToolSchema};
 use weir_wire::scan::{self, JsonLimits};
 
 /// The reason why an item of a list is no tool.

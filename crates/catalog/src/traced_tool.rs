@@ -10,13 +10,13 @@ use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::{CallTerms, CatalogItem};
 use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix, UpstreamRules};
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::schema::{
-    CheckMode, Mismatch, SchemaCache, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema, UnusableSchema,
-    verdict_of_arguments,
-};
 use weir_core::secrets::ArgumentSecret;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
+use weir_schema::{
+    CheckMode, Mismatch, SchemaCache, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema, UnusableSchema,
+    verdict_of_arguments,
+};
 
 use super::Catalog;
 use super::resolved_rules::ResolvedRules;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::call_deadlines::CallDeadlines;
 use crate::capability::CapabilityClass;
 use crate::endpoint::ResultLimit;
-use crate::schema::check_mode::Validation;
 use crate::secrets::SecretSearch;
 use crate::tool::Tool;
 use crate::toolset::ToolHints;
+use weir_schema::Validation;
 
 /// A tool under the name clients see.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::call_deadlines::CallDeadlines;
 use crate::names::tool_naming::ToolNaming;
 use crate::names::{EndpointId, UpstreamId};
-use crate::schema::check_mode::Validation;
 use crate::secrets::SecretSearch;
 use crate::toolset::Toolset;
+use weir_schema::Validation;
 
 /// The settings of one path.
 #[derive(Clone, Debug, PartialEq)]

@@ -21,7 +21,6 @@ pub mod failure;
 #[cfg(test)]
 mod fakes;
 pub mod fast;
-pub mod fuzzing;
 mod handover_arrival;
 pub mod hold;
 pub mod instant;
@@ -34,7 +33,6 @@ pub mod port;
 pub mod principal;
 pub mod question;
 pub mod reply;
-pub mod schema;
 pub mod seal;
 pub mod secrets;
 pub mod session_notifier;

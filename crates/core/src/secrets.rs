@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_clean::DocumentKind;
 use weir_wire::scan;
 
-use crate::schema::mismatch::cut;
+use weir_schema::mismatch::cut;
 
 pub use weir_clean::{PatternError, SecretPattern, SecretPatterns};
 

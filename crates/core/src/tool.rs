@@ -12,10 +12,10 @@ use crate::content_version::ContentVersion;
 use crate::list_kind::ListKind;
 use crate::log_text::sanitize_text;
 use crate::names::UpstreamId;
-use crate::schema::compile::ToolSchema;
-use crate::schema::unusable::UnusableSchema;
 use crate::telemetry::meters::{ItemMeter, UpstreamMeter};
 use crate::toolset::ToolHints;
+use weir_schema::ToolSchema;
+use weir_schema::UnusableSchema;
 
 /// Characters of a tool's name that a metric label and a log field keep.
 pub const LABEL_LENGTH: usize = 64;

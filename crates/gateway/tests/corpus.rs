@@ -7,8 +7,8 @@ use std::path::Path;
 use weir_catalog::fuzzing as catalog;
 use weir_clean::fuzzing as clean;
 use weir_config::fuzzing as config;
-use weir_core::fuzzing as core;
 use weir_http1::fuzzing as http1;
+use weir_schema::fuzzing as schema;
 use weir_wire::fuzzing as wire;
 
 /// Pieces that break JSON, headers and SSE in interesting places.
@@ -243,7 +243,7 @@ fn cursor_open_corpus() {
 // Proves B23.
 #[test]
 fn schema_cost_corpus() {
-    run("schema_cost", 300, CORE, core::schema_cost);
+    run("schema_cost", 300, CORE, schema::schema_cost);
 }
 
 // Proves G01.

@@ -10,11 +10,11 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::clean::{error_text, take_error_text};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::reply::{Payload, ReplyEnd};
-use weir_core::schema::mismatch::cut;
 use weir_core::secrets::{SecretAction, SecretSearch};
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
 use weir_core::tool::Tool;
+use weir_schema::mismatch::cut;
 
 use super::reply_cleaning::document;
 

@@ -8,14 +8,14 @@ use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::reply::{Payload, ReplyEnd};
-use weir_core::schema::mismatch::cut;
-use weir_core::schema::{
-    CheckMode, CompiledSchema, Mismatch, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema,
-    UnusableSchema, verdict, verdict_of_arguments,
-};
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
 use weir_core::tool::Tool;
+use weir_schema::mismatch::cut;
+use weir_schema::{
+    CheckMode, CompiledSchema, Mismatch, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema,
+    UnusableSchema, verdict, verdict_of_arguments,
+};
 use weir_wire::scan;
 
 /// A result longer than this is not validated, unless the operator enforces it.

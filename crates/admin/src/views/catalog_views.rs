@@ -12,9 +12,9 @@ use weir_catalog::View;
 use weir_core::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::names::EndpointId;
-use weir_core::schema::CheckMode;
 use weir_core::upstream::ListKind;
 use weir_explain::DEFAULT_ENDPOINT;
+use weir_schema::CheckMode;
 
 use super::super::admin_error::{AdminError, json};
 use super::super::state::AdminState;
@@ -212,10 +212,7 @@ impl ListedItemView {
     }
 }
 
-fn validated(
-    check: CheckMode,
-    schema: Option<Result<(), weir_core::schema::UnusableSchema>>,
-) -> String {
+fn validated(check: CheckMode, schema: Option<Result<(), weir_schema::UnusableSchema>>) -> String {
     match (schema, check) {
         (None, _) => "none".to_owned(),
         (Some(Err(why)), _) => format!("unusable: {why}"),

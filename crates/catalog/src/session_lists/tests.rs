@@ -5,10 +5,10 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use weir_core::failure::Failure;
 use weir_core::port::Fut;
-use weir_core::schema::SchemaCache;
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListWatch;
+use weir_schema::SchemaCache;
 
 use super::*;
 use crate::fakes::Sevens;

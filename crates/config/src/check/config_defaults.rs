@@ -15,8 +15,8 @@ use weir_config_file::raw::{Size, Time};
 use weir_core::endpoint::{EndpointMode, NamePrefix, OversizedAction, PageSize, ResultLimit};
 use weir_core::hold::HoldLimits;
 use weir_core::names::{NameAlphabet, ToolNaming, UpstreamId};
-use weir_core::schema::{CheckMode, Validation};
 use weir_core::upstream::CallDeadlines;
+use weir_schema::{CheckMode, Validation};
 use weir_upstream::OwnDeadlines;
 
 /// The smallest `results.max`: room for the note in a cut result, and for the JSON around its text.

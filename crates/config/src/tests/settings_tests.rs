@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use weir_config_file::local_host::is_local_host;
 use weir_core::endpoint::{EndpointMode, NamePrefix, UpstreamRules};
-use weir_core::schema::CheckMode;
 use weir_core::{Endpoint, EndpointId};
 use weir_policy::limit::{LimitSettings, RateLimit, UncountedQuota};
 use weir_redis_store::{RedisSettings, RedisTopology};
+use weir_schema::CheckMode;
 use weir_store::RecordCaps;
 use weir_upstream::{OwnDeadlines, SessionSharing, TransportSettings, UpstreamProtocol};
 

@@ -6,8 +6,8 @@ use weir_config_file::config_report::ConfigPath;
 use weir_core::Endpoint;
 use weir_core::endpoint::ToolRules;
 use weir_core::names::UpstreamId;
-use weir_core::schema::{CheckMode, Validation};
 use weir_policy::rules::EndpointPolicies;
+use weir_schema::{CheckMode, Validation};
 
 use super::super::config_part::ConfigPart;
 use super::weakening::ProtectionLoss;

@@ -10,12 +10,12 @@ use weir_core::call::RequestName;
 use weir_core::endpoint::{NamePrefix, ToolRules};
 use weir_core::names::EndpointId;
 use weir_core::port::Evidence;
-use weir_core::schema::{CheckMode, Validation};
 use weir_core::upstream::CallDeadlines;
 use weir_core::{
     Authenticated, Call, Failure, FailureKind, Reply, ReplyEnd, ReplyEvent, authenticate,
 };
 use weir_router::Router;
+use weir_schema::{CheckMode, Validation};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 

@@ -8,10 +8,10 @@ use weir_core::endpoint::{
 };
 use weir_core::failure::UpstreamError;
 use weir_core::reply::{NoteKind, Payload, PayloadSource, ReplyEvent, ReplyNote, ReplySource};
-use weir_core::schema::{CheckMode, Validation};
 use weir_core::secrets::{SecretAction, SecretPattern, SecretPatterns, SecretSearch};
 use weir_core::upstream::ListKind;
 use weir_core::{CapabilityClass, Failure, FailureKind, Reply, ReplyEnd};
+use weir_schema::{CheckMode, Validation};
 use weir_wire::method::Method;
 
 use std::collections::VecDeque;

@@ -9,8 +9,8 @@ use serde_json::json;
 use weir_catalog::CatalogSettings;
 use weir_core::endpoint::NamePrefix;
 use weir_core::reply::{NoteKind, PayloadSource, ReplyNote};
-use weir_core::schema::{CheckMode, Validation};
 use weir_core::{Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
+use weir_schema::{CheckMode, Validation};
 use weir_wire::method::Method;
 
 use crate::calls::{RouterWorld, asked, raw};

@@ -5,13 +5,14 @@
 //! would cost too much is not validated. A schema that cannot be used switches validation off for
 //! its tool, and that is logged.
 
-pub(crate) mod check_mode;
-pub(crate) mod compile;
+mod check_mode;
+mod compile;
+pub mod fuzzing;
 mod member_pattern;
 pub mod mismatch;
 mod shape;
 mod unreadable;
-pub(crate) mod unusable;
+mod unusable;
 
 use serde_json::Value;
 use weir_wire::scan::{self, JsonLimits, ScanErrorKind};

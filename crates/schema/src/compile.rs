@@ -7,12 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use jsonschema::{Draft, Retrieve, Uri, Validator};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::member_pattern::pattern_options;
 use super::mismatch::{Mismatch, SchemaVerdict, collect};
 use super::shape::SchemaShape;
 use super::unusable::UnusableSchema;
-use crate::content_version::ContentVersion;
+
+/// The digest of a schema's bytes.
+type SchemaDigest = [u8; 32];
 
 /// Bytes of a schema.
 const LONGEST: usize = 256 << 10;
@@ -66,7 +69,8 @@ impl CompiledSchema {
 
     /// True if the schema names the property of arguments that these steps of a JSON pointer lead
     /// to.
-    pub(crate) fn names(&self, steps: &[&str]) -> bool {
+    #[must_use]
+    pub fn names(&self, steps: &[&str]) -> bool {
         self.shape.names(steps)
     }
 
@@ -169,7 +173,7 @@ pub struct SchemaCache(Mutex<CachedSchemas>);
 
 #[derive(Debug, Default)]
 struct CachedSchemas {
-    by_bytes: HashMap<ContentVersion, Weak<CompiledSchema>>,
+    by_bytes: HashMap<SchemaDigest, Weak<CompiledSchema>>,
     /// The number of entries that triggers the next removal of dead ones.
     sweep_at: usize,
 }
@@ -179,7 +183,7 @@ const FIRST_SWEEP: usize = 1024;
 impl SchemaCache {
     /// The contract of the schema in `bytes`.
     pub fn of(&self, bytes: &[u8]) -> ToolSchema {
-        let key = ContentVersion::of(&[bytes]);
+        let key = Sha256::digest(bytes).into();
         if let Some(known) = self.lock().by_bytes.get(&key).and_then(Weak::upgrade) {
             return ToolSchema::Checked(known);
         }
@@ -200,7 +204,7 @@ impl SchemaCache {
 }
 
 impl CachedSchemas {
-    fn keep(&mut self, key: ContentVersion, schema: &Arc<CompiledSchema>) {
+    fn keep(&mut self, key: SchemaDigest, schema: &Arc<CompiledSchema>) {
         self.by_bytes.insert(key, Arc::downgrade(schema));
         if self.by_bytes.len() >= self.sweep_at.max(FIRST_SWEEP) {
             self.by_bytes.retain(|_, schema| schema.strong_count() > 0);

@@ -10,8 +10,8 @@ use weir_wire::case_folding::folded;
 
 use super::SchemaShape;
 use super::member_names::all_here;
-use crate::schema::mismatch::Mismatch;
-use crate::schema::unreadable::push;
+use crate::mismatch::Mismatch;
+use crate::unreadable::push;
 
 impl SchemaShape {
     /// The first property of an affordable value that differs in case alone from one that the

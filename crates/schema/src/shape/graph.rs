@@ -1,13 +1,13 @@
 //! Reads a schema into a graph: its subschemas, and the edges from a value's schemas to those of
 //! its parts.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
+use foldhash::{HashMap as FastMap, HashSet as FastSet};
 use serde_json::{Map, Value};
 
-use crate::fast::{FastMap, FastState};
-use crate::schema::member_pattern::MemberPattern;
-use crate::schema::unusable::UnusableSchema;
+use crate::member_pattern::MemberPattern;
+use crate::unusable::UnusableSchema;
 
 /// Steps of copying and hashing one value, for `uniqueItems`.
 pub(super) const UNIQUE_STEPS: u64 = 8;
@@ -44,7 +44,7 @@ pub(super) struct SchemaNode {
     /// The schema of members that no other keyword covers.
     pub(super) unevaluated: Option<usize>,
     /// Names of members that it names without a schema for them, as `required` does.
-    pub(super) named: HashSet<String, FastState>,
+    pub(super) named: FastSet<String>,
     /// Every name of a member that it names, by its folded form.
     pub(super) folded: FastMap<String, String>,
     /// True if it, or a schema below it, names members.

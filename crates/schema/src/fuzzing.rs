@@ -9,9 +9,9 @@
     reason = "panicking is what a fuzz target is for"
 )]
 
-use crate::schema::compile::CompiledSchema;
-use crate::schema::mismatch::SchemaVerdict;
-use crate::schema::verdict;
+use crate::compile::CompiledSchema;
+use crate::mismatch::SchemaVerdict;
+use crate::verdict;
 
 /// A schema, a line break, a value: an accepted schema comes to a verdict in bounded time (the
 /// fuzzer's time limit checks that), and a refusal has few, short lines.
