@@ -16,7 +16,6 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use data_encoding::HEXLOWER;
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::Value;
@@ -146,7 +145,7 @@ fn take_scope(head: &mut Parts) -> Result<Option<ReplicaScope>, AdminError> {
     let scope = match named.as_slice() {
         [] => return Ok(None),
         [(_, value)] if value == "all" => ReplicaScope::All,
-        [(_, value)] => ReplicaScope::One(replica_of(value).ok_or_else(|| {
+        [(_, value)] => ReplicaScope::One(ReplicaId::from_text(value).ok_or_else(|| {
             AdminError::bad_request(
                 "`replicas` must be `all` or the id of a replica, as /admin/replicas shows it",
             )
@@ -169,11 +168,6 @@ fn take_scope(head: &mut Parts) -> Result<Option<ReplicaScope>, AdminError> {
     Ok(Some(scope))
 }
 
-fn replica_of(text: &str) -> Option<ReplicaId> {
-    let bytes = HEXLOWER.decode(text.as_bytes()).ok()?;
-    Some(ReplicaId(bytes.try_into().ok()?))
-}
-
 /// Refuses a request whose subject has one name at several replicas.
 fn check_for_all(shared: &SharedRequest) -> Result<(), AdminError> {
     let path = shared.uri.path();
@@ -191,7 +185,7 @@ async fn answer_of_one(
 ) -> Result<Response, AdminError> {
     let mut all = peers.directory.replicas().into_iter();
     if !all.any(|one| one.id == *id) {
-        return Err(AdminError::not_found("replica", &HEXLOWER.encode(&id.0)));
+        return Err(AdminError::not_found("replica", &id.to_string()));
     }
     let (status, body) = ask(peers, id, shared)
         .await
@@ -334,7 +328,7 @@ impl ReplicaAnswerView {
     /// A replica that did not answer.
     fn silent(replica: &ReplicaSeen, own: bool, why: String) -> Self {
         Self {
-            id: HEXLOWER.encode(&replica.id.0),
+            id: replica.id.to_string(),
             own,
             address: replica.address.to_string(),
             status: None,

@@ -19,7 +19,6 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader as Reader};
 use tokio::task::JoinHandle;
@@ -63,15 +62,14 @@ pub struct HandoverState {
 impl HandoverState {
     /// Returns the name of the replica, if there is one.
     pub fn replica_id(&self) -> Option<ReplicaId> {
-        let name = HEXLOWER.decode(self.replica.as_ref()?.as_bytes()).ok()?;
-        Some(ReplicaId(name.try_into().ok()?))
+        ReplicaId::from_text(self.replica.as_ref()?)
     }
 
     /// Returns this state with the name of the replica.
     #[must_use]
     pub fn with_replica(self, replica: &ReplicaId) -> Self {
         Self {
-            replica: Some(HEXLOWER.encode(&replica.0)),
+            replica: Some(replica.to_string()),
             ..self
         }
     }

@@ -35,8 +35,7 @@ pub fn not_owner_header(owner: &ReplicaId) -> Option<(HeaderName, HeaderValue)> 
 /// The owner that a value of [`NOT_OWNER_HEADER`] names.
 #[must_use]
 pub fn owner_of_header(value: &HeaderValue) -> Option<ReplicaId> {
-    let id = BASE64URL_NOPAD.decode(value.as_bytes()).ok()?;
-    Some(ReplicaId(id.try_into().ok()?))
+    ReplicaId::from_bytes(&BASE64URL_NOPAD.decode(value.as_bytes()).ok()?)
 }
 
 /// The connection of a client, as the replica that it is connected to describes it.
@@ -87,7 +86,7 @@ impl ForwardedClient {
         let certificate = BASE64URL_NOPAD.decode(parts.next()?.as_bytes()).ok()?;
         let is_whole = parts.next().is_none();
         is_whole.then_some(Self {
-            forwarded_by: ReplicaId(by.try_into().ok()?),
+            forwarded_by: ReplicaId::from_bytes(&by)?,
             request: RequestName::from_bits(request),
             address,
             secure,

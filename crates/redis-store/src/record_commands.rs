@@ -8,7 +8,6 @@ use weir_core::port::{RecordKey, ReplicaId, StoreError};
 
 use crate::record_seal::RecordSeal;
 use crate::redis_link::RedisLink;
-use crate::replica_info::{id_from_text, id_text};
 use crate::scripts::{CLAIM, END, RELEASE, SAVE};
 use crate::write_queue::RecordEnd;
 
@@ -103,7 +102,7 @@ impl RecordCommands {
     ) -> Result<SaveOutcome, StoreError> {
         let mut call = SAVE.prepare_invoke();
         call.key(self.seal.shared_name(key))
-            .arg(id_text(&self.own))
+            .arg(self.own.to_string())
             .arg(self.seal.seal(key, value))
             .arg(millis_text(ttl));
         let reply: Vec<Vec<u8>> = self.link.invoke("save", limit, &call).await?;
@@ -112,7 +111,7 @@ impl RecordCommands {
             return Ok(SaveOutcome::Saved);
         }
         let owner = reply.next().unwrap_or_default();
-        Ok(SaveOutcome::Lost(id_from_text(&owner)))
+        Ok(SaveOutcome::Lost(ReplicaId::from_text(&owner)))
     }
 
     /// Takes a record over if it has no owner, or `ended` owns it.
@@ -123,8 +122,8 @@ impl RecordCommands {
     ) -> Result<ClaimOutcome, StoreError> {
         let mut call = CLAIM.prepare_invoke();
         call.key(self.seal.shared_name(key))
-            .arg(id_text(&self.own))
-            .arg(id_text(ended));
+            .arg(self.own.to_string())
+            .arg(ended.to_string());
         let limit = self.takeover_limit();
         let reply: Vec<Vec<u8>> = self.link.invoke("claim", limit, &call).await?;
         let mut reply = texts(reply);
@@ -133,7 +132,9 @@ impl RecordCommands {
         match kind.as_str() {
             "ended" => Ok(ClaimOutcome::Ended),
             "missing" => Ok(ClaimOutcome::Missing),
-            "other" => Ok(id_from_text(&first).map_or(ClaimOutcome::Missing, ClaimOutcome::Other)),
+            "other" => {
+                Ok(ReplicaId::from_text(&first).map_or(ClaimOutcome::Missing, ClaimOutcome::Other))
+            }
             "claimed" => {
                 let left = reply.next().unwrap_or_default();
                 let left = Duration::from_millis(left.parse().unwrap_or_default());
@@ -152,7 +153,7 @@ impl RecordCommands {
     async fn release(&self, key: &RecordKey, owner_before: &str) -> Result<(), StoreError> {
         let mut call = RELEASE.prepare_invoke();
         call.key(self.seal.shared_name(key))
-            .arg(id_text(&self.own))
+            .arg(self.own.to_string())
             .arg(owner_before);
         self.link
             .invoke("release", self.takeover_limit(), &call)
@@ -168,7 +169,7 @@ impl RecordCommands {
     ) -> Result<EndOutcome, StoreError> {
         let mut call = END.prepare_invoke();
         call.key(self.seal.shared_name(key))
-            .arg(id_text(&self.own))
+            .arg(self.own.to_string())
             .arg(match end {
                 RecordEnd::Removed => "removed",
                 RecordEnd::Unknown => "unknown",

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
-use weir_core::port::ReplicaId;
 use weir_core::seal::SealingKeyName;
 
 /// The facts of a replica for the others.
@@ -78,15 +77,4 @@ fn yes() -> bool {
 
 fn empty() -> Arc<str> {
     "".into()
-}
-
-/// Writes an id in hexadecimal digits.
-pub(crate) fn id_text(id: &ReplicaId) -> String {
-    HEXLOWER.encode(&id.0)
-}
-
-/// Reads an id in hexadecimal digits.
-pub(crate) fn id_from_text(text: &str) -> Option<ReplicaId> {
-    let bytes = HEXLOWER.decode(text.as_bytes()).ok()?;
-    Some(ReplicaId(bytes.try_into().ok()?))
 }

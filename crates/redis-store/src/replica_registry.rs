@@ -21,7 +21,7 @@ use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::registry_view::{
     HEARTBEAT_INTERVAL, HeartbeatReply, ListedReplica, OwnerState, RegistryView,
 };
-use crate::replica_info::{ReplicaInfo, id_from_text, id_text};
+use crate::replica_info::ReplicaInfo;
 use crate::scripts::HEARTBEAT;
 use crate::sealing_rotation::{KeyView, SealingKeyUse, SealingRotation};
 
@@ -193,7 +193,7 @@ impl ReplicaRegistry {
         call.key(&self.seen_key)
             .key(&self.info_key)
             .key(&self.born_key)
-            .arg(id_text(&self.own))
+            .arg(self.own.to_string())
             .arg(info)
             .arg(minted)
             .arg(FORGET_AFTER.as_millis().to_string());
@@ -285,7 +285,7 @@ fn parse_reply((born, own_silence, rows): RawReply) -> HeartbeatReply {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let listed = |(id, stamp, millis, info): RawReplica| {
         Some(ListedReplica {
-            id: id_from_text(&text(&id))?,
+            id: ReplicaId::from_text(&text(&id))?,
             stamp: text(&stamp),
             age: age(millis),
             info: serde_json::from_slice(&info).ok()?,

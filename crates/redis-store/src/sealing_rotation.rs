@@ -14,7 +14,7 @@ use weir_core::seal::{Sealer, SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
 
 use crate::locking::lock;
-use crate::replica_info::{ReplicaInfo, id_text};
+use crate::replica_info::ReplicaInfo;
 
 /// Another replica that is listed and not ending.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl fmt::Display for SealingKeyUse {
         write!(
             f,
             "replica {} seals with key {}",
-            id_text(&self.replica),
+            self.replica.to_string(),
             self.key
         )
     }
@@ -182,7 +182,7 @@ impl RotationState {
         if key_of(&decision.missing) != key_of(&self.missing) {
             match &decision.missing {
                 Some(SealingKeyUse { key, replica }) => {
-                    let replica = id_text(replica);
+                    let replica = replica.to_string();
                     tracing::warn!(key, replica, "not ready: sealing key of a replica missing");
                 }
                 None => tracing::info!("sealing keys of all replicas known"),
@@ -191,7 +191,7 @@ impl RotationState {
         if let Some(SealingKeyUse { key, replica }) = &decision.conflict
             && decision.conflict != self.conflict
         {
-            let replica = id_text(replica);
+            let replica = replica.to_string();
             tracing::warn!(key, replica, "no common sealing key with a replica");
         }
         let all = instruments();

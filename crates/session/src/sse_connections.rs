@@ -76,7 +76,7 @@ impl SseConnectionId {
         let (id, replica) = bytes.split_first_chunk::<16>()?;
         let replica = match replica {
             [] => None,
-            name => Some(ReplicaId(name.try_into().ok()?)),
+            name => Some(ReplicaId::from_bytes(name)?),
         };
         Some(Self { id: *id, replica })
     }

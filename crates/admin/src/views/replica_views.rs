@@ -6,7 +6,6 @@ use std::time::Duration;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use data_encoding::HEXLOWER;
 use serde::Serialize;
 use weir_core::port::{ReplicaId, ReplicaSeen};
 
@@ -119,7 +118,7 @@ impl StoreStatusView {
 impl ReplicaView {
     fn of(replica: &ReplicaSeen, own: &ReplicaId) -> Self {
         Self {
-            id: HEXLOWER.encode(&replica.id.0),
+            id: replica.id.to_string(),
             own: replica.id == *own,
             address: replica.address.to_string(),
             version: replica.version.to_string(),

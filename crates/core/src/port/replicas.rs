@@ -1,9 +1,11 @@
 //! The ports between replicas: their directory, messages to all, and shared counters.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 
 use super::{Fut, StoreError};
 
@@ -26,9 +28,30 @@ pub trait MessageBus: Send + Sync {
     fn subscribe(&self, topic: &'static str) -> tokio::sync::broadcast::Receiver<BusMessage>;
 }
 
-/// The name of a running replica: random, and another one after each start.
+/// The name of a running replica: random, and another one after each start. Its text is 16
+/// hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplicaId(pub [u8; 8]);
+
+impl ReplicaId {
+    /// Returns the name with these bytes. `None` if they are not eight.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Some(Self(bytes.try_into().ok()?))
+    }
+
+    /// Reads the text of a name. `None` if it is not 16 lower-case hexadecimal digits.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::from_bytes(&HEXLOWER.decode(text.as_bytes()).ok()?)
+    }
+}
+
+impl fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&HEXLOWER.encode(&self.0))
+    }
+}
 
 /// A replica as the registry lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, header};
-use weir_core::port::{Fut, ReplicaId};
+use weir_core::port::Fut;
 use weir_core::telemetry::instruments;
 use weir_core::{Failure, FailureKind};
 use weir_layers::failure::request_refusal::RequestRefusal;
@@ -74,12 +74,12 @@ pub(crate) async fn answer_elsewhere<'a>(
                     let message = PendingMessage::read(context, &head.method, &head.headers, &body);
                     if !message.is_repeatable {
                         count("lost");
-                        tracing::warn!(replica = %replica_text(&owner), error = why.as_str(), "request lost on another replica");
+                        tracing::warn!(replica = %owner, error = why.as_str(), "request lost on another replica");
                         return Err(message.lost());
                     }
                 }
                 count("unreachable");
-                tracing::debug!(replica = %replica_text(&owner), %error, "request not forwarded");
+                tracing::debug!(replica = %owner, %error, "request not forwarded");
                 match again(body.clone()).await {
                     Ok(answer) => return Ok(answer),
                     Err(next) => failure = next,
@@ -198,8 +198,4 @@ fn count(result: &'static str) {
     instruments()
         .forwarded
         .add(1, &[opentelemetry::KeyValue::new("result", result)]);
-}
-
-fn replica_text(replica: &ReplicaId) -> String {
-    data_encoding::HEXLOWER.encode(&replica.0)
 }
