@@ -32,5 +32,5 @@ pub struct SharedStoreState {
     /// The number of writes that wait.
     pub pending_writes: usize,
     /// Settings of the server that may lose sessions.
-    pub warnings: Vec<Arc<str>>,
+    pub warnings: Vec<&'static str>,
 }

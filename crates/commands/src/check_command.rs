@@ -1,42 +1,71 @@
-//! `weir check FILE [--against OLD] [--connect]`.
+//! `weir check FILE [--against OLD] [--connect] [--strict]`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use weir_config::weakenings;
+use clap::Args;
+use weir_config::{Config, weakenings};
+use weir_config_file::config_report::{ConfigReport, Severity};
 use weir_config_file::foreign::inputs::InputSource;
 use weir_text::count;
 
-use super::config_file::load;
-use super::doctor_command::show_upstream;
+use super::config_file::{ConfigFileOptions, load, load_with_report};
+use super::doctor_command::{show_finding, show_upstream};
 use super::exit_code::{EXIT_BAD_CONFIG, EXIT_NO};
+use crate::doctor::{FindingGrade, examine_upstreams, shared_store};
 
-/// Checks a config and prints its problems: also against an old one, or by connecting to each upstream.
-pub async fn check(file: &Path, against: Option<&Path>, connect: bool) -> ExitCode {
+/// The options of `weir check`.
+#[derive(Debug, Args)]
+pub struct CheckOptions {
+    #[command(flatten)]
+    config: ConfigFileOptions,
+    /// Exit with 1 if a weir that runs with this config would refuse FILE as weaker
+    #[arg(long, value_name = "OLD")]
+    against: Option<PathBuf>,
+    /// Also start or connect to each upstream, and to the shared store; exits with 1 if one does not
+    /// work
+    #[arg(long)]
+    connect: bool,
+    /// Exit with 1 if there is a warning
+    #[arg(long)]
+    strict: bool,
+}
+
+/// The worst result of a check without errors of the config.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum CheckResult {
+    Good,
+    Warned,
+    Failed,
+}
+
+/// Checks a config and prints its problems: also against an old one, or by connecting to each upstream
+/// and to the shared store.
+pub async fn check(options: CheckOptions) -> ExitCode {
+    let CheckOptions {
+        config,
+        against,
+        connect,
+        strict,
+    } = options;
+    let file = config.path();
     // An upstream that is started needs the real values.
     let inputs = if connect {
         InputSource::Prompt(&crate::input_prompt::prompt_input)
     } else {
         InputSource::StandIn
     };
-    let checked = match against {
-        None => load(file, inputs).map(|config| (config, Vec::new())),
-        // The problems of both files are printed.
-        Some(old) => {
-            let (old, new) = (load(old, InputSource::StandIn), load(file, inputs));
-            old.zip(new).map(|(old, new)| {
-                let lost = weakenings(&old, &new);
-                (new, lost)
-            })
-        }
-    };
-    let Some((config, lost)) = checked else {
+    // The problems of both files are printed.
+    let old = against.map(|old| load(&old, InputSource::StandIn));
+    let mut has_warnings = false;
+    let loaded = load_with_report(&file, inputs, |report| {
+        has_warnings = has_warning(report);
+        weir_terminal::line(report);
+    });
+    let (Some(config), Some(old)) = (loaded, old.map_or(Some(None), |old| old.map(Some))) else {
         return ExitCode::from(EXIT_BAD_CONFIG);
     };
-    for lost in &lost {
-        weir_terminal::line(format_args!("{}: weaker: {lost}", file.display()));
-    }
-    if !lost.is_empty() {
+    if old.is_some_and(|old| shows_weakenings(&file, &old, &config)) {
         return ExitCode::from(EXIT_NO);
     }
     let upstreams = count(config.upstreams.len(), "upstream");
@@ -45,22 +74,60 @@ pub async fn check(file: &Path, against: Option<&Path>, connect: bool) -> ExitCo
         "{}: good, {upstreams} and {endpoints}",
         file.display()
     ));
-    if !connect {
-        return ExitCode::SUCCESS;
+    let mut result = if has_warnings {
+        CheckResult::Warned
+    } else {
+        CheckResult::Good
+    };
+    if connect {
+        result = result.max(connect_all(&config).await);
     }
-    let found = crate::doctor::examine_upstreams(&config.upstreams).await;
-    let width = found
-        .iter()
-        .map(|upstream| upstream.id.len())
-        .max()
-        .unwrap_or_default();
-    found
-        .iter()
-        .for_each(|upstream| show_upstream(upstream, width));
-    let is_good = found.iter().all(|upstream| upstream.cause.is_none());
-    if is_good {
+    let accepted = if strict {
+        CheckResult::Good
+    } else {
+        CheckResult::Warned
+    };
+    if result <= accepted {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(EXIT_NO)
     }
+}
+
+fn has_warning(report: &ConfigReport) -> bool {
+    let mut problems = report.problems().iter();
+    problems.any(|problem| problem.severity == Severity::Warning)
+}
+
+/// Prints the protections that the new config gives up. Returns true if there are any.
+fn shows_weakenings(file: &Path, old: &Config, new: &Config) -> bool {
+    let lost = weakenings(old, new);
+    for lost in &lost {
+        weir_terminal::line(format_args!("{}: weaker: {lost}", file.display()));
+    }
+    !lost.is_empty()
+}
+
+/// Starts or connects to each upstream and to the shared store, and prints the findings.
+async fn connect_all(config: &Config) -> CheckResult {
+    let (upstreams, store) = tokio::join!(
+        examine_upstreams(&config.upstreams),
+        shared_store::examine(config)
+    );
+    let width = upstreams.iter().map(|upstream| upstream.id.len()).max();
+    for upstream in &upstreams {
+        show_upstream(upstream, width.unwrap_or_default());
+    }
+    store.iter().for_each(show_finding);
+    let of_upstreams = upstreams.iter().map(|upstream| match upstream.cause {
+        None => CheckResult::Good,
+        Some(_) => CheckResult::Failed,
+    });
+    let of_store = store.iter().map(|found| match found.grade {
+        FindingGrade::Good => CheckResult::Good,
+        FindingGrade::Warning => CheckResult::Warned,
+        FindingGrade::Error => CheckResult::Failed,
+    });
+    let results = of_upstreams.chain(of_store);
+    results.max().unwrap_or(CheckResult::Good)
 }

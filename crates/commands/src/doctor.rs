@@ -7,6 +7,7 @@ mod certificate;
 mod machine;
 pub(crate) mod machine_finding;
 mod servers;
+pub(crate) mod shared_store;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -77,6 +78,7 @@ pub(crate) async fn examine(config: &Config) -> DoctorFindings {
     let upstreams = examine_upstreams(&config.upstreams).await;
     let mut machine = machine::examine(config).await;
     machine.extend(servers::examine(config).await);
+    machine.extend(shared_store::examine(config).await);
     DoctorFindings { upstreams, machine }
 }
 

@@ -60,9 +60,17 @@ fn show(findings: &DoctorFindings) {
     for upstream in &findings.upstreams {
         show_upstream(upstream, width);
     }
-    for MachineFinding { grade, text } in &findings.machine {
-        weir_terminal::line(format_args!("{}  {text}", word(*grade)));
-    }
+    findings.machine.iter().for_each(show_finding);
+}
+
+/// Prints a line about a finding.
+pub(super) fn show_finding(found: &MachineFinding) {
+    let MachineFinding { grade, text } = found;
+    weir_terminal::line(format_args!(
+        "{}  {}",
+        word(*grade),
+        weir_text::one_line(text)
+    ));
 }
 
 /// Prints a line about an upstream, and below it the last output of a process that did not start.

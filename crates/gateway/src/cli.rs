@@ -58,16 +58,7 @@ enum CliCommand {
     /// only start programs
     Stdio(stdio_command::StdioOptions),
     /// Read a config and name every error in it; exits with 2 if there are errors
-    Check {
-        #[command(flatten)]
-        config: ConfigFileOptions,
-        /// Exit with 1 if a weir that runs with this config would refuse FILE as weaker
-        #[arg(long, value_name = "OLD")]
-        against: Option<PathBuf>,
-        /// Also start or connect to each upstream; exits with 1 if one does not work
-        #[arg(long)]
-        connect: bool,
-    },
+    Check(check_command::CheckOptions),
     /// Try a config out: start or connect to each upstream, and inspect the machine; exits with 1
     /// on any failure
     Doctor(doctor_command::DoctorOptions),
@@ -197,18 +188,7 @@ async fn run_command(
             Box::pin(serve::serve(start)).await
         }
         CliCommand::Stdio(options) => Box::pin(stdio_command::stdio(options, log)).await,
-        CliCommand::Check {
-            config,
-            against,
-            connect,
-        } => {
-            Box::pin(check_command::check(
-                &config.path(),
-                against.as_deref(),
-                connect,
-            ))
-            .await
-        }
+        CliCommand::Check(options) => Box::pin(check_command::check(options)).await,
         CliCommand::Doctor(options) => Box::pin(doctor_command::doctor(options)).await,
         CliCommand::Init(options) => init_command::init(&options),
         CliCommand::Add(options) => add_command::add(&options),

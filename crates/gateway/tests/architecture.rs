@@ -247,6 +247,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-policy",
             "weir-process",
             "weir-program",
+            "weir-redis-store",
             "weir-system",
             "weir-telemetry",
             "weir-terminal",

@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use opentelemetry::KeyValue;
 use weir_core::telemetry::instruments;
 
 use crate::locking::lock;
+use crate::server_checks::ServerRisk;
 
 /// The state of the link to the shared store. It logs changes alone.
 #[derive(Debug, Default)]
@@ -21,7 +23,7 @@ pub(crate) struct StatusValues {
     /// The duration of the last command.
     pub(crate) latency: Duration,
     /// Settings of the server that endanger records.
-    pub(crate) warnings: Vec<Arc<str>>,
+    pub(crate) risks: Vec<ServerRisk>,
 }
 
 /// The effect of a command on the data.
@@ -77,16 +79,15 @@ impl LinkStatus {
     }
 
     /// Takes note of settings of the server that endanger records. Each is logged once.
-    pub(crate) fn note_warnings(&self, warnings: &[&'static str]) {
-        let known = {
-            let mut values = lock(&self.0);
-            let now = warnings.iter().map(|&warning| Arc::from(warning)).collect();
-            std::mem::replace(&mut values.warnings, now)
-        };
-        for &warning in warnings {
-            if known.iter().all(|before| &**before != warning) {
-                tracing::warn!(reason = warning, "shared store may lose sessions");
-            }
+    pub(crate) fn note_risks(&self, risks: &[ServerRisk]) {
+        let known = std::mem::replace(&mut lock(&self.0).risks, risks.to_vec());
+        for risk in risks.iter().filter(|risk| !known.contains(risk)) {
+            tracing::warn!(reason = risk.text(), "shared store may lose sessions");
+        }
+        for risk in ServerRisk::ALL {
+            let has = u64::from(risks.contains(&risk));
+            let setting = KeyValue::new("setting", risk.setting());
+            instruments().store_risks.record(has, &[setting]);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::link_status::{CommandEffect, LinkStatus};
 use crate::locking::lock;
 use crate::redis_client::RedisClient;
 use crate::redis_connection::RedisConnection;
-use crate::server_checks::{read_info, server_run, server_warnings, write_refusal};
+use crate::server_checks::{read_info, server_risks, server_run, write_refusal};
 
 /// The time limit of commands that no request waits for.
 pub(crate) const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -403,8 +403,8 @@ impl RedisLink {
     /// Looks at the server's settings, outside the breaker: credentials that do not permit it are
     /// no failure.
     async fn check_settings(&self, info: &str, connection: RedisConnection) {
-        if let Ok(warnings) = timeout(BACKGROUND_TIMEOUT, server_warnings(info, connection)).await {
-            self.status.note_warnings(&warnings);
+        if let Ok(risks) = timeout(BACKGROUND_TIMEOUT, server_risks(info, connection)).await {
+            self.status.note_risks(&risks);
         }
     }
 }

@@ -87,7 +87,7 @@ pub struct StoreStatus {
     /// Writes that wait.
     pub pending_writes: usize,
     /// Settings of the server that may lose sessions.
-    pub warnings: Vec<Arc<str>>,
+    pub warnings: Vec<&'static str>,
 }
 
 /// The shared store of this replica. Dropping it ends its tasks and its connections.
@@ -371,7 +371,7 @@ impl RedisStore {
             last_error: values.last_error,
             latency: values.latency,
             pending_writes: records + copies,
-            warnings: values.warnings,
+            warnings: values.risks.iter().map(|risk| risk.text()).collect(),
         }
     }
 

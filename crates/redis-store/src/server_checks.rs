@@ -5,12 +5,46 @@ use redis::{ErrorKind, RedisResult, ServerErrorKind, Value, cmd};
 
 use crate::redis_connection::RedisConnection;
 
-/// Keys are removed when the memory of the server is full.
-const EVICTS: &str =
-    "maxmemory-policy is not noeviction: a full server removes sessions of running clients";
-/// Nothing is written to disk.
-const IS_VOLATILE: &str =
-    "appendonly is off and save is empty: a restart of the server loses all sessions";
+/// A setting of the server that endangers records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerRisk {
+    /// Keys are removed when the memory of the server is full.
+    Eviction,
+    /// Nothing is written to disk.
+    NoPersistence,
+    /// The server answers a write before any of its replicas has it.
+    UnconfirmedWrites,
+}
+
+impl ServerRisk {
+    /// All risks.
+    pub(crate) const ALL: [Self; 3] =
+        [Self::Eviction, Self::NoPersistence, Self::UnconfirmedWrites];
+
+    /// The setting, as the server names it.
+    pub(crate) const fn setting(self) -> &'static str {
+        match self {
+            Self::Eviction => "maxmemory-policy",
+            Self::NoPersistence => "appendonly",
+            Self::UnconfirmedWrites => "min-replicas-to-write",
+        }
+    }
+
+    /// The setting with its consequence, for operators.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Eviction => {
+                "maxmemory-policy is not noeviction: a full server removes sessions of running clients"
+            }
+            Self::NoPersistence => {
+                "appendonly is off and save is empty: a restart of the server loses all sessions"
+            }
+            Self::UnconfirmedWrites => {
+                "min-replicas-to-write is 0: a primary server that is cut off from its replicas still takes writes, and a failover loses them"
+            }
+        }
+    }
+}
 
 /// The server starts, and does not have its data yet.
 const IS_LOADING: &str = "the server is loading its data";
@@ -46,16 +80,22 @@ pub(crate) fn server_run(info: &str) -> Option<&str> {
     value_in(info, "run_id")
 }
 
+/// Returns the product and version of a server with this `INFO`.
+pub(crate) fn server_version(info: &str) -> Option<String> {
+    let valkey = value_in(info, "valkey_version").map(|version| format!("Valkey {version}"));
+    valkey.or_else(|| value_in(info, "redis_version").map(|version| format!("Redis {version}")))
+}
+
 /// Returns the settings of a server with this `INFO` that endanger records, as far as the
 /// credentials permit to read them.
-pub(crate) async fn server_warnings(info: &str, connection: RedisConnection) -> Vec<&'static str> {
+pub(crate) async fn server_risks(info: &str, connection: RedisConnection) -> Vec<ServerRisk> {
     // Each refusal would be in the server's log of refusals, so it is not asked without a need.
-    let save = if value_in(info, "aof_enabled") == Some("0") {
+    let save = if values_in(info, "aof_enabled").any(|enabled| enabled == "0") {
         read_save(connection).await
     } else {
         None
     };
-    warnings_of(info, save.as_deref())
+    risks_of(info, save.as_deref())
 }
 
 async fn read_save(mut connection: RedisConnection) -> Option<String> {
@@ -66,22 +106,32 @@ async fn read_save(mut connection: RedisConnection) -> Option<String> {
 }
 
 /// Judges the text of `INFO` and the reply to `CONFIG GET save`, a name and a value.
-fn warnings_of(info: &str, save: Option<&str>) -> Vec<&'static str> {
-    let mut warnings = Vec::new();
-    if value_in(info, "maxmemory_policy").is_some_and(|policy| policy != "noeviction") {
-        warnings.push(EVICTS);
+fn risks_of(info: &str, save: Option<&str>) -> Vec<ServerRisk> {
+    let mut risks = Vec::new();
+    if values_in(info, "maxmemory_policy").any(|policy| policy != "noeviction") {
+        risks.push(ServerRisk::Eviction);
     }
     let has_no_snapshots = save.is_some_and(|reply| reply.trim() == "save");
-    if value_in(info, "aof_enabled") == Some("0") && has_no_snapshots {
-        warnings.push(IS_VOLATILE);
+    if values_in(info, "aof_enabled").any(|enabled| enabled == "0") && has_no_snapshots {
+        risks.push(ServerRisk::NoPersistence);
     }
-    warnings
+    // A server has the number of replicas in good state exactly if the setting is above 0.
+    let replicated = values_in(info, "connected_slaves").filter(|number| *number != "0");
+    if replicated.count() > values_in(info, "min_slaves_good_slaves").count() {
+        risks.push(ServerRisk::UnconfirmedWrites);
+    }
+    risks
 }
 
-/// Returns the value of a line of `INFO`.
-fn value_in<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    let mut lines = info.lines();
-    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+/// Returns the value of the first line of `INFO` with this name.
+fn value_in<'a>(info: &'a str, name: &'a str) -> Option<&'a str> {
+    values_in(info, name).next()
+}
+
+/// Returns the values of all lines with this name: the nodes of a cluster have one each.
+fn values_in<'a>(info: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    info.lines()
+        .filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
 }
 
 /// The texts in a reply, one a line. A cluster replies with one text for each node.
@@ -115,13 +165,16 @@ mod tests {
     #[test]
     fn settings_that_lose_records_are_found() {
         let good = "# Memory\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
-        assert_eq!(warnings_of(good, Some("save\n\n")), [""; 0]);
-        let bad = "maxmemory_policy:allkeys-lru\r\naof_enabled:0\r\n";
-        assert_eq!(warnings_of(bad, Some("save\n\n")), [EVICTS, IS_VOLATILE]);
-        let snapshots = "maxmemory_policy:noeviction\r\naof_enabled:0\r\n";
-        assert_eq!(warnings_of(snapshots, Some("save\n3600 1\n")), [""; 0]);
-        assert_eq!(warnings_of(snapshots, None), [""; 0]);
-        assert_eq!(warnings_of("", None), [""; 0]);
+        let none: [ServerRisk; 0] = [];
+        assert_eq!(risks_of(good, Some("save\n\n")), none);
+        let bad = "maxmemory_policy:allkeys-lru\r\naof_enabled:0\r\nconnected_slaves:1\r\n";
+        assert_eq!(risks_of(bad, Some("save\n\n")), ServerRisk::ALL);
+        let snapshots = "maxmemory_policy:noeviction\r\naof_enabled:0\r\nconnected_slaves:0\r\n";
+        assert_eq!(risks_of(snapshots, Some("save\n3600 1\n")), none);
+        assert_eq!(risks_of(snapshots, None), none);
+        assert_eq!(risks_of("", None), none);
+        let confirmed = "connected_slaves:2\r\nmin_slaves_good_slaves:2\r\n";
+        assert_eq!(risks_of(confirmed, None), none);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub use foreign_peers::{
     DriverEvents, ForeignClient, ForeignServer, inspector, inspector_of_command, node_peer_command,
     peers_are_enabled, python_peer_command,
 };
-pub use replicas::{Replicas, WeirDeployment};
+pub use replicas::{Replicas, WeirDeployment, sealing_keys};
 pub use test_process::{TestProcess, signal};
 pub use weir_process::{Weir, fresh_path, peers, weir_binary};
 

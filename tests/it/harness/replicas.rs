@@ -83,6 +83,20 @@ impl Replicas {
         running.map(|replica| &replica.weir)
     }
 
+    /// Returns the numbers of the replicas that run.
+    pub fn running_numbers(&self) -> Vec<usize> {
+        let all = self.replicas.iter().enumerate();
+        let running = all.filter(|(_, replica)| replica.is_running);
+        running.map(|(number, _)| number).collect()
+    }
+
+    /// Returns the output of each replica so far, also of those that have ended.
+    pub fn outputs(&self) -> impl Iterator<Item = String> {
+        self.replicas
+            .iter()
+            .map(|replica| replica.weir.process.output())
+    }
+
     /// Returns the Redis that they share.
     pub fn redis(&self) -> &RedisServer {
         self.redis
@@ -200,7 +214,7 @@ impl Replicas {
 }
 
 /// Returns the `keys` of a config by their ids, newest first.
-fn sealing_keys(ids: &[usize]) -> Value {
+pub fn sealing_keys(ids: &[usize]) -> Value {
     let key = |id: &usize| json!({ "id": id, "secret": KEYS[id - 1] });
     ids.iter().map(key).collect()
 }
@@ -252,6 +266,33 @@ impl WeirDeployment {
         match self {
             Self::Single(weir) => vec![weir.url(path)],
             Self::Replicated(replicas) => replicas.running().map(|weir| weir.url(path)).collect(),
+        }
+    }
+
+    /// Ends every process gracefully. Returns the exit codes once all have ended.
+    pub fn stop(&mut self) -> impl Future<Output = Vec<Option<i32>>> {
+        let processes: Vec<_> = match self {
+            Self::Single(weir) => vec![&mut weir.process],
+            Self::Replicated(replicas) => replicas
+                .replicas
+                .iter_mut()
+                .filter(|replica| replica.is_running)
+                .map(|replica| &mut replica.weir.process)
+                .collect(),
+        };
+        for process in &processes {
+            process.signal("TERM");
+        }
+        async {
+            let mut codes = Vec::new();
+            for process in processes {
+                wait_until_async("the end of weir", async || {
+                    process.has_exited().then_some(())
+                })
+                .await;
+                codes.push(process.wait_for_exit());
+            }
+            codes
         }
     }
 

@@ -20,6 +20,7 @@ mod stopped_replicas;
 mod store_commands;
 mod store_outages;
 mod store_refusals;
+mod store_settings;
 
 use serde_json::{Value, json};
 use weir_testkit::MockServer;
