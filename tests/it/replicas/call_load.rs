@@ -41,7 +41,7 @@ impl CallKind {
         Self::Parked,
     ];
 
-    const fn revision(self) -> Revision {
+    pub(super) const fn revision(self) -> Revision {
         match self {
             Self::Legacy | Self::Progress | Self::Question => Revision::NEWEST_LEGACY,
             Self::Modern | Self::Parked => Revision::MODERN,
@@ -49,7 +49,7 @@ impl CallKind {
     }
 
     /// The tool that it calls: each kind has one of its own, so that executions are counted apart.
-    const fn tool(self) -> &'static str {
+    pub(super) const fn tool(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
             Self::Modern => "modern",

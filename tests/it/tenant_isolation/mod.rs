@@ -21,9 +21,11 @@ const CLIENTS: u64 = 4;
 /// saw.
 const ROUND: u64 = 50_000;
 
+/// Replicas of the worlds that have several.
+const REPLICAS: usize = 3;
+
 /// Runs this many steps, mixed by a seed that a failure prints.
-async fn interleave(steps: u64, seed: u64) {
-    let world = TenantWorld::start().await;
+async fn interleave(world: TenantWorld, steps: u64, seed: u64) {
     let board = ForeignIdBoard::default();
     let mut walkers = tokio::task::JoinSet::new();
     let all = TENANTS.len() as u64 * BOTH.len() as u64 * CLIENTS;
@@ -64,7 +66,13 @@ async fn interleave(steps: u64, seed: u64) {
 // Proves D02, R276.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_tenants_with_colliding_ids_never_see_each_other() {
-    interleave(2_000, 1).await;
+    interleave(TenantWorld::start().await, 2_000, 1).await;
+}
+
+// Proves D02, R276.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_tenants_never_see_each_other_over_replicas() {
+    interleave(TenantWorld::start_replicated(REPLICAS).await, 1_000, 3).await;
 }
 
 /// The same for long; `WEIR_TENANT_STEPS` and `WEIR_TENANT_SEED` set the number of steps and the
@@ -73,6 +81,18 @@ async fn two_tenants_with_colliding_ids_never_see_each_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a quarter of an hour"]
 async fn two_tenants_never_see_each_other_in_a_million_steps() {
+    interleave_long(TenantWorld::start).await;
+}
+
+// Proves D02, R276.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes half an hour"]
+async fn two_tenants_never_see_each_other_in_a_million_steps_over_replicas() {
+    interleave_long(async || TenantWorld::start_replicated(REPLICAS).await).await;
+}
+
+/// Runs as many steps as the environment says, each round in a world of its own.
+async fn interleave_long(start: impl AsyncFn() -> TenantWorld) {
     let number = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().unwrap())
     };
@@ -82,7 +102,7 @@ async fn two_tenants_never_see_each_other_in_a_million_steps() {
     );
     while left > 0 {
         let steps = left.min(ROUND);
-        interleave(steps, seed).await;
+        interleave(start().await, steps, seed).await;
         (left, seed) = (left - steps, seed + 1);
     }
 }
@@ -110,7 +130,7 @@ async fn list_changes_reach_only_tenants_that_see_the_tool() {
             }
         }
     }
-    world.weir.process.signal("TERM");
+    let exit_codes = world.weir.stop();
     for (tenant, stream, _client) in streams {
         let rest = within_test_timeout("the stream to end", stream.read_rest()).await;
         let more = rest
@@ -123,5 +143,5 @@ async fn list_changes_reach_only_tenants_that_see_the_tool() {
             tenant.name
         );
     }
-    assert_eq!(world.weir.process.wait_for_exit(), Some(0));
+    assert_eq!(exit_codes.await, [Some(0)]);
 }

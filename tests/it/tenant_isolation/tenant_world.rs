@@ -1,4 +1,4 @@
-//! One weir, a server of each era behind it, and two tenants with a key each.
+//! One weir or several replicas, a server of each era behind them, and two tenants with a key each.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use weir_testkit::mock_server::MockTool;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use crate::harness::{CheckedClient, Weir};
+use crate::harness::{CheckedClient, Replicas, Weir, WeirDeployment};
 
 /// A client revision of each era.
 pub const BOTH: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
@@ -69,7 +69,7 @@ impl Tenant {
 }
 
 pub struct TenantWorld {
-    pub weir: Weir,
+    pub weir: WeirDeployment,
     pub old: MockServer,
     pub new: MockServer,
     /// Has prompts and resources, and makes tasks of calls.
@@ -86,7 +86,26 @@ const RULES: &str = r#"
 "#;
 
 impl TenantWorld {
+    /// Starts one weir.
     pub async fn start() -> Self {
+        // weir's output is kept in memory, and it would be millions of lines.
+        let one = async |config| {
+            let weir = Weir::with_log_filter(config, "warn");
+            WeirDeployment::Single(Box::new(weir))
+        };
+        Self::with_deployment(one).await
+    }
+
+    /// Starts so many replicas. Each request of a client goes to another one than the one before.
+    pub async fn start_replicated(count: usize) -> Self {
+        let several = async |config| {
+            let replicas = Replicas::start(count, config).await;
+            WeirDeployment::Replicated(Box::new(replicas))
+        };
+        Self::with_deployment(several).await
+    }
+
+    async fn with_deployment(start: impl AsyncFnOnce(Value) -> WeirDeployment) -> Self {
         let old = MockServer::legacy(Revision::NEWEST_LEGACY).start().await;
         let new = MockServer::modern().start().await;
         let library = Arc::new(
@@ -121,10 +140,8 @@ impl TenantWorld {
             "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(Tenant::api_key) },
             "limits": { "sessions_per_principal": 1000, "streams_per_principal": 1000, "progress_interval": "0ms" },
         });
-        // weir's output is kept in memory, and it would be millions of lines.
-        let weir = Weir::with_log_filter(config, "warn");
         Self {
-            weir,
+            weir: start(config).await,
             old,
             new,
             library,
