@@ -238,6 +238,53 @@ pub struct UpstreamHealth {
     pub in_flight: usize,
     /// Sessions or child processes held open now.
     pub sessions: usize,
+    /// The instances of a server that has several URLs, in the order of the config; else empty.
+    pub instances: Vec<InstanceHealth>,
+}
+
+/// The health of one instance of a server that has several URLs.
+#[derive(Clone, Debug)]
+pub struct InstanceHealth {
+    /// Its URL, without user and query.
+    pub url: Arc<str>,
+    /// Its part of the calls, in relation to the weights of the others.
+    pub weight: u32,
+    /// Its circuit breaker.
+    pub breaker: InstanceBreakerState,
+    /// True if weir reads the upstream's lists there.
+    pub watched: bool,
+    /// Calls in flight there now.
+    pub in_flight: usize,
+    /// Sessions held open there now.
+    pub sessions: usize,
+    /// The recent time until the first sign of life of a call: peaks count at once and fade within
+    /// half a minute. Absent before the first call.
+    pub latency: Option<Duration>,
+    /// The cause of its last failure, which stays when it works again.
+    pub last_error: Option<String>,
+}
+
+/// The state of the circuit breaker of one instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceBreakerState {
+    /// It takes calls.
+    Closed,
+    /// It answers again, and takes a few calls at a time until some of them were answered.
+    HalfOpen,
+    /// It takes no calls while another instance does.
+    Open,
+}
+
+impl InstanceBreakerState {
+    /// The word for operators.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half_open",
+            Self::Open => "open",
+        }
+    }
 }
 
 /// The start of a process.

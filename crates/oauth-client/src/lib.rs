@@ -45,7 +45,7 @@ pub struct UpstreamCredentials {
     grant: Arc<TokenFetcher>,
     service: Arc<TokenAccount>,
     /// Present if calls are made in the name of their callers.
-    callers: Option<Cache<CallerTokenKey, Arc<TokenAccount>>>,
+    callers: Option<Arc<Cache<CallerTokenKey, Arc<TokenAccount>>>>,
 }
 
 /// The account's key: its principal and the token. The token is part of it because a narrower token
@@ -67,7 +67,7 @@ impl UpstreamCredentials {
         let callers = settings
             .exchange
             .as_ref()
-            .map(|_| Cache::new(MAX_CALLER_ACCOUNTS));
+            .map(|_| Arc::new(Cache::new(MAX_CALLER_ACCOUNTS)));
         let grant = Arc::new(TokenFetcher::new(context, http.clone(), fetch, settings));
         let service = TokenAccount::new(grant.clone(), None);
         Self {
@@ -75,6 +75,18 @@ impl UpstreamCredentials {
             grant,
             service,
             callers,
+        }
+    }
+
+    /// Returns the same accounts for another instance of the server, behind `http`: an instance
+    /// takes the tokens of the others.
+    #[must_use]
+    pub fn at_instance(&self, http: HttpClient) -> Self {
+        Self {
+            http,
+            grant: self.grant.clone(),
+            service: self.service.clone(),
+            callers: self.callers.clone(),
         }
     }
 

@@ -24,6 +24,9 @@ pub struct FailedAttempt {
     /// True if the server answered that there is no MCP endpoint of the requested kind at the URL
     /// (400, 404 or 405), or refused to open a session: for a probe, a sign of the other era.
     pub no_endpoint: bool,
+    /// True if the call did not run because this server could not be reached, or opened no session:
+    /// another instance of the same server may get it.
+    pub did_not_run: bool,
 }
 
 impl FailedAttempt {
@@ -36,6 +39,7 @@ impl FailedAttempt {
             not_attempted: false,
             era_in_doubt: false,
             no_endpoint: false,
+            did_not_run: false,
         }
     }
 
@@ -71,6 +75,13 @@ impl FailedAttempt {
         self.no_endpoint = true;
         self
     }
+
+    /// Marks that the call did not run, for a reason that lies with this server. A call that weir
+    /// did not attempt for want of a token or a descriptor would fail anywhere.
+    pub fn mark_did_not_run(mut self) -> Self {
+        self.did_not_run |= !self.not_attempted;
+        self
+    }
 }
 
 impl FailedAttempt {
@@ -88,7 +99,9 @@ impl FailedAttempt {
                 .with_cause(cause),
             None => label.fail(FailureKind::Unavailable, usual),
         };
-        Self::new(failure.retry_after(wait)).mark_not_attempted()
+        Self::new(failure.retry_after(wait))
+            .mark_did_not_run()
+            .mark_not_attempted()
     }
 }
 

@@ -99,7 +99,7 @@ pub struct UpstreamContext {
     /// The budgets of the whole process.
     pub budgets: Budgets,
     /// The changes of its lists.
-    pub list_changes: ListChanges,
+    pub list_changes: Arc<ListChanges>,
     /// The known lists of its sessions.
     pub session_lists: Arc<dyn SessionListRegistry>,
     /// The notifiers of client sessions.
@@ -149,7 +149,7 @@ impl UpstreamContext {
             ),
             messages: MessageBudget::new(label.clone(), ports.budgets.messages.clone()),
             budgets: ports.budgets,
-            list_changes: ListChanges::new(label.clone()),
+            list_changes: Arc::new(ListChanges::new(label.clone())),
             session_lists: ports.session_lists,
             task_progress: Arc::new(TaskProgress::new(ports.bells.clone())),
             bells: ports.bells,
@@ -158,6 +158,23 @@ impl UpstreamContext {
             session_end_permits: Semaphore::new(MAX_SESSION_ENDS),
             repeat_budget,
             label,
+        }
+    }
+
+    /// Makes the handles of one instance of this server, beside others. Its sessions, failures and
+    /// task ids are its own; its background tasks, the changes of its lists and its budget of
+    /// repeated requests are the upstream's.
+    pub fn of_instance(&self, settings: ContextSettings, ports: ContextPorts) -> Self {
+        let own = Self::new(settings, ports);
+        Self {
+            tasks: self.tasks.clone(),
+            list_changes: self.list_changes.clone(),
+            own_requests: OwnRequestLimits {
+                repeat_budget: self.repeat_budget.clone(),
+                ..own.own_requests
+            },
+            repeat_budget: self.repeat_budget.clone(),
+            ..own
         }
     }
 }

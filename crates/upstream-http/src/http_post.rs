@@ -319,15 +319,17 @@ pub(crate) fn unsent_attempt(label: &UpstreamLabel, error: SendError) -> FailedA
             FailedAttempt::new(Failure::new(FailureKind::Overloaded, text).with_upstream(&label.id))
                 .mark_not_attempted()
         }
-        // The call did not run, but the connector has tried every address: another attempt now
-        // would fail, too.
+        // The call did not run, but the connector has tried every address: another attempt now at
+        // the same URL would fail, too.
         RequestProgress::NoConnection => FailedAttempt::new(
             unavailable("The upstream cannot be reached").because(with_advice(source)),
         )
+        .mark_did_not_run()
         .mark_not_reached(),
         RequestProgress::ConnectTimeout => FailedAttempt::new(
             unavailable("The upstream cannot be reached in time").because(with_advice(source)),
         )
+        .mark_did_not_run()
         .mark_not_reached(),
         RequestProgress::NotSent => FailedAttempt::new(
             unavailable("The connection to the upstream was lost").because(source),

@@ -120,7 +120,11 @@ impl HttpUpstream {
         again: Option<ResendProof>,
     ) -> Result<Reply, FailedAttempt> {
         let own = self.caller_client(outbound)?;
-        match &*self.find_dialog().await? {
+        let dialog = self
+            .find_dialog()
+            .await
+            .map_err(FailedAttempt::mark_did_not_run)?;
+        match &*dialog {
             ServerDialog::Modern(modern, _) => {
                 if self.may_have_sessions(outbound.call.capabilities.class)
                     && let Some(spoken) =
@@ -259,7 +263,7 @@ impl HttpUpstream {
             Ok(session) => session,
             Err(refusal) => {
                 let Some(gone) = self.second_era.record_refusal(&refusal) else {
-                    return Some(Err(refusal));
+                    return Some(Err(refusal.mark_did_not_run()));
                 };
                 self.site.tasks.spawn(async move { gone.close().await });
                 return None;
@@ -403,12 +407,43 @@ impl HttpUpstream {
             .collect()
     }
 
-    /// Implements [`weir_core::upstream::Upstream::import_session`].
-    pub fn import_session(&self, session: &[u8]) {
+    /// Implements [`weir_core::upstream::Upstream::import_session`]. Returns the client's session
+    /// that the upstream session belongs to, if it belongs to one alone.
+    pub fn import_session(&self, session: &[u8]) -> Option<SessionKey> {
         self.imported.add(session);
         if let Some(pool) = self.pool() {
             pool.import(&self.imported);
         }
+        session_pool::client_of_exported(session)
+    }
+
+    /// True if the call belongs into the upstream session of its client's session, which only the
+    /// instance that opened it has. Also true while that is not known.
+    pub fn keeps_client_session(&self, outbound: &OutboundCall) -> bool {
+        outbound.call.session.is_some()
+            && match self.dialog.load().as_deref() {
+                Some(ServerDialog::Modern(..)) => {
+                    self.may_have_sessions(outbound.call.capabilities.class)
+                }
+                Some(ServerDialog::Legacy(pool)) => pool.has_own_session(outbound),
+                Some(ServerDialog::Sse(_)) | None => true,
+            }
+    }
+
+    /// Checks that the server answers, by a new probe of its era. A server with a configured legacy
+    /// protocol is asked for a session instead.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or does not serve.
+    pub async fn check(&self) -> Result<(), FailedAttempt> {
+        self.doubt_era();
+        if let ServerDialog::Legacy(pool) = &*self.find_dialog().await?
+            && self.protocol == UpstreamProtocol::Legacy
+        {
+            let session = pool.open_apart(CapabilityClass::BASE).await?;
+            session.close().await;
+        }
+        Ok(())
     }
 
     /// Ends the sessions.

@@ -71,6 +71,12 @@ struct ExportedPoolSession {
     session: ExportedHttpSession,
 }
 
+/// Returns the client's session that a described session belongs to, if it belongs to one alone.
+pub(super) fn client_of_exported(session: &[u8]) -> Option<SessionKey> {
+    let place: ExportedPoolSession = serde_json::from_slice(session).ok()?;
+    place.client?.session()
+}
+
 /// Sessions of another process, until the server is known to have sessions. Bounded by the sessions
 /// of a pool.
 #[derive(Debug, Default)]
@@ -143,7 +149,10 @@ impl SessionPool {
         let place = self
             .session_slot(outbound)
             .ok_or_else(|| self.full_failure())?;
-        let session = self.session_at(&place, own.as_ref()).await?;
+        let session = self
+            .session_at(&place, own.as_ref())
+            .await
+            .map_err(FailedAttempt::mark_did_not_run)?;
         self.call_in(&place, &session, outbound, own).await
     }
 
@@ -175,6 +184,11 @@ impl SessionPool {
         self.key(outbound)
             .session
             .and_then(|_| self.free_session_slot(outbound))
+    }
+
+    /// True if the session of a call belongs to its client's session alone.
+    pub(crate) fn has_own_session(&self, outbound: &OutboundCall) -> bool {
+        self.key(outbound).session.is_some()
     }
 
     /// Returns the session of this slot, opened if there is none yet.

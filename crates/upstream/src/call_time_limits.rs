@@ -8,7 +8,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -62,7 +61,7 @@ impl CallTimeLimits {
 /// Runs a call within its limits. Returns the reply once its first event is known, or after
 /// [`FIRST_EVENT_WAIT`].
 pub(crate) async fn call_within_limits<S: TimeoutHandler + 'static>(
-    server: Arc<S>,
+    server: S,
     limits: CallTimeLimits,
     mut running: Fut<'static, Reply>,
 ) -> Reply {
@@ -93,7 +92,7 @@ impl ReplySource for PendingReply {
 
 /// Holds a running reply to its limits.
 fn enforce<S: TimeoutHandler + 'static>(
-    server: Arc<S>,
+    server: S,
     limits: CallTimeLimits,
     reply: Reply,
 ) -> Reply {
@@ -110,7 +109,7 @@ fn enforce<S: TimeoutHandler + 'static>(
 }
 
 struct CallTimer<S> {
-    server: Arc<S>,
+    server: S,
     limits: CallTimeLimits,
     sleep: Pin<Box<Sleep>>,
     /// The questions of the client that are open or were answered since the last look.
@@ -264,7 +263,7 @@ mod tests {
             hard: HARD,
         };
         enforce(
-            Arc::new(TestTimeoutHandler),
+            TestTimeoutHandler,
             CallTimeLimits::new(deadlines, Instant::now()),
             Reply::live(events),
         )
@@ -332,7 +331,7 @@ mod tests {
         let ended = Reply::ended(ReplyEnd::Complete(Payload::Stream(Box::new(
             EndlessPayload,
         ))));
-        let mut reply = enforce(Arc::new(TestTimeoutHandler), limits(), ended);
+        let mut reply = enforce(TestTimeoutHandler, limits(), ended);
         let Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) =
             reply.next().await
         else {
@@ -351,7 +350,7 @@ mod tests {
         let notes: Vec<ReplyEvent> = (0..100).map(|_| note(NoteKind::Progress)).collect();
         let notes: Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>> =
             Box::pin(stream::iter(notes));
-        let mut reply = enforce(Arc::new(TestTimeoutHandler), limits(), Reply::live(notes));
+        let mut reply = enforce(TestTimeoutHandler, limits(), Reply::live(notes));
         let mut told = 0;
         while let Some(ReplyEvent::Note(_)) = reply.next().await {
             told += 1;

@@ -5,18 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderValue;
+use http::{HeaderValue, Uri};
 use weir_core::Failure;
 use weir_core::names::UpstreamId;
 use weir_core::port::{DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse, Fut};
 use weir_core::upstream::{CallDeadlines, Upstream};
 use weir_http_client::{Fetcher, HttpClient, HttpServer, Poster, RootCertificates, TlsError};
 use weir_oauth_client::{TokenContext, UpstreamCredentials, UpstreamHttpClient};
+use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::{ContextSettings, UpstreamContext};
 use weir_upstream_http::HttpUpstream;
 use weir_upstream_stdio::{ChildSource, StdioUpstream};
 use weir_wire::write::ObjectWriter;
 
+use crate::call_attempts::{CalledServer, SingleServer};
+use crate::instances::instance_name::InstanceName;
+use crate::instances::{ServerInstance, ServerInstances};
 use crate::ports::UpstreamPorts;
 use crate::server_transport::ServerTransport;
 use crate::settings::{HttpUpstreamSettings, TransportSettings, UpstreamSettings};
@@ -111,40 +115,68 @@ impl UpstreamFactory {
             credential_advice,
             client_info: self.identity.client_info.clone(),
         };
-        let site = Arc::new(UpstreamContext::new(shared, self.ports.of_context()));
-        let line = match transport {
-            TransportSettings::Http(settings) => {
-                let http = self
-                    .http(&settings, connect)
-                    .map_err(|why| UpstreamBuildError { id, why })?;
-                let credentials = settings.auth.map(|auth| {
-                    let fetch: Arc<dyn DocumentFetcher> = self.fetcher.clone();
-                    let context = TokenContext {
-                        label: site.label.clone(),
-                        clock: site.clock.clone(),
-                        tasks: site.tasks.clone(),
-                        request_ids: site.request_ids.clone(),
-                    };
-                    UpstreamCredentials::new(context, http.clone(), fetch, *auth)
-                });
-                ServerTransport::Http(Box::new(HttpUpstream::new(
-                    site.clone(),
-                    UpstreamHttpClient::without_token(http),
-                    credentials,
+        let site = Arc::new(UpstreamContext::new(shared.clone(), self.ports.of_context()));
+        let server = match transport {
+            TransportSettings::Http(http) => {
+                let parts = HttpServerParts {
+                    shared,
                     protocol,
                     session,
-                )))
+                    connect,
+                };
+                self.http_server(&site, &http, &parts)
+                    .map_err(|why| UpstreamBuildError { id, why })?
             }
             TransportSettings::Stdio(settings) => {
-                ServerTransport::Stdio(Arc::new(StdioUpstream::new(
+                let child = StdioUpstream::new(
                     site.clone(),
                     ChildSource::Process(settings, self.ports.keeper.clone()),
                     protocol,
                     session,
-                )))
+                );
+                let transport = ServerTransport::Stdio(Arc::new(child));
+                CalledServer::One(SingleServer::new(transport, None))
             }
         };
-        Ok(Arc::new(UpstreamService::new(site, line, baggage)))
+        Ok(Arc::new(UpstreamService::new(site, server, baggage)))
+    }
+
+    /// Makes a server behind one URL or several.
+    fn http_server(
+        &self,
+        site: &Arc<UpstreamContext>,
+        settings: &HttpUpstreamSettings,
+        parts: &HttpServerParts,
+    ) -> Result<CalledServer, TlsError> {
+        let first = self.http(settings, &settings.url, parts.connect)?;
+        let credentials = settings.auth.clone().map(|auth| {
+            let fetch: Arc<dyn DocumentFetcher> = self.fetcher.clone();
+            let context = TokenContext {
+                label: site.label.clone(),
+                clock: site.clock.clone(),
+                tasks: site.tasks.clone(),
+                request_ids: site.request_ids.clone(),
+            };
+            UpstreamCredentials::new(context, first.clone(), fetch, *auth)
+        });
+        if settings.instances.is_empty() {
+            let server = parts.upstream(site.clone(), first, credentials);
+            let transport = ServerTransport::Http(Box::new(server));
+            let name = InstanceName::of(&settings.url);
+            return Ok(CalledServer::One(SingleServer::new(transport, Some(name))));
+        }
+        let mut all = Vec::with_capacity(settings.instances.len());
+        for instance in &settings.instances {
+            let http = self.http(settings, &instance.url, parts.connect)?;
+            let own = Arc::new(site.of_instance(parts.shared.clone(), self.ports.of_context()));
+            let credentials = credentials.as_ref().map(|all| all.at_instance(http.clone()));
+            let server = Box::new(parts.upstream(own.clone(), http, credentials));
+            all.push(Arc::new(ServerInstance::new(own, server, instance)));
+        }
+        Ok(CalledServer::Several(ServerInstances::new(
+            site.clone(),
+            all,
+        )))
     }
 
     /// Makes a client that posts documents to the URL of `settings`. Connects with the first one.
@@ -156,18 +188,19 @@ impl UpstreamFactory {
         settings: &HttpUpstreamSettings,
     ) -> Result<Arc<dyn DocumentPoster>, TlsError> {
         Ok(Arc::new(Poster::new(
-            self.http(settings, CallDeadlines::LIST.connect)?,
+            self.http(settings, &settings.url, CallDeadlines::LIST.connect)?,
         )))
     }
 
     fn http(
         &self,
         settings: &HttpUpstreamSettings,
+        url: &Uri,
         connect: Duration,
     ) -> Result<HttpClient, TlsError> {
         let headers = settings.headers.iter();
         let server = HttpServer {
-            url: settings.url.clone(),
+            url: url.clone(),
             headers: headers
                 .map(|(name, value)| (name.clone(), value.expose().clone()))
                 .collect(),
@@ -181,6 +214,26 @@ impl UpstreamFactory {
             &self.roots,
             &self.ports.budgets,
         )
+    }
+}
+
+/// The settings that all instances of a server share.
+struct HttpServerParts {
+    shared: ContextSettings,
+    protocol: UpstreamProtocol,
+    session: SessionSharing,
+    connect: Duration,
+}
+
+impl HttpServerParts {
+    fn upstream(
+        &self,
+        site: Arc<UpstreamContext>,
+        http: HttpClient,
+        credentials: Option<UpstreamCredentials>,
+    ) -> HttpUpstream {
+        let http = UpstreamHttpClient::without_token(http);
+        HttpUpstream::new(site, http, credentials, self.protocol, self.session)
     }
 }
 

@@ -9,8 +9,10 @@
 mod breaker;
 mod call_attempts;
 mod call_time_limits;
+mod called_server;
 mod factory;
 mod in_flight;
+mod instances;
 mod ports;
 mod repeat;
 mod resend;
@@ -22,7 +24,7 @@ mod upstream_service;
 
 pub use factory::{ClientImplementation, UpstreamBuildError, UpstreamFactory};
 pub use ports::UpstreamPorts;
-pub use settings::{HttpUpstreamSettings, TransportSettings, UpstreamSettings};
+pub use settings::{HttpUpstreamSettings, InstanceSettings, TransportSettings, UpstreamSettings};
 pub use weir_http_client::{TlsError, client_tls};
 pub use weir_oauth_client::{
     ClientAuthMethod, ProvidedToken, SharedTokenProvider, TokenAuthority, TokenExchange,

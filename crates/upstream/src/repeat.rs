@@ -16,6 +16,7 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::started_reply::{poll_next_event, wait_for_first_event};
 
 use crate::call_attempts::CallAttempts;
+use crate::instances::CallRoute;
 use crate::resend::call_with_resend;
 
 /// The longest wait in all for a server that just ended, if its failures state when it can be tried
@@ -24,11 +25,15 @@ const MAX_RESTART_WAIT: Duration = Duration::from_secs(2);
 const MIN_RESTART_WAIT: Duration = Duration::from_millis(20);
 
 /// Makes a call, and repeats it once if its connection breaks before any part of the response was
-/// forwarded.
-pub(crate) async fn call_with_repeat(attempts: Arc<CallAttempts>, outbound: OutboundCall) -> Reply {
+/// forwarded. `route` is the way of the call over several URLs.
+pub(crate) async fn call_with_repeat(
+    attempts: Arc<CallAttempts>,
+    outbound: OutboundCall,
+    route: Option<Arc<CallRoute>>,
+) -> Reply {
     attempts.site.repeat_budget.count_call();
     let mut used = Vec::new();
-    let first = match call_with_resend(&attempts, &outbound, &mut used).await {
+    let first = match call_with_resend(&attempts, &outbound, &mut used, route.as_deref()).await {
         Ok(reply) => reply,
         Err(refusal) => Reply::ended(refusal.failure),
     };
@@ -39,6 +44,7 @@ pub(crate) async fn call_with_repeat(attempts: Arc<CallAttempts>, outbound: Outb
         attempts,
         outbound: Arc::new(outbound),
         used,
+        route,
     };
     wait_for_first_event(RepeatingReply {
         call: Some(call),
@@ -53,6 +59,8 @@ struct RepeatableCall {
     outbound: Arc<OutboundCall>,
     /// The proofs that earlier attempts were repeated for.
     used: Vec<ResendProof>,
+    /// The way of the call over several URLs.
+    route: Option<Arc<CallRoute>>,
 }
 
 impl RepeatableCall {
@@ -61,11 +69,13 @@ impl RepeatableCall {
     async fn call_again(mut self, lost: ReplyEnd) -> Reply {
         let mut waited = Duration::ZERO;
         loop {
-            let refusal =
-                match call_with_resend(&self.attempts, &self.outbound, &mut self.used).await {
-                    Ok(reply) => return reply,
-                    Err(refusal) => refusal,
-                };
+            let route = self.route.as_deref();
+            let again =
+                call_with_resend(&self.attempts, &self.outbound, &mut self.used, route).await;
+            let refusal = match again {
+                Ok(reply) => return reply,
+                Err(refusal) => refusal,
+            };
             if !refusal.not_attempted && !refusal.not_reached {
                 return Reply::ended(refusal.failure);
             }

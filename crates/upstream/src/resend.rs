@@ -8,16 +8,21 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
 use crate::call_attempts::CallAttempts;
+use crate::instances::CallRoute;
 
 /// Makes a call, and sends it again on proof that it did not run, at most once for each kind of
-/// proof. `used` has the proofs that were taken before.
+/// proof. `used` has the proofs that were taken before, `route` is the way of the call over several
+/// URLs.
 pub(crate) async fn call_with_resend(
     attempts: &CallAttempts,
     outbound: &OutboundCall,
     used: &mut Vec<ResendProof>,
+    route: Option<&CallRoute>,
 ) -> Result<Reply, FailedAttempt> {
     loop {
-        let refusal = match attempts.call(outbound, used.last().copied()).await {
+        let refusal = match attempts
+            .call(outbound, used.last().copied(), route)
+            .await {
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };

@@ -134,7 +134,9 @@ impl ServerTransport {
     /// Implements [`weir_core::upstream::Upstream::import_session`].
     pub(crate) async fn import_session(&self, session: HandoverSession) {
         match self {
-            Self::Http(server) => server.import_session(&session.description),
+            Self::Http(server) => {
+                server.import_session(&session.description);
+            }
             Self::Stdio(server) => server.import_child(session).await,
         }
     }

@@ -55,8 +55,10 @@ pub enum TransportSettings {
 /// A server behind a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpUpstreamSettings {
-    /// The server's URL: `http` or `https`, with a host.
+    /// The server's URL: `http` or `https`, with a host. Of several instances it is the first.
     pub url: Uri,
+    /// The instances of a server that has several URLs, in the order of the config; else empty.
+    pub instances: Vec<InstanceSettings>,
     /// The operator's headers on every request; values are secrets.
     pub headers: Vec<(HeaderName, SecretHeader)>,
     /// The OAuth client for the tokens of every request. If absent, requests have no token.
@@ -67,12 +69,31 @@ pub struct HttpUpstreamSettings {
     pub h2c: bool,
 }
 
+/// One instance of a server that has several URLs. All instances have the same lists, credentials
+/// and settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceSettings {
+    /// Its URL: `http` or `https`, with a host.
+    pub url: Uri,
+    /// Its part of the calls, in relation to the weights of the others. With 0 it gets no new
+    /// calls.
+    pub weight: u32,
+}
+
+impl InstanceSettings {
+    /// The weight of a URL that states none.
+    pub const DEFAULT_WEIGHT: u32 = 100;
+    /// The most instances of one server.
+    pub const MOST: usize = 64;
+}
+
 impl UpstreamSettings {
     /// Makes settings for a URL, with defaults for the rest.
     #[must_use]
     pub fn http(id: UpstreamId, url: Uri) -> Self {
         let http = HttpUpstreamSettings {
             url,
+            instances: Vec::new(),
             headers: Vec::new(),
             auth: None,
             ca_file: None,

@@ -5,6 +5,7 @@
 //! bound      at most so many calls in flight; above the tries, so that a call counts once
 //! repeat     once after a broken connection, if that does no harm
 //! resend     on a listed proof that nothing ran, once for each
+//! instance   of a server with several URLs, one for each attempt
 //! breaker    below the tries: a server that is down is not tried again
 //! transport  the server's era and transport
 //! ```
@@ -18,11 +19,10 @@ use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use crate::call_attempts::CallAttempts;
+use crate::call_attempts::{CallAttempts, CalledServer, TimedServer};
 use crate::call_time_limits::{self, CallTimeLimits};
 use crate::in_flight::InFlightLimit;
 use crate::repeat;
-use crate::server_transport::ServerTransport;
 
 /// The layers of one upstream, and the transport below them.
 #[derive(Debug)]
@@ -36,12 +36,12 @@ pub(crate) struct CallStack {
 impl CallStack {
     pub(crate) fn new(
         site: Arc<UpstreamContext>,
-        transport: ServerTransport,
+        server: CalledServer,
         baggage: bool,
     ) -> Self {
         Self {
             in_flight: InFlightLimit::new(site.label.clone(), site.bounds.in_flight),
-            attempts: Arc::new(CallAttempts::new(site, transport)),
+            attempts: Arc::new(CallAttempts::new(site, server)),
             baggage,
         }
     }
@@ -56,11 +56,14 @@ impl CallStack {
         outbound: OutboundCall,
     ) -> impl Future<Output = Reply> + Send + use<> {
         let limits = CallTimeLimits::new(outbound.deadlines, outbound.begun);
-        let outbound = self.strip_baggage(outbound);
+        let (outbound, route) = self.attempts.route(self.strip_baggage(outbound));
         let (in_flight, attempts) = (self.in_flight.clone(), self.attempts.clone());
-        let server = attempts.clone();
+        let server = TimedServer {
+            attempts: attempts.clone(),
+            route: route.clone(),
+        };
         // Repeat, above resend, breaker and transport: each try passes all of them.
-        let tries = move || repeat::call_with_repeat(attempts, outbound);
+        let tries = move || repeat::call_with_repeat(attempts, outbound, route);
         // Bound, above the tries: a call counts once.
         let bounded = Box::pin(in_flight.call(tries));
         // Deadline, outermost: second tries get no further time.

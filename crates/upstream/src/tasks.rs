@@ -104,7 +104,7 @@ impl UpstreamTaskRequest {
         let status = TaskStatus::of(&state).ok_or_else(bad)?;
         if status.is_final() {
             self.server.results.forget(&self.key());
-            self.server.site.task_progress.end_task(&self.key());
+            self.end_progress();
         }
         match status {
             TaskStatus::Cancelled => Ok(tasks::lifted(&state, status)),
@@ -261,9 +261,16 @@ impl UpstreamTaskRequest {
         self.server
             .stack
             .attempts
-            .transport
-            .revision_for(class)
+            .server
+            .revision_of_task(class, &self.outbound.native)
             .map(Revision::is_modern)
+    }
+
+    /// Ends the reports of a task that is over.
+    fn end_progress(&self) {
+        let (site, native) = self.server.stack.attempts.of_task(&self.outbound.native);
+        let key = (self.outbound.principal.clone(), native.into());
+        site.task_progress.end_task(&key);
     }
 
     fn key(&self) -> (Principal, Arc<str>) {

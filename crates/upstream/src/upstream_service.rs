@@ -17,7 +17,7 @@ use weir_core::{CapabilityClass, Failure, Principal, SessionKey};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
-use crate::server_transport::ServerTransport;
+use crate::call_attempts::CalledServer;
 use crate::stack::CallStack;
 use crate::tasks::{self, TaskRequests};
 
@@ -41,10 +41,10 @@ const MAX_FOLLOWED_TASKS: usize = 256;
 impl UpstreamService {
     pub(crate) fn new(
         site: Arc<UpstreamContext>,
-        transport: ServerTransport,
+        server: CalledServer,
         baggage: bool,
     ) -> Self {
-        let stack = Arc::new(CallStack::new(site.clone(), transport, baggage));
+        let stack = Arc::new(CallStack::new(site.clone(), server, baggage));
         Self {
             tasks: Arc::new(TaskRequests::new(site.clone(), stack.clone())),
             site,
@@ -53,20 +53,8 @@ impl UpstreamService {
         }
     }
 
-    fn transport(&self) -> &ServerTransport {
-        &self.stack.attempts.transport
-    }
-
-    async fn open_watch(&self, class: CapabilityClass) -> Result<Box<dyn ListWatch>, Failure> {
-        let opened = self.transport().watch(class).await;
-        self.stack.attempts.record(opened.as_ref().err());
-        opened.map_err(|refusal| refusal.failure)
-    }
-
-    async fn open_updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
-        let opened = self.transport().updates().await;
-        self.stack.attempts.record(opened.as_ref().err());
-        opened.map_err(|refusal| refusal.failure)
+    fn server(&self) -> &CalledServer {
+        &self.stack.attempts.server
     }
 }
 
@@ -86,32 +74,30 @@ impl Upstream for UpstreamService {
         self: Arc<Self>,
         class: CapabilityClass,
     ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
-        Box::pin(async move { self.open_watch(class).await })
+        Box::pin(async move { self.stack.attempts.watch(class).await })
     }
 
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
-        Box::pin(async move { self.open_updates().await })
+        Box::pin(async move { self.stack.attempts.updates().await })
     }
 
     fn open_client_session(self: Arc<Self>, outbound: OutboundCall) {
         // A child is for a principal and not for a session: its first call starts it. A permit
         // keeps many clients that begin at once from opening more connections than calls may.
-        let ServerTransport::Http(_) = self.transport() else {
+        if !self.server().is_http() {
             return;
-        };
+        }
         let Some(place) = self.stack.in_flight.try_acquire() else {
             return;
         };
-        if self.stack.attempts.breaker.is_open() {
+        if self.server().fails_at_once() {
             return;
         }
         let outbound = self.stack.strip_baggage(outbound);
         let site = self.site.clone();
         site.tasks.spawn(async move {
             let _place = place;
-            if let ServerTransport::Http(server) = self.transport() {
-                server.welcome(&outbound).await;
-            }
+            self.stack.attempts.welcome(outbound).await;
         });
     }
 
@@ -121,7 +107,7 @@ impl Upstream for UpstreamService {
     ) -> Fut<'static, Option<TaskNotifications>> {
         Box::pin(async move {
             let place = self.follow_permits.clone().try_acquire_owned().ok()?;
-            let rings = self.transport().follow(&outbound).await?;
+            let rings = self.stack.attempts.follow(outbound).await?;
             let held = stream::unfold((rings, place), |(mut rings, place)| async move {
                 rings.next().await.map(|()| ((), (rings, place)))
             });
@@ -130,47 +116,48 @@ impl Upstream for UpstreamService {
     }
 
     fn task_progress(&self, principal: &Principal, native: &str) -> Option<ProgressReports> {
-        let ear = self
-            .site
+        let (site, native) = self.stack.attempts.of_task(native);
+        let ear = site
             .task_progress
             .listen((principal.clone(), native.into()))?;
         Some(Box::pin(ear))
     }
 
     fn carries(&self) -> CapabilityClass {
-        self.transport().carries()
+        self.server().carries()
     }
 
     fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
-        self.transport().forward_session_news(sessions, news);
+        self.server().forward_session_news(sessions, news);
     }
 
     fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
-        Box::pin(async move { self.transport().export_sessions().await })
+        Box::pin(async move { self.server().export_sessions().await })
     }
 
     fn import_session(self: Arc<Self>, session: HandoverSession) -> Fut<'static, ()> {
-        Box::pin(async move { self.transport().import_session(session).await })
+        Box::pin(async move { self.server().import_session(session).await })
     }
 
     fn open_time(&self, usual: Duration) -> Duration {
-        self.transport().open_time(usual)
+        self.server().open_time(usual)
     }
 
     fn health(&self) -> UpstreamHealth {
-        let (transport, breaker) = (self.transport(), &self.stack.attempts.breaker);
-        let (last_error, last_error_at) = self.site.record.last_error().unzip();
+        let server = self.server();
+        let (last_error, last_error_at) = server.last_error(&self.site).unzip();
         UpstreamHealth {
-            revision: transport.revision().map(Revision::as_str),
-            second_revision: transport.second_revision().map(Revision::as_str),
-            down: breaker.is_failing(),
-            breaker_open: breaker.is_open(),
+            revision: server.revision().map(Revision::as_str),
+            second_revision: server.second_revision().map(Revision::as_str),
+            down: server.is_failing(),
+            breaker_open: server.fails_at_once(),
             last_error,
             last_error_at,
-            starting: transport.starting(),
+            starting: server.starting(),
             last_lines: self.site.record.last_lines(),
             in_flight: self.stack.in_flight.count(),
-            sessions: transport.sessions(),
+            sessions: server.sessions(),
+            instances: server.instances(),
         }
     }
 
@@ -178,7 +165,7 @@ impl Upstream for UpstreamService {
         Box::pin(async move {
             // Calls that still run after the grace lose their server.
             self.stack.in_flight.wait_for_end(grace).await;
-            self.transport().close().await;
+            self.server().close().await;
             self.site.tasks.stop(RETIRE_GRACE).await;
         })
     }

@@ -1,0 +1,176 @@
+//! The choice of an instance for a call: power of two choices over PeakEwma, with weights. Sans-IO:
+//! randomness is an argument.
+//!
+//! Two candidates are drawn by their weights. The first gets the call, unless it costs more than
+//! twice as much as the second. So the weights hold while all instances work alike, and the load
+//! decides once they do not.
+
+use std::time::Duration;
+
+/// A first candidate with this many times the cost of the second loses the call. Smaller
+/// differences are chance: taking them would give two instances half of the calls each, whatever
+/// their weights are.
+const TOLERANCE: f64 = 2.0;
+/// A shorter latency counts as this: below it the scheduling of a busy machine is measured, and not
+/// the instance.
+const LEAST_LATENCY: f64 = 0.005;
+/// The latency of one instance counts as at most this many times that of the fastest. A single long
+/// call must not send all others to one instance that cannot bear them.
+const MOST_LATENCY_RATIO: f64 = 10.0;
+
+/// An instance that may get the call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    /// Its position among the instances of the server.
+    pub(crate) index: usize,
+    /// Its part of the calls; at least 1.
+    pub(crate) weight: u32,
+    /// Its latency; absent if unknown.
+    pub(crate) latency: Option<Duration>,
+    /// Its calls in flight.
+    pub(crate) in_flight: usize,
+}
+
+/// Chooses one of the candidates. `random` returns numbers from 0 up to, but without, 1. Returns no
+/// candidate if there is none.
+pub(crate) fn choose(
+    candidates: &[Candidate],
+    mut random: impl FnMut() -> f64,
+) -> Option<Candidate> {
+    let first = draw(candidates, None, random())?;
+    let Some(second) = draw(candidates, Some(first.index), random()) else {
+        return Some(first);
+    };
+    let load = TotalLoad::of(candidates);
+    let is_worse = load.cost(&first) > TOLERANCE * load.cost(&second);
+    Some(if is_worse { second } else { first })
+}
+
+/// Draws a candidate by weight, other than `except`. `at` is the drawn number.
+fn draw(candidates: &[Candidate], except: Option<usize>, at: f64) -> Option<Candidate> {
+    let others = || {
+        candidates
+            .iter()
+            .filter(move |one| Some(one.index) != except)
+    };
+    let total: f64 = others().map(|one| f64::from(one.weight)).sum();
+    let mut left = at * total;
+    others()
+        .find(|one| {
+            left -= f64::from(one.weight);
+            left < 0.0
+        })
+        .or_else(|| others().last())
+        .copied()
+}
+
+/// The sums over all candidates that the cost of one is relative to.
+struct TotalLoad {
+    weight: f64,
+    in_flight: f64,
+    /// The bounds of the latencies that count, in seconds.
+    fastest: f64,
+    slowest: f64,
+    /// The latency of an instance without one: the mean of the others.
+    usual: f64,
+}
+
+impl TotalLoad {
+    fn of(candidates: &[Candidate]) -> Self {
+        let known = || {
+            let latencies = candidates.iter().filter_map(|one| one.latency);
+            latencies.map(|latency| latency.as_secs_f64().max(LEAST_LATENCY))
+        };
+        let fastest = known().fold(f64::INFINITY, f64::min).min(f64::MAX);
+        let count = known().count().max(1);
+        Self {
+            weight: candidates.iter().map(|one| f64::from(one.weight)).sum(),
+            in_flight: candidates.iter().map(|one| one.in_flight as f64).sum(),
+            fastest,
+            slowest: fastest * MOST_LATENCY_RATIO,
+            usual: known().sum::<f64>() / count as f64,
+        }
+    }
+
+    /// Returns the cost of giving a call to `one`: its latency, times its calls in flight against
+    /// those that its weight allows.
+    fn cost(&self, one: &Candidate) -> f64 {
+        let latency = one.latency.map_or(self.usual, |latency| {
+            latency.as_secs_f64().clamp(self.fastest, self.slowest)
+        });
+        let due = self.in_flight * f64::from(one.weight) / self.weight;
+        latency.max(LEAST_LATENCY) * (one.in_flight as f64 + 1.0) / (due + 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn candidate(index: usize, weight: u32, latency: Duration, in_flight: usize) -> Candidate {
+        Candidate {
+            index,
+            weight,
+            latency: Some(latency),
+            in_flight,
+        }
+    }
+
+    /// Returns the calls out of 10,000 that each candidate gets.
+    fn shares(candidates: &[Candidate]) -> Vec<usize> {
+        let mut state = 7_u64;
+        let mut random = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        let mut shares = vec![0; candidates.len()];
+        for _ in 0..10_000 {
+            let chosen = choose(candidates, &mut random).expect("there is one");
+            shares[chosen.index] += 1;
+        }
+        shares
+    }
+
+    #[test]
+    fn weights_hold_while_all_work_alike() {
+        let [few, many] = shares(&[
+            candidate(0, 10, 30 * MS, 1),
+            candidate(1, 90, 20 * MS, 6),
+        ])[..] else {
+            panic!("two of them")
+        };
+        assert!((900..1100).contains(&few) && few + many == 10_000, "{few}");
+        let even = shares(&[20, 25, 30].map(|ms| candidate(ms / 5 - 4, 1, 20 * MS, 0)));
+        assert!(even.iter().all(|share| (3100..3560).contains(share)), "{even:?}");
+        let three = shares(&[(0, 90), (1, 5), (2, 5)].map(|(at, w)| candidate(at, w, MS, 0)));
+        assert!((8850..9150).contains(&three[0]), "{three:?}");
+    }
+
+    #[test]
+    fn slow_or_overloaded_instance_loses_its_calls() {
+        let slow = [candidate(0, 1, 300 * MS, 0), candidate(1, 1, 10 * MS, 0)];
+        assert_eq!(shares(&slow), [0, 10_000]);
+        let hung = [candidate(0, 1, 10 * MS, 9), candidate(1, 1, 10 * MS, 1)];
+        assert_eq!(shares(&hung), [0, 10_000]);
+        // One long call is not a reason to send forty to the other instance.
+        let pressed = [candidate(0, 1, 60_000 * MS, 1), candidate(1, 1, 10 * MS, 40)];
+        assert!(shares(&pressed)[0] > 4000);
+        let noise = [candidate(0, 1, MS / 10, 0), candidate(1, 1, 4 * MS, 0)];
+        assert!(shares(&noise)[1] > 4700, "both are fast");
+    }
+
+    #[test]
+    fn unknown_latency_counts_as_usual() {
+        let mut new = candidate(0, 1, MS, 0);
+        new.latency = None;
+        let share = shares(&[new, candidate(1, 1, 100 * MS, 0)])[0];
+        assert!((4700..5300).contains(&share), "{share}");
+        assert_eq!(shares(&[new]), [10_000]);
+        assert!(choose(&[], || 0.5).is_none());
+        assert_eq!(choose(&[new], || 0.999_999).map(|one| one.index), Some(0));
+    }
+}

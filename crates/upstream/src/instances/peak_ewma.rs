@@ -1,0 +1,91 @@
+//! The latency estimate of one instance: a peak-sensitive, exponentially weighted moving average
+//! (PeakEwma), as in Finagle, linkerd and tower. Sans-IO: the time is an argument.
+//!
+//! A slower answer counts at once and in full; faster ones lower the estimate gradually. An
+//! estimate without new answers fades, so that a slow instance is tried again.
+
+use std::time::Duration;
+
+/// The time in which an old estimate loses 63 % of its weight.
+const DECAY: Duration = Duration::from_secs(10);
+
+/// The estimate of one instance.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PeakEwma {
+    /// In seconds, as of `updated_at`; absent before the first answer.
+    seconds: Option<f64>,
+    updated_at: Duration,
+}
+
+impl PeakEwma {
+    /// Adds the latency of an answer that came at `now`.
+    pub(crate) fn record(&mut self, latency: Duration, now: Duration) {
+        let latency = latency.as_secs_f64();
+        self.seconds = Some(match self.seconds {
+            Some(before) if before > latency => {
+                let kept = self.fading(now);
+                before * kept + latency * (1.0 - kept)
+            }
+            _ => latency,
+        });
+        self.updated_at = now;
+    }
+
+    /// Adds a call that was given up at `now` without an answer: its latency is at least `waited`.
+    pub(crate) fn record_at_least(&mut self, waited: Duration, now: Duration) {
+        if self.estimate(now).is_some_and(|known| waited > known) {
+            self.record(waited, now);
+        }
+    }
+
+    /// Returns the estimate at `now`; absent before the first answer.
+    pub(crate) fn estimate(&self, now: Duration) -> Option<Duration> {
+        let seconds = self.seconds? * self.fading(now);
+        Some(Duration::from_secs_f64(seconds))
+    }
+
+    /// Returns the part of the estimate that is left at `now`.
+    fn fading(&self, now: Duration) -> f64 {
+        let age = now.saturating_sub(self.updated_at);
+        (-age.as_secs_f64() / DECAY.as_secs_f64()).exp()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const S: Duration = Duration::from_secs(1);
+
+    fn estimate(latency: &PeakEwma, now: Duration) -> u128 {
+        latency
+            .estimate(now)
+            .map_or(0, |known| known.as_micros().div_ceil(1000))
+    }
+
+    #[test]
+    fn peaks_count_at_once_and_fade() {
+        let mut latency = PeakEwma::default();
+        assert!(latency.estimate(S).is_none());
+        latency.record(10 * MS, S);
+        latency.record(200 * MS, S);
+        assert_eq!(estimate(&latency, S), 200, "a peak counts in full");
+        latency.record(10 * MS, S + 100 * MS);
+        assert!((195..=200).contains(&estimate(&latency, S + 100 * MS)));
+        assert!((70..=74).contains(&estimate(&latency, 11 * S)), "e^-1");
+        assert!(estimate(&latency, 61 * S) < 2, "it is forgotten");
+    }
+
+    #[test]
+    fn call_without_an_answer_only_raises_the_estimate() {
+        let mut latency = PeakEwma::default();
+        latency.record_at_least(S, S);
+        assert!(latency.estimate(S).is_none(), "nothing is known yet");
+        latency.record(100 * MS, S);
+        latency.record_at_least(10 * MS, S);
+        assert_eq!(estimate(&latency, S), 100);
+        latency.record_at_least(3 * S, S);
+        assert_eq!(estimate(&latency, S), 3000);
+    }
+}

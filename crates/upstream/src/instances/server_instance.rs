@@ -1,0 +1,233 @@
+//! One instance of a server that has several URLs: its transport, circuit breaker and load.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::Uri;
+use weir_core::Failure;
+use weir_core::upstream::InstanceHealth;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::retry_backoff::{jitter, least_wait};
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_upstream_http::HttpUpstream;
+
+use super::instance_breaker::InstanceBreaker;
+use super::instance_choice::Candidate;
+use super::instance_name::InstanceName;
+use super::peak_ewma::PeakEwma;
+use crate::settings::InstanceSettings;
+
+/// One instance.
+#[derive(Debug)]
+pub(crate) struct ServerInstance {
+    /// Its own handles; its background tasks end with the upstream.
+    pub(crate) site: Arc<UpstreamContext>,
+    pub(crate) http: Box<HttpUpstream>,
+    pub(crate) name: InstanceName,
+    pub(crate) weight: u32,
+    pub(crate) breaker: InstanceBreaker,
+    /// Its URL for operators, without user and query.
+    url: Arc<str>,
+    in_flight: AtomicUsize,
+    latency: Mutex<PeakEwma>,
+    /// True while a task waits for it to answer again.
+    is_checked: AtomicBool,
+}
+
+impl ServerInstance {
+    pub(crate) fn new(
+        site: Arc<UpstreamContext>,
+        http: Box<HttpUpstream>,
+        settings: &InstanceSettings,
+    ) -> Self {
+        Self {
+            site,
+            http,
+            name: InstanceName::of(&settings.url),
+            weight: settings.weight,
+            breaker: InstanceBreaker::default(),
+            url: without_secrets(&settings.url).into(),
+            in_flight: AtomicUsize::new(0),
+            latency: Mutex::default(),
+            is_checked: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the number of its calls in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    /// True if it may get a further call that is not bound to an instance.
+    pub(crate) fn takes_call(&self) -> bool {
+        self.weight > 0 && self.breaker.takes_call(self.in_flight())
+    }
+
+    /// Describes it for the choice at `now`.
+    pub(crate) fn as_candidate(&self, index: usize, now: Duration) -> Candidate {
+        Candidate {
+            index,
+            weight: self.weight.max(1),
+            latency: self.latency().estimate(now),
+            in_flight: self.in_flight(),
+        }
+    }
+
+    /// Begins a call: it counts as in flight until the returned value is dropped.
+    pub(crate) fn begin_call(self: &Arc<Self>) -> InstanceCall {
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+        InstanceCall {
+            began: self.site.clock.now(),
+            instance: self.clone(),
+            is_measured: false,
+        }
+    }
+
+    /// Records an answer.
+    pub(crate) fn record_success(&self) {
+        if self.breaker.record_success() {
+            self.log_half_open();
+        }
+    }
+
+    /// Records an attempt without a reply.
+    pub(crate) fn record_refusal(self: &Arc<Self>, refusal: &FailedAttempt) {
+        if refusal.era_in_doubt {
+            self.http.doubt_era();
+        }
+        self.site.record.note_error(&refusal.failure);
+        if refusal.not_reached {
+            self.record_failure(&refusal.failure, refusal.did_not_run);
+        } else if refusal.failure.is_connection_lost() {
+            self.record_failure(&refusal.failure, false);
+        } else if !refusal.not_attempted {
+            self.record_success();
+        }
+    }
+
+    /// Records a call that the instance did not answer. `unreachable` means that no connection could
+    /// be opened.
+    pub(crate) fn record_failure(self: &Arc<Self>, failure: &Failure, unreachable: bool) {
+        if !self
+            .breaker
+            .record_failure(self.site.clock.now(), unreachable)
+        {
+            return;
+        }
+        tracing::warn!(
+            upstream = %self.site.label.id,
+            url = %self.url,
+            error = %failure.cause(),
+            "circuit breaker opened for a URL of an upstream"
+        );
+        self.check_until_it_answers();
+    }
+
+    /// Starts the task that waits until the instance answers again. The waits double, with jitter.
+    fn check_until_it_answers(self: &Arc<Self>) {
+        if self.is_checked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let instance = self.clone();
+        self.site.tasks.spawn_endless(async move {
+            let mut times = instance.breaker.openings();
+            while instance.breaker.is_open() {
+                let ceiling = least_wait(times);
+                let random = jitter(ceiling / 2, instance.site.clock.random());
+                tokio::time::sleep(ceiling / 2 + random).await;
+                times = times.saturating_add(1);
+                match instance.http.check().await {
+                    Ok(()) if instance.breaker.half_open() => instance.log_half_open(),
+                    Ok(()) => {}
+                    Err(refusal) => instance.site.record.note_error(&refusal.failure),
+                }
+            }
+            instance.is_checked.store(false, Ordering::Release);
+            // It may have opened again since the last look.
+            if instance.breaker.is_open() {
+                instance.check_until_it_answers();
+            }
+        });
+    }
+
+    fn log_half_open(&self) {
+        tracing::info!(
+            upstream = %self.site.label.id,
+            url = %self.url,
+            "URL of an upstream answers again"
+        );
+    }
+
+    /// Describes it for operators. `watched` means that the upstream's lists are read here.
+    pub(crate) fn health(&self, watched: bool) -> InstanceHealth {
+        InstanceHealth {
+            url: self.url.clone(),
+            weight: self.weight,
+            breaker: self.breaker.state(),
+            watched,
+            in_flight: self.in_flight(),
+            sessions: self.http.sessions(),
+            latency: self.latency().estimate(self.site.clock.now()),
+            last_error: self.site.record.last_error().map(|(cause, _)| cause),
+        }
+    }
+
+    fn latency(&self) -> MutexGuard<'_, PeakEwma> {
+        // An estimate stays meaningful after a panic of its holder.
+        self.latency.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call in flight at an instance.
+#[derive(Debug)]
+pub(crate) struct InstanceCall {
+    instance: Arc<ServerInstance>,
+    began: Duration,
+    /// True once its latency was recorded, or it turned out to have none.
+    is_measured: bool,
+}
+
+impl InstanceCall {
+    /// Records the first sign of life.
+    pub(crate) fn record_answer(&mut self) {
+        if std::mem::replace(&mut self.is_measured, true) {
+            return;
+        }
+        let now = self.instance.site.clock.now();
+        let latency = now.saturating_sub(self.began);
+        self.instance.latency().record(latency, now);
+        self.instance.record_success();
+    }
+
+    /// Records a connection that was lost before the answer.
+    pub(crate) fn record_loss(&mut self, failure: &Failure) {
+        self.is_measured = true;
+        self.instance.record_failure(failure, false);
+    }
+
+    /// Records an attempt without a reply.
+    pub(crate) fn record_refusal(mut self, refusal: &FailedAttempt) {
+        self.is_measured = true;
+        self.instance.record_refusal(refusal);
+    }
+}
+
+impl Drop for InstanceCall {
+    fn drop(&mut self) {
+        self.instance.in_flight.fetch_sub(1, Ordering::AcqRel);
+        if !self.is_measured {
+            let now = self.instance.site.clock.now();
+            let waited = now.saturating_sub(self.began);
+            self.instance.latency().record_at_least(waited, now);
+        }
+    }
+}
+
+/// Returns a URL without user and query, for operators.
+fn without_secrets(url: &Uri) -> String {
+    let authority = url.authority().map_or("", http::uri::Authority::as_str);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let scheme = url.scheme_str().unwrap_or("http");
+    format!("{scheme}://{host}{}", url.path())
+}
