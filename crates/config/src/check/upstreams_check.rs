@@ -420,6 +420,7 @@ pub(super) fn http(
         ));
     }
     Some(HttpUpstreamSettings {
+        instances: Vec::new(),
         url,
         headers,
         auth,

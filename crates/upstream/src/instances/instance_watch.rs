@@ -33,10 +33,9 @@ impl WatchedInstance {
 
     /// Moves on from `from`, unless another watch did so before.
     fn move_on(&self, from: usize, to: usize) {
-        let moved = self
+        let _moved_before = self
             .0
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-        drop(moved);
     }
 }
 

@@ -224,6 +224,7 @@ async fn only_the_operators_headers_reach_a_server() {
     let secret = SecretHeader::new("Bearer operator".parse().unwrap());
     let accept = SecretHeader::new("text/html".parse().unwrap());
     let http = HttpUpstreamSettings {
+        instances: Vec::new(),
         url: mock.url().parse().unwrap(),
         headers: vec![
             (http::header::AUTHORIZATION, secret),
@@ -274,6 +275,7 @@ async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_conne
         .start()
         .await;
     let http = HttpUpstreamSettings {
+        instances: Vec::new(),
         url: mock.url().parse().unwrap(),
         headers: Vec::new(),
         auth: None,

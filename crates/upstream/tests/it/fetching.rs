@@ -102,6 +102,7 @@ async fn a_document_is_posted_as_json_with_the_operators_headers() {
         MockBehaviour::status(202, "application/json", "{}"),
     );
     let mut settings = HttpUpstreamSettings {
+        instances: Vec::new(),
         url: mock.url().parse().unwrap(),
         headers: Vec::new(),
         auth: None,

@@ -303,6 +303,7 @@ async fn over_http2_a_late_fault_takes_its_connection_out_of_use_and_no_other_st
             .await;
         let url = mock.url();
         let http = HttpUpstreamSettings {
+            instances: Vec::new(),
             url: url.parse().unwrap(),
             headers: Vec::new(),
             auth: None,

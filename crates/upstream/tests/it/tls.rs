@@ -71,6 +71,7 @@ fn over_tls(url: &str, ca: Option<&str>, name: &str) -> Result<Arc<dyn Upstream>
         path
     });
     let http = HttpUpstreamSettings {
+        instances: Vec::new(),
         url: url.parse().unwrap(),
         headers: Vec::new(),
         auth: None,
@@ -261,6 +262,7 @@ async fn a_certificate_file_that_is_none_is_an_error_of_the_settings() {
         .unwrap_err();
     assert!(empty.contains("mock"), "{empty}");
     let http = HttpUpstreamSettings {
+        instances: Vec::new(),
         url: url.parse().unwrap(),
         headers: Vec::new(),
         auth: None,
@@ -283,6 +285,7 @@ async fn a_request_that_http2_refuses_unread_is_sent_again_once() {
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let requests = tokio::spawn(refuse_calls(listener));
     let http = HttpUpstreamSettings {
+        instances: Vec::new(),
         url: url.parse().unwrap(),
         headers: Vec::new(),
         auth: None,

@@ -78,6 +78,7 @@ impl TokenScene {
         };
         let url = mock.url().parse().unwrap();
         let http = HttpUpstreamSettings {
+            instances: Vec::new(),
             url,
             headers: Vec::new(),
             auth: Some(Box::new(auth)),

@@ -93,6 +93,7 @@ async fn nothing_of_a_hostile_challenge_is_opened_or_shown() {
         let url = scene.mock.url().parse().unwrap();
         let headers = vec![(http::header::AUTHORIZATION, key)];
         let http = HttpUpstreamSettings {
+            instances: Vec::new(),
             url,
             headers,
             auth: None,
