@@ -17,6 +17,9 @@ const LEAST_LATENCY: f64 = 0.005;
 /// The latency of one instance counts as at most this many times that of the fastest. A single long
 /// call must not send all others to one instance that cannot bear them.
 const MOST_LATENCY_RATIO: f64 = 10.0;
+/// An instance without a latency counts as so many times as fast as the others. That is beyond the
+/// tolerance, so it gets a call soon, but not a second one before others get some.
+const UNKNOWN_ADVANTAGE: f64 = 3.0;
 
 /// An instance that may get the call.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +74,8 @@ struct TotalLoad {
     /// The bounds of the latencies that count, in seconds.
     fastest: f64,
     slowest: f64,
-    /// The latency of an instance without one: the mean of the others.
-    usual: f64,
+    /// The latency of an instance without one.
+    unknown: f64,
 }
 
 impl TotalLoad {
@@ -88,18 +91,18 @@ impl TotalLoad {
             in_flight: candidates.iter().map(|one| one.in_flight as f64).sum(),
             fastest,
             slowest: fastest * MOST_LATENCY_RATIO,
-            usual: known().sum::<f64>() / count as f64,
+            unknown: known().sum::<f64>() / count as f64 / UNKNOWN_ADVANTAGE,
         }
     }
 
     /// Returns the cost of giving a call to `one`: its latency, times its calls in flight against
     /// those that its weight allows.
     fn cost(&self, one: &Candidate) -> f64 {
-        let latency = one.latency.map_or(self.usual, |latency| {
+        let latency = one.latency.map_or(self.unknown, |latency| {
             latency.as_secs_f64().clamp(self.fastest, self.slowest)
         });
         let due = self.in_flight * f64::from(one.weight) / self.weight;
-        latency.max(LEAST_LATENCY) * (one.in_flight as f64 + 1.0) / (due + 1.0)
+        latency.max(LEAST_LATENCY / UNKNOWN_ADVANTAGE) * (one.in_flight as f64 + 1.0) / (due + 1.0)
     }
 }
 
@@ -164,11 +167,18 @@ mod tests {
     }
 
     #[test]
-    fn unknown_latency_counts_as_usual() {
+    fn instance_without_a_latency_gets_one_call_at_a_time() {
         let mut new = candidate(0, 1, MS, 0);
         new.latency = None;
-        let share = shares(&[new, candidate(1, 1, 100 * MS, 0)])[0];
-        assert!((4700..5300).contains(&share), "{share}");
+        for latency in [MS, 100 * MS] {
+            assert_eq!(shares(&[new, candidate(1, 1, latency, 0)]), [10_000, 0]);
+            let begun = Candidate {
+                in_flight: 1,
+                ..new
+            };
+            let share = shares(&[begun, candidate(1, 1, latency, 0)])[0];
+            assert!((4700..5300).contains(&share), "{share}");
+        }
         assert_eq!(shares(&[new]), [10_000]);
         assert!(choose(&[], || 0.5).is_none());
         assert_eq!(choose(&[new], || 0.999_999).map(|one| one.index), Some(0));

@@ -198,8 +198,10 @@ impl ServerInstances {
             .call
             .session
             .filter(|_| self.keeps_client_session(index, outbound));
+        // Calls of one session at once are bound to one instance.
+        let index = session.map_or(index, |session| self.affinity.get_or_bind(session, index));
         Ok(ChosenInstance {
-            index: session.map_or(index, |session| self.affinity.get_or_bind(session, index)),
+            index,
             session,
             may_move: true,
         })
@@ -210,6 +212,8 @@ impl ServerInstances {
     fn instance_of(&self, session: SessionKey, outbound: &OutboundCall) -> Option<usize> {
         let index = self.affinity.get(session)?;
         if !self.keeps_client_session(index, outbound) {
+            // The server turned out to need no session of the client's own.
+            self.affinity.unbind(session, index);
             return None;
         }
         if self.all.get(index)?.breaker.is_open() {

@@ -68,7 +68,7 @@ async fn answer_goes_to_the_instance_that_asked() {
         let others: Vec<_> = (0..3).filter(|at| *at != home).collect();
         let rest = build(weighted(&[(&mocks[others[0]], 1), (&mocks[others[1]], 1)]));
         let refused = failure(rest.call(outbound("asks", call).await).await).await;
-        assert_eq!(refused.reason(), "upstream_unavailable");
+        assert_eq!(refused.reason(), "unavailable");
         assert!(refused.message().contains("not configured any more"));
     }
 }
