@@ -18,6 +18,7 @@ mod raw_teams;
 mod raw_telemetry;
 mod raw_toolsets;
 mod raw_upstream;
+mod raw_upstream_url;
 mod units;
 
 pub use or_off::OrOff;
@@ -43,6 +44,7 @@ pub use raw_upstream::{
     RawSecretArguments, RawSecretResults, RawSecrets, RawSession, RawUpstream,
     RawUpstreamDeadlines, RawUpstreamLimits, RawValidation,
 };
+pub use raw_upstream_url::{RawUpstreamUrl, RawWeightedUrl};
 pub use units::{Size, Time};
 
 use schemars::JsonSchema;

@@ -21,6 +21,7 @@ mod store_check;
 mod teams_check;
 mod telemetry_check;
 mod toolsets_check;
+mod upstream_urls_check;
 mod upstreams_check;
 
 use std::sync::Arc;

@@ -74,6 +74,9 @@ fn named(config: &Config) -> Vec<NamedServer> {
             continue;
         };
         add(&http.url.to_string(), http.ca_file.as_ref());
+        for instance in &http.instances {
+            add(&instance.url.to_string(), http.ca_file.as_ref());
+        }
         match http.auth.as_ref().map(|auth| &auth.authority) {
             Some(TokenAuthority::Issuer(url) | TokenAuthority::TokenEndpoint(url)) => {
                 add(url, None)

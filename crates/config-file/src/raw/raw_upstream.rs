@@ -8,13 +8,19 @@ use crate::raw::OrderedMap;
 use crate::raw::RawOutbound;
 use crate::raw::{Size, Time};
 
-/// An upstream, with either `url` or `command`.
+/// An upstream, with one of `url`, `urls` and `command`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawUpstream {
     /// The URL of an upstream over HTTP.
     #[schemars(extend("x-protection" = "none"))]
     pub url: Option<String>,
+    /// The URLs of an upstream over HTTP that has several instances, instead of `url`: at most 64.
+    /// An item is a URL, or `{ url, weight }`. weir balances the calls over them
+    /// (docs/scaling.md#upstreams-with-several-urls). All of them have the same lists, and get the
+    /// same headers and tokens.
+    #[schemars(extend("x-protection" = "none below"))]
+    pub urls: Option<Vec<super::RawUpstreamUrl>>,
     /// The program of an upstream that weir starts as a child process.
     #[schemars(extend("x-protection" = "none"))]
     pub command: Option<String>,

@@ -28,6 +28,9 @@ pub(super) fn check_rights(
         check_id(grant, id, &path, report);
         let (command, url) = (upstream.command.as_ref(), upstream.url.as_ref());
         check_destination(grant, command, url, &path, report);
+        for (nth, url) in upstream.urls.iter().flatten().enumerate() {
+            check_url_host(grant, url.url(), path.key("urls").key(nth), report);
+        }
         if let Some(auth) = &upstream.auth {
             check_authorization_servers(grant, auth, &path.key("auth"), report);
         }
@@ -117,12 +120,22 @@ fn check_destination(
     if command.is_some() && !grant.commands {
         report.add(grant.refused(path.key("command"), "starts a program", "commands"));
     }
+    check_url_host(grant, url, path.key("url"), report);
+}
+
+/// Checks that an upstream's URL is at a host of the team.
+fn check_url_host(
+    grant: &TeamGrant,
+    url: Option<&String>,
+    path: ConfigPath,
+    report: &mut ConfigReport,
+) {
     if let Some(url) = url {
         let right = HostRight {
             hosts: &grant.hosts,
             name: "hosts",
         };
-        check_host(grant, right, url, path.key("url"), report);
+        check_host(grant, right, url, path, report);
     }
 }
 

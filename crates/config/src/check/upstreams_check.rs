@@ -1,6 +1,6 @@
 //! `upstreams`.
 
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderName, HeaderValue};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::config_secret::ConfigSecret;
 use weir_config_file::raw::OrderedMap;
@@ -21,7 +21,7 @@ use weir_upstream::{
 use super::super::config_part::ConfigPart;
 use super::config_defaults::{self, ConfigDefaults};
 use super::outbound_check::OutboundContext;
-use super::{outbound_check, placeholder, secrets_check, toolsets_check};
+use super::{outbound_check, placeholder, secrets_check, toolsets_check, upstream_urls_check};
 use crate::checked_config::UpstreamPlan;
 
 /// Headers that weir writes itself.
@@ -166,7 +166,10 @@ fn tells_apart(sharing: SessionSharing, transport: &TransportSettings) -> bool {
         TransportSettings::Stdio(_) => true,
         TransportSettings::Http(http) => match &http.auth {
             Some(auth) => auth.exchange.is_some(),
-            None => http.headers.is_empty() && http.url.query().is_none(),
+            None => {
+                let mut urls = http.instances.iter().map(|one| &one.url).chain([&http.url]);
+                http.headers.is_empty() && urls.all(|url| url.query().is_none())
+            }
         },
     };
     sharing == SessionSharing::Principal && has_own_name
@@ -314,14 +317,16 @@ fn transport(
     path: &ConfigPath,
     report: &mut ConfigReport,
 ) -> Option<TransportSettings> {
-    match (&raw.url, &raw.command) {
-        (Some(_), Some(_)) => {
-            report.add(
-                ConfigProblem::error(path.clone(), "has both `url` and `command`").hint("keep one"),
-            );
-            None
-        }
-        (None, None) => {
+    let kinds: Vec<_> = [
+        ("url", raw.url.is_some()),
+        ("urls", raw.urls.is_some()),
+        ("command", raw.command.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(key, present)| present.then_some(key))
+    .collect();
+    match kinds[..] {
+        [] => {
             if !report.has_error_under(path) {
                 let problem = ConfigProblem::error(path.clone(), "has neither `url` nor `command`");
                 report.add(problem.hint(
@@ -330,8 +335,13 @@ fn transport(
             }
             None
         }
-        (Some(_), None) => http(raw, folder, path, report).map(TransportSettings::Http),
-        (None, Some(_)) => stdio(raw, folder, path, report).map(TransportSettings::Stdio),
+        ["command"] => stdio(raw, folder, path, report).map(TransportSettings::Stdio),
+        [_] => http(raw, folder, path, report).map(TransportSettings::Http),
+        [one, other, ..] => {
+            let text = format!("has both `{one}` and `{other}`");
+            report.add(ConfigProblem::error(path.clone(), text).hint("keep one"));
+            None
+        }
     }
 }
 
@@ -377,51 +387,29 @@ pub(super) fn http(
             format!("cannot be read: {error}"),
         ));
     }
-    let text = raw.url?;
-    let url = text.parse::<Uri>().ok().filter(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https"))
-            && uri.host().is_some_and(|host| !host.is_empty())
-    });
-    let Some(url) = url else {
-        // The text may hold a secret from the environment, so it is not repeated.
-        let problem = ConfigProblem::error(path.key("url"), "is not an http or https URL");
-        report.add(problem.hint("write http://host:port/mcp"));
-        return None;
-    };
-    if url
-        .authority()
-        .is_some_and(|authority| authority.as_str().contains('@'))
-    {
-        let problem = ConfigProblem::error(path.key("url"), "has a user or password in it");
-        report.add(problem.hint("write headers: { Authorization: \"Basic ${CREDENTIALS}\" }"));
-    }
-    let query = url
-        .query()
-        .unwrap_or_default()
-        .split('&')
-        .filter_map(|member| member.split_once('='));
-    query.for_each(|(name, value)| {
-        placeholder::report_placeholder(name, value, &path.key("url"), report)
-    });
+    let urls = upstream_urls_check::check(raw.url, raw.urls, path, report)?;
+    let all = urls.all(path);
     let beside = OutboundContext {
         headers: !headers.is_empty(),
         authorization: headers
             .iter()
             .any(|(name, _)| name == http::header::AUTHORIZATION),
         shared: matches!(raw.session, Some(RawSession::Shared)),
-        in_the_clear: url.scheme_str() == Some("http") && !outbound_check::is_local_url(&url),
+        in_the_clear: all.iter().any(|(url, _)| {
+            url.scheme_str() == Some("http") && !outbound_check::is_local_url(url)
+        }),
     };
     let auth = outbound_check::check(raw.auth, beside, &path.key("auth"), report);
     let h2c = raw.h2c.unwrap_or(false);
-    if h2c && url.scheme_str() == Some("https") {
+    if h2c && all.iter().any(|(url, _)| url.scheme_str() == Some("https")) {
         report.add(ConfigProblem::error(
             path.key("h2c"),
             "is for http URLs only: over TLS, HTTP/2 is negotiated",
         ));
     }
     Some(HttpUpstreamSettings {
-        instances: Vec::new(),
-        url,
+        url: urls.first,
+        instances: urls.instances,
         headers,
         auth,
         ca_file,

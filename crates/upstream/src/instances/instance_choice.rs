@@ -3,7 +3,8 @@
 //!
 //! Two candidates are drawn by their weights. The first gets the call, unless it costs more than
 //! twice as much as the second. So the weights hold while all instances work alike, and the load
-//! decides once they do not.
+//! decides once they do not. No instance gets more than twice its part in this way: an instance with
+//! a small weight is not to bear the load of the others.
 
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ const LEAST_LATENCY: f64 = 0.005;
 /// The latency of one instance counts as at most this many times that of the fastest. A single long
 /// call must not send all others to one instance that cannot bear them.
 const MOST_LATENCY_RATIO: f64 = 10.0;
+/// The calls of others make at most this many times its part of the recent calls of an instance.
+const MOST_SHARE: f64 = 2.0;
 /// An instance without a latency counts as so many times as fast as the others. That is beyond the
 /// tolerance, so it gets a call soon, but not a second one before others get some.
 const UNKNOWN_ADVANTAGE: f64 = 3.0;
@@ -32,6 +35,8 @@ pub(crate) struct Candidate {
     pub(crate) latency: Option<Duration>,
     /// Its calls in flight.
     pub(crate) in_flight: usize,
+    /// The calls that it got recently.
+    pub(crate) recent: f64,
 }
 
 /// Chooses one of the candidates. `random` returns numbers from 0 up to, but without, 1. Returns no
@@ -46,7 +51,11 @@ pub(crate) fn choose(
     };
     let load = TotalLoad::of(candidates);
     let is_worse = load.cost(&first) > TOLERANCE * load.cost(&second);
-    Some(if is_worse { second } else { first })
+    Some(if is_worse && load.has_room(&second) {
+        second
+    } else {
+        first
+    })
 }
 
 /// Draws a candidate by weight, other than `except`. `at` is the drawn number.
@@ -71,6 +80,7 @@ fn draw(candidates: &[Candidate], except: Option<usize>, at: f64) -> Option<Cand
 struct TotalLoad {
     weight: f64,
     in_flight: f64,
+    recent: f64,
     /// The bounds of the latencies that count, in seconds.
     fastest: f64,
     slowest: f64,
@@ -89,10 +99,17 @@ impl TotalLoad {
         Self {
             weight: candidates.iter().map(|one| f64::from(one.weight)).sum(),
             in_flight: candidates.iter().map(|one| one.in_flight as f64).sum(),
+            recent: candidates.iter().map(|one| one.recent).sum(),
             fastest,
             slowest: fastest * MOST_LATENCY_RATIO,
             unknown: known().sum::<f64>() / count as f64 / UNKNOWN_ADVANTAGE,
         }
+    }
+
+    /// Reports if `one` may get a call in place of another instance.
+    fn has_room(&self, one: &Candidate) -> bool {
+        let part = f64::from(one.weight) / self.weight;
+        one.recent < MOST_SHARE * part * self.recent + 1.0
     }
 
     /// Returns the cost of giving a call to `one`: its latency, times its calls in flight against
@@ -118,6 +135,7 @@ mod tests {
             weight,
             latency: Some(latency),
             in_flight,
+            recent: 0.0,
         }
     }
 
@@ -131,9 +149,11 @@ mod tests {
             (state >> 11) as f64 / (1_u64 << 53) as f64
         };
         let mut shares = vec![0; candidates.len()];
+        let mut candidates = candidates.to_vec();
         for _ in 0..10_000 {
-            let chosen = choose(candidates, &mut random).expect("there is one");
+            let chosen = choose(&candidates, &mut random).expect("there is one");
             shares[chosen.index] += 1;
+            candidates[chosen.index].recent += 1.0;
         }
         shares
     }
@@ -164,6 +184,15 @@ mod tests {
         assert!(shares(&pressed)[0] > 4000);
         let noise = [candidate(0, 1, MS / 10, 0), candidate(1, 1, 4 * MS, 0)];
         assert!(shares(&noise)[1] > 4700, "both are fast");
+    }
+
+    #[test]
+    fn canary_gets_at_most_twice_its_part_while_others_are_slow() {
+        let few = shares(&[
+            candidate(0, 10, MS, 0),
+            candidate(1, 90, 500 * MS, 0),
+        ])[0];
+        assert!((1950..2050).contains(&few), "{few}");
     }
 
     #[test]

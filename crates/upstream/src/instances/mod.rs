@@ -8,10 +8,10 @@
 mod call_route;
 mod instance_breaker;
 mod instance_choice;
+mod instance_load;
 pub(crate) mod instance_name;
 mod instance_reply;
 mod instance_watch;
-mod peak_ewma;
 mod server_instance;
 mod session_affinity;
 mod session_transfer;

@@ -14,8 +14,9 @@ use weir_upstream_http::HttpUpstream;
 
 use super::instance_breaker::InstanceBreaker;
 use super::instance_choice::Candidate;
+use super::instance_load::{PeakEwma, RecentCalls};
 use super::instance_name::InstanceName;
-use super::peak_ewma::PeakEwma;
+
 use crate::settings::InstanceSettings;
 
 /// One instance.
@@ -30,7 +31,7 @@ pub(crate) struct ServerInstance {
     /// Its URL for operators, without user and query.
     url: Arc<str>,
     in_flight: AtomicUsize,
-    latency: Mutex<PeakEwma>,
+    load: Mutex<InstanceLoad>,
     /// True while a task waits for it to answer again.
     is_checked: AtomicBool,
 }
@@ -49,7 +50,7 @@ impl ServerInstance {
             breaker: InstanceBreaker::default(),
             url: without_secrets(&settings.url).into(),
             in_flight: AtomicUsize::new(0),
-            latency: Mutex::default(),
+            load: Mutex::default(),
             is_checked: AtomicBool::new(false),
         }
     }
@@ -66,19 +67,23 @@ impl ServerInstance {
 
     /// Describes it for the choice at `now`.
     pub(crate) fn as_candidate(&self, index: usize, now: Duration) -> Candidate {
+        let load = *self.load();
         Candidate {
             index,
             weight: self.weight.max(1),
-            latency: self.latency().estimate(now),
+            latency: load.latency.estimate(now),
             in_flight: self.in_flight(),
+            recent: load.recent.at(now),
         }
     }
 
     /// Begins a call: it counts as in flight until the returned value is dropped.
     pub(crate) fn begin_call(self: &Arc<Self>) -> InstanceCall {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
+        let began = self.site.clock.now();
+        self.load().recent.count_call(began);
         InstanceCall {
-            began: self.site.clock.now(),
+            began,
             instance: self.clone(),
             is_measured: false,
         }
@@ -168,15 +173,22 @@ impl ServerInstance {
             watched,
             in_flight: self.in_flight(),
             sessions: self.http.sessions(),
-            latency: self.latency().estimate(self.site.clock.now()),
+            latency: self.load().latency.estimate(self.site.clock.now()),
             last_error: self.site.record.last_error().map(|(cause, _)| cause),
         }
     }
 
-    fn latency(&self) -> MutexGuard<'_, PeakEwma> {
-        // An estimate stays meaningful after a panic of its holder.
-        self.latency.lock().unwrap_or_else(PoisonError::into_inner)
+    fn load(&self) -> MutexGuard<'_, InstanceLoad> {
+        // The load stays meaningful after a panic of its holder.
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The load of an instance beside its calls in flight.
+#[derive(Clone, Copy, Debug, Default)]
+struct InstanceLoad {
+    latency: PeakEwma,
+    recent: RecentCalls,
 }
 
 /// A call in flight at an instance.
@@ -196,7 +208,7 @@ impl InstanceCall {
         }
         let now = self.instance.site.clock.now();
         let latency = now.saturating_sub(self.began);
-        self.instance.latency().record(latency, now);
+        self.instance.load().latency.record(latency, now);
         self.instance.record_success();
     }
 
@@ -219,7 +231,7 @@ impl Drop for InstanceCall {
         if !self.is_measured {
             let now = self.instance.site.clock.now();
             let waited = now.saturating_sub(self.began);
-            self.instance.latency().record_at_least(waited, now);
+            self.instance.load().latency.record_at_least(waited, now);
         }
     }
 }

@@ -16,7 +16,7 @@ async fn canary_gets_its_share_of_the_calls() {
         join_all((0..4).map(|_| echo(&upstream, 1))).await;
     }
     let few = canary.executions("echo");
-    assert!((12..=60).contains(&few), "{few} of 300 calls");
+    assert!((10..=75).contains(&few), "{few} of 300 calls");
     assert_eq!(few + usual.executions("echo"), 300);
     assert_eq!(unused.total_executions(), 0, "a weight of 0 gets no calls");
 }

@@ -1,4 +1,4 @@
-//! The latency estimate of one instance: a peak-sensitive, exponentially weighted moving average
+//! The load of one instance. The latency estimate is a peak-sensitive, exponentially weighted moving average
 //! (PeakEwma), as in Finagle, linkerd and tower. Sans-IO: the time is an argument.
 //!
 //! A slower answer counts at once and in full; faster ones lower the estimate gradually. An
@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// The time in which an old estimate loses 63 % of its weight.
+/// The time in which an old value loses 63 % of its weight.
 const DECAY: Duration = Duration::from_secs(10);
 
 /// The estimate of one instance.
@@ -17,13 +17,33 @@ pub(crate) struct PeakEwma {
     updated_at: Duration,
 }
 
+/// The number of the recent calls of one instance: each call counts less the older it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RecentCalls {
+    count: f64,
+    updated_at: Duration,
+}
+
+impl RecentCalls {
+    /// Counts a call that began at `now`.
+    pub(crate) fn count_call(&mut self, now: Duration) {
+        self.count = self.at(now) + 1.0;
+        self.updated_at = now;
+    }
+
+    /// Returns the number at `now`.
+    pub(crate) fn at(&self, now: Duration) -> f64 {
+        self.count * fading(self.updated_at, now)
+    }
+}
+
 impl PeakEwma {
     /// Adds the latency of an answer that came at `now`.
     pub(crate) fn record(&mut self, latency: Duration, now: Duration) {
         let latency = latency.as_secs_f64();
         self.seconds = Some(match self.seconds {
             Some(before) if before > latency => {
-                let kept = self.fading(now);
+                let kept = fading(self.updated_at, now);
                 before * kept + latency * (1.0 - kept)
             }
             _ => latency,
@@ -40,15 +60,15 @@ impl PeakEwma {
 
     /// Returns the estimate at `now`; absent before the first answer.
     pub(crate) fn estimate(&self, now: Duration) -> Option<Duration> {
-        let seconds = self.seconds? * self.fading(now);
+        let seconds = self.seconds? * fading(self.updated_at, now);
         Some(Duration::from_secs_f64(seconds))
     }
+}
 
-    /// Returns the part of the estimate that is left at `now`.
-    fn fading(&self, now: Duration) -> f64 {
-        let age = now.saturating_sub(self.updated_at);
-        (-age.as_secs_f64() / DECAY.as_secs_f64()).exp()
-    }
+/// Returns the part of an old value that is left at `now`.
+fn fading(updated_at: Duration, now: Duration) -> f64 {
+    let age = now.saturating_sub(updated_at);
+    (-age.as_secs_f64() / DECAY.as_secs_f64()).exp()
 }
 
 #[cfg(test)]
@@ -75,6 +95,16 @@ mod tests {
         assert!((195..=200).contains(&estimate(&latency, S + 100 * MS)));
         assert!((70..=74).contains(&estimate(&latency, 11 * S)), "e^-1");
         assert!(estimate(&latency, 61 * S) < 2, "it is forgotten");
+    }
+
+    #[test]
+    fn recent_calls_are_forgotten() {
+        let mut recent = RecentCalls::default();
+        (0..100).for_each(|_| recent.count_call(S));
+        assert!((99.0..=100.0).contains(&recent.at(S)));
+        assert!((36.0..37.0).contains(&recent.at(11 * S)));
+        recent.count_call(101 * S);
+        assert!((1.0..1.1).contains(&recent.at(101 * S)));
     }
 
     #[test]
