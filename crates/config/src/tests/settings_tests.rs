@@ -200,6 +200,32 @@ fn mcp_servers_map_is_accepted() {
 }
 
 #[test]
+fn urls_are_instances_with_weights() {
+    let config = good(
+        r#"
+upstreams:
+  many:
+    urls:
+      - http://127.0.0.1:1/mcp
+      - { url: "http://127.0.0.1:2/mcp", weight: 10 }
+      - { url: "http://127.0.0.1:3/mcp", weight: 0 }
+  one: { urls: ["http://127.0.0.1:1/mcp"] }
+  plain: { url: "http://127.0.0.1:1/mcp" }
+"#,
+    );
+    let http = |nth: usize| match &config.upstreams[nth].settings.transport {
+        TransportSettings::Http(http) => http.clone(),
+        TransportSettings::Stdio(_) => panic!("it has a URL"),
+    };
+    let many = http(0);
+    let weights: Vec<_> = many.instances.iter().map(|one| one.weight).collect();
+    assert_eq!(weights, [100, 10, 0]);
+    assert_eq!(many.url, many.instances[0].url);
+    assert_eq!(many.instances[2].url, "http://127.0.0.1:3/mcp");
+    assert_eq!(http(1), http(2), "one URL needs no choice");
+}
+
+#[test]
 fn equal_files_give_equal_settings_and_a_change_shows() {
     let text = include_str!("full.yaml");
     let changed = good(&text.replace("in_flight: 7", "in_flight: 8"));

@@ -246,6 +246,32 @@ fn a_team_gets_no_secret_that_is_not_granted_to_it() {
 }
 
 #[test]
+fn every_url_of_an_upstream_is_at_a_host_of_the_team() {
+    for (urls, place) in [
+        (
+            r#"["http://red.example/mcp", "http://10.0.0.1/mcp"]"#,
+            "upstreams.red.urls.1",
+        ),
+        (
+            r#"[{ url: "http://10.0.0.1/mcp", weight: 5 }]"#,
+            "upstreams.red.urls.0",
+        ),
+    ] {
+        let file = format!("upstreams: {{ red: {{ urls: {urls} }} }}");
+        let refused = loaded("urls", &format!("red: {{ {PLAIN} }}"), &file);
+        assert!(!refused.is_taken());
+        assert!(
+            refused.report.contains(&format!("error: {place}")),
+            "{}",
+            refused.report
+        );
+        let granted = PLAIN.replace("[red.example]", "[red.example, 10.0.0.1]");
+        let taken = loaded("urls", &format!("red: {{ {granted} }}"), &file);
+        assert!(taken.is_taken(), "{}", taken.report);
+    }
+}
+
+#[test]
 fn a_file_without_an_entry_has_no_rights_at_all() {
     for (name, file) in [
         ("host", upstream("")),
