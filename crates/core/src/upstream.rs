@@ -276,6 +276,9 @@ pub enum InstanceBreakerState {
 }
 
 impl InstanceBreakerState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Closed, Self::HalfOpen, Self::Open];
+
     /// The word for operators.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

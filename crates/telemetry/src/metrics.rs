@@ -4,6 +4,7 @@
 //! Instruments are process-wide, so this is too: all gateways in one process (as in tests) share
 //! one set of series.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -18,7 +19,9 @@ use opentelemetry_sdk::metrics::{
     Temporality,
 };
 use weir_catalog::Catalog;
-use weir_catalog::UpstreamReach;
+use weir_catalog::{UpstreamReach, UpstreamStatus};
+use weir_core::names::UpstreamId;
+use weir_core::upstream::InstanceBreakerState;
 use weir_core::telemetry::{disable_histograms, instruments, start_at_zero, unix_seconds};
 
 use super::exposition::{self, ExpositionFormat};
@@ -57,6 +60,8 @@ pub struct Metrics {
 struct MetricsState {
     reader: SharedMetricReader,
     measured: bool,
+    /// The upstreams that had several URLs at the last scrape: the SDK keeps their series.
+    with_urls: Mutex<HashSet<UpstreamId>>,
     resource: Vec<(String, String)>,
     /// The catalogs with the upstreams to observe.
     catalogs: Mutex<Vec<Weak<Catalog>>>,
@@ -110,6 +115,7 @@ impl Metrics {
         Self {
             shared: Arc::new(MetricsState {
                 reader,
+                with_urls: Mutex::default(),
                 measured,
                 resource: known,
                 catalogs,
@@ -165,7 +171,7 @@ impl Metrics {
         catalogs
             .iter()
             .filter_map(Weak::upgrade)
-            .for_each(|catalog| record_upstreams(&catalog));
+            .for_each(|catalog| self.record_upstreams(&catalog));
         if let Some(ready) = &*self
             .shared
             .ready
@@ -182,30 +188,58 @@ impl Metrics {
         }
         metric_families::families(&collected)
     }
-}
 
-/// Records the state of the upstreams. It runs at a scrape, so that calls do not pay for it.
-fn record_upstreams(catalog: &Catalog) {
-    for upstream in catalog.status() {
-        let own = || KeyValue::new("upstream", upstream.id.to_string());
-        instruments()
-            .upstream_in_flight
-            .record(upstream.health.in_flight as u64, &[own()]);
-        let reach = upstream.reach();
-        if reach != UpstreamReach::Unknown {
+    /// Records the state of the upstreams. It runs at a scrape, so that calls do not pay for it.
+    fn record_upstreams(&self, catalog: &Catalog) {
+        for upstream in catalog.status() {
+            let own = || KeyValue::new("upstream", upstream.id.to_string());
             instruments()
-                .upstream_up
-                .record(u64::from(reach == UpstreamReach::Up), &[own()]);
+                .upstream_in_flight
+                .record(upstream.health.in_flight as u64, &[own()]);
+            let reach = upstream.reach();
+            if reach != UpstreamReach::Unknown {
+                instruments()
+                    .upstream_up
+                    .record(u64::from(reach == UpstreamReach::Up), &[own()]);
+            }
+            for (one, word) in [
+                (UpstreamReach::Unknown, "unknown"),
+                (UpstreamReach::Up, "up"),
+                (UpstreamReach::Down, "down"),
+            ] {
+                let labels = [own(), KeyValue::new("state", word)];
+                instruments()
+                    .upstream_state
+                    .record(u64::from(one == reach), &labels);
+            }
+            self.record_urls(&upstream);
         }
-        for (one, word) in [
-            (UpstreamReach::Unknown, "unknown"),
-            (UpstreamReach::Up, "up"),
-            (UpstreamReach::Down, "down"),
-        ] {
-            let labels = [own(), KeyValue::new("state", word)];
-            instruments()
-                .upstream_state
-                .record(u64::from(one == reach), &labels);
+    }
+
+    /// Records the URLs of an upstream that has several, or had several at an earlier scrape.
+    fn record_urls(&self, upstream: &UpstreamStatus) {
+        let urls = &upstream.health.instances;
+        let mut with_urls = self
+            .shared
+            .with_urls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let had_urls = if urls.is_empty() {
+            with_urls.remove(&upstream.id)
+        } else {
+            !with_urls.insert(upstream.id.clone())
+        };
+        drop(with_urls);
+        if urls.is_empty() && !had_urls {
+            return;
+        }
+        for state in InstanceBreakerState::ALL {
+            let count = urls.iter().filter(|one| one.breaker == state).count();
+            let labels = [
+                KeyValue::new("upstream", upstream.id.to_string()),
+                KeyValue::new("state", state.as_str()),
+            ];
+            instruments().upstream_urls.record(count as u64, &labels);
         }
     }
 }

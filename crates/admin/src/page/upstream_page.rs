@@ -8,7 +8,9 @@ use weir_core::upstream::ListKind;
 
 use super::super::state::AdminState;
 use super::super::views::call_views::CallView;
-use super::super::views::upstream_views::{OverrideView, UpstreamCallsView, UpstreamView};
+use super::super::views::upstream_views::{
+    OverrideView, UpstreamCallsView, UpstreamUrlView, UpstreamView,
+};
 use super::page_parts::{
     badge, calls_table, era, format_millis, list_words, operator, section, tiles, waiting_section,
 };
@@ -41,6 +43,9 @@ pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> Markup {
                 (section("Change by an operator", &operators_change(change, now)))
             }
             (section("Server", &server(upstream)))
+            @if !upstream.urls.is_empty() {
+                (section("URLs", &urls_table(&upstream.urls)))
+            }
             @if !own.is_empty() {
                 (section("Running calls, oldest first", &calls_table(&own, now)))
             }
@@ -143,6 +148,36 @@ fn breaker_words(breaker: &str) -> &str {
         "open" => "open: calls fail at once, except for one probe a second",
         other => other,
     }
+}
+
+fn urls_table(urls: &[UpstreamUrlView]) -> Markup {
+    let heads = [
+        "URL",
+        "Weight",
+        "Circuit breaker",
+        "Running",
+        "Latency",
+        "Sessions",
+        "Last error",
+    ];
+    let row = |url: &UpstreamUrlView| {
+        let breaker = match url.breaker {
+            "closed" => "closed: it gets calls",
+            "half_open" => "half open: it gets a few calls",
+            "open" => "open: other URLs get the calls",
+            other => other,
+        };
+        vec![
+            html! { (text(&url.url)) @if url.watched { br; small { "lists are read here" } } },
+            url.weight.render(),
+            breaker.render(),
+            url.in_flight.render(),
+            format_millis(url.latency_ms).render(),
+            url.sessions.render(),
+            html! { small { (text(url.last_error.as_deref().unwrap_or_default())) } },
+        ]
+    };
+    table(&heads, &urls.iter().map(row).collect::<Vec<_>>())
 }
 
 fn catalog(upstream: &UpstreamView, now: SystemTime) -> Markup {

@@ -11,7 +11,8 @@ use weir_catalog::{ClosingMode, ListStatus, UpstreamReach, UpstreamStatus};
 use weir_config::{Config, UpstreamPlan};
 use weir_core::log_text::sanitize_text;
 use weir_core::names::UpstreamId;
-use weir_upstream::{TransportSettings, UpstreamProtocol};
+use weir_core::upstream::InstanceHealth;
+use weir_upstream::{HttpUpstreamSettings, TransportSettings, UpstreamProtocol};
 use weir_wire::Revision;
 
 use super::super::admin_error::{AdminError, json};
@@ -35,8 +36,11 @@ pub(crate) struct UpstreamView {
     pub starting: Option<StartingView>,
     /// `http`, `sse` or `stdio`.
     pub(crate) transport: &'static str,
-    /// Its URL without user and query, or its program.
+    /// Its URL without user and query, or its program. Of several URLs the first, with the number
+    /// of the others.
     pub(crate) target: String,
+    /// Its URLs, if it has several.
+    pub(crate) urls: Vec<UpstreamUrlView>,
     /// `modern` or `legacy`, once that is known.
     pub(crate) era: Option<&'static str>,
     pub(crate) protocol: Option<&'static str>,
@@ -56,6 +60,24 @@ pub(crate) struct UpstreamView {
     pub endpoints: Vec<String>,
     /// The operator's change in force.
     pub(crate) change: Option<OverrideView>,
+}
+
+/// A URL of an upstream that has several.
+#[derive(Serialize)]
+pub(crate) struct UpstreamUrlView {
+    /// Without user and query.
+    pub(crate) url: String,
+    pub(crate) weight: u32,
+    /// `closed`: it gets calls. `half_open`: it answers again, and gets a few calls. `open`: it gets
+    /// no calls while another URL does.
+    pub(crate) breaker: &'static str,
+    /// True if the lists of the upstream are read there.
+    pub(crate) watched: bool,
+    pub(crate) in_flight: usize,
+    pub(crate) sessions: usize,
+    pub(crate) latency_ms: Option<f64>,
+    /// The last failure of a call or of an attempt to connect, however long ago.
+    pub(crate) last_error: Option<String>,
 }
 
 /// A failure, as operators read it.
@@ -225,6 +247,7 @@ impl UpstreamView {
             }),
             transport,
             target,
+            urls: health.instances.iter().map(UpstreamUrlView::of).collect(),
             era: health.revision.and_then(Revision::parse).map(|revision| {
                 match revision.is_modern() {
                     true => "modern",
@@ -266,12 +289,18 @@ fn state(status: &UpstreamStatus) -> &'static str {
 /// Returns the transport and the address or program.
 fn reached(plan: &UpstreamPlan) -> (&'static str, String) {
     match (&plan.settings.transport, plan.settings.protocol) {
-        (TransportSettings::Http(http), UpstreamProtocol::Sse) => {
-            ("sse", without_secrets(&http.url))
-        }
-        (TransportSettings::Http(http), _) => ("http", without_secrets(&http.url)),
+        (TransportSettings::Http(http), UpstreamProtocol::Sse) => ("sse", address(http)),
+        (TransportSettings::Http(http), _) => ("http", address(http)),
         // Arguments may hold secrets.
         (TransportSettings::Stdio(stdio), _) => ("stdio", stdio.command.clone()),
+    }
+}
+
+fn address(http: &HttpUpstreamSettings) -> String {
+    let first = without_secrets(&http.url);
+    match http.instances.len() {
+        0 | 1 => first,
+        all => format!("{first} and {} more", all - 1),
     }
 }
 
@@ -286,6 +315,21 @@ fn shown_at(config: &Config, id: &UpstreamId) -> Vec<String> {
         .iter()
         .filter(|endpoint| shows(&endpoint.mode));
     those.map(|endpoint| endpoint.id.to_string()).collect()
+}
+
+impl UpstreamUrlView {
+    fn of(instance: &InstanceHealth) -> Self {
+        Self {
+            url: instance.url.to_string(),
+            weight: instance.weight,
+            breaker: instance.breaker.as_str(),
+            watched: instance.watched,
+            in_flight: instance.in_flight,
+            sessions: instance.sessions,
+            latency_ms: instance.latency.map(millis),
+            last_error: instance.last_error.clone(),
+        }
+    }
 }
 
 impl SoftwareView {

@@ -23,6 +23,18 @@ const UPSTREAMS: &TableColumns = &[
     ("LAST ERROR", "/last_error"),
 ];
 
+const URLS: &TableColumns = &[
+    ("UPSTREAM", "/upstream"),
+    ("URL", "/url"),
+    ("WEIGHT", "/weight"),
+    ("BREAKER", "/breaker"),
+    ("LISTS", "/watched"),
+    ("NOW", "/in_flight"),
+    ("SESSIONS", "/sessions"),
+    ("LATENCY MS", "/latency_ms"),
+    ("LAST ERROR", "/last_error"),
+];
+
 const ITEMS: &TableColumns = &[
     ("EXPOSED", "/exposed"),
     ("UPSTREAM", "/upstream"),
@@ -97,7 +109,10 @@ const PARKED: &TableColumns = &[
 /// Formats a response for people.
 pub(crate) fn show(command: &AdminCommand, answer: &Value) -> String {
     match command {
-        AdminCommand::Upstreams { id: None } => table(&upstreams(&answer["upstreams"]), UPSTREAMS),
+        AdminCommand::Upstreams { id: None } => {
+            let all = &answer["upstreams"];
+            table(&upstreams(all), UPSTREAMS) + &urls(all)
+        }
         AdminCommand::Catalog { .. } => {
             let total = format!(
                 "{} in all, about {} tokens\n",
@@ -175,6 +190,23 @@ fn upstreams(all: &Value) -> Value {
         }
     }
     all
+}
+
+/// Formats the URLs of upstreams that have several, below the upstreams.
+fn urls(all: &Value) -> String {
+    let mut rows = Vec::new();
+    for upstream in all.as_array().into_iter().flatten() {
+        for url in upstream["urls"].as_array().into_iter().flatten() {
+            let mut row = url.clone();
+            row["upstream"] = upstream["id"].clone();
+            row["watched"] = if url["watched"] == true { "here" } else { "" }.into();
+            rows.push(row);
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", table(&Value::Array(rows), URLS))
 }
 
 /// Formats the running calls, and below them those that wait for their clients.
