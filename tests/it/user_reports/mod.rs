@@ -29,6 +29,7 @@ mod unhealthy_upstreams;
 mod unknown_extensions;
 mod unknown_methods;
 mod upstream_sessions;
+mod upstream_urls;
 mod url_elicitation;
 
 use serde_json::{Value, json};
