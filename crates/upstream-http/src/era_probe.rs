@@ -218,6 +218,31 @@ impl HttpUpstream {
         })
     }
 
+    /// Asks the server if it answers, with a request that its era has: `server/discover`, or
+    /// `initialize` at a legacy server, which need not answer unknown methods. Any answer will do,
+    /// except that the server is too busy. The connection of HTTP+SSE is opened by calls alone.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or gave no answer.
+    pub async fn check(&self) -> Result<(), FailedAttempt> {
+        let dialog = self.dialog.load_full();
+        let asked = match (self.protocol, dialog.as_deref()) {
+            (UpstreamProtocol::Sse, _) | (_, Some(ServerDialog::Sse(_))) => return Ok(()),
+            (_, Some(ServerDialog::Legacy(pool))) => check_session(pool).await,
+            (UpstreamProtocol::Legacy, _) => match &*self.find_dialog().await? {
+                ServerDialog::Legacy(pool) => check_session(pool).await,
+                ServerDialog::Modern(..) | ServerDialog::Sse(_) => Ok(()),
+            },
+            (UpstreamProtocol::Auto | UpstreamProtocol::Modern, _) => {
+                self.discover().await.map(drop)
+            }
+        };
+        match asked {
+            Err(refusal) if !is_answered(&refusal) => Err(refusal),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Sends the probe. It is repeated if its connection is lost, which is no sign of an era.
     async fn discover(&self) -> Result<bytes::Bytes, FailedAttempt> {
         let modern = ModernServer::new(
@@ -245,6 +270,26 @@ impl HttpUpstream {
     fn pace(&self) -> std::sync::MutexGuard<'_, RetryBackoff> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Opens a session and ends it.
+async fn check_session(pool: &SessionPool) -> Result<(), FailedAttempt> {
+    let session = pool.open_apart(CapabilityClass::BASE).await?;
+    session.close().await;
+    Ok(())
+}
+
+/// True for a refusal by a server that could serve.
+fn is_answered(refusal: &FailedAttempt) -> bool {
+    let is_silent = matches!(
+        refusal.failure.kind(),
+        FailureKind::TimedOut
+            | FailureKind::ResultUnknown
+            | FailureKind::Busy
+            | FailureKind::Limit
+            | FailureKind::Overloaded
+    );
+    !refusal.not_reached && !refusal.not_attempted && refusal.proof.is_none() && !is_silent
 }
 
 /// Judges the answer to a probe; absent if it was not answered.

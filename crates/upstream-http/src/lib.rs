@@ -430,22 +430,6 @@ impl HttpUpstream {
             }
     }
 
-    /// Checks that the server answers, by a new probe of its era. A server with a configured legacy
-    /// protocol is asked for a session instead.
-    ///
-    /// # Errors
-    /// The server cannot be reached, or does not serve.
-    pub async fn check(&self) -> Result<(), FailedAttempt> {
-        self.doubt_era();
-        if let ServerDialog::Legacy(pool) = &*self.find_dialog().await?
-            && self.protocol == UpstreamProtocol::Legacy
-        {
-            let session = pool.open_apart(CapabilityClass::BASE).await?;
-            session.close().await;
-        }
-        Ok(())
-    }
-
     /// Ends the sessions.
     pub async fn close(&self) {
         if let Some(ServerDialog::Sse(line)) = self.dialog.load_full().as_deref() {

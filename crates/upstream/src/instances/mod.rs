@@ -346,12 +346,17 @@ impl ServerInstances {
 
     /// True while calls can go to no instance: they fail at once.
     pub(crate) fn fail_at_once(&self) -> bool {
-        self.all.iter().all(|one| one.breaker.fails_at_once())
+        self.with_weight().all(|one| one.breaker.fails_at_once())
     }
 
     /// True while no instance takes calls.
     pub(crate) fn are_down(&self) -> bool {
-        self.all.iter().all(|one| one.breaker.is_open())
+        self.with_weight().all(|one| one.breaker.is_open())
+    }
+
+    /// Returns the instances that may get new calls.
+    fn with_weight(&self) -> impl Iterator<Item = &Arc<ServerInstance>> {
+        self.all.iter().filter(|one| one.weight > 0)
     }
 
     /// Describes the instances for operators.

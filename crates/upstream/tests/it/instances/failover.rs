@@ -150,6 +150,51 @@ async fn read_is_repeated_at_another_instance_after_a_lost_connection() {
 }
 
 #[tokio::test]
+async fn instance_that_accepts_and_never_answers_gets_no_further_calls() {
+    for protocol in [UpstreamProtocol::Auto, UpstreamProtocol::Modern] {
+        let [hung, good] = modern().await;
+        let settings = UpstreamSettings {
+            protocol,
+            own_deadlines: weir_upstream::OwnDeadlines {
+                probe: Duration::from_millis(100),
+                ..weir_upstream::OwnDeadlines::default()
+            },
+            ..weighted(&[(&hung, 1000), (&good, 1)])
+        };
+        let upstream = build(settings);
+        echo(&upstream, 2).await;
+        hung.add_rule("*", usize::MAX, MockBehaviour::hang());
+        let calls = (0..10).map(async |nth| {
+            let call = OutboundCall {
+                deadlines: short_deadlines(),
+                ..outbound("echo", call("echo", json!({"n": nth}))).await
+            };
+            let _timed_out_there = outcome(upstream.clone().call(call).await).await;
+        });
+        futures_util::future::join_all(calls).await;
+        wait_until("five calls timed out", || {
+            breaker(&upstream, 0) == InstanceBreakerState::Open
+        })
+        .await;
+        let asked = hung.requests_of("server/discover").len();
+        hung.wait_until("weir asks it again and again", |mock| {
+            mock.requests_of("server/discover").len() >= asked + 3
+        })
+        .await;
+        assert_eq!(breaker(&upstream, 0), InstanceBreakerState::Open);
+        let calls = hung.requests_of("tools/call").len();
+        echo(&upstream, 10).await;
+        assert_eq!(hung.requests_of("tools/call").len(), calls);
+        hung.clear_rules();
+        wait_until("it answers", || {
+            breaker(&upstream, 0) == InstanceBreakerState::HalfOpen
+        })
+        .await;
+        echo(&upstream, 10).await;
+    }
+}
+
+#[tokio::test]
 async fn timeouts_open_the_breaker_of_the_instance_alone() {
     let hung = MockServer::modern()
         .tool("echo", MockBehaviour::hang())
