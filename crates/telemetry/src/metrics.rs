@@ -21,8 +21,8 @@ use opentelemetry_sdk::metrics::{
 use weir_catalog::Catalog;
 use weir_catalog::{UpstreamReach, UpstreamStatus};
 use weir_core::names::UpstreamId;
-use weir_core::upstream::InstanceBreakerState;
 use weir_core::telemetry::{disable_histograms, instruments, start_at_zero, unix_seconds};
+use weir_core::upstream::InstanceBreakerState;
 
 use super::exposition::{self, ExpositionFormat};
 use super::metric_families::{self, MetricFamily};

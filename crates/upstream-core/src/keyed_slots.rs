@@ -137,6 +137,13 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
             .collect()
     }
 
+    /// True if the slot of this key is filled.
+    pub fn is_filled(&self, key: &K) -> bool {
+        let map = self.read();
+        map.get(key)
+            .is_some_and(|slot| slot.current.load().is_some())
+    }
+
     /// Returns the keys and values of all filled slots.
     pub fn filled(&self) -> Vec<(K, Arc<T>)> {
         let map = self.read();

@@ -430,6 +430,12 @@ impl HttpUpstream {
             }
     }
 
+    /// True if the upstream session of the call's client is open here.
+    pub fn has_client_session(&self, outbound: &OutboundCall) -> bool {
+        self.pool()
+            .is_some_and(|pool| pool.has_open_session(outbound))
+    }
+
     /// Ends the sessions.
     pub async fn close(&self) {
         if let Some(ServerDialog::Sse(line)) = self.dialog.load_full().as_deref() {

@@ -191,6 +191,11 @@ impl SessionPool {
         self.key(outbound).session.is_some()
     }
 
+    /// True if the session of a call is open.
+    pub(crate) fn has_open_session(&self, outbound: &OutboundCall) -> bool {
+        self.slots.is_filled(&self.key(outbound))
+    }
+
     /// Returns the session of this slot, opened if there is none yet.
     pub(crate) async fn session_at(
         self: &Arc<Self>,

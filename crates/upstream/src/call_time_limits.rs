@@ -91,11 +91,7 @@ impl ReplySource for PendingReply {
 }
 
 /// Holds a running reply to its limits.
-fn enforce<S: TimeoutHandler + 'static>(
-    server: S,
-    limits: CallTimeLimits,
-    reply: Reply,
-) -> Reply {
+fn enforce<S: TimeoutHandler + 'static>(server: S, limits: CallTimeLimits, reply: Reply) -> Reply {
     let timer = CallTimer {
         server,
         sleep: Box::pin(tokio::time::sleep_until(limits.next_deadline())),

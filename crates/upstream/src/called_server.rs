@@ -92,7 +92,10 @@ impl CallAttempts {
     }
 
     /// Opens a watch of the server's lists, and records the outcome.
-    pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn ListWatch>, Failure> {
+    pub(crate) async fn watch(
+        &self,
+        class: CapabilityClass,
+    ) -> Result<Box<dyn ListWatch>, Failure> {
         let opened = match &self.server {
             CalledServer::One(one) => {
                 let opened = one.transport.watch(class).await;

@@ -115,7 +115,10 @@ impl UpstreamFactory {
             credential_advice,
             client_info: self.identity.client_info.clone(),
         };
-        let site = Arc::new(UpstreamContext::new(shared.clone(), self.ports.of_context()));
+        let site = Arc::new(UpstreamContext::new(
+            shared.clone(),
+            self.ports.of_context(),
+        ));
         let server = match transport {
             TransportSettings::Http(http) => {
                 let parts = HttpServerParts {
@@ -169,7 +172,9 @@ impl UpstreamFactory {
         for instance in &settings.instances {
             let http = self.http(settings, &instance.url, parts.connect)?;
             let own = Arc::new(site.of_instance(parts.shared.clone(), self.ports.of_context()));
-            let credentials = credentials.as_ref().map(|all| all.at_instance(http.clone()));
+            let credentials = credentials
+                .as_ref()
+                .map(|all| all.at_instance(http.clone()));
             let server = Box::new(parts.upstream(own.clone(), http, credentials));
             all.push(Arc::new(ServerInstance::new(own, server, instance)));
         }
@@ -187,9 +192,11 @@ impl UpstreamFactory {
         &self,
         settings: &HttpUpstreamSettings,
     ) -> Result<Arc<dyn DocumentPoster>, TlsError> {
-        Ok(Arc::new(Poster::new(
-            self.http(settings, &settings.url, CallDeadlines::LIST.connect)?,
-        )))
+        Ok(Arc::new(Poster::new(self.http(
+            settings,
+            &settings.url,
+            CallDeadlines::LIST.connect,
+        )?)))
     }
 
     fn http(

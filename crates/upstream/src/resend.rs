@@ -20,9 +20,7 @@ pub(crate) async fn call_with_resend(
     route: Option<&CallRoute>,
 ) -> Result<Reply, FailedAttempt> {
     loop {
-        let refusal = match attempts
-            .call(outbound, used.last().copied(), route)
-            .await {
+        let refusal = match attempts.call(outbound, used.last().copied(), route).await {
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };

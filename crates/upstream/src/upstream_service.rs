@@ -39,11 +39,7 @@ pub(crate) struct UpstreamService {
 const MAX_FOLLOWED_TASKS: usize = 256;
 
 impl UpstreamService {
-    pub(crate) fn new(
-        site: Arc<UpstreamContext>,
-        server: CalledServer,
-        baggage: bool,
-    ) -> Self {
+    pub(crate) fn new(site: Arc<UpstreamContext>, server: CalledServer, baggage: bool) -> Self {
         let stack = Arc::new(CallStack::new(site.clone(), server, baggage));
         Self {
             tasks: Arc::new(TaskRequests::new(site.clone(), stack.clone())),

@@ -39,6 +39,7 @@ fn expected(
         ("WeirUpstreamErrors", "upstream", "tickets".to_owned()),
         ("WeirRequestsFailing", "endpoint", "/mcp/tickets".to_owned()),
         ("WeirUpstreamDown", "upstream", "wiki".to_owned()),
+        ("WeirUpstreamUrlDown", "upstream", "shop".to_owned()),
         ("WeirCatalogStale", "upstream", "wiki".to_owned()),
         ("WeirCatalogIncomplete", "upstream", "mirror".to_owned()),
         (

@@ -191,10 +191,12 @@ impl CompanyScene {
         self.stop_wiki().await;
         self.change_a_tool();
         self.stop_the_issuer();
-        // A good change of the config, with a server whose list never ends and one that has a
-        // process for each caller, and then a bad one.
+        // A good change of the config, with a server whose list never ends, one that has a process
+        // for each caller, and one that is down at one of its URLs, and then a bad one.
         let mut with_mirror = self.config();
         with_mirror["upstreams"]["mirror"] = json!({ "url": self.mirror.url() });
+        let urls = ["http://127.0.0.1:1/mcp".to_owned(), self.files.url()];
+        with_mirror["upstreams"]["shop"] = json!({ "urls": urls });
         let (command, args) = MockStdio::legacy(Revision::NEWEST_LEGACY).command();
         with_mirror["upstreams"]["robots"] = json!({
             "command": command, "args": args, "session": "principal", "limits": { "max_processes": 1 },

@@ -76,7 +76,10 @@ fn assert_each_ran_once(era: Revision, mocks: &[MockServer], unknown: &[usize]) 
     let all = (2 * CALLERS + 2) * CALLS;
     let ran: usize = mocks.iter().map(|mock| mock.executions("order")).sum();
     assert!(ran <= all, "{era:?}: {ran} runs of {all} calls");
-    assert!(all - ran <= unknown.len(), "{era:?}: {ran} runs of {all} calls");
+    assert!(
+        all - ran <= unknown.len(),
+        "{era:?}: {ran} runs of {all} calls"
+    );
     // A restarted legacy server refuses a call in a session that it does not know, which is no run.
     let sent = sent(mocks);
     let times = if era.is_modern() { 1 } else { 2 };
@@ -104,7 +107,10 @@ async fn one_of_three_servers_is_killed_and_restarted_under_load() {
         mocks[1].stop().await;
         wait_for_breaker(&weir, 1, &["open"]).await;
         assert_eq!(
-            weir.metric("weir_upstream_urls", &["upstream=\"shop\"", "state=\"open\""]),
+            weir.metric(
+                "weir_upstream_urls",
+                &["upstream=\"shop\"", "state=\"open\""]
+            ),
             1.0
         );
         // The upstream as a whole is up, and no call to it fails.
@@ -136,7 +142,10 @@ async fn one_of_three_servers_is_killed_and_restarted_under_load() {
 /// Asserts that operators see each URL, and no query.
 async fn assert_shown(weir: &Weir, mocks: &[MockServer]) {
     let urls = urls(weir).await;
-    let shown: Vec<_> = urls.iter().map(|one| one["url"].as_str().unwrap()).collect();
+    let shown: Vec<_> = urls
+        .iter()
+        .map(|one| one["url"].as_str().unwrap())
+        .collect();
     let mut expected: Vec<_> = mocks.iter().map(MockServer::url).collect();
     expected.push(UNUSED.to_owned());
     assert_eq!(shown, expected);

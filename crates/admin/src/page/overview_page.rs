@@ -225,7 +225,10 @@ fn add_upstream_problems(all: &mut Vec<Markup>, upstream: &UpstreamView, now: Sy
         .filter(|url| url.breaker == "open")
         .collect();
     if let Some(url) = silent.first().filter(|_| upstream.state != "down") {
-        let why = url.last_error.as_deref().unwrap_or("the cause is not known");
+        let why = url
+            .last_error
+            .as_deref()
+            .unwrap_or("the cause is not known");
         all.push(html! {
             (link) " gets no calls at " (silent.len()) " of its "
             (count(upstream.urls.len(), "URL")) ": " (text(&url.url)) ": " (text(why))

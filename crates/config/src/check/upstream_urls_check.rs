@@ -58,7 +58,11 @@ pub(super) fn check(
     report_duplicates(&instances, &path, report);
     let first = instances.first()?.url.clone();
     // A server with one URL needs no choice.
-    let instances = if instances.len() > 1 { instances } else { Vec::new() };
+    let instances = if instances.len() > 1 {
+        instances
+    } else {
+        Vec::new()
+    };
     Some(UpstreamUrls { first, instances })
 }
 

@@ -395,9 +395,9 @@ pub(super) fn http(
             .iter()
             .any(|(name, _)| name == http::header::AUTHORIZATION),
         shared: matches!(raw.session, Some(RawSession::Shared)),
-        in_the_clear: all.iter().any(|(url, _)| {
-            url.scheme_str() == Some("http") && !outbound_check::is_local_url(url)
-        }),
+        in_the_clear: all
+            .iter()
+            .any(|(url, _)| url.scheme_str() == Some("http") && !outbound_check::is_local_url(url)),
     };
     let auth = outbound_check::check(raw.auth, beside, &path.key("auth"), report);
     let h2c = raw.h2c.unwrap_or(false);

@@ -30,8 +30,7 @@ impl InstanceBreaker {
     /// True if the instance may get a further call while it has `in_flight` of them.
     pub(crate) fn takes_call(&self, in_flight: usize) -> bool {
         !self.is_open()
-            && (self.probation.load(Ordering::Acquire) == 0
-                || in_flight < PROBATION_CALLS as usize)
+            && (self.probation.load(Ordering::Acquire) == 0 || in_flight < PROBATION_CALLS as usize)
     }
 
     /// Admits a call although no instance takes calls: one a second after five failures in a row.

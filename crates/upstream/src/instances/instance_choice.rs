@@ -160,15 +160,16 @@ mod tests {
 
     #[test]
     fn weights_hold_while_all_work_alike() {
-        let [few, many] = shares(&[
-            candidate(0, 10, 30 * MS, 1),
-            candidate(1, 90, 20 * MS, 6),
-        ])[..] else {
+        let [few, many] = shares(&[candidate(0, 10, 30 * MS, 1), candidate(1, 90, 20 * MS, 6)])[..]
+        else {
             panic!("two of them")
         };
         assert!((900..1100).contains(&few) && few + many == 10_000, "{few}");
         let even = shares(&[20, 25, 30].map(|ms| candidate(ms / 5 - 4, 1, 20 * MS, 0)));
-        assert!(even.iter().all(|share| (3100..3560).contains(share)), "{even:?}");
+        assert!(
+            even.iter().all(|share| (3100..3560).contains(share)),
+            "{even:?}"
+        );
         let three = shares(&[(0, 90), (1, 5), (2, 5)].map(|(at, w)| candidate(at, w, MS, 0)));
         assert!((8850..9150).contains(&three[0]), "{three:?}");
     }
@@ -180,7 +181,10 @@ mod tests {
         let hung = [candidate(0, 1, 10 * MS, 9), candidate(1, 1, 10 * MS, 1)];
         assert_eq!(shares(&hung), [0, 10_000]);
         // One long call is not a reason to send forty to the other instance.
-        let pressed = [candidate(0, 1, 60_000 * MS, 1), candidate(1, 1, 10 * MS, 40)];
+        let pressed = [
+            candidate(0, 1, 60_000 * MS, 1),
+            candidate(1, 1, 10 * MS, 40),
+        ];
         assert!(shares(&pressed)[0] > 4000);
         let noise = [candidate(0, 1, MS / 10, 0), candidate(1, 1, 4 * MS, 0)];
         assert!(shares(&noise)[1] > 4700, "both are fast");
@@ -188,10 +192,7 @@ mod tests {
 
     #[test]
     fn canary_gets_at_most_twice_its_part_while_others_are_slow() {
-        let few = shares(&[
-            candidate(0, 10, MS, 0),
-            candidate(1, 90, 500 * MS, 0),
-        ])[0];
+        let few = shares(&[candidate(0, 10, MS, 0), candidate(1, 90, 500 * MS, 0)])[0];
         assert!((1950..2050).contains(&few), "{few}");
     }
 

@@ -152,9 +152,10 @@ impl ListWatch for InstanceWatch {
             };
             let listed = self.inner.list(kind, cursor).await;
             // An error of the server itself, such as an unknown method, is an answer.
-            let answered = listed
-                .as_ref()
-                .map_or_else(|failure| matches!(failure.kind(), FailureKind::Upstream(_)), |_| true);
+            let answered = listed.as_ref().map_or_else(
+                |failure| matches!(failure.kind(), FailureKind::Upstream(_)),
+                |_| true,
+            );
             if answered {
                 attempt.next = None;
             }

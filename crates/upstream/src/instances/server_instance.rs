@@ -239,7 +239,9 @@ impl Drop for InstanceCall {
 /// Returns a URL without user and query, for operators.
 fn without_secrets(url: &Uri) -> String {
     let authority = url.authority().map_or("", http::uri::Authority::as_str);
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
     let scheme = url.scheme_str().unwrap_or("http");
     format!("{scheme}://{host}{}", url.path())
 }

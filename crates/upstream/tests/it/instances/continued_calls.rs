@@ -1,10 +1,10 @@
 //! Calls that continue something go to the instance that began it: tasks, `requestState`.
 
 use serde_json::{Value, json};
+use weir_core::CapabilityClass;
 use weir_core::call::{Call, CallResumption, TaskMode};
 use weir_core::reply::{Payload, ReplyEnd, ReplyEvent};
 use weir_core::upstream::OutboundCall;
-use weir_core::CapabilityClass;
 use weir_testkit::MockServer;
 use weir_wire::method::Method;
 
@@ -116,7 +116,10 @@ async fn requests_about_a_task_go_to_its_instance() {
                 assert_eq!(member(&state, "status"), "working");
             }
         }
-        let asked: usize = mocks.iter().map(|mock| mock.requests_of("tasks/get").len()).sum();
+        let asked: usize = mocks
+            .iter()
+            .map(|mock| mock.requests_of("tasks/get").len())
+            .sum();
         assert_eq!(asked, 12, "no instance was asked about another's task");
         for mock in &mocks {
             let begun = mock.requests_of("tools/call").len();

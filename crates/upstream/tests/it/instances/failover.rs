@@ -14,7 +14,9 @@ fn runs(mocks: &[MockServer]) -> HashMap<u64, usize> {
     let mut runs = HashMap::new();
     for mock in mocks {
         for request in mock.requests_of("tools/call") {
-            let number = request.message["params"]["arguments"]["n"].as_u64().unwrap();
+            let number = request.message["params"]["arguments"]["n"]
+                .as_u64()
+                .unwrap();
             *runs.entry(number).or_insert(0) += 1;
         }
     }
@@ -23,7 +25,8 @@ fn runs(mocks: &[MockServer]) -> HashMap<u64, usize> {
 
 #[tokio::test]
 async fn killed_instance_loses_no_call_that_had_not_reached_it_and_runs_none_twice() {
-    let builder = || MockServer::modern().tool("echo", MockBehaviour::slow(Duration::from_millis(2)));
+    let builder =
+        || MockServer::modern().tool("echo", MockBehaviour::slow(Duration::from_millis(2)));
     let mut mocks: [MockServer; 3] = super::start(builder).await;
     let upstream = upstream_of(&mocks);
     let callers: Vec<_> = (0..8_u64)
@@ -120,7 +123,7 @@ async fn call_that_may_have_run_is_not_made_elsewhere() {
         let upstream = build(weighted(&[(&failing, 1000), (&other, 1)]));
         echo(&upstream, 3).await;
         let before = other.executions("echo");
-        let broken = MockBehaviour::error(-32603, "broken", json!({})).with_status(status);
+        let broken = MockBehaviour::status(status, "text/plain", "broken");
         failing.add_rule("tools/call", 1, broken);
         let mut failures = 0;
         for nth in 0..6 {
@@ -145,7 +148,10 @@ async fn read_is_repeated_at_another_instance_after_a_lost_connection() {
         safe_to_repeat: true,
         ..outbound("echo", call("echo", json!({"n": 7}))).await
     };
-    outcome(upstream.clone().call(safe).await).await.end.unwrap();
+    outcome(upstream.clone().call(safe).await)
+        .await
+        .end
+        .unwrap();
     assert_eq!(other.requests_of("tools/call").len(), before + 1);
 }
 

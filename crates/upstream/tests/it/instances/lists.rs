@@ -23,7 +23,11 @@ fn watched(upstream: &Arc<dyn Upstream>) -> Vec<usize> {
 }
 
 async fn versions() -> [MockServer; 3] {
-    let server = |tool: &str| MockServer::modern().tool(tool, MockBehaviour::echo()).start();
+    let server = |tool: &str| {
+        MockServer::modern()
+            .tool(tool, MockBehaviour::echo())
+            .start()
+    };
     [server("a").await, server("b").await, server("c").await]
 }
 

@@ -12,9 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use weir_core::upstream::{InstanceBreakerState, InstanceHealth, Upstream};
 use weir_testkit::{MockBehaviour, MockServer};
-use weir_upstream::{
-    InstanceSettings, TransportSettings, UpstreamProtocol, UpstreamSettings,
-};
+use weir_upstream::{InstanceSettings, TransportSettings, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
 use crate::fixtures::*;

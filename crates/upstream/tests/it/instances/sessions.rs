@@ -10,14 +10,17 @@ use weir_upstream::SessionSharing;
 
 use super::*;
 
-async fn call_in(upstream: &Arc<dyn Upstream>, session: u8) {
+async fn outbound_in(session: u8) -> OutboundCall {
     let mut call = call("echo", json!({}));
     call.session = Some(SessionKey([session; 16]));
-    let outbound = OutboundCall {
+    OutboundCall {
         principal: principal(Some("ann")).await,
         ..outbound("echo", call).await
-    };
-    outcome(upstream.clone().call(outbound).await)
+    }
+}
+
+async fn call_in(upstream: &Arc<dyn Upstream>, session: u8) {
+    outcome(upstream.clone().call(outbound_in(session).await).await)
         .await
         .end
         .unwrap();
@@ -47,7 +50,11 @@ async fn session_stays_at_the_instance_that_opened_it() {
     }
     let all = sessions(&mocks);
     assert_eq!(all.iter().map(HashMap::len).sum::<usize>(), 12);
-    assert!(all.iter().flat_map(HashMap::values).all(|calls| *calls == 5));
+    assert!(
+        all.iter()
+            .flat_map(HashMap::values)
+            .all(|calls| *calls == 5)
+    );
     assert!(all.iter().filter(|one| !one.is_empty()).count() >= 2);
     assert_eq!(upstream.health().sessions, 12);
 
@@ -95,6 +102,37 @@ async fn session_of_a_killed_instance_is_opened_at_another() {
     let all = sessions(&mocks);
     assert_eq!(all[home].values().sum::<usize>(), 1);
     assert_eq!(all[1 - home].values().copied().collect::<Vec<_>>(), [8]);
+}
+
+#[tokio::test]
+async fn busy_instance_keeps_its_sessions() {
+    let mocks: [MockServer; 2] = legacy().await;
+    let upstream = upstream_of(&mocks);
+    call_in(&upstream, 1).await;
+    let home = usize::from(sessions(&mocks)[0].is_empty());
+    // The first answer brings the server's era in doubt, the second one refuses the new probe.
+    for (kind, status) in [("tools/call", 500), ("server/discover", 503)] {
+        let broken = weir_testkit::MockBehaviour::status(status, "text/plain", "broken");
+        mocks[home].add_rule(kind, 1, broken);
+    }
+    for expected in ["bad_answer", "busy"] {
+        let refused = failure(upstream.clone().call(outbound_in(1).await).await).await;
+        assert_eq!(refused.reason(), expected, "{}", refused.cause());
+    }
+    let again = async {
+        while let Err(failure) = outcome(upstream.clone().call(outbound_in(1).await).await)
+            .await
+            .end
+        {
+            assert_eq!(failure.reason(), "unavailable", "the probe waits");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), again)
+        .await
+        .expect("the probe is made again");
+    assert_eq!(sessions(&mocks)[home].len(), 1, "the session goes on");
+    assert_eq!(mocks[1 - home].executions("echo"), 0);
 }
 
 #[tokio::test]
@@ -172,5 +210,9 @@ async fn sessions_move_to_the_next_process_with_their_instance() {
     }
     let all = sessions(&mocks);
     assert_eq!(all.iter().map(HashMap::len).sum::<usize>(), 6);
-    assert!(all.iter().flat_map(HashMap::values).all(|calls| *calls == 4));
+    assert!(
+        all.iter()
+            .flat_map(HashMap::values)
+            .all(|calls| *calls == 4)
+    );
 }

@@ -34,7 +34,11 @@ async fn equal_instances_share_the_calls() {
     assert!(!health.down && !health.breaker_open);
     let shown = &health.instances;
     assert_eq!(shown.len(), 3);
-    assert!(shown.iter().all(|one| one.latency.is_some() && one.in_flight == 0));
+    assert!(
+        shown
+            .iter()
+            .all(|one| one.latency.is_some() && one.in_flight == 0)
+    );
     assert_eq!(*shown[0].url, *mocks[0].url());
 }
 
@@ -64,10 +68,17 @@ async fn call_that_runs_on_counts_at_its_instance() {
         })
         .collect();
     wait_until("every call runs", || {
-        mocks.iter().map(|mock| mock.executions("echo")).sum::<usize>() == 8
+        mocks
+            .iter()
+            .map(|mock| mock.executions("echo"))
+            .sum::<usize>()
+            == 8
     })
     .await;
-    let running: Vec<_> = instances(&upstream).iter().map(|one| one.in_flight).collect();
+    let running: Vec<_> = instances(&upstream)
+        .iter()
+        .map(|one| one.in_flight)
+        .collect();
     assert_eq!(running.iter().sum::<usize>(), 8);
     assert!(running.iter().all(|running| *running >= 2), "{running:?}");
     gate.open();
@@ -77,4 +88,24 @@ async fn call_that_runs_on_counts_at_its_instance() {
     assert!(instances(&upstream).iter().all(|one| one.in_flight == 0));
     let reply = call_anonymously(&upstream, "echo", json!({})).await;
     outcome(reply).await.end.unwrap();
+}
+
+#[tokio::test]
+async fn instances_share_one_token() {
+    let mocks: [MockServer; 2] = modern().await;
+    let authority = weir_testkit::TokenServer::start().await;
+    let mut settings = even(&mocks);
+    if let TransportSettings::Http(http) = &mut settings.transport {
+        http.auth = Some(Box::new(crate::tokens::client(&authority)));
+    }
+    let upstream = build(settings);
+    echo(&upstream, 20).await;
+    assert_eq!(authority.requests().len(), 1, "one token serves both");
+    let tokens: std::collections::HashSet<_> = mocks
+        .iter()
+        .flat_map(|mock| mock.requests_of("tools/call"))
+        .map(|request| request.header("authorization").unwrap().to_owned())
+        .collect();
+    assert_eq!(tokens.len(), 1);
+    assert!(mocks.iter().all(|mock| mock.executions("echo") > 0));
 }
