@@ -72,7 +72,7 @@ fn draw(candidates: &[Candidate], except: Option<usize>, at: f64) -> Option<Cand
             left -= f64::from(one.weight);
             left < 0.0
         })
-        .or_else(|| others().last())
+        .or_else(|| others().next_back())
         .copied()
 }
 

@@ -120,12 +120,10 @@ mod tests {
     }
 
     fn whole(end: ReplyEnd) -> String {
-        match end {
-            ReplyEnd::Task(bytes) | ReplyEnd::InputRequired(Payload::Whole(bytes)) => {
-                String::from_utf8(bytes.to_vec()).expect("text")
-            }
-            other => panic!("{other:?}"),
-        }
+        let (ReplyEnd::Task(bytes) | ReplyEnd::InputRequired(Payload::Whole(bytes))) = end else {
+            panic!("{end:?}")
+        };
+        String::from_utf8(bytes.to_vec()).expect("text")
     }
 
     #[test]

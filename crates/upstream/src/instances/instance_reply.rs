@@ -68,7 +68,11 @@ impl InstanceReply {
                 };
                 ReplyEnd::Complete(Payload::Stream(Box::new(counted)))
             }
-            end => {
+            end @ (ReplyEnd::Complete(_)
+            | ReplyEnd::InputRequired(_)
+            | ReplyEnd::Parked { .. }
+            | ReplyEnd::Task(_)
+            | ReplyEnd::Failed(_)) => {
                 call.record_answer();
                 self.name.add_to_end(end)
             }
