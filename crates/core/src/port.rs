@@ -12,6 +12,7 @@ mod replay_log;
 mod replicas;
 mod session_lists;
 mod shared_changes;
+mod shared_lists;
 mod shared_rates;
 pub(crate) mod task_book;
 
@@ -36,6 +37,9 @@ pub use replicas::{
 pub use session_lists::{ListSession, SessionListObserver, SessionListRegistry};
 pub use shared_changes::{
     ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, SharedChange, SharedChanges,
+};
+pub use shared_lists::{
+    AnnouncedLists, AnnouncementMap, ListAnnouncements, ListDigests, ListGroup,
 };
 pub use shared_rates::{Rate, RateBucket, RateDecision, RateUnit, SharedRates};
 pub use task_book::{KeptTask, TaskBook};

@@ -84,6 +84,8 @@ instruments! {
     catalog_items: Gauge<u64> = u64_gauge("weir.catalog.items", "{item}", ["upstream", "kind"], "Items in the catalog"),
     catalog_complete: Gauge<u64> = u64_gauge("weir.catalog.complete", "{upstream}", ["upstream"], "1 if the last walk of an upstream succeeded and its list of tools was complete"),
     catalog_last_walk: Gauge<f64> = f64_gauge("weir.catalog.last_walk", "s", ["upstream"], "Time of the last complete walk of an upstream's lists, as Unix time; the time since then is their greatest possible age"),
+    lists_behind: Gauge<u64> = u64_gauge("weir.list.behind", "{list}", [], "Upstreams and capability classes of which another replica announced other lists, and that are not walked since; 0 without a shared store"),
+    list_waits: Counter<u64> = u64_counter("weir.list.waits", "{request}", ["outcome"], "Requests that waited for lists that another replica announced: `caught_up`, or `older_list` after 2 s"),
     catalog_truncated: Counter<u64> = u64_counter("weir.catalog.truncated", "{walk}", ["upstream", "guard"], "Walks truncated by a guard"),
     session_list_walks: Counter<u64> = u64_counter("weir.catalog.session_walks", "{walk}", ["upstream", "outcome"], "Walks of a list in a client's own session at an upstream, by outcome: `same` as the shared list, `differs`, `failed`, `limited` (not read, because of the limit of ten a second), or the bound that the difference exceeded: `items`, `bytes` or `memory` (the client gets the shared list)"),
     tool_definition_changed: Counter<u64> = u64_counter("weir.catalog.tool_definition_changed", "{tool}", ["upstream"], "Tools with a changed definition"),

@@ -7,7 +7,7 @@ use crate::harness::{Weir, wait_until};
 
 /// Counters with a label that the config does not determine, or of a feature that this config
 /// lacks, each with its reason.
-const FOUND_OUT: [(&str, &str); 19] = [
+const FOUND_OUT: [(&str, &str); 20] = [
     ("weir.upstream.calls", "the revision is found out"),
     (
         "weir.outputs.cleaned",
@@ -28,6 +28,7 @@ const FOUND_OUT: [(&str, &str); 19] = [
     ("weir.audit.dropped", "there is no audit"),
     ("weir.telemetry.exports", "there is no collector"),
     ("weir.telemetry.dropped", "there is no collector"),
+    ("weir.list.waits", "there is no shared store"),
     ("weir.forwarded", "there is no shared store"),
     ("weir.store.commands", "there is no shared store"),
     ("weir.store.fallbacks", "there is no shared store"),
