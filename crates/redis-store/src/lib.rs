@@ -2,7 +2,7 @@
 //!
 //! Every session has one owner among the replicas, and the memory of the owner is the authority.
 //! Redis has a copy of its sessions and replay logs, the list of replicas, buckets of rates, counters,
-//! operators' changes, and a channel for messages. No request waits longer for Redis than the
+//! operators' changes, digests of upstreams' lists, and a channel for messages. No request waits longer for Redis than the
 //! configured time limit, and one that needs this replica's own sessions alone does not wait for it
 //! at all.
 
@@ -13,6 +13,7 @@ mod jitter;
 mod lease_plan;
 mod lease_trips;
 mod link_status;
+mod list_value;
 mod local_share;
 mod locking;
 mod pending_count;
@@ -26,6 +27,7 @@ mod redis_client;
 mod redis_connection;
 mod redis_counters;
 mod redis_link;
+mod redis_lists;
 mod redis_rates;
 mod redis_store;
 mod registry_view;
@@ -53,6 +55,7 @@ mod write_times;
 
 pub use redis_changes::RedisChanges;
 pub use redis_counters::RedisCounters;
+pub use redis_lists::RedisLists;
 pub use redis_rates::RedisRates;
 pub use redis_store::{OwnReplica, RedisStore, StorePorts, StoreStatus};
 pub use replica_registry::ReplicaRegistry;

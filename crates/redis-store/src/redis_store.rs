@@ -26,6 +26,7 @@ use crate::redis_changes::{ChangePorts, RedisChanges};
 use crate::redis_client::RedisClient;
 use crate::redis_counters::RedisCounters;
 use crate::redis_link::RedisLink;
+use crate::redis_lists::{RedisLists, TOPIC as LIST_TOPIC};
 use crate::redis_rates::RedisRates;
 use crate::replay_seal::ReplaySeal;
 use crate::replay_writer::ReplayWriter;
@@ -101,6 +102,7 @@ pub struct RedisStore {
     copies: Mutex<Vec<PendingCount>>,
     buses: Mutex<Vec<Weak<MemoryBus>>>,
     changes: Mutex<Option<Arc<RedisChanges>>>,
+    lists: Arc<RedisLists>,
     rates: Mutex<Vec<Arc<RedisRates>>>,
     /// Those that act under the name of this replica.
     tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
@@ -133,6 +135,7 @@ impl RedisStore {
             draining: false,
         };
         let begun = ports.clock.monotonic();
+        let lists = RedisLists::new(link.clone(), &settings.namespace, own.id.clone());
         let rotation = SealingRotation::new(ports.sealer.clone(), own.id, begun);
         let registry = Arc::new(ReplicaRegistry::new(
             link.clone(),
@@ -142,6 +145,7 @@ impl RedisStore {
             info,
         ));
         let store = Self {
+            lists: Arc::new(lists),
             link: link.clone(),
             registry: registry.clone(),
             namespace: settings.namespace.clone(),
@@ -235,11 +239,20 @@ impl RedisStore {
         Arc::new(SharedTasks::new(local, writer, TaskSeal(self.seal())))
     }
 
-    /// Sends every message of a bus to the other replicas, and theirs to it.
+    /// The versions of upstreams' lists that replicas share. They need [`Self::link_bus`].
+    #[must_use]
+    pub fn lists(&self) -> Arc<RedisLists> {
+        self.lists.clone()
+    }
+
+    /// Sends every message of a bus to the other replicas, and theirs to it. To be called once.
     pub fn link_bus(&self, bus: &Arc<MemoryBus>) {
         let own = self.registry.own().clone();
         let (shared, waiting) = SharedBus::link(self.link.clone(), &self.namespace, own, bus);
         lock(&self.buses).push(Arc::downgrade(bus));
+        let lists = self.lists.clone();
+        let (messages, subscriptions) = (bus.subscribe(LIST_TOPIC), shared.subscriptions());
+        self.spawn(async move { lists.keep_looking(messages, subscriptions).await });
         let sending = Arc::new(shared);
         let receiving = sending.clone();
         self.spawn(async move { sending.keep_sending(waiting).await });

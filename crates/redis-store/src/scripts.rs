@@ -224,3 +224,45 @@ return 1
 ",
     )
 });
+
+/// Announces lists of upstreams, and removes announcements that are too old. Keys: `versions` (a
+/// sorted set of groups by version) and `digests` (a hash by group). Arguments: the milliseconds
+/// that an announcement lives, the channel and the message for other replicas, and for each group its
+/// field and its value. A value that is the same behind its second colon is no change. A version is
+/// the time, or one more than the newest before.
+///
+/// Returns the version of each group.
+pub(crate) static ANNOUNCE_LISTS: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local stale = string.format('(%.0f', now - ARGV[1])
+for _, field in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', stale, 'LIMIT', 0, 100)) do
+  redis.call('ZREM', KEYS[1], field)
+  redis.call('HDEL', KEYS[2], field)
+end
+local last = tonumber(redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2] or 0)
+local function digests(value) return string.match(value, '^[^:]*:[^:]*:(.*)$') end
+local versions, is_changed = {}, false
+for i = 4, #ARGV, 2 do
+  local found = redis.call('HGET', KEYS[2], ARGV[i])
+  local version = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  if not found or not version or digests(found) ~= digests(ARGV[i + 1]) then
+    last = math.max(last + 1, now)
+    version = string.format('%.0f', last)
+    redis.call('ZADD', KEYS[1], version, ARGV[i])
+    redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
+    is_changed = true
+  end
+  versions[#versions + 1] = version
+end
+if is_changed then
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  redis.call('PEXPIRE', KEYS[2], ARGV[1])
+  redis.call('PUBLISH', ARGV[2], ARGV[3])
+end
+return versions
+",
+    )
+});

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use opentelemetry::KeyValue;
 use redis::aio::PubSub;
 use redis::{RedisResult, cmd};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use weir_core::port::{BusMessage, ReplicaId, StoreError};
 use weir_core::telemetry::instruments;
@@ -43,6 +43,8 @@ pub(crate) struct SharedBus {
     channel: String,
     own: ReplicaId,
     bus: Weak<MemoryBus>,
+    /// The number of times that messages of others began to arrive.
+    subscriptions: watch::Sender<u64>,
 }
 
 impl SharedBus {
@@ -72,8 +74,14 @@ impl SharedBus {
             channel: format!("{namespace}:bus"),
             own,
             bus: Arc::downgrade(bus),
+            subscriptions: watch::Sender::new(0),
         };
         (shared, waiting)
+    }
+
+    /// The number of times that messages of others began to arrive. Those before are lost.
+    pub(crate) fn subscriptions(&self) -> watch::Receiver<u64> {
+        self.subscriptions.subscribe()
     }
 
     /// Ends the link of a bus.
@@ -118,6 +126,7 @@ impl SharedBus {
             match timeout(SUBSCRIBE_TIMEOUT, self.subscribe()).await {
                 Ok(Ok(subscription)) => {
                     backoff.reset();
+                    self.subscriptions.send_modify(|times| *times += 1);
                     self.receive(subscription).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "subscription to replicas failed"),

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
-use weir_core::port::{BusMessage, MessageBus as _};
+use weir_core::port::{BusMessage, ListAnnouncements as _, MessageBus as _};
 use weir_store::MemoryBus;
 
+use super::list_tests::{announced, group};
 use super::replica::{FoundPlace, TestReplica, here, key, wait_for};
 use crate::RedisSettings;
 
@@ -51,7 +52,7 @@ impl BusPair {
     }
 }
 
-/// A session moves from an ended replica to another one, and a message reaches both.
+/// A session moves from an ended replica to another one; a message and changed lists reach both.
 pub(super) async fn share_session_and_message(settings: &RedisSettings) {
     let one = TestReplica::start_with(settings, 1).await;
     let two = TestReplica::start_with(settings, 2).await;
@@ -61,6 +62,13 @@ pub(super) async fn share_session_and_message(settings: &RedisSettings) {
     let elsewhere = FoundPlace::Elsewhere(one.id.clone());
     assert_eq!(two.locate(&key(1), &one).await, elsewhere);
     buses.expect_message("body").await;
+    let lists = announced(1);
+    let announcements = one.store.lists();
+    let outcome = announcements.announce(&group("files"), lists).await;
+    outcome.expect("the lists are written");
+    let seen = two.store.lists().watch();
+    let is_seen = || seen.borrow().get(&group("files")).map(|one| one.lists) == Some(lists);
+    wait_for("the lists", is_seen).await;
     assert_eq!(one.store.begin_drain().await, 0);
     one.store.shutdown().await;
     wait_for("absence", || two.seen(&one).is_none()).await;

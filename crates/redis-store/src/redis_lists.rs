@@ -1,0 +1,312 @@
+//! The versions of upstreams' lists that replicas share: digests in the shared store, and a copy of
+//! them in the memory of each replica. A message has the others look at once; they look again every
+//! few seconds, because messages can be lost.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::cmd;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use weir_core::port::{
+    AnnouncedLists, AnnouncementMap, BusMessage, Fut, ListAnnouncements, ListDigests, ListGroup,
+    ReplicaId, StoreError,
+};
+
+use crate::bus_frame::encode_frame;
+use crate::jitter::full_jitter;
+use crate::list_value::{decode_value, encode_value, field_name, group_of};
+use crate::locking::lock;
+use crate::redis_link::RedisLink;
+use crate::scripts::ANNOUNCE_LISTS;
+
+/// The topic of the messages that have other replicas look at once.
+pub(crate) const TOPIC: &str = "list-announcements";
+/// The time between two looks: at least this long, and at most [`LOOK_JITTER`] longer.
+const LOOK_INTERVAL: Duration = Duration::from_secs(3);
+/// The bound of the random part of the time between two looks.
+const LOOK_JITTER: Duration = Duration::from_millis(1500);
+/// The pause after a failed look, before jitter.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a look: several messages in a row are one more look.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// The time after which an announcement is removed. A replica that starts later announces its own.
+const TTL: Duration = Duration::from_secs(24 * 3600);
+/// The most groups that this replica remembers, of its own and of others.
+const MAX_GROUPS: usize = 16_384;
+/// The most groups that one run of the script writes, and that one look fetches.
+const MAX_BATCH: usize = 500;
+
+/// The announcements of all replicas.
+pub struct RedisLists {
+    link: Arc<RedisLink>,
+    own: ReplicaId,
+    channel: String,
+    versions_key: String,
+    values_key: String,
+    known: watch::Sender<Arc<AnnouncementMap>>,
+    /// True from a message until the end of the look for it.
+    is_looking: watch::Sender<bool>,
+    written: Mutex<WrittenLists>,
+    /// Lists of this replica wait to be written.
+    is_due: Notify,
+}
+
+/// The lists that this replica announced, and the place up to which it read.
+#[derive(Default)]
+struct WrittenLists {
+    own: HashMap<ListGroup, ListDigests>,
+    pending: HashSet<ListGroup>,
+    /// The newest version that a look found.
+    seen: u64,
+}
+
+impl RedisLists {
+    pub(crate) fn new(link: Arc<RedisLink>, namespace: &str, own: ReplicaId) -> Self {
+        Self {
+            link,
+            own,
+            channel: format!("{namespace}:bus"),
+            versions_key: format!("{{{namespace}:lists}}:versions"),
+            values_key: format!("{{{namespace}:lists}}:digests"),
+            known: watch::Sender::new(Arc::default()),
+            is_looking: watch::Sender::new(false),
+            written: Mutex::default(),
+            is_due: Notify::new(),
+        }
+    }
+
+    /// Looks at messages, after each gap between them, and every few seconds; writes the lists that
+    /// could not be written before. `subscriptions` counts the times that messages began to arrive.
+    /// It ends with the sender of the messages.
+    pub(crate) async fn keep_looking(
+        &self,
+        mut messages: broadcast::Receiver<BusMessage>,
+        mut subscriptions: watch::Receiver<u64>,
+    ) {
+        let mut connection = 0;
+        loop {
+            let looked = self.look().await;
+            self.is_looking.send_replace(false);
+            let ended = Instant::now();
+            let wait = match looked {
+                Ok(()) => LOOK_INTERVAL + full_jitter(&**self.link.random(), LOOK_JITTER),
+                Err(_) => full_jitter(&**self.link.random(), RETRY_PAUSE),
+            };
+            tokio::select! {
+                message = messages.recv() => {
+                    // One that was lost in a lag is a reason to look, too.
+                    if matches!(message, Err(RecvError::Closed)) {
+                        return;
+                    }
+                    self.is_looking.send_replace(true);
+                }
+                Ok(()) = subscriptions.changed() => {}
+                number = self.link.wait_opened(connection) => connection = number,
+                () = self.is_due.notified() => {}
+                () = sleep(wait) => {}
+            }
+            sleep_until(ended + LOOK_PAUSE).await;
+            // The look that follows is for all of them.
+            messages = messages.resubscribe();
+        }
+    }
+
+    /// Fetches the announcements since the last look, and writes those of this replica that wait.
+    async fn look(&self) -> Result<(), StoreError> {
+        loop {
+            let seen = lock(&self.written).seen;
+            let found = self.fetch_versions(seen).await?;
+            let is_whole = found.len() < MAX_BATCH;
+            let newest = found.iter().map(|(_, version)| *version).max();
+            match newest {
+                // The newest known one is gone: the store lost its data, or all became too old.
+                None if seen > 0 => self.announce_again(),
+                None => {}
+                Some(_) => self.fetch_values(&found, seen).await?,
+            }
+            lock(&self.written).seen = newest.unwrap_or_default();
+            if is_whole {
+                break;
+            }
+        }
+        self.write_pending().await
+    }
+
+    /// Returns the groups with a version from `seen` on, that one included, and their versions.
+    async fn fetch_versions(&self, seen: u64) -> Result<Vec<(String, u64)>, StoreError> {
+        let mut range = cmd("ZRANGEBYSCORE");
+        range.arg(&self.versions_key).arg(seen).arg("+inf");
+        range.arg("WITHSCORES");
+        range.arg("LIMIT").arg(0).arg(MAX_BATCH);
+        let limit = self.link.command_timeout();
+        self.link.query("poll_lists", limit, &range).await
+    }
+
+    async fn fetch_values(&self, found: &[(String, u64)], seen: u64) -> Result<(), StoreError> {
+        let newer: Vec<_> = found
+            .iter()
+            .filter(|(_, version)| *version > seen)
+            .collect();
+        if newer.is_empty() {
+            return Ok(());
+        }
+        let mut get = cmd("HMGET");
+        get.arg(&self.values_key);
+        for (field, _) in &newer {
+            get.arg(field);
+        }
+        let limit = self.link.command_timeout();
+        let values: Vec<Option<String>> = self.link.query("fetch_lists", limit, &get).await?;
+        let announced = newer
+            .iter()
+            .zip(values)
+            .filter_map(|((field, version), value)| {
+                let lists = decode_value(&value?)?;
+                let version = *version;
+                Some((group_of(field)?, AnnouncedLists { version, lists }))
+            });
+        self.merge(announced);
+        Ok(())
+    }
+
+    fn merge(&self, announced: impl IntoIterator<Item = (ListGroup, AnnouncedLists)>) {
+        self.known.send_if_modified(|known| {
+            let mut merged = AnnouncementMap::clone(known);
+            for (group, lists) in announced {
+                let is_new = merged
+                    .get(&group)
+                    .is_none_or(|known| known.version < lists.version);
+                if is_new && (merged.len() < MAX_GROUPS || merged.contains_key(&group)) {
+                    merged.insert(group, lists);
+                }
+            }
+            let differs = merged != **known;
+            if differs {
+                *known = Arc::new(merged);
+            }
+            differs
+        });
+    }
+
+    /// Forgets what the store lost, and has all lists of this replica written again. The versions
+    /// that follow may be smaller: another server may have another time.
+    fn announce_again(&self) {
+        self.known.send_replace(Arc::default());
+        let mut written = lock(&self.written);
+        written.pending = written.own.keys().cloned().collect();
+    }
+
+    async fn write_pending(&self) -> Result<(), StoreError> {
+        loop {
+            let batch: Vec<_> = {
+                let written = lock(&self.written);
+                let pending = written.pending.iter().take(MAX_BATCH);
+                pending
+                    .filter_map(|group| Some((group.clone(), *written.own.get(group)?)))
+                    .collect()
+            };
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.write(&batch).await?;
+        }
+    }
+
+    async fn write(&self, batch: &[(ListGroup, ListDigests)]) -> Result<(), StoreError> {
+        let message = BusMessage {
+            topic: TOPIC,
+            body: bytes::Bytes::new(),
+        };
+        let mut call = ANNOUNCE_LISTS.prepare_invoke();
+        call.key(&self.versions_key)
+            .key(&self.values_key)
+            .arg(TTL.as_secs() * 1000)
+            .arg(&self.channel)
+            .arg(encode_frame(&self.own, &[message]).as_ref());
+        for (group, lists) in batch {
+            call.arg(field_name(group)).arg(encode_value(lists));
+        }
+        let limit = self.link.command_timeout();
+        let versions: Vec<u64> = self.link.invoke("announce_lists", limit, &call).await?;
+        {
+            let mut written = lock(&self.written);
+            for (group, lists) in batch {
+                // Newer lists of the group may have come in between.
+                if written.own.get(group) == Some(lists) {
+                    written.pending.remove(group);
+                }
+            }
+        }
+        let announced = batch.iter().zip(versions).map(|((group, lists), version)| {
+            let lists = *lists;
+            (group.clone(), AnnouncedLists { version, lists })
+        });
+        self.merge(announced);
+        Ok(())
+    }
+
+    /// Notes lists of this replica. Returns true if they are to be written.
+    fn note(&self, group: &ListGroup, lists: ListDigests) -> bool {
+        let known = self.known.borrow().get(group).copied();
+        let mut written = lock(&self.written);
+        if written.own.len() >= MAX_GROUPS && !written.own.contains_key(group) {
+            return false;
+        }
+        written.own.insert(group.clone(), lists);
+        let is_known = known.is_some_and(|known| known.lists.digests == lists.digests);
+        if is_known {
+            written.pending.remove(group);
+        } else {
+            written.pending.insert(group.clone());
+        }
+        !is_known
+    }
+}
+
+impl ListAnnouncements for RedisLists {
+    fn announce<'a>(
+        &'a self,
+        group: &'a ListGroup,
+        lists: ListDigests,
+    ) -> Fut<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            if !self.note(group, lists) {
+                return Ok(());
+            }
+            let written = self.write(&[(group.clone(), lists)]).await;
+            if written.is_err() {
+                self.is_due.notify_one();
+            }
+            written
+        })
+    }
+
+    fn watch(&self) -> watch::Receiver<Arc<AnnouncementMap>> {
+        self.known.subscribe()
+    }
+
+    fn is_looking(&self) -> bool {
+        *self.is_looking.borrow()
+    }
+
+    fn wait_for_look(&self) -> Fut<'_, ()> {
+        Box::pin(async move {
+            let mut looking = self.is_looking.subscribe();
+            let ended = looking.wait_for(|is_looking| !is_looking);
+            // Two commands, each with its own limit, and their way to this task.
+            let _ = timeout(self.link.command_timeout() * 3, ended).await;
+        })
+    }
+}
+
+impl fmt::Debug for RedisLists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLists")
+            .field("key", &self.values_key)
+            .finish_non_exhaustive()
+    }
+}
