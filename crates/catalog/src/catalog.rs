@@ -22,6 +22,7 @@ use crate::context::CatalogContext;
 use crate::endpoint_lists::{EndpointLists, ListView, ListViews};
 use crate::filtered_views::FilteredViews;
 use crate::list_changes::{ChangeBroadcast, ChangeReceiver, ListChange};
+use crate::lists_behind::{follow_announcements, record_lists_behind};
 use crate::outstanding_cursors::OutstandingCursors;
 use crate::resource_updates::SubscriptionTables;
 use crate::session_lists::SessionViewCache;
@@ -122,6 +123,12 @@ impl Catalog {
         works
             .tasks
             .spawn(works.stop.clone().run_until_cancelled_owned(updating));
+        if let Some(announcements) = &works.ports.announcements {
+            let following = follow_announcements(Arc::downgrade(&catalog), announcements.watch());
+            works
+                .tasks
+                .spawn(works.stop.clone().run_until_cancelled_owned(following));
+        }
         catalog
     }
 
@@ -198,7 +205,7 @@ impl Catalog {
             });
         self.refresh(Instant::now());
         // The background task sends announcements that were held back.
-        self.context.rebuild.notify_one();
+        self.context.rebuild.request();
     }
 
     fn source(
@@ -271,12 +278,18 @@ impl Catalog {
 
     /// Builds all views again; returns the due time of held-back announcements.
     pub(crate) fn refresh(&self, now: Instant) -> Option<Instant> {
+        let begun = self.context.rebuild.begin();
         let layout = self.layout.load_full();
-        layout
+        let due = layout
             .endpoint_lists
             .values()
             .filter_map(|stand| stand.refresh_views(&self.context, now))
-            .min()
+            .min();
+        self.context.rebuild.end(begun);
+        if self.context.ports.announcements.is_some() {
+            record_lists_behind(&layout);
+        }
+        due
     }
 
     /// An endpoint by its path.
@@ -309,7 +322,8 @@ impl Catalog {
     }
 
     /// The list that an endpoint shows once the first walks over its upstreams have ended, or as it
-    /// stands [`CatalogSettings::first_list_wait`] after they began. An endpoint that does not
+    /// stands [`CatalogSettings::first_list_wait`] after they began. If another replica announced
+    /// other lists, the walk for them is awaited for a limited time, too. An endpoint that does not
     /// exist has an empty list. Cancel safe.
     pub async fn settled_view(
         &self,
@@ -320,6 +334,9 @@ impl Catalog {
         let Some(desk) = self.list_view(endpoint, kind, class) else {
             return EMPTY_VIEW.clone();
         };
+        if self.may_be_behind() {
+            Box::pin(self.catch_up(endpoint, kind, class)).await;
+        }
         let mut built = desk.view_changes.watch();
         loop {
             let view = desk.view();

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_core::capability::CapabilityClass;
 use weir_core::endpoint::UpstreamRules;
@@ -149,13 +150,19 @@ fn feed(
     before: Option<&UpstreamSnapshot>,
 ) -> Arc<ListFeed> {
     let wait = works.settings.first_list_wait;
-    Arc::new(ListFeed::new(
+    let feed = ListFeed::new(
         id.clone(),
         class,
         wait,
         UpstreamSnapshot::starting(works.wall(), before),
         works.rebuild.clone(),
-    ))
+    );
+    if let Some(announcements) = &works.ports.announcements
+        && let Some(lists) = announcements.watch().borrow().get(&feed.group())
+    {
+        feed.learn(*lists, Instant::now());
+    }
+    Arc::new(feed)
 }
 
 fn spawn(works: &CatalogContext, watcher: ListWatcher, stop: CancellationToken) {

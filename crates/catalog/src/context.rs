@@ -1,9 +1,9 @@
 //! The context that all parts of the catalog share, and the owner of all its tasks.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -11,6 +11,7 @@ use weir_schema::SchemaCache;
 
 use super::closed_upstreams::ClosedUpstreams;
 use super::settings::{CatalogPorts, CatalogSettings};
+use super::view_rebuild::ViewRebuild;
 
 /// Shared by the catalog, its watchers and its background task.
 #[derive(Debug)]
@@ -20,8 +21,11 @@ pub(super) struct CatalogContext {
     pub(super) contracts: SchemaCache,
     /// Upstreams that an operator took out.
     pub(super) closed_upstreams: ClosedUpstreams,
-    /// Notified when a feed has a new snapshot.
-    pub(super) rebuild: Arc<Notify>,
+    /// Requested when a feed has a new snapshot.
+    pub(super) rebuild: Arc<ViewRebuild>,
+    /// The time until which clients' requests look for lists that are behind, in milliseconds of
+    /// [`Self::millis`]. Zero if none ever was.
+    pub(super) behind_until: AtomicU64,
     /// Owns every task; the shutdown awaits them.
     pub(super) tasks: TaskTracker,
     /// Ends every task.
@@ -36,7 +40,8 @@ impl CatalogContext {
             ports,
             contracts: SchemaCache::default(),
             closed_upstreams: ClosedUpstreams::default(),
-            rebuild: Arc::new(Notify::new()),
+            rebuild: Arc::default(),
+            behind_until: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             begun: Instant::now(),

@@ -127,7 +127,7 @@ impl EndpointLists {
         open.push(desk.clone());
         self.list_views.open.store(Arc::new(open));
         // A reload may have come in between: then this view is an old one.
-        works.rebuild.notify_one();
+        works.rebuild.request();
         desk
     }
 

@@ -12,6 +12,7 @@
 //! No two files need each other. A file with an `impl Catalog` of its own stands above
 //! `catalog.rs`.
 
+mod announced_lists;
 mod call_timings;
 mod catalog;
 mod catalog_source;
@@ -28,6 +29,7 @@ mod ingest;
 mod list_changes;
 mod list_feed;
 mod list_watcher;
+mod lists_behind;
 mod operator_actions;
 mod outstanding_cursors;
 mod overrides;
@@ -44,6 +46,7 @@ mod traced_tool;
 mod unlisted_items;
 mod view;
 mod view_builder;
+mod view_rebuild;
 mod view_updater;
 mod view_watch;
 mod walk;

@@ -9,11 +9,15 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use weir_core::capability::CapabilityClass;
+use weir_core::content_version::ContentVersion;
 use weir_core::names::UpstreamId;
+use weir_core::port::{AnnouncedLists, ListGroup};
 use weir_core::tool::Tool;
 use weir_core::upstream::{ListKind, ServerDescription};
 
+use super::announced_lists::{FeedAnnouncement, FollowingWalk};
 use super::view::Freshness;
+use super::view_rebuild::ViewRebuild;
 
 /// The state of an upstream's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub(super) struct UpstreamSnapshot {
     pub(super) since: SystemTime,
     /// By [`ListKind`].
     pub(super) lists: [ListSnapshot; 4],
+    /// The digests that replicas compare, if there are several. By [`ListKind`].
+    pub(super) digests: [ContentVersion; 4],
     /// The number of `list_changed` notifications of the server so far. By [`ListKind`].
     pub(super) change_counts: [u64; 4],
     pub(super) about: Option<Arc<ServerDescription>>,
@@ -120,6 +126,7 @@ impl UpstreamSnapshot {
             state: FeedState::Pending,
             since,
             lists: Default::default(),
+            digests: Default::default(),
             change_counts: [0; 4],
             about: None,
             walked: false,
@@ -153,7 +160,9 @@ pub(super) struct ListFeed {
     pub(super) walk_now: Notify,
     /// Wakes tasks that wait for the next snapshot.
     published: Notify,
-    rebuild: Arc<Notify>,
+    /// The newest lists that a replica announced.
+    announcement: FeedAnnouncement,
+    rebuild: Arc<ViewRebuild>,
 }
 
 impl ListFeed {
@@ -163,7 +172,7 @@ impl ListFeed {
         class: CapabilityClass,
         wait: Duration,
         snapshot: UpstreamSnapshot,
-        bell: Arc<Notify>,
+        rebuild: Arc<ViewRebuild>,
     ) -> Self {
         Self {
             upstream,
@@ -172,7 +181,8 @@ impl ListFeed {
             snapshot: ArcSwap::from_pointee(snapshot),
             walk_now: Notify::new(),
             published: Notify::new(),
-            rebuild: bell,
+            announcement: FeedAnnouncement::default(),
+            rebuild,
         }
     }
 
@@ -192,7 +202,7 @@ impl ListFeed {
         change(&mut next);
         self.snapshot.store(Arc::new(next));
         self.published.notify_waiters();
-        self.rebuild.notify_one();
+        self.rebuild.request();
     }
 
     /// Waits for a snapshot that `holds` accepts. Cancel safe.
@@ -206,5 +216,52 @@ impl ListFeed {
             }
             published.await;
         }
+    }
+
+    /// The name under which replicas announce the lists.
+    pub(super) fn group(&self) -> ListGroup {
+        ListGroup {
+            upstream: self.upstream.clone(),
+            class: self.class,
+        }
+    }
+
+    /// See [`FeedAnnouncement::learn`].
+    pub(super) fn learn(&self, lists: AnnouncedLists, now: Instant) -> Option<Instant> {
+        self.announcement.learn(lists, &self.peek().digests, now)
+    }
+
+    /// See [`FeedAnnouncement::is_behind`].
+    pub(super) fn is_behind(&self) -> bool {
+        self.announcement.is_behind(&self.peek().digests)
+    }
+
+    /// See [`FeedAnnouncement::wait_until`].
+    pub(super) fn behind_until(&self, kind: ListKind, now: Instant) -> Option<Instant> {
+        self.announcement
+            .wait_until(&self.peek().digests, kind, now)
+    }
+
+    /// Begins an attempt to walk; it ends with [`Self::end_walk`], or with its future. Only the
+    /// feed's own watcher calls this.
+    pub(super) fn begin_walk(&self, is_own: bool) -> FollowingWalk {
+        self.announcement.begin_walk(&self.peek().digests, is_own)
+    }
+
+    /// Ends an attempt to walk, after the snapshot is published.
+    pub(super) fn end_walk(&self, walk: FollowingWalk) {
+        let was_behind = self.is_behind();
+        self.announcement.end_walk(walk);
+        self.published.notify_waiters();
+        if was_behind {
+            self.rebuild.request();
+        }
+    }
+
+    /// Waits for an announcement that needs a walk. Only the feed's own watcher calls this. Cancel
+    /// safe.
+    pub(super) async fn wait_for_need(&self) {
+        let own = self.peek().digests;
+        self.announcement.wait_for_need(&own).await;
     }
 }

@@ -13,10 +13,13 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use tokio::time::{Instant, sleep_until, timeout};
 use weir_core::clean;
+use weir_core::content_version::ContentVersion;
 use weir_core::failure::{Failure, FailureKind};
+use weir_core::port::ListDigests;
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_core::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
 
+use super::announced_lists::{FollowingWalk, list_digest};
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
 use super::ingest::{DefinitionOwner, ListOrigin, ingest};
@@ -70,22 +73,30 @@ impl ListWatcher {
     /// Follows the upstream until dropped.
     pub(super) async fn run(mut self) -> Infallible {
         loop {
+            let opening = self.feed.begin_walk(true);
             let opened = self.open().await;
             let began = Instant::now();
             let failure = match opened {
                 Ok(mut watch) => self.follow(&mut *watch).await,
-                Err(failure) => failure,
+                Err(failure) => {
+                    self.feed.end_walk(opening);
+                    failure
+                }
             };
             if began.elapsed() >= self.works.settings.reopen_calm {
                 self.backoff.reset();
             }
             self.handle_loss(&failure);
             let wait = self.backoff.next(&*self.works.ports.random);
-            let feed = self.feed.clone();
+            let (feed, gate) = (self.feed.clone(), self.pace.gate(Instant::now()));
             let pause = async {
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}
                     () = feed.walk_now.notified() => {}
+                    () = async {
+                        feed.wait_for_need().await;
+                        sleep_until(gate).await;
+                    } => {}
                 }
             };
             self.expiring(pause).await;
@@ -113,7 +124,11 @@ impl ListWatcher {
             let gate = sleep_until(self.pace.gate(Instant::now()));
             self.expiring(gate).await;
             self.pace.begin(Instant::now());
-            if let Err(failure) = self.refresh(watch).await {
+            let is_own = !self.changed_lists.is_empty() || self.feed.peek().walks == 0;
+            let following = self.feed.begin_walk(is_own);
+            let refreshed = self.refresh(watch, following).await;
+            self.feed.end_walk(following);
+            if let Err(failure) = refreshed {
                 return failure;
             }
             match self.cause(watch).await {
@@ -123,17 +138,28 @@ impl ListWatcher {
         }
     }
 
-    async fn refresh(&mut self, watch: &mut dyn ListWatch) -> Result<(), Failure> {
+    async fn refresh(
+        &mut self,
+        watch: &mut dyn ListWatch,
+        following: FollowingWalk,
+    ) -> Result<(), Failure> {
         let walking = WalkSpan::begin(&self.works);
         let (works, feed) = (self.works.clone(), self.feed.clone());
         let walked = self
-            .walk(&mut walking.wrap_watch(&works, &feed.upstream, watch))
+            .walk(
+                &mut walking.wrap_watch(&works, &feed.upstream, watch),
+                following,
+            )
             .await;
         walking.end(&feed.upstream, feed.class, &walked);
         walked
     }
 
-    async fn walk(&mut self, watch: &mut dyn ListWatch) -> Result<(), Failure> {
+    async fn walk(
+        &mut self,
+        watch: &mut dyn ListWatch,
+        following: FollowingWalk,
+    ) -> Result<(), Failure> {
         let mut about = watch.about().clone();
         about.instructions = about
             .instructions
@@ -148,6 +174,7 @@ impl ListWatcher {
             redefined += changed;
         }
         self.warn_of_unlisted(&lists[ListKind::Tools as usize]);
+        let digests = self.announce(&lists, following).await;
         let since = self.works.wall();
         self.expiry = None;
         let said = std::mem::take(&mut self.changed_lists);
@@ -165,6 +192,7 @@ impl ListWatcher {
                 new.offers |= old.offers;
             }
             snapshot.lists = lists;
+            snapshot.digests = digests;
             snapshot.redefined += redefined;
             snapshot.about = Some(about);
             snapshot.walked = true;
@@ -178,6 +206,36 @@ impl ListWatcher {
                 .record(unix_seconds(since), &[self.label()]);
         }
         Ok(())
+    }
+
+    /// Announces changed lists to the other replicas, before the clients of this one are notified.
+    /// Returns the digests of the lists.
+    async fn announce(
+        &self,
+        lists: &[ListSnapshot; 4],
+        following: FollowingWalk,
+    ) -> [ContentVersion; 4] {
+        let Some(announcements) = &self.works.ports.announcements else {
+            return Default::default();
+        };
+        let before = self.feed.snapshot();
+        let digests = ListKind::ALL.map(|kind| {
+            let (new, old) = (&lists[kind as usize], before.list(kind));
+            if Arc::ptr_eq(&new.items, &old.items) {
+                before.digests[kind as usize]
+            } else {
+                list_digest(&new.items)
+            }
+        });
+        let is_news = digests != before.digests || before.walks == 0;
+        if let Some(hops) = following.hops().filter(|_| is_news) {
+            let group = self.feed.group();
+            let announced = announcements.announce(&group, ListDigests { digests, hops });
+            if let Err(error) = announced.await {
+                tracing::debug!(upstream = %group.upstream, %error, "lists not announced to other replicas yet");
+            }
+        }
+        digests
     }
 
     /// Walks one list. Returns it, and the number of redefined items.
@@ -231,7 +289,7 @@ impl ListWatcher {
     }
 
     /// Waits for a reason to walk again: the upstream announces a change of the returned lists, an
-    /// operator asks, or it is time to look.
+    /// operator asks, another replica has other lists, or it is time to look.
     async fn cause(&self, watch: &mut dyn ListWatch) -> Result<ListKinds, Failure> {
         let about = watch.about();
         let poll = self.followed.rules().given.poll;
@@ -270,6 +328,7 @@ impl ListWatcher {
             }
             () = timer => Ok(ListKinds::default()),
             () = self.feed.walk_now.notified() => Ok(ListKinds::default()),
+            () = self.feed.wait_for_need() => Ok(ListKinds::default()),
         }
     }
 
@@ -291,6 +350,7 @@ impl ListWatcher {
                     .lists
                     .iter_mut()
                     .for_each(|list| list.items = Arc::new([]));
+                snapshot.digests = Default::default();
             });
             tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "upstream unreachable: items removed from lists");
             ListKind::ALL

@@ -102,6 +102,6 @@ impl Catalog {
             .unwrap_or_else(PoisonError::into_inner);
         self.refresh(Instant::now());
         // The background task sends announcements that were held back.
-        self.context.rebuild.notify_one();
+        self.context.rebuild.request();
     }
 }

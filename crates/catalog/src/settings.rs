@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_core::port::{Authorizer, Clock, Random};
+use weir_core::port::{Authorizer, Clock, ListAnnouncements, Random};
 
 use crate::session_lists::session_list_table::SessionListTable;
 
@@ -106,6 +106,8 @@ pub struct CatalogPorts {
     pub authorizer: Arc<dyn Authorizer>,
     /// The lists of single sessions; upstreams keep them up to date.
     pub session_lists: Arc<SessionListTable>,
+    /// The lists that other replicas announce; absent for a single one.
+    pub announcements: Option<Arc<dyn ListAnnouncements>>,
 }
 
 impl std::fmt::Debug for CatalogPorts {

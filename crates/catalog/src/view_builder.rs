@@ -213,7 +213,7 @@ impl ViewStatus {
                 since: shown.since,
             });
         }
-        let whole = matches!(part.reason, None | Some("truncated"));
+        let whole = matches!(part.reason, None | Some("truncated")) && !part.feed.is_behind();
         for list in
             std::iter::once(list).chain(part.sessionless.as_ref().map(|shown| shown.list(kind)))
         {

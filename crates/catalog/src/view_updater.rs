@@ -29,7 +29,7 @@ pub(super) async fn run(
     let mut due = None;
     loop {
         tokio::select! {
-            () = works.rebuild.notified() => {}
+            () = works.rebuild.requested() => {}
             () = sleep_until(due.map_or(tidy, |due: Instant| due.min(tidy))) => {}
         }
         let now = Instant::now();

@@ -41,8 +41,10 @@ impl ItemSearch<'_> {
         };
         let mut look =
             ViewForPrincipal::of(self.catalog, principal, call, kind).ok_or_else(gone)?;
-        if look.seen.find(name).item().is_none() && !look.whole.settled {
-            // Right after a start the lists are not known yet: the item may be there in a moment.
+        let is_unknown = look.seen.find(name).item().is_none();
+        if is_unknown && (!look.whole.settled || self.catalog.may_be_behind()) {
+            // Right after a start, and while another replica has newer lists, the item may be there
+            // in a moment.
             self.catalog
                 .settled_view(&call.endpoint, kind, call.capabilities.class)
                 .await;

@@ -304,7 +304,7 @@ impl Components {
         previous: PreviousState,
     ) -> Self {
         let PreviousState { will, replicas } = previous;
-        let catalog = catalog(config, &base, &deciders.gates);
+        let catalog = catalog(config, &base, &deciders.gates, replicas.as_ref());
         catalog.apply(topology(config, upstreams));
         // Before the first request is served.
         let book = weir_admin::apply_inherited(
@@ -388,7 +388,12 @@ impl Components {
     }
 }
 
-fn catalog(config: &Config, base: &ComponentBase, gates: &Gates) -> Arc<Catalog> {
+fn catalog(
+    config: &Config,
+    base: &ComponentBase,
+    gates: &Gates,
+    replicas: Option<&ReplicaLinks>,
+) -> Arc<Catalog> {
     let settings = CatalogSettings {
         first_list_wait: config.catalog.first_list_wait,
         change_window: config.catalog.change_window,
@@ -400,6 +405,7 @@ fn catalog(config: &Config, base: &ComponentBase, gates: &Gates) -> Arc<Catalog>
         random,
         authorizer: gates.authorizer.clone(),
         session_lists: base.session_lists.clone(),
+        announcements: replicas.map(ReplicaLinks::lists),
     };
     Catalog::new(settings, ports, base.sealer.clone())
 }

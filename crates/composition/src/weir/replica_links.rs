@@ -11,8 +11,8 @@ use weir_cluster::{ClusterTls, PeerForwarder};
 use weir_config::{Config, StorePlan};
 use weir_core::Budgets;
 use weir_core::port::{
-    RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedChanges,
-    SharedCounters, SharedRates, TaskBook,
+    ListAnnouncements, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId, ReplicaSeen,
+    SharedChanges, SharedCounters, SharedRates, TaskBook,
 };
 use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
@@ -114,6 +114,11 @@ impl ReplicaLinks {
     /// The operators' changes that replicas share. Messages of the bus have others look at once.
     pub(super) fn changes(&self, bus: &Arc<MemoryBus>) -> Arc<dyn SharedChanges> {
         self.store.changes(bus.clone())
+    }
+
+    /// The lists of upstreams that replicas announce to each other.
+    pub(super) fn lists(&self) -> Arc<dyn ListAnnouncements> {
+        self.store.lists()
     }
 
     /// Sends every message of the bus to the other replicas, and theirs to it.
@@ -252,6 +257,9 @@ fn start_at_zero() {
         all.store_fallbacks.add(0, &labels);
     }
     all.store_lost.add(0, &[]);
+    for outcome in ["caught_up", "older_list"] {
+        all.list_waits.add(0, &[KeyValue::new("outcome", outcome)]);
+    }
 }
 
 fn config_digest(config: &Config) -> Arc<str> {

@@ -120,6 +120,7 @@ impl TestFront {
             random: random.clone(),
             authorizer: Arc::new(AllowAllPolicy),
             session_lists: SessionListTable::new(Arc::clone(&bells), &*random),
+            announcements: None,
         };
         let catalog = Catalog::new(CatalogSettings::default(), ports, sealer.clone());
         let (upstream, taken_back) = FrontUpstream::new();

@@ -6,6 +6,7 @@
 )]
 
 mod access;
+mod announced_lists;
 mod calls;
 mod changes;
 mod classes;

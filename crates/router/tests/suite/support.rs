@@ -1,10 +1,12 @@
 //! Shared parts of the tests: scripted upstreams, and a world around one catalog.
 
+mod announcements;
 mod fake;
 mod gate;
 mod update_streams;
 mod world;
 
+pub(crate) use announcements::ScriptedAnnouncements;
 pub(crate) use fake::{ScriptedUpstream, tool};
 pub(crate) use gate::{GateRule, ScriptedGate};
 pub(crate) use world::{

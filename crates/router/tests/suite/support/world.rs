@@ -12,7 +12,7 @@ use weir_catalog::{
 use weir_core::capability::CapabilityClass;
 use weir_core::endpoint::{EndpointMode, NamePrefix, PageSize, UpstreamRules};
 use weir_core::names::{EndpointId, ToolNaming, UpstreamId};
-use weir_core::port::{Clock, Evidence, Fut, Random, Verifier};
+use weir_core::port::{Clock, Evidence, Fut, ListAnnouncements, Random, Verifier};
 use weir_core::principal::VerifiedIdentity;
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::upstream::{ListKind, Upstream};
@@ -135,6 +135,14 @@ pub(crate) struct CatalogWorld {
 
 impl CatalogWorld {
     pub(crate) fn empty(settings: CatalogSettings) -> Self {
+        Self::announcing(settings, None)
+    }
+
+    /// A catalog of one of several replicas.
+    pub(crate) fn announcing(
+        settings: CatalogSettings,
+        announcements: Option<Arc<dyn ListAnnouncements>>,
+    ) -> Self {
         let plain = FixedPorts::new();
         let gate = Arc::new(ScriptedGate::default());
         let session_lists = SessionListTable::new(Arc::default(), &*plain);
@@ -143,6 +151,7 @@ impl CatalogWorld {
             random: plain,
             authorizer: gate.clone(),
             session_lists: session_lists.clone(),
+            announcements,
         };
         let sealer = Sealer::new(vec![SealerKey::new(1, &[5; 32])]);
         let (catalog, rules) = (

@@ -1,0 +1,132 @@
+//! Lists that are behind those that another replica announced: the announcements reach the feeds, and
+//! a client's request waits for the walk, so that it gets the list of which it was told elsewhere.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use opentelemetry::KeyValue;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use weir_core::capability::CapabilityClass;
+use weir_core::names::EndpointId;
+use weir_core::port::AnnouncementMap;
+use weir_core::telemetry::instruments;
+use weir_core::upstream::ListKind;
+
+use crate::Catalog;
+use crate::announced_lists::LONGEST_WAIT;
+use crate::catalog::CatalogLayout;
+use crate::list_feed::ListFeed;
+
+impl Catalog {
+    /// True while a list may be behind one that another replica announced. Takes no trip.
+    #[must_use]
+    pub fn may_be_behind(&self) -> bool {
+        let Some(announcements) = &self.context.ports.announcements else {
+            return false;
+        };
+        let until = self.context.behind_until.load(Ordering::Acquire);
+        (until > 0 && until > self.context.millis()) || announcements.is_looking()
+    }
+
+    /// Waits until an endpoint's list is not behind any more, for at most [`LONGEST_WAIT`] after
+    /// this replica learnt of the announcement. Cancel safe.
+    pub(crate) async fn catch_up(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) {
+        if let Some(announcements) = &self.context.ports.announcements
+            && announcements.is_looking()
+        {
+            announcements.wait_for_look().await;
+            // The task that takes announcements may not have run yet.
+            let announced = announcements.watch().borrow().clone();
+            self.learn(&announced);
+        }
+        let behind = self.feeds_behind(endpoint, kind, class);
+        let Some(until) = behind.iter().map(|(_, until)| *until).max() else {
+            return;
+        };
+        let caught_up = async {
+            for (feed, _) in &behind {
+                feed.wait_for(|_| feed.behind_until(kind, Instant::now()).is_none())
+                    .await;
+            }
+            self.context.rebuild.wait_for_views().await;
+        };
+        let is_in_time = timeout_at(until, caught_up).await.is_ok();
+        let outcome = if is_in_time {
+            "caught_up"
+        } else {
+            "older_list"
+        };
+        instruments()
+            .list_waits
+            .add(1, &[KeyValue::new("outcome", outcome)]);
+    }
+
+    /// The feeds of an endpoint's list that are behind, each with the end of the wait for it.
+    fn feeds_behind(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Vec<(Arc<ListFeed>, Instant)> {
+        let (layout, now) = (self.layout.load(), Instant::now());
+        let mut behind = Vec::new();
+        for source in layout.sources_of(endpoint) {
+            let feed = source.feed(&self.context, class);
+            let base = source.base();
+            let others = (!Arc::ptr_eq(&feed, base)).then(|| base.clone());
+            for feed in std::iter::once(feed).chain(others) {
+                if let Some(until) = feed.behind_until(kind, now) {
+                    behind.push((feed, until));
+                }
+            }
+        }
+        behind
+    }
+
+    /// Gives each feed the newest announcement of its lists.
+    pub(crate) fn learn(&self, announced: &AnnouncementMap) {
+        let layout = self.layout.load_full();
+        let now = Instant::now();
+        for feed in layout.sources.iter().flat_map(|source| source.feeds()) {
+            if let Some(lists) = announced.get(&feed.group())
+                && feed.learn(*lists, now).is_some()
+            {
+                let until = self.context.millis() + LONGEST_WAIT.as_millis() as u64;
+                self.context.behind_until.fetch_max(until, Ordering::AcqRel);
+                tracing::debug!(
+                    upstream = %feed.upstream, class = %feed.class, version = lists.version,
+                    "lists of another replica differ"
+                );
+                // Views of lists that are behind are not to be kept.
+                self.context.rebuild.request();
+            }
+        }
+    }
+}
+
+/// Gives the feeds of a catalog every announcement. It ends with the catalog.
+pub(crate) async fn follow_announcements(
+    catalog: Weak<Catalog>,
+    mut announced: watch::Receiver<Arc<AnnouncementMap>>,
+) {
+    while announced.changed().await.is_ok() {
+        let newest = announced.borrow_and_update().clone();
+        match catalog.upgrade() {
+            Some(catalog) => catalog.learn(&newest),
+            None => return,
+        }
+    }
+}
+
+/// Records the number of feeds that are behind.
+pub(crate) fn record_lists_behind(layout: &CatalogLayout) {
+    let feeds = layout.sources.iter().flat_map(|source| source.feeds());
+    let behind = feeds.filter(|feed| feed.is_behind()).count();
+    instruments().lists_behind.record(behind as u64, &[]);
+}
