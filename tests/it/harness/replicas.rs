@@ -20,6 +20,7 @@ const KEYS: [&str; 3] = [
 pub struct Replicas {
     /// In the order of their start. Those that ended stay, for their output.
     replicas: Vec<Replica>,
+    /// Of the first one.
     config: Value,
     redis: Option<RedisServer>,
     proxy: RoundRobinProxy,
@@ -38,20 +39,37 @@ impl Replicas {
     }
 
     /// Starts replicas with this Redis.
-    pub async fn with_redis(count: usize, mut config: Value, redis: RedisServer) -> Self {
-        config["store"]["url"] = json!(redis.url());
-        let mut replicas = Self::with_store(count, config).await;
+    pub async fn with_redis(count: usize, config: Value, redis: RedisServer) -> Self {
+        Self::with_configs(vec![config; count], redis).await
+    }
+
+    /// Starts a replica with each of these configs, and with this Redis.
+    pub async fn with_configs(mut configs: Vec<Value>, redis: RedisServer) -> Self {
+        for config in &mut configs {
+            if config["store"]["url"].is_null() {
+                config["store"]["url"] = json!(redis.url());
+            }
+        }
+        let mut replicas = Self::start_all(configs).await;
         replicas.redis = Some(redis);
         replicas
     }
 
     /// Starts replicas with the `store` of the config, whose servers the caller keeps.
-    pub async fn with_store(count: usize, mut config: Value) -> Self {
-        config["cluster"] = json!({ "listen": "127.0.0.1:0" });
-        config["keys"] = sealing_keys(&[1]);
+    pub async fn with_store(count: usize, config: Value) -> Self {
+        Self::start_all(vec![config; count]).await
+    }
+
+    async fn start_all(mut configs: Vec<Value>) -> Self {
+        for config in &mut configs {
+            config["cluster"] = json!({ "listen": "127.0.0.1:0" });
+            config["keys"] = sealing_keys(&[1]);
+        }
+        let config = configs[0].clone();
         let started = std::thread::scope(|scope| {
-            let starts: Vec<_> = (0..count)
-                .map(|_| scope.spawn(|| Weir::with_config(config.clone())))
+            let starts: Vec<_> = configs
+                .into_iter()
+                .map(|config| scope.spawn(|| Weir::with_config(config)))
                 .collect();
             let weirs = starts.into_iter().map(|start| start.join().unwrap());
             weirs.map(Replica::new).collect::<Vec<_>>()

@@ -9,6 +9,7 @@ mod http_sse;
 mod kept_tasks;
 mod key_rotation;
 mod legacy_sessions;
+mod list_changes;
 mod lost_streams;
 mod operator_changes;
 mod parked_calls;

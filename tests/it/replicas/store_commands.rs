@@ -18,9 +18,11 @@ fn heartbeats(replicas: &Replicas) -> f64 {
     replicas.metric(COMMANDS, &[r#"operation="heartbeat""#])
 }
 
-/// Counts the heartbeats, and the looks at operators' changes.
+/// Counts the heartbeats, and the looks at operators' changes and at changed lists.
 fn periodic_commands(replicas: &Replicas) -> f64 {
-    heartbeats(replicas) + replicas.metric(COMMANDS, &[r#"operation="poll_changes""#])
+    let looks = [r#"operation="poll_changes""#, r#"operation="poll_lists""#];
+    let looks = looks.map(|labels| replicas.metric(COMMANDS, &[labels]));
+    heartbeats(replicas) + looks.iter().sum::<f64>()
 }
 
 /// Counts the commands of all replicas, apart from those of every interval.
