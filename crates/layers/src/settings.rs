@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use weir_core::EndpointId;
+use weir_core::port::Random;
 use weir_core::toolset::NamePattern;
 
 pub use weir_listen::{ClientCertificates, H2Limits, ListenerLimits, ListenerTlsFiles};
@@ -170,7 +171,7 @@ pub struct FrontLimits {
     pub keep_alive: Duration,
     /// Time between two progress notifications of a call; those in between are coalesced.
     pub progress_interval: Duration,
-    /// The delay that a client is asked to keep before it reconnects.
+    /// The least delay that a client is asked to keep before it reconnects.
     pub retry: Duration,
     /// Bytes of rendered list pages kept.
     pub page_cache_bytes: usize,
@@ -179,11 +180,33 @@ pub struct FrontLimits {
 }
 
 impl FrontLimits {
-    /// [`Self::retry`] in milliseconds, as streams state it.
-    pub fn retry_millis(&self) -> u64 {
-        u64::try_from(self.retry.as_millis()).unwrap_or(u64::MAX)
+    /// Draws the delay, in milliseconds, that a listening stream states. Clients whose process ended
+    /// at the same moment come back over the whole range.
+    pub fn listening_retry(&self, random: &dyn Random) -> u64 {
+        self.draw_retry(random, LISTENING_RETRY_SPREAD)
+    }
+
+    /// Draws the delay, in milliseconds, that the stream of a call states. It is short: its client
+    /// waits for an answer.
+    pub fn call_retry(&self, random: &dyn Random) -> u64 {
+        self.draw_retry(random, CALL_RETRY_SPREAD)
+    }
+
+    /// Draws between [`Self::retry`] and `spread` times that.
+    fn draw_retry(&self, random: &dyn Random, spread: u32) -> u64 {
+        let mut bytes = [0; 4];
+        random.fill(&mut bytes);
+        let share = f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX);
+        let most = self.retry.saturating_mul(spread);
+        let drawn = self.retry + (most - self.retry).mul_f64(share);
+        u64::try_from(drawn.as_millis()).unwrap_or(u64::MAX)
     }
 }
+
+/// The longest delay of a listening stream, in units of [`FrontLimits::retry`].
+const LISTENING_RETRY_SPREAD: u32 = 10;
+/// The longest delay of a call's stream, in units of [`FrontLimits::retry`].
+const CALL_RETRY_SPREAD: u32 = 2;
 
 impl Default for FrontLimits {
     fn default() -> Self {
@@ -275,6 +298,30 @@ impl fmt::Display for AddressRange {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
+
+    struct FixedRandom(u8);
+    impl Random for FixedRandom {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(self.0);
+        }
+    }
+
+    #[test]
+    fn delays_before_reconnecting_are_drawn_from_a_range() {
+        let mut limits = FrontLimits::default();
+        let drawn = |limits: &FrontLimits, byte| {
+            let random = FixedRandom(byte);
+            [limits.listening_retry(&random), limits.call_retry(&random)]
+        };
+        assert_eq!(drawn(&limits, 0), [1000, 1000]);
+        assert_eq!(drawn(&limits, 255), [10_000, 2000]);
+        let [listening, call] = drawn(&limits, 128);
+        assert!((5_000..6_000).contains(&listening) && (1500..1600).contains(&call));
+        limits.retry = Duration::MAX;
+        assert_eq!(drawn(&limits, 255), [u64::MAX, u64::MAX]);
+        limits.retry = Duration::ZERO;
+        assert_eq!(drawn(&limits, 255), [0, 0]);
+    }
 
     // Proves A19.
     #[test]

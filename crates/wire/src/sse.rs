@@ -10,7 +10,7 @@ pub(crate) mod encoder;
 pub(crate) mod event_decoder;
 
 pub use decoder::{SseCaps, SseDecoder, SseError, SseItem};
-pub use encoder::{StreamEncoder, write_comment, write_event, write_retry};
+pub use encoder::{StreamEncoder, write_comment, write_event, write_opening, write_retry};
 pub use event_decoder::{DecodedEvent, EventDecoder};
 
 #[cfg(test)]

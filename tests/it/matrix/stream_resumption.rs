@@ -77,11 +77,9 @@ pub async fn streams_of_calls_begin_with_an_id_where_the_revision_has_them(
         .find(|event| event.id.is_some())
         .unwrap();
     if world.client.has_stream_polling() {
-        assert_eq!(
-            (first.data.as_str(), first.retry),
-            ("", Some(1000)),
-            "R094, R095"
-        );
+        assert_eq!(first.data, "", "R094");
+        let wait = first.retry.unwrap_or_default();
+        assert!((1000..=2000).contains(&wait), "R095: {wait}");
     } else {
         assert!(!first.data.is_empty(), "an empty event is of 2025-11-25");
     }

@@ -119,7 +119,8 @@ limits! {
     replay_bytes_per_session: Size,
     /// The time that such an event is kept. Default `5m`.
     replay_age: Time,
-    /// The time that a client waits before it reconnects, as SSE `retry`. Default `1s`.
+    /// The least time that a client waits before it reconnects, as SSE `retry`. Each listening stream states a random time
+    /// between this and ten times this, each stream of a call up to twice this. Default `1s`.
     retry: Time,
     /// Calls of one session that run on after their connection is lost. Default 32.
     detached_per_session: usize,

@@ -152,7 +152,8 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
         replica: ports.replicas.as_ref().map(|_| ports.replica.clone()),
     };
     let first = format!(
-        "event: endpoint\ndata: {path}/messages?{}\n\n",
+        "event: endpoint\nretry: {}\ndata: {path}/messages?{}\n\n",
+        context.limits().listening_retry(&*ports.random),
         named.to_query()
     );
     let hold = SseConnectionGuard {

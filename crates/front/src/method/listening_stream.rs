@@ -100,16 +100,10 @@ async fn open_session_stream(
         questions,
         news,
     });
-    // Asked here: the delay belongs to the stream, and a GET has no call that could carry it.
-    let retry = opened
-        .session
-        .revision
-        .has_stream_polling()
-        .then(|| context.limits().retry_millis());
     let kind = ListeningKind::Get {
         hold,
         out_of_call: beside,
-        retry,
+        takes_empty_events: opened.session.revision.has_stream_polling(),
     };
     let parts = ListeningParts {
         changes,
@@ -330,7 +324,8 @@ enum ListeningKind {
     Get {
         hold: GetStreamGuard,
         out_of_call: Box<OutOfCallMessages>,
-        retry: Option<u64>,
+        /// True if the revision has events without data: other clients may take one for a message.
+        takes_empty_events: bool,
     },
     Listen {
         id: RequestId,
@@ -397,6 +392,11 @@ struct ListeningStream {
     inbox: UpdateInbox,
     kind: ListeningKind,
     keep_alive: KeepAlive,
+    /// The delay before the client connects again, in milliseconds.
+    retry: u64,
+    /// True until the client was sent the delay. It needs it before the end: a process that is
+    /// killed sends none.
+    lacks_retry: bool,
     /// Ends of the stream: the drain, a newer stream, or the end of the session.
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     is_over: bool,
@@ -428,28 +428,48 @@ impl ListeningStream {
             .add(1, &[KeyValue::new("kind", kind.era())]);
         let ends =
             [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
-        // A legacy stream has no message yet; a comment shows that it is open.
-        let ready = if matches!(kind, ListeningKind::Get { .. }) {
-            keep_alive::comment()
-        } else {
-            Bytes::new()
-        };
-        Self {
-            ready,
+        let mut stream = Self {
+            ready: Bytes::new(),
             opening: None,
             changes,
             inbox,
             kind,
             keep_alive,
+            retry: context
+                .limits()
+                .listening_retry(&*context.shared.ports.random),
+            lacks_retry: true,
             ends,
             is_over: false,
             _place: permit,
+        };
+        stream.write_opening();
+        stream
+    }
+
+    /// Writes the beginning of a legacy stream, which has no message yet: a comment shows that it is
+    /// open.
+    fn write_opening(&mut self) {
+        let ListeningKind::Get {
+            takes_empty_events, ..
+        } = self.kind
+        else {
+            return;
+        };
+        if !takes_empty_events {
+            self.ready = keep_alive::comment();
+            return;
         }
+        let mut out = BytesMut::new();
+        sse::write_opening(&mut out, self.retry);
+        self.ready = out.freeze();
+        self.lacks_retry = false;
     }
 
     fn write_message(&mut self, message: &[u8]) {
         let mut out = BytesMut::with_capacity(message.len() + 32);
-        sse::write_event(&mut out, None, None, message);
+        let retry = std::mem::take(&mut self.lacks_retry).then_some(self.retry);
+        sse::write_event(&mut out, None, retry, message);
         self.ready = out.freeze();
     }
 
@@ -538,14 +558,14 @@ impl ListeningStream {
                 self.write_message(&weir_wire::write::response(id, &result));
             }
             ListeningKind::Get {
-                retry: Some(millis),
+                takes_empty_events: true,
                 ..
             } => {
                 let mut out = BytesMut::new();
-                sse::write_retry(&mut out, *millis);
+                sse::write_retry(&mut out, self.retry);
                 self.ready = out.freeze();
             }
-            ListeningKind::Get { retry: None, .. } => {}
+            ListeningKind::Get { .. } => {}
         }
     }
 }

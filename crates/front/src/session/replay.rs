@@ -84,7 +84,7 @@ impl ReplayRecorder {
             sse::write_event(
                 &mut out,
                 Some(&keeping.id()),
-                Some(asked.limits().retry_millis()),
+                Some(asked.limits().call_retry(&*asked.shared.ports.random)),
                 b"",
             );
             keeping.first = Some(out.freeze());

@@ -14,6 +14,7 @@ mod in_flight_requests;
 mod in_memory_channel;
 mod panics;
 mod principals;
+mod reconnect_delays;
 mod request_state;
 mod scripted_upstream;
 mod stream_keep_alive;

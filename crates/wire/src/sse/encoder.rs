@@ -25,6 +25,12 @@ pub fn write_retry(out: &mut BytesMut, millis: u64) {
     out.put_u8(b'\n');
 }
 
+/// Appends a `retry` field and an empty comment: the beginning of a stream that has no event yet.
+pub fn write_opening(out: &mut BytesMut, millis: u64) {
+    head(out, None, Some(millis));
+    write_comment(out, "");
+}
+
 /// Appends a comment line (a keep-alive). Line breaks in `text` become spaces.
 pub fn write_comment(out: &mut BytesMut, text: &str) {
     out.put_u8(b':');

@@ -236,8 +236,9 @@ fn an_event_is_written_as_expected() {
     write_event(&mut out, Some("7"), Some(1500), b"");
     write_comment(&mut out, "");
     write_retry(&mut out, 7);
+    write_opening(&mut out, 8);
     assert_eq!(
         out,
-        "data: {}\n\nid: 7\nretry: 1500\ndata: \n\n:\n\nretry: 7\n\n"
+        "data: {}\n\nid: 7\nretry: 1500\ndata: \n\n:\n\nretry: 7\n\nretry: 8\n:\n\n"
     );
 }
