@@ -15,6 +15,7 @@ mod operator_changes;
 mod parked_calls;
 mod principals;
 mod rate_limits;
+mod reconnecting_herd;
 mod replica_overview;
 mod server_requests;
 mod session_takeover;

@@ -1,0 +1,242 @@
+//! A herd: thousands of listening clients of a killed replica come back to the others, which must
+//! accept and authenticate them, and serve their own clients meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+use weir_testkit::{HttpExchange, IdentityProvider, MockServer, RawClient};
+
+use super::COUNT;
+use crate::harness::{Replicas, wait_until_async};
+
+/// The most clients. Each takes one descriptor of the test, and one of its replica.
+const MAX_CLIENTS: usize = 5_000;
+/// Descriptors that the test needs for other purposes.
+const OTHER_DESCRIPTORS: usize = 500;
+/// Clients that connect at the same time before the replica is killed.
+const OPENING: usize = 64;
+/// The audience of all tokens: every replica has another URL.
+const AUDIENCE: &str = "herd";
+/// The pause of a client that was refused without a delay.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// The pause between two calls of the bystander.
+const CALL_PAUSE: Duration = Duration::from_millis(5);
+/// The time of its calls before the replica is killed.
+const CALM: Duration = Duration::from_secs(3);
+
+/// The use that clients make of the delay that their stream stated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReconnectPolicy {
+    /// They keep it, as the standard of event streams asks.
+    Keeps,
+    /// They connect again at once: the worst that can happen.
+    Ignores,
+}
+
+/// The counts of all clients.
+#[derive(Default)]
+struct Herd {
+    /// Clients with a stream at their first replica.
+    opened: AtomicUsize,
+    /// The times at which clients had a stream at another replica.
+    returned: std::sync::Mutex<Vec<Instant>>,
+    refusals: AtomicUsize,
+}
+
+impl Herd {
+    fn returned(&self) -> usize {
+        self.returned.lock().unwrap().len()
+    }
+}
+
+/// One client: it listens at its first replica, and after that at another one.
+struct ListeningClient {
+    client: RawClient,
+    other_url: String,
+    policy: ReconnectPolicy,
+    herd: Arc<Herd>,
+}
+
+impl ListeningClient {
+    async fn run(self, opening: Arc<Semaphore>) {
+        let permit = opening.acquire().await.unwrap();
+        let (stream, delay) = self.open(&self.client).await;
+        drop(permit);
+        self.herd.opened.fetch_add(1, Ordering::Relaxed);
+        read_to_end(stream).await;
+        if self.policy == ReconnectPolicy::Keeps {
+            sleep(delay).await;
+        }
+        let other = self.client.clone().with_url(&self.other_url);
+        let (stream, _) = self.open(&other).await;
+        self.herd.returned.lock().unwrap().push(Instant::now());
+        read_to_end(stream).await;
+    }
+
+    /// Opens a stream, again and again until a replica takes it. Returns the delay that it states.
+    async fn open(&self, client: &RawClient) -> (HttpExchange, Duration) {
+        loop {
+            let filter = json!({ "toolsListChanged": true });
+            if let Ok(mut stream) = client.listen(filter).await
+                && stream.status == 200
+                && let Ok(Some(first)) = stream.next_event().await
+            {
+                let delay = first.retry.expect("a listening stream states a delay");
+                return (stream, Duration::from_millis(delay));
+            }
+            self.herd.refusals.fetch_add(1, Ordering::Relaxed);
+            sleep(REFUSED_PAUSE).await;
+        }
+    }
+}
+
+async fn read_to_end(mut stream: HttpExchange) {
+    while let Ok(Some(_)) = stream.next_event().await {}
+}
+
+/// A client of another replica that makes one call after the other over one connection. It has a
+/// thread of its own, so that it does not wait for the herd's side of the test.
+struct Bystander {
+    is_over: Arc<AtomicBool>,
+    calling: JoinHandle<Vec<Duration>>,
+}
+
+impl Bystander {
+    fn start(client: RawClient) -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let until = is_over.clone();
+        let calling = std::thread::spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().build().unwrap();
+            runtime.block_on(call_until(client, &until))
+        });
+        Self { is_over, calling }
+    }
+
+    /// Returns the times of its calls, none of which may have failed.
+    fn stop(self) -> Vec<Duration> {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.calling.join().expect("no call of the bystander fails")
+    }
+}
+
+async fn call_until(client: RawClient, is_over: &AtomicBool) -> Vec<Duration> {
+    let mut times = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let answer = client.call("tool_0000", json!({})).await;
+        let answer = answer.expect("the bystander's call is answered");
+        assert_eq!((answer.status.as_u16(), answer.text()), (200, "{}"));
+        times.push(begun.elapsed());
+        sleep(CALL_PAUSE).await;
+    }
+    times
+}
+
+/// Describes the times of calls.
+fn describe(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    let at = |share: usize| times[(times.len() - 1) * share / 100];
+    format!(
+        "{} calls: p50 {:?}, p99 {:?}, longest {:?}",
+        times.len(),
+        at(50),
+        at(99),
+        at(100)
+    )
+}
+
+/// The number of clients that the descriptors of this process permit.
+fn client_count() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().nth(3));
+    let descriptors: usize = soft
+        .and_then(|soft| soft.parse().ok())
+        .unwrap_or(MAX_CLIENTS);
+    descriptors
+        .saturating_sub(OTHER_DESCRIPTORS)
+        .min(MAX_CLIENTS)
+}
+
+fn config(upstream: &MockServer, idp: &IdentityProvider) -> Value {
+    let mut config = super::config(upstream);
+    let issuer = json!({ "issuer": idp.issuer(), "audience": [AUDIENCE] });
+    config["auth"] = json!({ "mode": "oauth", "issuers": [issuer] });
+    config
+}
+
+async fn measure_herd(policy: ReconnectPolicy) {
+    let upstream = MockServer::modern().tools(1).start().await;
+    let idp = IdentityProvider::start().await;
+    let mut replicas = Replicas::start(COUNT, config(&upstream, &idp)).await;
+    let client_of = |name: &str, number: usize| {
+        let client = RawClient::new(&replicas.replica(number).url("/mcp"));
+        let token = format!("Bearer {}", idp.token(name, AUDIENCE));
+        client.with_header("authorization", &token).modern()
+    };
+    let bystander = || client_of("bystander", 1).keeping_connections();
+    let (count, herd) = (client_count(), Arc::<Herd>::default());
+    let opening = Arc::new(Semaphore::new(OPENING));
+    // Apart from the server: it answers the bystander meanwhile.
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let threads = threads.worker_threads(2).enable_all().build().unwrap();
+    for number in 0..count {
+        let client = ListeningClient {
+            client: client_of(&format!("client-{number}"), 0),
+            other_url: replicas.replica(1 + number % (COUNT - 1)).url("/mcp"),
+            policy,
+            herd: herd.clone(),
+        };
+        threads.spawn(client.run(opening.clone()));
+    }
+    wait_until_async("all listeners", async || {
+        (herd.opened.load(Ordering::Relaxed) == count).then_some(())
+    })
+    .await;
+    let calm = Bystander::start(bystander());
+    sleep(CALM).await;
+    let calm = calm.stop();
+    let disturbed = Bystander::start(bystander());
+    let begun = Instant::now();
+    replicas.kill(0).await;
+    wait_until_async("the return of all listeners", async || {
+        (herd.returned() == count).then_some(())
+    })
+    .await;
+    let disturbed = disturbed.stop();
+    let mut returned = herd.returned.lock().unwrap().clone();
+    returned.sort_unstable();
+    let after = |share: usize| returned[(count - 1) * share / 100] - begun;
+    println!(
+        "{count} listeners of a killed replica, policy {policy:?}: half are back after {:?}, all after {:?}, {} refusals",
+        after(50),
+        after(100),
+        herd.refusals.load(Ordering::Relaxed),
+    );
+    println!("a client of another replica before: {}", describe(calm));
+    println!("and meanwhile: {}", describe(disturbed));
+    assert_eq!(herd.returned(), count, "all came back");
+    threads.shutdown_background();
+}
+
+// Proves D21.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures time"]
+async fn listeners_of_a_killed_replica_come_back_over_a_range_of_time() {
+    measure_herd(ReconnectPolicy::Keeps).await;
+}
+
+// Proves D21.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures time"]
+async fn listeners_that_come_back_at_once_leave_others_served() {
+    measure_herd(ReconnectPolicy::Ignores).await;
+}
