@@ -215,7 +215,7 @@ async fn replica_looks_once_its_lost_subscription_is_back() {
 async fn servers_with_different_lists_cause_one_walk_for_each_announcement() {
     let all = SeparateServers::start([1, 2, 3]).await;
     // Those of the start are over by then.
-    all.wait_for_commands("poll_lists", 3 * COUNT).await;
+    all.wait_for_commands("poll_lists", 2 * COUNT).await;
     let walks = || (0..COUNT).map(|number| all.walks(number));
     let before: Vec<_> = walks().collect();
     // Of the start alone: a walk of its own, and one for each announcement of the others.
@@ -230,7 +230,7 @@ async fn servers_with_different_lists_cause_one_walk_for_each_announcement() {
             count
         );
     }
-    all.wait_for_commands("poll_lists", 4 * COUNT).await;
+    all.wait_for_commands("poll_lists", 2 * COUNT).await;
     let more: Vec<_> = walks()
         .zip(before)
         .map(|(now, before)| now - before)
@@ -263,9 +263,9 @@ async fn server_with_another_list_for_each_walk_never_has_replicas_walk_in_circl
     let before = total();
     let resting = async {
         expect_change(&mut told, "the first replica's own change").await;
-        all.wait_for_commands("poll_lists", 8 * COUNT).await;
-        let rested = total();
         all.wait_for_commands("poll_lists", 4 * COUNT).await;
+        let rested = total();
+        all.wait_for_commands("poll_lists", 2 * COUNT).await;
         (rested, total())
     };
     let (rested, after) = tokio::select! {
