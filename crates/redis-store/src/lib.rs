@@ -48,6 +48,7 @@ mod shared_tasks;
 mod start_error;
 mod store_outage;
 mod store_seal;
+mod task_list;
 mod task_writer;
 mod token_lease;
 mod write_queue;

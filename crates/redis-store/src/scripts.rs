@@ -266,3 +266,61 @@ return versions
 ",
     )
 });
+
+/// Changes the entry of a task in its owner's list. Keys: `order` (a sorted set of fields by position)
+/// and `entries` (a hash by field). Arguments: the field, the entry, the milliseconds that the entry
+/// lives, the most entries, and the milliseconds that the list lives. An empty entry removes the task.
+/// The position of a task is the time of its first entry, or one more than the last one; the oldest
+/// gives way.
+pub(crate) static LIST_TASK: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+if ARGV[2] == '' then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+  redis.call('HDEL', KEYS[2], ARGV[1])
+  return 1
+end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
+  local last = tonumber(redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2] or 0)
+  redis.call('ZADD', KEYS[1], string.format('%.0f', math.max(last + 1, now)), ARGV[1])
+end
+redis.call('HSET', KEYS[2], ARGV[1], string.format('%.0f:%s', now + ARGV[3], ARGV[2]))
+for _, field in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1 - ARGV[4])) do
+  redis.call('ZREM', KEYS[1], field)
+  redis.call('HDEL', KEYS[2], field)
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('PEXPIRE', KEYS[2], ARGV[5])
+return 1
+",
+    )
+});
+
+/// Reads entries of a list of tasks, and removes those that are over. Keys: as of [`LIST_TASK`].
+/// Arguments: the position after which they stand, and the most entries.
+///
+/// Returns the position and the entry of each.
+pub(crate) static READ_TASKS: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local rows = {}
+local found = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. ARGV[1], '+inf', 'WITHSCORES')
+for i = 1, #found, 2 do
+  if #rows == tonumber(ARGV[2]) then break end
+  local entry = redis.call('HGET', KEYS[2], found[i]) or ''
+  local ends, value = string.match(entry, '^(%d+):(.*)$')
+  if ends and tonumber(ends) > now then
+    rows[#rows + 1] = {found[i + 1], value}
+  else
+    redis.call('ZREM', KEYS[1], found[i])
+    redis.call('HDEL', KEYS[2], found[i])
+  end
+end
+return rows
+",
+    )
+});

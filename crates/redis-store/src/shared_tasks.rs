@@ -7,18 +7,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
-use weir_core::failure::Failure;
+use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::EndpointId;
-use weir_core::port::{Fut, KeptTask, TaskBook};
+use weir_core::port::{Fut, KeptTask, StoreError, TaskBook};
 use weir_core::principal::Principal;
 
 use crate::store_seal::StoreSeal;
-use crate::task_writer::{TaskChange, TaskValue, TaskWriter};
+use crate::task_list::{TaskListOwner, TaskListSeal};
+use crate::task_writer::{MAX_TTL, TaskChange, TaskWriter};
 
 /// The largest state with a copy. A larger one ends with its replica.
 const MAX_STATE_BYTES: usize = 8 << 10;
-/// The longest time that a copy lives.
-const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+/// The positions in a list of this replica alone are smaller. Those of all replicas are times.
+const FIRST_SHARED_POSITION: u64 = 1 << 40;
 /// The first byte of a copy, by whether the task is settled.
 const OPEN: u8 = 0;
 const SETTLED: u8 = 1;
@@ -29,6 +30,7 @@ pub struct SharedTasks {
     local: Arc<dyn TaskBook>,
     writer: Arc<TaskWriter>,
     seal: TaskSeal,
+    list_seal: TaskListSeal,
 }
 
 /// Names and seals copies of tasks.
@@ -45,11 +47,48 @@ struct TaskOwner<'a> {
 impl SharedTasks {
     /// Tasks in `local`, copied by `writer`.
     pub(crate) fn new(local: Arc<dyn TaskBook>, writer: Arc<TaskWriter>, seal: TaskSeal) -> Self {
+        let list_seal = TaskListSeal(seal.0.clone());
         Self {
             local,
             writer,
             seal,
+            list_seal,
         }
+    }
+
+    /// A page of the list in the shared store.
+    async fn read_page(
+        &self,
+        owner: TaskListOwner<'_>,
+        after: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, KeptTask)>, StoreError> {
+        let keys = self.list_seal.keys(owner);
+        let (mut tasks, mut after) = (Vec::new(), after);
+        loop {
+            let wanted = most - tasks.len();
+            let entries = self.writer.read_list(&keys, after, wanted).await?;
+            let last = entries.last().map(|(position, _)| *position);
+            let is_end = entries.len() < wanted;
+            let open = |(position, sealed): (u64, String)| {
+                Some((position, self.open_entry(owner, &sealed)?))
+            };
+            tasks.extend(entries.into_iter().filter_map(open));
+            // Entries that do not open here leave room for those behind them.
+            match last.filter(|_| !is_end && tasks.len() < most) {
+                Some(last) => after = last,
+                None => return Ok(tasks),
+            }
+        }
+    }
+
+    fn open_entry(&self, owner: TaskListOwner<'_>, sealed: &str) -> Option<KeptTask> {
+        let listed = self.list_seal.open(owner, sealed)?;
+        // A task of this replica has its newest state here.
+        let own = self
+            .local
+            .find(owner.principal, owner.endpoint, &listed.name);
+        Some(own.unwrap_or(listed))
     }
 
     async fn read_copy(&self, owner: TaskOwner<'_>) -> Option<KeptTask> {
@@ -79,6 +118,18 @@ impl TaskBook for SharedTasks {
         ttl: Option<Duration>,
     ) -> Result<(), Failure> {
         self.local.enter(principal, endpoint, task.clone(), ttl)?;
+        let time = ttl.unwrap_or(MAX_TTL).min(MAX_TTL);
+        // Tasks of anonymous senders are not listed: they could not be told apart.
+        if !principal.is_anonymous() {
+            let owner = TaskListOwner {
+                principal,
+                endpoint,
+            };
+            let change = self.list_seal.enter(owner, &task, time);
+            if let Some(change) = change {
+                self.writer.write_later(TaskChange::Listed(change));
+            }
+        }
         // The state of an open task is at its server: a copy would be of no use.
         if task.settled && task.state.len() <= MAX_STATE_BYTES {
             let owner = TaskOwner {
@@ -86,12 +137,11 @@ impl TaskBook for SharedTasks {
                 endpoint,
                 name: &task.name,
             };
-            let value = TaskValue::Kept {
+            self.writer.write_later(TaskChange::Kept {
+                name: self.seal.shared_name(owner),
                 sealed: self.seal.seal(owner, SETTLED, &task.state),
-                ttl: ttl.unwrap_or(MAX_TTL).min(MAX_TTL),
-            };
-            let name = self.seal.shared_name(owner);
-            self.writer.write_later(TaskChange { name, value });
+                ttl: time,
+            });
         }
         Ok(())
     }
@@ -115,13 +165,18 @@ impl TaskBook for SharedTasks {
 
     fn forget(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
         self.local.forget(principal, endpoint, name);
+        let owner = TaskListOwner {
+            principal,
+            endpoint,
+        };
+        let change = self.list_seal.remove(owner, name);
+        self.writer.write_later(TaskChange::Listed(change));
         let name = self.seal.shared_name(TaskOwner {
             principal,
             endpoint,
             name,
         });
-        let value = TaskValue::Removed;
-        self.writer.write_later(TaskChange { name, value });
+        self.writer.write_later(TaskChange::Removed { name });
     }
 
     fn page(
@@ -132,6 +187,34 @@ impl TaskBook for SharedTasks {
         most: usize,
     ) -> Vec<(u64, KeptTask)> {
         self.local.page(principal, endpoint, after, most)
+    }
+
+    fn page_of_all<'a>(
+        &'a self,
+        principal: &'a Principal,
+        endpoint: &'a EndpointId,
+        after: u64,
+        most: usize,
+    ) -> Fut<'a, Result<Vec<(u64, KeptTask)>, Failure>> {
+        Box::pin(async move {
+            let is_of_this_replica = (1..FIRST_SHARED_POSITION).contains(&after);
+            if is_of_this_replica {
+                return Ok(self.page(principal, endpoint, after, most));
+            }
+            let owner = TaskListOwner {
+                principal,
+                endpoint,
+            };
+            match self.read_page(owner, after, most).await {
+                Ok(page) => Ok(page),
+                // The tasks of this replica are better than none.
+                Err(_) if after == 0 => Ok(self.page(principal, endpoint, after, most)),
+                Err(error) => {
+                    let text = "The list of tasks cannot be continued now: try again later";
+                    Err(Failure::new(FailureKind::Busy, text).because(error))
+                }
+            }
+        })
     }
 }
 

@@ -16,28 +16,32 @@ use crate::jitter::Backoff;
 use crate::locking::lock;
 use crate::pending_count::PendingCount;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
+use crate::scripts::{LIST_TASK, READ_TASKS};
+use crate::task_list::{TaskListChange, TaskListKeys};
 
 /// The most changes that wait. The oldest gives way.
 const MAX_PENDING: usize = 2_000;
+/// The longest time that a copy of a task, or its entry in a list, lives.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+/// The most tasks in the list of one owner, as at a single replica.
+const MAX_LISTED: usize = 256;
 /// The pause after a failed change.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A change of a task on its way to the shared store.
 #[derive(Debug)]
-pub(crate) struct TaskChange {
-    /// The name of the key.
-    pub(crate) name: String,
-    pub(crate) value: TaskValue,
-}
-
-/// The value of a task in the shared store.
-#[derive(Debug)]
-pub(crate) enum TaskValue {
-    /// The sealed task, for a time.
-    Kept { sealed: String, ttl: Duration },
-    /// None any more.
-    Removed,
+pub(crate) enum TaskChange {
+    /// The sealed task is kept under this name of a key, for a time.
+    Kept {
+        name: String,
+        sealed: String,
+        ttl: Duration,
+    },
+    /// The key of this name is removed.
+    Removed { name: String },
+    /// Its owner's list changes.
+    Listed(TaskListChange),
 }
 
 /// The write-behind of kept tasks.
@@ -89,6 +93,38 @@ impl TaskWriter {
         self.link.query("read_task", limit, &command).await
     }
 
+    /// Reads entries of a list after a position: the position and the sealed entry of each. Changes of
+    /// this replica that wait are written first, within the time limit of a request.
+    pub(crate) async fn read_list(
+        &self,
+        keys: &TaskListKeys,
+        after: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, String)>, StoreError> {
+        let limit = self.link.command_timeout();
+        self.pending.wait_for_zero(limit).await;
+        let mut call = READ_TASKS.prepare_invoke();
+        call.key(&keys.order).key(&keys.entries);
+        call.arg(after).arg(most);
+        self.link.invoke("list_tasks", limit, &call).await
+    }
+
+    async fn write_entry(&self, change: &TaskListChange) -> Result<(), StoreError> {
+        let mut call = LIST_TASK.prepare_invoke();
+        call.key(&change.keys.order).key(&change.keys.entries);
+        let (sealed, ttl) = match &change.entry {
+            Some((sealed, ttl)) => (sealed.as_str(), *ttl),
+            None => ("", Duration::ZERO),
+        };
+        call.arg(&change.field).arg(sealed).arg(millis(ttl));
+        call.arg(MAX_LISTED).arg(millis(MAX_TTL));
+        let written: Result<i64, _> = self
+            .link
+            .invoke("list_task", BACKGROUND_TIMEOUT, &call)
+            .await;
+        written.map(drop)
+    }
+
     /// Sends the changes in order. It never ends.
     pub(crate) async fn keep_writing(&self) {
         let random = self.link.random().clone();
@@ -128,23 +164,23 @@ impl TaskWriter {
 
     async fn write(&self, change: &TaskChange) -> Result<(), StoreError> {
         let mut command;
-        match &change.value {
-            TaskValue::Kept { sealed, ttl } => {
+        match change {
+            TaskChange::Kept { name, sealed, ttl } => {
                 command = cmd("SET");
-                let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-                command
-                    .arg(&change.name)
-                    .arg(sealed)
-                    .arg("PX")
-                    .arg(millis.max(1));
+                command.arg(name).arg(sealed).arg("PX").arg(millis(*ttl));
             }
-            TaskValue::Removed => {
+            TaskChange::Removed { name } => {
                 command = cmd("DEL");
-                command.arg(&change.name);
+                command.arg(name);
             }
+            TaskChange::Listed(change) => return self.write_entry(change).await,
         }
         self.link
             .change("write_task", BACKGROUND_TIMEOUT, &command)
             .await
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }

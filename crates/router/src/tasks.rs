@@ -246,12 +246,13 @@ impl TaskRequests {
         Ok(state)
     }
 
-    /// A page of the sender's tasks, each with its present state, and the cursor of the next page
-    /// (2025-11-25, `tasks/list`).
+    /// A page of the sender's tasks of all replicas, each with its present state, and the cursor of
+    /// the next page (2025-11-25, `tasks/list`).
     ///
     /// # Errors
     ///
-    /// `MethodNotFound` if senders are anonymous; a bad cursor.
+    /// `MethodNotFound` if senders are anonymous; a bad cursor; `Busy` if the next page cannot be read
+    /// now.
     pub async fn list_tasks(
         &self,
         call: Authenticated<Arc<Call>>,
@@ -276,9 +277,10 @@ impl TaskRequests {
                 .position(principal, endpoint, &cursor)
                 .ok_or_else(Failure::bad_cursor)?,
         };
-        let mut kept = desk
+        let page = desk
             .book
-            .page(principal, endpoint, after, TASKS_PER_PAGE + 1);
+            .page_of_all(principal, endpoint, after, TASKS_PER_PAGE + 1);
+        let mut kept = page.await?;
         let has_more = kept.len() > TASKS_PER_PAGE;
         kept.truncate(TASKS_PER_PAGE);
         let next = kept
@@ -308,7 +310,9 @@ impl TaskRequests {
         };
         match self.request_task(call.for_item(Arc::new(about))).await {
             Ok(state) => Some(state),
-            Err(failure) if *failure.kind() == FailureKind::InvalidParams => {
+            Err(failure)
+                if *failure.kind() == FailureKind::InvalidParams && self.is_here(call, &kept) =>
+            {
                 if let Some(desk) = &self.names {
                     desk.book
                         .forget(call.principal(), &call.inner().endpoint, &kept.name);
@@ -318,6 +322,17 @@ impl TaskRequests {
             // It may well exist, and cannot be read now.
             Err(_) => Some(kept.state),
         }
+    }
+
+    /// True unless another replica began the task. The task may be known in that one's session at the
+    /// upstream alone.
+    fn is_here(&self, call: &Authenticated<Arc<Call>>, kept: &KeptTask) -> bool {
+        let Some(names) = &self.names else {
+            return true;
+        };
+        let endpoint = &call.inner().endpoint;
+        let location = names.locate(call.principal(), endpoint, &kept.name);
+        location.is_none_or(|home| home.replica == names.replica)
     }
 
     /// The tool of a task; no value if the principal may not see it (any more).

@@ -4,8 +4,9 @@ use serde_json::json;
 use weir_testkit::MockServer;
 use weir_wire::Revision;
 
-use super::{at, open_at, start};
+use super::{COUNT, at, config, open_at, start};
 use crate::harness::{CheckedClient, Replicas, wait_until_async};
+use crate::tenant_isolation::TENANTS;
 
 /// Makes a call whose result comes at once and is kept as a task; returns the name of that.
 async fn begin(client: &CheckedClient) -> String {
@@ -55,4 +56,55 @@ async fn result_of_a_task_outlives_its_replica() {
     }
     let over = client.ask("tasks/get", about).await;
     assert_eq!(over.last()["error"]["code"], -32602, "{}", over.last());
+}
+
+/// Returns the names of the tasks that a client lists.
+async fn listed(client: &CheckedClient) -> Vec<String> {
+    let answer = client.ask("tasks/list", json!({})).await;
+    let tasks = answer.result()["tasks"].as_array().unwrap();
+    let name = |task: &serde_json::Value| task["taskId"].as_str().unwrap().to_owned();
+    assert!(tasks.iter().all(|task| task["status"] == "completed"));
+    tasks.iter().map(name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_a_principal_are_listed_at_every_replica() {
+    let upstream = MockServer::modern()
+        .with_tasks_of(Revision::MODERN)
+        .tools(1)
+        .start()
+        .await;
+    let mut config = config(&upstream);
+    let keys = TENANTS.each_ref().map(|tenant| {
+        let mut key = tenant.api_key();
+        key["scopes"] = json!([]);
+        key
+    });
+    config["auth"] = json!({ "mode": "required", "api_keys": keys });
+    let mut replicas = Replicas::start(COUNT, config).await;
+    let [ada, bob] = &TENANTS;
+    let url = |replicas: &Replicas, number: usize| replicas.replica(number).url("/mcp");
+    let (mut begun, mut clients) = (Vec::new(), Vec::new());
+    for number in 0..COUNT {
+        // A session of its own, which this replica owns.
+        let own_url = url(&replicas, number);
+        let client = ada.client(&own_url, Revision::NEWEST_LEGACY).await;
+        begun.push(begin(&client).await);
+        // At its own replica a task is listed at once.
+        assert!(listed(&client).await.contains(&begun[number]));
+        clients.push(client);
+    }
+    for client in &clients {
+        assert_eq!(
+            listed(client).await,
+            begun,
+            "in the order of their beginning"
+        );
+    }
+    let other = bob
+        .client(&url(&replicas, 0), Revision::NEWEST_LEGACY)
+        .await;
+    assert_eq!(listed(&other).await, [""; 0]);
+    replicas.kill(0).await;
+    assert_eq!(listed(&clients[1]).await, begun, "it outlives its replica");
 }
