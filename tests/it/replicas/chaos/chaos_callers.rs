@@ -242,10 +242,11 @@ impl ChaosCaller {
         let Ok(mut exchange) = client.request("tools/call", params).await else {
             return CallEnd::Unknown;
         };
+        let mut deliveries = Vec::new();
         if exchange.is_stream() && exchange.status == 200 {
             match exchange.next_message().await {
                 Ok(Some(message)) if message["method"] == "elicitation/create" => {
-                    deliver(client, &message["id"], number).await;
+                    deliveries = deliver(client, &message["id"], number).await;
                 }
                 Ok(_) | Err(_) => return CallEnd::Unknown,
             }
@@ -257,6 +258,15 @@ impl ChaosCaller {
             return CallEnd::Unknown;
         }
         match self.judge(&answer) {
+            // Without the client's answer, the server goes on.
+            Ok(result) if text_of(&result) == "null" => {
+                assert!(
+                    !deliveries.iter().any(|delivery| delivery.contains("202")),
+                    "weir took the answer, and the server did not get it: {deliveries:?}"
+                );
+                println!("a question without an answer: {deliveries:?}");
+                CallEnd::Unknown
+            }
             Ok(result) => answered(&result, &name(number)),
             Err(end) => end,
         }
@@ -299,22 +309,35 @@ impl ChaosCaller {
 }
 
 /// Sends the answer to a question until weir takes it, as a client does that does not give up.
-async fn deliver(client: &RawClient, question: &Value, number: u64) {
+/// Returns the outcome of each attempt.
+async fn deliver(client: &RawClient, question: &Value, number: u64) -> Vec<String> {
+    let mut outcomes = Vec::new();
     for _ in 0..ATTEMPTS {
-        match client.respond(question, acceptance(number)).await {
-            Ok(answer) if answer.status == 503 => {}
-            Ok(_) => return,
-            Err(_) => {}
+        let outcome = client.respond(question, acceptance(number)).await;
+        let may_come_again = outcome.as_ref().map_or(true, |answer| answer.status == 503);
+        outcomes.push(match outcome {
+            Ok(answer) => format!("{} {:?}", answer.status, answer.body),
+            Err(error) => error.to_string(),
+        });
+        if !may_come_again {
+            break;
         }
         tokio::time::sleep(ATTEMPT_PAUSE).await;
     }
+    outcomes
 }
 
 /// Compares an answer with the text that only the call's own answer has.
 fn answered(result: &Value, expected: &str) -> CallEnd {
-    let text = result["content"][0]["text"].as_str().unwrap_or_default();
-    assert!(text.contains(expected), "{expected} is not in {result}");
+    assert!(
+        text_of(result).contains(expected),
+        "{expected} is not in {result}"
+    );
     CallEnd::Answered
+}
+
+fn text_of(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap_or_default()
 }
 
 /// Returns the text of a server that answers with the arguments.
