@@ -7,6 +7,7 @@ pub(crate) mod decisions;
 mod document_fetch;
 mod document_post;
 pub(crate) mod environment;
+mod leases;
 mod records;
 mod replay_log;
 mod replicas;
@@ -26,6 +27,7 @@ pub use decisions::{
 pub use document_fetch::{DocumentFetcher, FetchRequest, FetchResponse, UrlSource};
 pub use document_post::{DocumentPoster, PostEncoding, PostResponse};
 pub use environment::{Clock, Random, random_id};
+pub use leases::{LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken};
 pub use records::{
     CredentialVault, RecordKey, RecordKind, RecordPlace, RecordStore, StoredRecord, WriteCondition,
     WriteOutcome,

@@ -26,6 +26,7 @@ mod redis_changes;
 mod redis_client;
 mod redis_connection;
 mod redis_counters;
+mod redis_leases;
 mod redis_link;
 mod redis_lists;
 mod redis_rates;
@@ -56,6 +57,7 @@ mod write_times;
 
 pub use redis_changes::RedisChanges;
 pub use redis_counters::RedisCounters;
+pub use redis_leases::RedisLeases;
 pub use redis_lists::RedisLists;
 pub use redis_rates::RedisRates;
 pub use redis_store::{OwnReplica, RedisStore, StorePorts, StoreStatus};

@@ -25,6 +25,7 @@ use crate::record_writer::RecordWriter;
 use crate::redis_changes::{ChangePorts, RedisChanges};
 use crate::redis_client::RedisClient;
 use crate::redis_counters::RedisCounters;
+use crate::redis_leases::RedisLeases;
 use crate::redis_link::RedisLink;
 use crate::redis_lists::{RedisLists, TOPIC as LIST_TOPIC};
 use crate::redis_rates::RedisRates;
@@ -264,6 +265,14 @@ impl RedisStore {
     pub fn counters(&self, local: Arc<dyn SharedCounters>) -> Arc<RedisCounters> {
         let link = self.link.clone();
         Arc::new(RedisCounters::new(link, self.namespace.clone(), local))
+    }
+
+    /// Leases that one replica holds at a time.
+    #[must_use]
+    pub fn leases(&self) -> Arc<RedisLeases> {
+        let own = self.registry.own().clone();
+        let namespace = self.namespace.clone();
+        Arc::new(RedisLeases::new(self.link.clone(), namespace, own))
     }
 
     /// Rates that replicas share.
