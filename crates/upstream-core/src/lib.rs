@@ -7,6 +7,7 @@ pub mod background_tasks;
 pub mod exported;
 pub mod failed_attempt;
 pub mod keyed_slots;
+pub mod lease_fence;
 pub mod list_changes;
 pub mod list_items;
 pub mod list_page;

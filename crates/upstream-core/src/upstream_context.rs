@@ -12,6 +12,7 @@ use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, CapabilityClass};
 
 use crate::background_tasks::BackgroundTasks;
+use crate::lease_fence::LeaseFence;
 use crate::list_changes::ListChanges;
 use crate::message_budget::MessageBudget;
 use crate::own_requests::OwnRequestLimits;
@@ -49,6 +50,8 @@ pub struct ContextSettings {
     pub credential_advice: Option<String>,
     /// weir's `Implementation` object.
     pub client_info: Bytes,
+    /// The fence of its child processes, if one replica alone runs them.
+    pub fence: Option<Arc<LeaseFence>>,
 }
 
 /// The ports and shared parts of the process that one upstream uses.
@@ -115,6 +118,8 @@ pub struct UpstreamContext {
     pub session_end_permits: Semaphore,
     /// The budget of repeated requests.
     pub repeat_budget: Arc<RepeatBudget>,
+    /// The fence of its child processes, if one replica alone runs them.
+    pub fence: Option<Arc<LeaseFence>>,
 }
 
 impl UpstreamContext {
@@ -157,6 +162,7 @@ impl UpstreamContext {
             credential_advice: settings.credential_advice,
             session_end_permits: Semaphore::new(MAX_SESSION_ENDS),
             repeat_budget,
+            fence: settings.fence,
             label,
         }
     }

@@ -19,6 +19,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use super::child_channel::ChildChannel;
 use super::child_environment;
 use super::child_eras::ChildEras;
+use super::child_fence;
 use super::child_key::ChildKey;
 use super::child_source::ChildSource;
 use super::error_tail::ErrorTail;
@@ -139,6 +140,8 @@ impl ChildStarter {
         key: &ChildKey,
         clients: ChildClients,
     ) -> Result<RunningChild, FailedAttempt> {
+        // Another replica runs the children: no failure of the upstream.
+        child_fence::check(&self.site)?;
         if let Some(before) = slot.current.swap(None) {
             if before.since.elapsed() >= STEADY_AGE {
                 slot.pace().record_success();

@@ -8,6 +8,7 @@ mod asking_turn;
 mod child_channel;
 mod child_environment;
 mod child_eras;
+mod child_fence;
 mod child_handover;
 mod child_key;
 mod child_relay;

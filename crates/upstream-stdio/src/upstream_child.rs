@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::Instant;
@@ -17,10 +17,12 @@ use tokio_util::sync::CancellationToken;
 use weir_core::budget::{ConnectionSide, DescriptorPermit};
 use weir_core::{Failure, FailureKind};
 use weir_process::keeper::{ChildControlSocket, ChildKeeper, ChildSpec, KeptChild};
+use weir_upstream_core::lease_fence::FencePass;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 use super::child_channel::ChildChannel;
 use super::child_environment;
+use super::child_fence::{self, FencedInput};
 use super::error_tail::{ErrorLineRate, ErrorTail};
 use super::message_memory::{MessageMemory, SkippedMessage};
 use super::value_claim::{ValueClaim, ValueClaims, claim_pair};
@@ -43,12 +45,14 @@ pub struct UpstreamChild {
     /// The claims on its tasks' parts, until another process has taken it over. Absent for an
     /// HTTP+SSE stream.
     parts: Mutex<Option<ChildParts>>,
+    /// The permission to write to it, if one replica alone runs it.
+    pass: Option<FencePass>,
 }
 
 /// The claims on the parts that a child's tasks own.
 #[derive(Debug)]
 struct ChildParts {
-    input: ValueClaim<Sender>,
+    input: ValueClaim<FencedInput<Sender>>,
     output: ValueClaim<(Receiver, BytesMut)>,
     errors: ValueClaim<Receiver>,
     line: ValueClaim<(ChildControlSocket, ChildEndNotifier)>,
@@ -81,6 +85,7 @@ impl UpstreamChild {
             cwd: settings.cwd.clone(),
         };
         let descriptors = take_descriptors(site)?;
+        let pass = child_fence::enter(site)?;
         let failed = || {
             site.label.fail(
                 FailureKind::Unavailable,
@@ -96,6 +101,7 @@ impl UpstreamChild {
             ChildChannel::new(site.clone()),
             BytesMut::with_capacity(READ_SIZE),
             descriptors,
+            pass,
         ))
     }
 
@@ -103,14 +109,21 @@ impl UpstreamChild {
     /// process is set in the pipe before more output is read.
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// The process has no descriptors left, or has no lease of the upstream.
     pub(super) fn adopt(
         kept: KeptChild,
         pipe: Arc<ChildChannel>,
         unread: &[u8],
     ) -> Result<Self, Failure> {
         let descriptors = take_descriptors(&pipe.site)?;
-        Ok(Self::serve(kept, pipe, BytesMut::from(unread), descriptors))
+        let pass = child_fence::enter(&pipe.site)?;
+        Ok(Self::serve(
+            kept,
+            pipe,
+            BytesMut::from(unread),
+            descriptors,
+            pass,
+        ))
     }
 
     fn serve(
@@ -118,6 +131,7 @@ impl UpstreamChild {
         pipe: Arc<ChildChannel>,
         unread: BytesMut,
         descriptors: [DescriptorPermit; 5],
+        pass: Option<FencePass>,
     ) -> Self {
         let KeptChild {
             input,
@@ -137,11 +151,16 @@ impl UpstreamChild {
             line: claim_line,
             closed: closed.clone(),
         };
-        let child = Self::with_parts(pipe.clone(), Some(parts));
+        let child = Self::with_parts(pipe.clone(), Some(parts), pass.clone());
         site.label.add_open_sessions(1);
         site.tasks.spawn(run_holding(
             [of_input],
-            write_messages(input, pipe.clone(), closed.clone(), inputs),
+            write_messages(
+                FencedInput { input, pass },
+                pipe.clone(),
+                closed.clone(),
+                inputs,
+            ),
         ));
         site.tasks.spawn(run_holding(
             [of_output],
@@ -164,10 +183,19 @@ impl UpstreamChild {
         child
     }
 
-    fn with_parts(pipe: Arc<ChildChannel>, parts: Option<ChildParts>) -> Self {
+    fn with_parts(
+        pipe: Arc<ChildChannel>,
+        parts: Option<ChildParts>,
+        pass: Option<FencePass>,
+    ) -> Self {
         let errors = Arc::new(ErrorTail::new(pipe.site.record.mask.clone()));
         let (status, is_read) = (Arc::default(), CancellationToken::new());
-        let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+        // The end of the lease ends the child.
+        let stop = match &pass {
+            Some(pass) => pass.over().child_token(),
+            None => CancellationToken::new(),
+        };
+        let ended = CancellationToken::new();
         Self {
             pipe,
             errors,
@@ -176,6 +204,7 @@ impl UpstreamChild {
             stop,
             ended,
             parts: Mutex::new(parts),
+            pass,
         }
     }
 
@@ -249,7 +278,7 @@ impl UpstreamChild {
         let (from, to) = own.into_split();
         let closed = CancellationToken::new();
         site.tasks.spawn(write_messages(
-            to,
+            FencedInput::without_fence(to),
             pipe.clone(),
             closed.clone(),
             ValueClaims::unclaimed(),
@@ -271,7 +300,7 @@ impl UpstreamChild {
         });
         Some(HandedOverChild {
             kept: KeptChild {
-                input,
+                input: input.input,
                 output,
                 errors,
                 control: line,
@@ -285,7 +314,7 @@ impl UpstreamChild {
     /// then cancels [`Self::ended`].
     #[must_use]
     pub fn without_process(pipe: Arc<ChildChannel>) -> (Self, CancellationToken) {
-        let child = Self::with_parts(pipe, None);
+        let child = Self::with_parts(pipe, None, None);
         let stop = child.stop.clone();
         (child, stop)
     }
@@ -307,8 +336,13 @@ impl UpstreamChild {
         self.ended.cancelled().await;
     }
 
+    /// True once it takes no more messages. One that belongs to another process now takes them over
+    /// a relay, whatever the lease of this process.
     pub(crate) fn is_over(&self) -> bool {
-        self.pipe.is_closed()
+        let is_fenced_out = || {
+            !self.pipe.is_handed_over() && self.pass.as_ref().is_some_and(|pass| !pass.is_open())
+        };
+        self.pipe.is_closed() || is_fenced_out()
     }
 
     /// Returns the exit status, if the process ended, and the last line of its error stream, for
@@ -485,10 +519,10 @@ async fn end_child(
 
 /// Writes messages, one per line, until the input is to be closed or the child no longer reads.
 async fn write_messages<W: AsyncWrite + Unpin>(
-    mut input: W,
+    mut input: FencedInput<W>,
     pipe: Arc<ChildChannel>,
     stop: CancellationToken,
-    mut claims: ValueClaims<W>,
+    mut claims: ValueClaims<FencedInput<W>>,
 ) {
     loop {
         let message = tokio::select! {
@@ -505,7 +539,7 @@ async fn write_messages<W: AsyncWrite + Unpin>(
         let line = weir_wire::write::stdio_line(&message);
         tokio::select! {
             () = stop.cancelled() => return,
-            written = input.write_all(&line) => if written.is_err() { return pipe.close_input() },
+            written = input.write_line(&line) => if written.is_err() { return pipe.close_input() },
         }
         pipe.site.responses.meter.sent(line.len());
     }

@@ -13,6 +13,7 @@ use weir_core::upstream::{CallDeadlines, Upstream};
 use weir_http_client::{Fetcher, HttpClient, HttpServer, Poster, RootCertificates, TlsError};
 use weir_oauth_client::{TokenContext, UpstreamCredentials, UpstreamHttpClient};
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
+use weir_upstream_core::lease_fence::LeaseFence;
 use weir_upstream_core::upstream_context::{ContextSettings, UpstreamContext};
 use weir_upstream_http::HttpUpstream;
 use weir_upstream_stdio::{ChildSource, StdioUpstream};
@@ -89,6 +90,19 @@ impl UpstreamFactory {
         &self,
         settings: UpstreamSettings,
     ) -> Result<Arc<dyn Upstream>, UpstreamBuildError> {
+        self.build_behind(settings, None)
+    }
+
+    /// Makes one upstream with child processes that write behind a fence, as long as this replica
+    /// alone runs them.
+    ///
+    /// # Errors
+    /// As for [`Self::build`].
+    pub fn build_behind(
+        &self,
+        settings: UpstreamSettings,
+        fence: Option<Arc<LeaseFence>>,
+    ) -> Result<Arc<dyn Upstream>, UpstreamBuildError> {
         let UpstreamSettings {
             id,
             transport,
@@ -114,6 +128,7 @@ impl UpstreamFactory {
             mask: transport.secret_mask(),
             credential_advice,
             client_info: self.identity.client_info.clone(),
+            fence,
         };
         let site = Arc::new(UpstreamContext::new(
             shared.clone(),
