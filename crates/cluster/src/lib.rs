@@ -1,7 +1,8 @@
 //! Requests between replicas: HTTP/2 with mutual TLS, by keys that are derived from the sealing keys
 //! that all replicas share.
 //!
-//! [`PeerForwarder`] sends a client's request to the replica that owns its session. The other side
+//! [`PeerForwarder`] sends a client's request to the replica that owns its session, and opens streams
+//! of this replica's own. The other side
 //! is a listener of `weir-listen` with the service `ForwardedRequests` and the server config of
 //! [`ClusterTls`].
 
@@ -12,9 +13,11 @@ mod forwarded_head;
 mod peer_connection;
 mod peer_connections;
 mod peer_forwarder;
+mod peer_stream;
 mod settings;
 
 pub use cluster_key::ClusterSecret;
 pub use cluster_tls::ClusterTls;
 pub use peer_forwarder::PeerForwarder;
+pub use peer_stream::PeerStream;
 pub use settings::ClusterSettings;

@@ -21,6 +21,7 @@ use weir_core::Budgets;
 use weir_core::budget::ConnectionSide;
 
 use crate::cluster_tls::ClusterTls;
+use crate::peer_stream::{PeerStream, StreamSender};
 
 /// The time for a connection: TCP, TLS, and the first answer of the other replica.
 const OPEN_TIME: Duration = Duration::from_secs(1);
@@ -237,6 +238,33 @@ impl PeerConnection {
             }
         };
         answered.map_err(|error| failure_of(&error))
+    }
+}
+
+impl PeerConnection {
+    /// Opens a stream that both sides send on. `first` is on its way when the head of the answer
+    /// comes. Dropping the future resets the stream.
+    pub(crate) async fn open_stream(
+        &self,
+        head: Request<()>,
+        first: Bytes,
+    ) -> Result<Response<PeerStream>, SendFailure> {
+        let retired = |error: h2::Error| {
+            self.is_retired.store(true, Ordering::Release);
+            SendFailure::Retired(error.to_string())
+        };
+        let mut sender = self.sender.clone().ready().await.map_err(retired)?;
+        let (mut answer, stream) = sender
+            .send_request(head, false)
+            .map_err(|error| SendFailure::NotProcessed(error.to_string()))?;
+        let mut sending = StreamSender::new(stream);
+        sending.send(first);
+        let answered = std::future::poll_fn(|cx| {
+            sending.poll_send(cx);
+            std::pin::Pin::new(&mut answer).poll(cx)
+        });
+        let answered = answered.await.map_err(|error| failure_of(&error))?;
+        Ok(answered.map(|receiving| PeerStream::new(sending, receiving)))
     }
 }
 

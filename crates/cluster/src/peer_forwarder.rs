@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use http::{Response, response};
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Response, Uri, Version, response};
 use weir_core::Budgets;
 use weir_core::port::{Fut, ReplicaDirectory, ReplicaId};
 use weir_listen::{
     ForwardError, ForwardedBody, ForwardedRequest, NOT_OWNER_HEADER, RequestForwarder,
-    owner_of_header,
+    STREAM_HEADER, STREAM_VERSION, owner_of_header,
 };
 
 use crate::answer_body::AnswerBody;
 use crate::cluster_tls::ClusterTls;
 use crate::forwarded_head::{forwarded_head, remove_hop_by_hop};
-use crate::peer_connection::SendFailure;
+use crate::peer_connection::{PeerConnection, SendFailure};
 use crate::peer_connections::PeerConnections;
+use crate::peer_stream::PeerStream;
 
 /// The connections on which a request is tried: one that was open may take no more requests.
 const CONNECTIONS_TRIED: usize = 2;
@@ -47,6 +50,44 @@ impl PeerForwarder {
         self.connections.shutdown().await;
     }
 
+    /// Opens a stream to another replica, which both sides send on, and returns it with the headers
+    /// of the answer. `first` is what this side sends first. Dropping the future or the stream
+    /// resets it.
+    ///
+    /// # Errors
+    /// The other replica cannot be reached, has no such streams, or was lost before an answer.
+    pub async fn open_stream(
+        &self,
+        to: &ReplicaId,
+        headers: HeaderMap,
+        first: Bytes,
+    ) -> Result<(HeaderMap, PeerStream), ForwardError> {
+        let mut last = String::new();
+        for _ in 0..CONNECTIONS_TRIED {
+            let connection = self.connection(to).await?;
+            let head = stream_head(headers.clone());
+            match connection.open_stream(head, first.clone()).await {
+                Ok(answer) => {
+                    let (head, stream) = answer.into_parts();
+                    if head.headers.get(STREAM_HEADER) != Some(&STREAM_VERSION) {
+                        let cause = "the replica is starting, or has another version of weir";
+                        return Err(ForwardError::NotSent(cause.to_owned()));
+                    }
+                    return Ok((head.headers, stream));
+                }
+                Err(SendFailure::Retired(cause)) => last = cause,
+                Err(SendFailure::NotProcessed(cause)) => return Err(ForwardError::NotSent(cause)),
+                Err(SendFailure::Lost(cause)) => return Err(ForwardError::Lost(cause)),
+            }
+        }
+        Err(ForwardError::NotSent(last))
+    }
+
+    async fn connection(&self, to: &ReplicaId) -> Result<PeerConnection, ForwardError> {
+        let connected = self.connections.get(to).await;
+        connected.map_err(|failure| ForwardError::NotSent(failure.0.to_string()))
+    }
+
     async fn send(
         &self,
         to: &ReplicaId,
@@ -56,11 +97,7 @@ impl PeerForwarder {
             .ok_or_else(|| ForwardError::NotSent("invalid client certificate".to_owned()))?;
         let mut last = String::new();
         for _ in 0..CONNECTIONS_TRIED {
-            let connection = self
-                .connections
-                .get(to)
-                .await
-                .map_err(|failure| ForwardError::NotSent(failure.0.to_string()))?;
+            let connection = self.connection(to).await?;
             match connection.send(head.clone(), request.body.clone()).await {
                 Ok(answer) => {
                     let (head, stream) = answer.into_parts();
@@ -87,6 +124,26 @@ impl RequestForwarder for PeerForwarder {
     ) -> Fut<'a, Result<Response<ForwardedBody>, ForwardError>> {
         Box::pin(self.send(to, request))
     }
+}
+
+/// The head of a stream of weir's own.
+fn stream_head(headers: HeaderMap) -> Request<()> {
+    let mut head = Request::new(());
+    *head.method_mut() = Method::POST;
+    *head.version_mut() = Version::HTTP_2;
+    *head.uri_mut() = stream_uri();
+    *head.headers_mut() = headers;
+    head.headers_mut().insert(STREAM_HEADER, STREAM_VERSION);
+    head
+}
+
+/// The URI of streams: the header says what they are, and an older replica has nothing there.
+fn stream_uri() -> Uri {
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(http::uri::Scheme::HTTPS);
+    parts.authority = Some(http::uri::Authority::from_static("replica"));
+    parts.path_and_query = Some(PathAndQuery::from_static("/weir-replica-stream"));
+    Uri::from_parts(parts).unwrap_or_default()
 }
 
 /// The head of an answer for the client, without a version: the client's connection has its own.

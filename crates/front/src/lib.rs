@@ -26,9 +26,12 @@ use weir_layers::state::FrontState;
 pub use weir_listen::{
     ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedSender,
     ListenerTlsError, OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest, OperatorRequests,
-    RequestForwarder,
+    ReplicaStreams, RequestForwarder,
 };
-use weir_listen::{ForwardedRequests, ListenerCertificates, ListenerState, OperatorRequestsSlot};
+use weir_listen::{
+    ForwardedRequests, ListenerCertificates, ListenerState, OperatorRequestsSlot,
+    ReplicaStreamsSlot,
+};
 use weir_router::Router;
 
 pub use door::sse_transport::SSE_PATHS;
@@ -62,6 +65,8 @@ struct ClusterListener {
     listening: Arc<ListenerState<ForwardedRequests<FrontRouter>>>,
     /// The answerer of operators' requests that other replicas forward.
     operators: OperatorRequestsSlot,
+    /// The answerer of streams that other replicas open.
+    streams: ReplicaStreamsSlot,
     /// A duplicate of its socket for another process. Absent once the drain begins.
     socket: Mutex<Option<OwnedFd>>,
 }
@@ -160,9 +165,12 @@ impl Front {
     ) -> Result<(), BindError> {
         let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
         let operators = OperatorRequestsSlot::default();
-        let requests = ForwardedRequests::new(self.listening.clone());
+        let streams = ReplicaStreamsSlot::default();
+        let requests = ForwardedRequests::new(self.listening.clone())
+            .with_operators(operators.clone())
+            .with_streams(streams.clone());
         let listening = ListenerState::new(
-            requests.with_operators(operators.clone()),
+            requests,
             self.shared.ports.budgets.clone(),
             CancellationToken::new(),
             None,
@@ -173,6 +181,7 @@ impl Front {
         let _first = self.cluster.set(ClusterListener {
             listening,
             operators,
+            streams,
             socket,
         });
         Ok(())
@@ -184,6 +193,15 @@ impl Front {
         if let Some(cluster) = self.cluster.get() {
             // A second call would change the answerer of running requests.
             let _first = cluster.operators.set(operators);
+        }
+    }
+
+    /// Answers the streams that other replicas open from now on. Once; no effect without a listener
+    /// for replicas.
+    pub fn answer_streams(&self, streams: Arc<dyn ReplicaStreams>) {
+        if let Some(cluster) = self.cluster.get() {
+            // A second call would change the answerer of running streams.
+            let _first = cluster.streams.set(streams);
         }
     }
 
@@ -248,7 +266,8 @@ impl Front {
         if let Some(cluster) = self.cluster.get() {
             // The limits of its connections follow from those of the settings.
             let requests = ForwardedRequests::new(self.listening.clone())
-                .with_operators(cluster.operators.clone());
+                .with_operators(cluster.operators.clone())
+                .with_streams(cluster.streams.clone());
             cluster.listening.replace_service(requests);
         }
         Ok(())

@@ -16,6 +16,7 @@ use super::listener_state::ListenerState;
 use super::operator_requests::{
     OPERATOR_HEADER, OperatorRequest, OperatorRequestsSlot, ReplicaBody, answer,
 };
+use super::replica_streams::{ReplicaStreamsSlot, STREAM_HEADER, STREAM_VERSION};
 use super::request_service::{IncomingRequest, RequestService};
 
 /// The replica of a request that names none.
@@ -23,13 +24,14 @@ const UNNAMED_REPLICA: ReplicaId = ReplicaId([0; 8]);
 
 /// The service of the cluster listener. It serves requests by the public listener's service, each
 /// with the client that the forwarding replica describes in [`FORWARDED_HEADER`]. A request with
-/// [`OPERATOR_HEADER`] is an operator's.
+/// [`OPERATOR_HEADER`] is an operator's, and one with [`STREAM_HEADER`] a replica's own.
 ///
 /// The cluster listener is a [`ListenerState`] of its own: a drain of the public listener does not
 /// end it.
 pub struct ForwardedRequests<R> {
     public: Arc<ListenerState<R>>,
     operators: OperatorRequestsSlot,
+    streams: ReplicaStreamsSlot,
     limits: ListenerLimits,
 }
 
@@ -45,6 +47,7 @@ impl<R: RequestService> ForwardedRequests<R> {
         Self {
             public,
             operators: OperatorRequestsSlot::default(),
+            streams: ReplicaStreamsSlot::default(),
             limits,
         }
     }
@@ -53,6 +56,12 @@ impl<R: RequestService> ForwardedRequests<R> {
     #[must_use]
     pub fn with_operators(self, operators: OperatorRequestsSlot) -> Self {
         Self { operators, ..self }
+    }
+
+    /// Answers streams of other replicas, too, once there is an answerer in this place.
+    #[must_use]
+    pub fn with_streams(self, streams: ReplicaStreamsSlot) -> Self {
+        Self { streams, ..self }
     }
 }
 
@@ -64,6 +73,12 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
     >;
 
     fn serve(&self, IncomingRequest { mut request, peer }: IncomingRequest) -> Self::Future {
+        let is_stream = request.headers_mut().remove(STREAM_HEADER) == Some(STREAM_VERSION);
+        if let Some(streams) = self.streams.get().filter(|_| is_stream) {
+            let mut answer = streams.serve(request).map(ReplicaBody::Stream);
+            answer.headers_mut().insert(STREAM_HEADER, STREAM_VERSION);
+            return Either::Right(Box::pin(std::future::ready(Ok(answer))));
+        }
         let client = request
             .headers_mut()
             .remove(FORWARDED_HEADER)

@@ -19,6 +19,7 @@ mod listener_settings;
 mod listener_state;
 mod operator_requests;
 mod poll_on_wake;
+mod replica_streams;
 mod repoll_on_wake;
 mod request_body;
 mod request_framing;
@@ -52,6 +53,7 @@ pub use listener_state::ListenerState;
 pub use operator_requests::{
     OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest, OperatorRequests, OperatorRequestsSlot,
 };
+pub use replica_streams::{ReplicaStreams, ReplicaStreamsSlot, STREAM_HEADER, STREAM_VERSION};
 pub use request_body::{BodyError, RequestBody};
 pub use request_service::{IncomingRequest, RequestService, ServedBody};
 pub use socket::bind;

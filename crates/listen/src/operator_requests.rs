@@ -15,7 +15,7 @@ use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
 use weir_core::port::Fut;
 
-use super::forwarding::ForwardedClient;
+use super::forwarding::{ForwardedBody, ForwardedClient};
 use super::request_body::{BodyError, RequestBody};
 use super::request_service::ServedBody;
 
@@ -66,6 +66,8 @@ pub enum ReplicaBody<B> {
     Client(B),
     /// The whole answer to an operator's request; `None` once it is written.
     Whole(Option<Bytes>),
+    /// The answer to a stream of another replica.
+    Stream(ForwardedBody),
 }
 
 impl<B: ServedBody> http_body::Body for ReplicaBody<B> {
@@ -79,6 +81,7 @@ impl<B: ServedBody> http_body::Body for ReplicaBody<B> {
         match &mut *self {
             Self::Client(body) => Pin::new(body).poll_frame(cx),
             Self::Whole(body) => Poll::Ready(body.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(body) => body.as_mut().poll_frame(cx),
         }
     }
 
@@ -86,6 +89,7 @@ impl<B: ServedBody> http_body::Body for ReplicaBody<B> {
         match self {
             Self::Client(body) => body.is_end_stream(),
             Self::Whole(body) => body.is_none(),
+            Self::Stream(body) => body.is_end_stream(),
         }
     }
 
@@ -96,6 +100,7 @@ impl<B: ServedBody> http_body::Body for ReplicaBody<B> {
                 let bytes = body.as_ref().map_or(0, Bytes::len);
                 SizeHint::with_exact(u64::try_from(bytes).unwrap_or(u64::MAX))
             }
+            Self::Stream(body) => body.size_hint(),
         }
     }
 }
@@ -104,7 +109,7 @@ impl<B: ServedBody> ServedBody for ReplicaBody<B> {
     fn until(&self) -> Option<Instant> {
         match self {
             Self::Client(body) => body.until(),
-            Self::Whole(_) => None,
+            Self::Whole(_) | Self::Stream(_) => None,
         }
     }
 }

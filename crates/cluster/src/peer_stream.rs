@@ -1,0 +1,107 @@
+//! A stream between two replicas that both sides send on at the same time.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::{RecvStream, SendStream};
+
+/// The side of a stream that sends. What does not fit the window waits.
+pub(crate) struct StreamSender {
+    stream: SendStream<Bytes>,
+    waiting: VecDeque<Bytes>,
+    /// True once the other side takes no more.
+    is_over: bool,
+}
+
+impl StreamSender {
+    pub(crate) fn new(stream: SendStream<Bytes>) -> Self {
+        Self {
+            stream,
+            waiting: VecDeque::new(),
+            is_over: false,
+        }
+    }
+
+    /// Queues bytes. They go out with the next polls.
+    pub(crate) fn send(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() && !self.is_over {
+            self.waiting.push_back(bytes);
+        }
+    }
+
+    /// Sends as much as the window lets through. The task is woken when more fits.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) {
+        while let Some(bytes) = self.waiting.front_mut() {
+            if self.stream.capacity() == 0 {
+                self.stream.reserve_capacity(bytes.len());
+                match self.stream.poll_capacity(cx) {
+                    Poll::Ready(Some(Ok(_))) => {}
+                    Poll::Ready(Some(Err(_)) | None) => return self.end(),
+                    Poll::Pending => return,
+                }
+            }
+            let room = self.stream.capacity().min(bytes.len());
+            let part = bytes.split_to(room);
+            if bytes.is_empty() {
+                self.waiting.pop_front();
+            }
+            if !part.is_empty() && self.stream.send_data(part, false).is_err() {
+                return self.end();
+            }
+        }
+    }
+
+    /// The answer reports the reason.
+    fn end(&mut self) {
+        self.is_over = true;
+        self.waiting.clear();
+    }
+}
+
+/// A stream to another replica. Dropping it resets the stream.
+pub struct PeerStream {
+    sending: StreamSender,
+    receiving: RecvStream,
+}
+
+impl PeerStream {
+    pub(crate) fn new(sending: StreamSender, receiving: RecvStream) -> Self {
+        Self { sending, receiving }
+    }
+
+    /// Sends bytes, in order, while the stream is polled. The caller bounds them.
+    pub fn send(&mut self, bytes: Bytes) {
+        self.sending.send(bytes);
+    }
+
+    /// Polls for the next bytes of the other replica; absent after its last. Sends meanwhile.
+    ///
+    /// # Errors
+    /// The stream was reset, or the connection is lost.
+    pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, String>>> {
+        self.sending.poll_send(cx);
+        loop {
+            let data = match ready!(self.receiving.poll_data(cx)) {
+                // The frame that ends a stream may be empty.
+                Some(Ok(data)) if data.is_empty() => continue,
+                Some(Ok(data)) => data,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.to_string()))),
+                None => return Poll::Ready(None),
+            };
+            // Bytes that were read open the flow-control window again.
+            let released = self.receiving.flow_control().release_capacity(data.len());
+            return Poll::Ready(Some(match released {
+                Ok(()) => Ok(data),
+                Err(error) => Err(error.to_string()),
+            }));
+        }
+    }
+}
+
+impl fmt::Debug for PeerStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PeerStream")
+    }
+}
