@@ -19,7 +19,7 @@ use crate::call::{Call, SessionKey, TaskMode};
 use crate::capability::CapabilityClass;
 use crate::failure::Failure;
 use crate::names::UpstreamId;
-use crate::port::Fut;
+use crate::port::{Fut, ReplicaId};
 use crate::principal::Principal;
 use crate::reply::Reply;
 use crate::token::ClientToken;
@@ -240,6 +240,9 @@ pub struct UpstreamHealth {
     pub sessions: usize,
     /// The instances of a server that has several URLs, in the order of the config; else empty.
     pub instances: Vec<InstanceHealth>,
+    /// The replica that runs its child processes for all, once known. Absent if each replica runs
+    /// its own.
+    pub owner: Option<UpstreamOwner>,
 }
 
 /// The health of one instance of a server that has several URLs.
@@ -288,6 +291,17 @@ impl InstanceBreakerState {
             Self::Open => "open",
         }
     }
+}
+
+/// The replica that runs the child processes of an upstream for all replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamOwner {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// True if it is this one.
+    pub is_own: bool,
+    /// The epoch of its lease.
+    pub epoch: u64,
 }
 
 /// The start of a process.

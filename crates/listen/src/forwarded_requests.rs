@@ -75,7 +75,7 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
     fn serve(&self, IncomingRequest { mut request, peer }: IncomingRequest) -> Self::Future {
         let is_stream = request.headers_mut().remove(STREAM_HEADER) == Some(STREAM_VERSION);
         if let Some(streams) = self.streams.get().filter(|_| is_stream) {
-            let mut answer = streams.serve(request).map(ReplicaBody::Stream);
+            let mut answer = streams.clone().serve(request).map(ReplicaBody::Stream);
             answer.headers_mut().insert(STREAM_HEADER, STREAM_VERSION);
             return Either::Right(Box::pin(std::future::ready(Ok(answer))));
         }

@@ -22,7 +22,7 @@ pub const STREAM_VERSION: HeaderValue = HeaderValue::from_static("1");
 pub trait ReplicaStreams: Send + Sync {
     /// Answers one stream. The body of the answer reads that of the request; it is dropped when the
     /// other replica resets the stream.
-    fn serve(&self, request: Request<RequestBody>) -> Response<ForwardedBody>;
+    fn serve(self: Arc<Self>, request: Request<RequestBody>) -> Response<ForwardedBody>;
 }
 
 /// The answerer of replicas' streams, which is there once upstreams have started.

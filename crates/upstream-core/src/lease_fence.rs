@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use weir_core::port::Clock;
 
 /// The fence. A tenure begins with a lease and ends with it; a renewal in time goes on with the same
@@ -22,6 +24,8 @@ pub struct LeaseFence {
 #[derive(Default)]
 struct FenceState {
     tenure: Option<Arc<Tenure>>,
+    /// The children of all tenures that still run.
+    children: TaskTracker,
     /// True once another process goes on with the lease: nothing new begins here.
     is_handed_over: bool,
 }
@@ -30,6 +34,7 @@ struct Tenure {
     /// The end, in milliseconds of the clock.
     ending: AtomicU64,
     over: CancellationToken,
+    children: TaskTracker,
 }
 
 /// The permission of one tenure. Clones are of the same tenure.
@@ -62,6 +67,7 @@ impl LeaseFence {
         state.tenure = Some(Arc::new(Tenure {
             ending: AtomicU64::new(millis(ending)),
             over: CancellationToken::new(),
+            children: state.children.clone(),
         }));
         false
     }
@@ -71,6 +77,19 @@ impl LeaseFence {
         if let Some(tenure) = self.lock().tenure.take() {
             tenure.over.cancel();
         }
+    }
+
+    /// True if no child of any tenure runs any more.
+    pub fn is_vacant(&self) -> bool {
+        self.lock().children.is_empty()
+    }
+
+    /// Waits until no child of any tenure runs, at most `most`.
+    pub async fn wait_until_vacant(&self, most: Duration) {
+        let children = self.lock().children.clone();
+        children.close();
+        let _in_time = tokio::time::timeout(most, children.wait()).await;
+        children.reopen();
     }
 
     /// Lets nothing new pass: another process goes on with the lease. Passes of before stay, until
@@ -107,6 +126,11 @@ impl FencePass {
     /// True while the tenure of the pass lasts.
     pub fn is_open(&self) -> bool {
         is_open(&self.tenure, &*self.clock)
+    }
+
+    /// Returns the mark of a running child, to be kept until the child has ended.
+    pub fn child_mark(&self) -> TaskTrackerToken {
+        self.tenure.children.token()
     }
 
     /// Returns the token that is cancelled when the tenure ends. It may come after the end by the
@@ -199,6 +223,21 @@ mod tests {
         assert!(pass.is_open());
         fence.close();
         assert!(!pass.is_open() && pass.over().is_cancelled() && !fence.is_open());
+    }
+
+    #[tokio::test]
+    async fn fence_is_vacant_once_the_children_of_all_tenures_have_ended() {
+        let (_clock, fence) = fence();
+        fence.extend(Duration::from_secs(10));
+        let mark = fence.enter().unwrap().child_mark();
+        fence.close();
+        fence.extend(Duration::from_secs(10));
+        assert!(!fence.is_vacant());
+        fence.wait_until_vacant(Duration::from_millis(1)).await;
+        assert!(!fence.is_vacant());
+        drop(mark);
+        fence.wait_until_vacant(Duration::from_secs(10)).await;
+        assert!(fence.is_vacant());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use weir_core::budget::{ConnectionSide, DescriptorPermit};
 use weir_core::{Failure, FailureKind};
 use weir_process::keeper::{ChildControlSocket, ChildKeeper, ChildSpec, KeptChild};
@@ -171,11 +172,13 @@ impl UpstreamChild {
             log_error_stream(errors, site.clone(), child.errors.clone(), of_stderr),
         ));
         let (ended, status) = (child.ended.clone(), child.status.clone());
+        let mark = child.pass.as_ref().map(FencePass::child_mark);
         let watched = ChildEndNotifier {
             site: site.clone(),
             pipe,
             ended,
             status,
+            _mark: mark,
         };
         let supervising = supervise(line, child.stop.clone(), closed, watched, lines);
         site.tasks
@@ -453,6 +456,8 @@ struct ChildEndNotifier {
     pipe: Arc<ChildChannel>,
     ended: CancellationToken,
     status: Arc<OnceLock<String>>,
+    /// Shows the lease that the child still runs.
+    _mark: Option<TaskTrackerToken>,
 }
 
 impl Drop for ChildEndNotifier {

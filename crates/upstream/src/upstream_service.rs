@@ -154,6 +154,7 @@ impl Upstream for UpstreamService {
             in_flight: self.stack.in_flight.count(),
             sessions: server.sessions(),
             instances: server.instances(),
+            owner: None,
         }
     }
 

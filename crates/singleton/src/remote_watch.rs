@@ -1,0 +1,233 @@
+//! Watches of an upstream that runs at another replica: its lists, and updates of its resources.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use weir_core::names::UpstreamId;
+use weir_core::port::Fut;
+use weir_core::upstream::{
+    ListKind, ListKinds, ListPage, ListWatch, RefusedSubscriptions, ResourceUpdate,
+    ResourceUpdates, ServerDescription,
+};
+use weir_core::{Failure, FailureKind};
+
+use crate::failure_form::FailureForm;
+use crate::forwarded_reply::read_failure;
+use crate::frame::{BadFrame, Frame, FrameKind};
+use crate::frame_stream::{FrameStream, StreamLost};
+use crate::watch_form::{ListForm, PageFailureForm, read_change, read_page};
+
+/// A watch of the lists. Changes that come while a page is asked for are kept, as one.
+pub(crate) struct RemoteWatch {
+    upstream: UpstreamId,
+    stream: FrameStream,
+    about: ServerDescription,
+    /// The changes that were not taken yet; `None` if there are none.
+    changed: Option<ListKinds>,
+    /// The number of the last request for a page.
+    pages: u64,
+}
+
+impl RemoteWatch {
+    pub(crate) fn new(upstream: UpstreamId, stream: FrameStream, about: ServerDescription) -> Self {
+        Self {
+            upstream,
+            stream,
+            about,
+            changed: None,
+            pages: 0,
+        }
+    }
+
+    fn note_change(&mut self, kinds: ListKinds) {
+        self.changed = Some(match self.changed {
+            // The empty set is any change.
+            Some(before) if before.is_empty() || kinds.is_empty() => ListKinds::default(),
+            Some(before) => before.or(kinds),
+            None => kinds,
+        });
+    }
+
+    async fn page(&mut self, kind: ListKind, cursor: Option<String>) -> Result<ListPage, Failure> {
+        self.pages += 1;
+        let form = ListForm {
+            number: self.pages,
+            kind: kind.word().to_owned(),
+            cursor,
+        };
+        self.stream.send(&Frame::new(FrameKind::List, &form));
+        let upstream = self.upstream.clone();
+        let bad = |bad| bad_message(&upstream, bad);
+        loop {
+            let frame = next_frame(&mut self.stream, &upstream).await?;
+            match frame.kind {
+                FrameKind::Page => {
+                    let (number, page) = read_page(&frame).map_err(bad)?;
+                    // Another one is of a request that was given up.
+                    if number == self.pages {
+                        return Ok(page);
+                    }
+                }
+                FrameKind::PageFailed => {
+                    let form: PageFailureForm = frame.facts().map_err(bad)?;
+                    if form.number == self.pages {
+                        return Err(form.failure.into_failure(&upstream));
+                    }
+                }
+                FrameKind::Changed => {
+                    let kinds = read_change(&frame);
+                    self.note_change(kinds.unwrap_or_default());
+                }
+                _ => return Err(read_failure(&frame, &upstream)),
+            }
+        }
+    }
+
+    async fn change(&mut self) -> Result<ListKinds, Failure> {
+        loop {
+            if let Some(kinds) = self.changed.take() {
+                return Ok(kinds);
+            }
+            let frame = next_frame(&mut self.stream, &self.upstream).await?;
+            match frame.kind {
+                FrameKind::Changed => {
+                    let kinds = read_change(&frame);
+                    self.note_change(kinds.unwrap_or_default());
+                }
+                // The page of a walk that was given up.
+                FrameKind::Page | FrameKind::PageFailed => {}
+                _ => return Err(read_failure(&frame, &self.upstream)),
+            }
+        }
+    }
+}
+
+impl ListWatch for RemoteWatch {
+    fn about(&self) -> &ServerDescription {
+        &self.about
+    }
+
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(self.page(kind, cursor))
+    }
+
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+        Box::pin(self.change())
+    }
+}
+
+/// The resources of a subscription.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SubscribeForm {
+    /// The number of the request in its stream.
+    pub(crate) number: u64,
+    pub(crate) uris: Vec<String>,
+}
+
+/// The refused resources of a subscription.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SubscribedForm {
+    /// The number of the request.
+    pub(crate) number: u64,
+    pub(crate) refused: Vec<(String, FailureForm)>,
+}
+
+/// An updated resource; absent if any may be.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct UpdateForm {
+    pub(crate) uri: Option<String>,
+}
+
+/// A stream of updates of single resources.
+pub(crate) struct RemoteUpdates {
+    upstream: UpstreamId,
+    stream: FrameStream,
+    /// True if an update came while an answer was waited for: any resource may be updated.
+    is_updated: bool,
+    /// The number of the last subscription.
+    subscriptions: u64,
+}
+
+impl RemoteUpdates {
+    pub(crate) fn new(upstream: UpstreamId, stream: FrameStream) -> Self {
+        Self {
+            upstream,
+            stream,
+            is_updated: false,
+            subscriptions: 0,
+        }
+    }
+
+    async fn subscribe(&mut self, uris: &[Arc<str>]) -> Result<RefusedSubscriptions, Failure> {
+        let uris = uris.iter().map(|uri| uri.to_string()).collect();
+        self.subscriptions += 1;
+        let number = self.subscriptions;
+        let form = SubscribeForm { number, uris };
+        self.stream.send(&Frame::new(FrameKind::Subscribe, &form));
+        loop {
+            let frame = next_frame(&mut self.stream, &self.upstream).await?;
+            match frame.kind {
+                FrameKind::Subscribed => {
+                    let form = frame.facts::<SubscribedForm>();
+                    let form = form.map_err(|bad| bad_message(&self.upstream, bad))?;
+                    // Another one is of a request that was given up.
+                    if form.number != number {
+                        continue;
+                    }
+                    let refused = form.refused.into_iter();
+                    return Ok(refused
+                        .map(|(uri, failure)| (uri.into(), failure.into_failure(&self.upstream)))
+                        .collect());
+                }
+                FrameKind::Updated => self.is_updated = true,
+                _ => return Err(read_failure(&frame, &self.upstream)),
+            }
+        }
+    }
+
+    async fn update(&mut self) -> Result<ResourceUpdate, Failure> {
+        if std::mem::take(&mut self.is_updated) {
+            return Ok(ResourceUpdate::Any);
+        }
+        let frame = next_frame(&mut self.stream, &self.upstream).await?;
+        match (frame.kind, frame.facts::<UpdateForm>()) {
+            (FrameKind::Updated, Ok(UpdateForm { uri: Some(uri) })) => {
+                Ok(ResourceUpdate::Resource(uri.into()))
+            }
+            (FrameKind::Updated | FrameKind::Subscribed, _) => Ok(ResourceUpdate::Any),
+            _ => Err(read_failure(&frame, &self.upstream)),
+        }
+    }
+}
+
+impl ResourceUpdates for RemoteUpdates {
+    fn set_subscriptions<'a>(
+        &'a mut self,
+        uris: &'a [Arc<str>],
+    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
+        Box::pin(self.subscribe(uris))
+    }
+
+    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
+        Box::pin(self.update())
+    }
+}
+
+async fn next_frame(stream: &mut FrameStream, upstream: &UpstreamId) -> Result<Frame, Failure> {
+    let frame = stream.next_frame().await;
+    frame.map_err(|StreamLost(cause)| {
+        let text = "The replica that runs the upstream was lost";
+        Failure::new(FailureKind::Unavailable, text)
+            .with_upstream(upstream)
+            .because(cause)
+    })
+}
+
+fn bad_message(upstream: &UpstreamId, _: BadFrame) -> Failure {
+    let text = "The replica that runs the upstream sent an invalid message";
+    Failure::new(FailureKind::BadAnswer, text).with_upstream(upstream)
+}

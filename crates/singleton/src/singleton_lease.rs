@@ -1,0 +1,435 @@
+//! The lease of one upstream: kept while this replica runs its children, watched while another one
+//! does.
+//!
+//! The lease is renewed at a third of its time. This replica stops using it at three quarters, by its
+//! own monotonic clock, and ends its children: they have the last quarter to end.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use weir_core::names::UpstreamId;
+use weir_core::port::{
+    Clock, LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken, Random, ReplicaId,
+    StoreError,
+};
+use weir_core::telemetry::instruments;
+use weir_upstream_core::lease_fence::LeaseFence;
+
+use crate::lease_view::{LeaseHolder, LeaseView};
+
+/// The least time between two requests to the store.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+/// The longest time that children have to end before the lease is given back.
+const CHILD_END_TIME: Duration = Duration::from_secs(15);
+
+/// The ports of a lease.
+#[derive(Clone)]
+pub(crate) struct LeasePorts {
+    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    /// The time of each lease.
+    pub(crate) time: Duration,
+}
+
+/// The lease of one upstream.
+pub(crate) struct SingletonLease {
+    upstream: UpstreamId,
+    ports: LeasePorts,
+    pub(crate) fence: Arc<LeaseFence>,
+    control: Mutex<LeaseControl>,
+    view: watch::Sender<LeaseView>,
+    wake: Notify,
+    /// One request at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct LeaseControl {
+    token: LeaseToken,
+    known_epoch: u64,
+    phase: LeasePhase,
+    /// The end of the lease by the monotonic clock, while this replica holds it.
+    ending: Option<Duration>,
+}
+
+/// The part of this replica in the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeasePhase {
+    /// It takes the lease if it is free.
+    Competing,
+    /// It keeps a lease that it holds, and takes none.
+    Draining,
+    /// A successor process goes on with the lease.
+    HandedOver,
+    /// It asks no more.
+    Ended,
+}
+
+impl SingletonLease {
+    /// A lease that is not asked for yet.
+    pub(crate) fn new(upstream: UpstreamId, ports: LeasePorts, fence: Arc<LeaseFence>) -> Self {
+        let mut token = [0; 8];
+        ports.random.fill(&mut token);
+        let labels = [KeyValue::new("upstream", upstream.to_string())];
+        instruments().upstream_lease_held.record(0, &labels);
+        instruments().upstream_lease_changes.add(0, &labels);
+        Self {
+            upstream,
+            ports,
+            fence,
+            control: Mutex::new(LeaseControl {
+                token: LeaseToken(token),
+                known_epoch: 0,
+                phase: LeasePhase::Competing,
+                ending: None,
+            }),
+            view: watch::Sender::default(),
+            wake: Notify::new(),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The time of the lease.
+    pub(crate) fn time(&self) -> Duration {
+        self.ports.time
+    }
+
+    /// The state as this replica last saw it.
+    pub(crate) fn view(&self) -> LeaseView {
+        self.view.borrow().clone()
+    }
+
+    /// The epoch of this replica's lease; absent if it holds none now.
+    pub(crate) fn own_epoch(&self) -> Option<u64> {
+        match self.view.borrow().holder {
+            LeaseHolder::Own { epoch } if self.fence.is_open() || self.is_handed_over() => {
+                Some(epoch)
+            }
+            _ => None,
+        }
+    }
+
+    /// True if forwarded requests of this epoch may begin here.
+    pub(crate) fn accepts(&self, epoch: u64) -> bool {
+        self.own_epoch() == Some(epoch) && self.lock().phase != LeasePhase::Draining
+    }
+
+    /// True once a successor process has the children.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.lock().phase == LeasePhase::HandedOver
+    }
+
+    /// Waits for a view that is newer than `seen`, and has the store asked for it. Returns after
+    /// `most` at the latest. Cancel safe.
+    pub(crate) async fn refresh(&self, seen: u64, most: Duration) {
+        self.wake.notify_one();
+        let mut views = self.view.subscribe();
+        let newer = views.wait_for(|view| view.version != seen);
+        let _in_time = timeout(most, newer).await;
+    }
+
+    /// Asks for the lease, keeps it, and takes it when it is free. Ends once the lease is handed over
+    /// or given up.
+    pub(crate) async fn keep(&self) {
+        loop {
+            let wait = {
+                let _turn = self.turn.lock().await;
+                if matches!(
+                    self.lock().phase,
+                    LeasePhase::HandedOver | LeasePhase::Ended
+                ) {
+                    return;
+                }
+                self.ask_in_time().await
+            };
+            sleep(wait.min(MIN_PAUSE)).await;
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.wake.notified() => {}
+                () = self.wait_for_ending() => self.lose("its time ended without an answer of the store"),
+            }
+        }
+    }
+
+    /// Asks once, and returns the time until the next request. The children end in time, also while
+    /// the store does not answer.
+    async fn ask_in_time(&self) -> Duration {
+        let begun = self.ports.clock.monotonic();
+        let outcome = {
+            let mut asking = pin!(self.ask());
+            tokio::select! {
+                biased;
+                outcome = &mut asking => outcome,
+                () = self.wait_for_ending() => {
+                    self.lose("its time ended while the store did not answer");
+                    asking.await
+                }
+            }
+        };
+        match outcome {
+            Ok(state) => self.note_state(state, begun),
+            Err(error) => self.note_error(&error),
+        }
+    }
+
+    async fn ask(&self) -> Result<LeaseState, StoreError> {
+        let is_held = self.fence.is_open();
+        // A child of before may still be ending.
+        let may_take = is_held || self.fence.is_vacant();
+        let (token, known_epoch, phase) = {
+            let control = self.lock();
+            (control.token, control.known_epoch, control.phase)
+        };
+        let intent = match phase {
+            LeasePhase::Competing if may_take => LeaseIntent::Take,
+            LeasePhase::Competing
+            | LeasePhase::Draining
+            | LeasePhase::HandedOver
+            | LeasePhase::Ended => LeaseIntent::Look,
+        };
+        let request = LeaseRequest {
+            name: self.upstream.as_str(),
+            token,
+            time: self.ports.time,
+            intent,
+            known_epoch,
+            is_held,
+        };
+        self.ports.store.ask(request).await
+    }
+
+    fn note_state(&self, state: LeaseState, begun: Duration) -> Duration {
+        let renewal = self.ports.time / 3;
+        match state {
+            LeaseState::Own { epoch } => {
+                self.gain(epoch, begun);
+                renewal
+            }
+            LeaseState::Other {
+                replica,
+                epoch,
+                left,
+            } => {
+                self.lose("another replica holds it");
+                self.note_epoch(epoch);
+                self.show(LeaseHolder::Other { replica, epoch }, None);
+                renewal.min(left).max(MIN_PAUSE)
+            }
+            LeaseState::Free { after } => {
+                self.lose("the store has no holder");
+                self.show(LeaseHolder::Free, None);
+                renewal.min(after).max(MIN_PAUSE)
+            }
+        }
+    }
+
+    fn gain(&self, epoch: u64, begun: Duration) {
+        let ending = begun + self.ports.time * 3 / 4;
+        self.lock().ending = Some(ending);
+        let goes_on = self.fence.extend(ending);
+        if self.note_epoch(epoch) || !goes_on {
+            tracing::info!(upstream = %self.upstream, epoch, "upstream lease taken: its child processes run here");
+        }
+        self.show(LeaseHolder::Own { epoch }, None);
+        self.record_held(true);
+    }
+
+    fn note_error(&self, error: &StoreError) -> Duration {
+        let (holder, is_first) = {
+            let view = self.view.borrow();
+            (view.holder.clone(), view.error.is_none())
+        };
+        if self.fence.is_open() {
+            if is_first {
+                tracing::warn!(upstream = %self.upstream, %error, "upstream lease not renewed");
+            }
+        } else if matches!(holder, LeaseHolder::Own { .. }) {
+            self.lose("its time ended without an answer of the store");
+        }
+        let holder = match self.view.borrow().holder.clone() {
+            LeaseHolder::Own { .. } if !self.fence.is_open() => LeaseHolder::Unknown,
+            holder => holder,
+        };
+        self.show(holder, Some(error));
+        self.ports.time / 15
+    }
+
+    /// Ends the use of the lease, if this replica had it.
+    fn lose(&self, reason: &'static str) {
+        let had = self.lock().ending.take().is_some();
+        self.fence.close();
+        if had {
+            tracing::warn!(upstream = %self.upstream, reason, "upstream lease lost: child processes end");
+            self.record_held(false);
+            let error = self.view.borrow().error.clone();
+            self.view.send_modify(|view| {
+                view.version += 1;
+                view.holder = LeaseHolder::Unknown;
+                view.error = error;
+            });
+        }
+    }
+
+    /// Waits for the end of the lease by the clock; without a lease it never returns.
+    async fn wait_for_ending(&self) {
+        loop {
+            let Some(ending) = self.lock().ending else {
+                return std::future::pending().await;
+            };
+            let now = self.ports.clock.monotonic();
+            if now >= ending {
+                return;
+            }
+            sleep(ending - now).await;
+        }
+    }
+
+    /// Takes no lease from now on. One that is held is kept.
+    pub(crate) fn begin_drain(&self) {
+        let mut control = self.lock();
+        if control.phase == LeasePhase::Competing {
+            control.phase = LeasePhase::Draining;
+        }
+    }
+
+    /// Leaves the lease to a successor process; returns the token and the epoch for it. `None` if
+    /// this replica does not hold the lease.
+    pub(crate) fn hand_over(&self) -> Option<(LeaseToken, u64)> {
+        let epoch = self.own_epoch()?;
+        let mut control = self.lock();
+        control.phase = LeasePhase::HandedOver;
+        // The end of the lease here is not the end of the children.
+        control.ending = None;
+        let token = control.token;
+        drop(control);
+        self.fence.hand_over();
+        self.wake.notify_one();
+        self.record_held(false);
+        Some((token, epoch))
+    }
+
+    /// Goes on with the lease of the process before. Waits up to `most` until the store confirms it;
+    /// false if it does not.
+    pub(crate) async fn adopt(&self, token: LeaseToken, epoch: u64, most: Duration) -> bool {
+        {
+            let mut control = self.lock();
+            control.token = token;
+            control.known_epoch = control.known_epoch.max(epoch);
+        }
+        self.wake.notify_one();
+        let mut views = self.view.subscribe();
+        let owned = views.wait_for(|view| matches!(view.holder, LeaseHolder::Own { .. }));
+        timeout(most, owned).await.is_ok_and(|view| view.is_ok())
+    }
+
+    /// Ends the children, and gives the lease back. `is_last` ends the requests for it as well.
+    pub(crate) async fn release(&self, is_last: bool) {
+        let _turn = self.turn.lock().await;
+        {
+            let mut control = self.lock();
+            match control.phase {
+                LeasePhase::HandedOver | LeasePhase::Ended => return,
+                LeasePhase::Competing | LeasePhase::Draining if is_last => {
+                    control.phase = LeasePhase::Ended;
+                }
+                LeasePhase::Competing | LeasePhase::Draining => {
+                    control.phase = LeasePhase::Draining;
+                }
+            }
+        }
+        self.wake.notify_one();
+        let had = self.lock().ending.take().is_some();
+        self.fence.close();
+        self.fence.wait_until_vacant(CHILD_END_TIME).await;
+        if had && self.fence.is_vacant() {
+            self.give_back().await;
+        }
+    }
+
+    async fn give_back(&self) {
+        let (token, known_epoch) = {
+            let control = self.lock();
+            (control.token, control.known_epoch)
+        };
+        let request = LeaseRequest {
+            name: self.upstream.as_str(),
+            token,
+            time: self.ports.time,
+            intent: LeaseIntent::Release,
+            known_epoch,
+            is_held: false,
+        };
+        self.record_held(false);
+        match self.ports.store.ask(request).await {
+            Ok(_) => {
+                self.show(LeaseHolder::Free, None);
+                tracing::info!(upstream = %self.upstream, "upstream lease released");
+            }
+            // It ends by itself.
+            Err(error) => {
+                self.show(LeaseHolder::Unknown, Some(&error));
+                tracing::warn!(upstream = %self.upstream, %error, "upstream lease not released");
+            }
+        }
+    }
+
+    fn show(&self, holder: LeaseHolder, error: Option<&StoreError>) {
+        self.view.send_modify(|view| {
+            let other = |holder: &LeaseHolder| match holder {
+                LeaseHolder::Other { replica, epoch } => Some((replica.clone(), *epoch)),
+                LeaseHolder::Unknown | LeaseHolder::Free | LeaseHolder::Own { .. } => None,
+            };
+            if let Some((replica, epoch)) = other(&holder)
+                && other(&view.holder) != Some((replica.clone(), epoch))
+            {
+                let replica = replica_text(&replica);
+                tracing::info!(upstream = %self.upstream, replica, epoch, "upstream runs at another replica");
+            }
+            view.version += 1;
+            view.holder = holder;
+            view.error = error.map(|error| error.to_string().into());
+        });
+    }
+
+    /// Takes note of the epoch of a holder; true if it is a new one.
+    fn note_epoch(&self, epoch: u64) -> bool {
+        let mut control = self.lock();
+        let is_new = control.known_epoch != epoch;
+        if is_new {
+            control.known_epoch = epoch;
+            let labels = [KeyValue::new("upstream", self.upstream.to_string())];
+            instruments().upstream_lease_changes.add(1, &labels);
+        }
+        is_new
+    }
+
+    fn record_held(&self, is_held: bool) {
+        let labels = [KeyValue::new("upstream", self.upstream.to_string())];
+        instruments()
+            .upstream_lease_held
+            .record(u64::from(is_held), &labels);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LeaseControl> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The name of a replica as operators see it.
+pub(crate) fn replica_text(replica: &ReplicaId) -> String {
+    replica.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl fmt::Debug for SingletonLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SingletonLease")
+            .field("upstream", &self.upstream)
+            .finish_non_exhaustive()
+    }
+}

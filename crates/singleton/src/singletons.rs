@@ -1,0 +1,195 @@
+//! All upstreams of this replica with `instances: one`: their leases, and the service of their
+//! streams for the other replicas.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::{Request, Response};
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use weir_cluster::PeerForwarder;
+use weir_core::Budgets;
+use weir_core::names::UpstreamId;
+use weir_core::port::{Clock, LeaseStore, Random, ReplicaId};
+use weir_core::upstream::Upstream;
+use weir_listen::{ForwardedBody, ReplicaStreams, RequestBody};
+use weir_upstream_core::lease_fence::LeaseFence;
+use weir_upstream_core::settings::UpstreamBounds;
+
+use crate::event_form::refusal_frame;
+use crate::frame::{Frame, FrameKind};
+use crate::owner_stream::{FrameReader, FrameWriter, ServedStream, StreamGone};
+use crate::serve_call::serve_call;
+use crate::serve_watch::{serve_progress, serve_task, serve_updates, serve_watch};
+use crate::singleton_lease::{LeasePorts, SingletonLease};
+use crate::singleton_upstream::SingletonUpstream;
+use crate::stream_form::read_news;
+use crate::stream_head::read_stream_headers;
+
+/// The most bytes of the first frame of a stream, before its upstream is known.
+const MAX_FIRST_FRAME: usize = 256 << 20;
+
+/// The ports of the upstreams that one replica runs for all.
+#[derive(Clone)]
+pub struct SingletonPorts {
+    /// The name of this replica.
+    pub own: ReplicaId,
+    /// The leases that all replicas share.
+    pub leases: Arc<dyn LeaseStore>,
+    /// The time of each lease. All replicas need the same.
+    pub lease_time: Duration,
+    /// The client of the other replicas.
+    pub forwarder: Arc<PeerForwarder>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The randomness of tokens and spans.
+    pub random: Arc<dyn Random>,
+    /// The budgets of the whole process.
+    pub budgets: Budgets,
+}
+
+impl fmt::Debug for SingletonPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SingletonPorts").finish_non_exhaustive()
+    }
+}
+
+/// All upstreams of this replica with `instances: one`.
+pub struct Singletons {
+    pub(crate) ports: SingletonPorts,
+    upstreams: Mutex<HashMap<UpstreamId, Weak<SingletonUpstream>>>,
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Singletons {
+    /// No upstreams yet.
+    #[must_use]
+    pub fn new(ports: SingletonPorts) -> Arc<Self> {
+        Arc::new(Self {
+            ports,
+            upstreams: Mutex::default(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    /// A fence for the children of one upstream. It opens with the lease.
+    #[must_use]
+    pub fn fence(&self) -> Arc<LeaseFence> {
+        Arc::new(LeaseFence::new(self.ports.clock.clone()))
+    }
+
+    /// Shares an upstream, whose children are behind `fence`, with the other replicas. It takes part
+    /// in the lease from now on, until it is retired. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn share(
+        self: &Arc<Self>,
+        local: Arc<dyn Upstream>,
+        fence: Arc<LeaseFence>,
+        bounds: UpstreamBounds,
+    ) -> Arc<dyn Upstream> {
+        let ports = LeasePorts {
+            store: self.ports.leases.clone(),
+            clock: self.ports.clock.clone(),
+            random: self.ports.random.clone(),
+            time: self.ports.lease_time,
+        };
+        let id = local.id().clone();
+        let lease = Arc::new(SingletonLease::new(id.clone(), ports, fence));
+        let keeping = lease.clone();
+        self.tasks.spawn(async move { keeping.keep().await });
+        let upstream = SingletonUpstream::new(local, lease, bounds, self);
+        let mut upstreams = self.lock();
+        upstreams.retain(|_, upstream| upstream.strong_count() > 0);
+        upstreams.insert(id, Arc::downgrade(&upstream));
+        upstream
+    }
+
+    /// Gives all leases back before this replica ends, each once the calls of its upstream have
+    /// ended. Ends after `most` at the latest; leases that are still held then go with the end of
+    /// their upstreams.
+    pub async fn drain(&self, most: Duration) {
+        let upstreams: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        let drains = upstreams.iter().map(|upstream| upstream.drain());
+        let _in_time = timeout(most, join_all(drains)).await;
+    }
+
+    fn find(&self, id: &UpstreamId) -> Option<Arc<SingletonUpstream>> {
+        self.lock().get(id)?.upgrade()
+    }
+
+    /// Serves one stream of another replica.
+    async fn serve_stream(
+        self: Arc<Self>,
+        request: Request<RequestBody>,
+        writer: FrameWriter,
+    ) -> Result<(), StreamGone> {
+        let (head, body) = request.into_parts();
+        let mut reader = FrameReader::new(body, MAX_FIRST_FRAME);
+        let Some((id, epoch)) = read_stream_headers(&head.headers) else {
+            return writer
+                .send(&refusal_frame("unknown form of a stream"))
+                .await;
+        };
+        let Some(upstream) = self.find(&id) else {
+            let refusal = refusal_frame("the upstream is not in the config of the replica");
+            return writer.send(&refusal).await;
+        };
+        let first = reader.next_frame().await?;
+        // Last, right before the request begins.
+        if !upstream.lease.accepts(epoch) {
+            let refusal = refusal_frame("the replica does not hold the lease, or is ending");
+            return writer.send(&refusal).await;
+        }
+        reader.set_most(upstream.max_frame());
+        serve_request(upstream, &first, (reader, writer)).await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<UpstreamId, Weak<SingletonUpstream>>> {
+        self.upstreams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn serve_request(
+    upstream: Arc<SingletonUpstream>,
+    request: &Frame,
+    stream: (FrameReader, FrameWriter),
+) -> Result<(), StreamGone> {
+    let local = upstream.local.clone();
+    match request.kind {
+        FrameKind::Call => serve_call(local, &upstream.lease, request, stream).await,
+        FrameKind::Watch => serve_watch(local, request, stream).await,
+        FrameKind::Updates => serve_updates(local, stream).await,
+        FrameKind::FollowTask => serve_task(local, request, stream).await,
+        FrameKind::TaskProgress => serve_progress(local, request, stream).await,
+        FrameKind::SessionNews => {
+            if let Ok((sessions, news)) = read_news(request) {
+                local.notify_sessions(&sessions.collect(), news);
+            }
+            Ok(())
+        }
+        _ => stream.1.send(&refusal_frame("unknown request")).await,
+    }
+}
+
+impl ReplicaStreams for Singletons {
+    fn serve(self: Arc<Self>, request: Request<RequestBody>) -> Response<ForwardedBody> {
+        let body = ServedStream::new(move |writer| {
+            Box::pin(async move {
+                // The other replica has gone, or speaks another version: there is none to tell.
+                let _gone = self.serve_stream(request, writer).await;
+            })
+        });
+        Response::new(Box::pin(body))
+    }
+}
+
+impl fmt::Debug for Singletons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Singletons").finish_non_exhaustive()
+    }
+}
