@@ -152,10 +152,11 @@ impl Weir {
             base.metrics.clone(),
             base.factory.clone(),
         )?;
-        let upstreams = build(&config, &[], &base.factory)?;
         let cluster = listeners.cluster.as_ref();
         let cluster = cluster.and_then(|cluster| cluster.local_addr().ok());
         let replicas = ReplicaLinks::start(&config, base.replica_base(), cluster)?;
+        let singletons = replicas.as_ref().map(ReplicaLinks::singletons);
+        let upstreams = build(&config, &[], &base.factory, singletons)?;
         let heads = will.chain_heads();
         let deciders = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
         let previous = PreviousState { will, replicas };
@@ -354,7 +355,13 @@ impl Weir {
             self.check_exposure(config)?;
         }
         let mut applied = self.applied();
-        let upstreams = build(config, &applied.upstreams, &inside.base.factory)?;
+        let singletons = inside.replicas.as_ref().map(ReplicaLinks::singletons);
+        let upstreams = build(
+            config,
+            &applied.upstreams,
+            &inside.base.factory,
+            singletons,
+        )?;
         let audit = inside
             .policy
             .auditing
@@ -417,7 +424,12 @@ impl Weir {
         let calls_end = async {
             // A successor forwards the answers to questions to this process by itself.
             if !has_successor {
-                self.listeners.wait_for_calls().await;
+                let leases_end = async {
+                    if let Some(replicas) = &self.components.replicas {
+                        replicas.singletons().drain(drain).await;
+                    }
+                };
+                tokio::join!(self.listeners.wait_for_calls(), leases_end);
             }
         };
         self.listeners.front.drain(drain, calls_end).await;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use weir_core::names::UpstreamId;
 use weir_core::port::{
     Clock, LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken, Random, ReplicaId,
@@ -45,6 +46,7 @@ pub(crate) struct SingletonLease {
     control: Mutex<LeaseControl>,
     view: watch::Sender<LeaseView>,
     wake: Notify,
+    handed_over: CancellationToken,
     /// One request at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -91,6 +93,7 @@ impl SingletonLease {
             }),
             view: watch::Sender::default(),
             wake: Notify::new(),
+            handed_over: CancellationToken::new(),
             turn: tokio::sync::Mutex::default(),
         }
     }
@@ -108,7 +111,7 @@ impl SingletonLease {
     /// The epoch of this replica's lease; absent if it holds none now.
     pub(crate) fn own_epoch(&self) -> Option<u64> {
         match self.view.borrow().holder {
-            LeaseHolder::Own { epoch } if self.fence.is_open() || self.is_handed_over() => {
+            LeaseHolder::Own { epoch } if self.fence.is_open() || self.handed_over.is_cancelled() => {
                 Some(epoch)
             }
             _ => None,
@@ -117,12 +120,13 @@ impl SingletonLease {
 
     /// True if forwarded requests of this epoch may begin here.
     pub(crate) fn accepts(&self, epoch: u64) -> bool {
-        self.own_epoch() == Some(epoch) && self.lock().phase != LeasePhase::Draining
+        self.own_epoch() == Some(epoch) && self.lock().phase == LeasePhase::Competing
     }
 
-    /// True once a successor process has the children.
-    pub(crate) fn is_handed_over(&self) -> bool {
-        self.lock().phase == LeasePhase::HandedOver
+    /// The token that is cancelled once a successor process has the children. Calls that run go on
+    /// in this one; watches of other replicas are opened again, at the successor.
+    pub(crate) fn handed_over(&self) -> &CancellationToken {
+        &self.handed_over
     }
 
     /// Waits for a view that is newer than `seen`, and has the store asked for it. Returns after
@@ -309,6 +313,7 @@ impl SingletonLease {
         let token = control.token;
         drop(control);
         self.fence.hand_over();
+        self.handed_over.cancel();
         self.wake.notify_one();
         self.record_held(false);
         Some((token, epoch))

@@ -32,6 +32,9 @@ use crate::stream_head::read_stream_headers;
 /// The most bytes of the first frame of a stream, before its upstream is known.
 const MAX_FIRST_FRAME: usize = 256 << 20;
 
+/// The longest wait for the tasks of leases at the end.
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
+
 /// The ports of the upstreams that one replica runs for all.
 #[derive(Clone)]
 pub struct SingletonPorts {
@@ -116,6 +119,12 @@ impl Singletons {
         let _in_time = timeout(most, join_all(drains)).await;
     }
 
+    /// Waits a moment for the tasks of the leases, which end with their upstreams.
+    pub async fn shutdown(&self) {
+        self.tasks.close();
+        let _in_time = timeout(SHUTDOWN_WAIT, self.tasks.wait()).await;
+    }
+
     fn find(&self, id: &UpstreamId) -> Option<Arc<SingletonUpstream>> {
         self.lock().get(id)?.upgrade()
     }
@@ -160,8 +169,21 @@ async fn serve_request(
     stream: (FrameReader, FrameWriter),
 ) -> Result<(), StreamGone> {
     let local = upstream.local.clone();
+    if request.kind == FrameKind::Call {
+        return serve_call(local, &upstream.lease, request, stream).await;
+    }
+    let handed_over = upstream.lease.handed_over();
+    let serving = handed_over.run_until_cancelled(serve_stream_of(local, request, stream));
+    serving.await.unwrap_or(Ok(()))
+}
+
+/// Serves a request that has no end of its own.
+async fn serve_stream_of(
+    local: Arc<dyn Upstream>,
+    request: &Frame,
+    stream: (FrameReader, FrameWriter),
+) -> Result<(), StreamGone> {
     match request.kind {
-        FrameKind::Call => serve_call(local, &upstream.lease, request, stream).await,
         FrameKind::Watch => serve_watch(local, request, stream).await,
         FrameKind::Updates => serve_updates(local, stream).await,
         FrameKind::FollowTask => serve_task(local, request, stream).await,

@@ -56,7 +56,7 @@ use child_start::ChildStarter;
 use handshake::ChildClients;
 pub use message_memory::{MessageMemory, SkippedMessage};
 use running_child::RunningChild;
-pub use stdio_settings::StdioUpstreamSettings;
+pub use stdio_settings::{ChildInstances, StdioUpstreamSettings};
 use stdio_updates::StdioUpdates;
 use stdio_watch::StdioWatch;
 pub use upstream_child::UpstreamChild;

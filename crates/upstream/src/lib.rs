@@ -34,4 +34,4 @@ pub use weir_upstream_core::secret::{SecretHeader, SecretText};
 pub use weir_upstream_core::settings::{
     OwnDeadlines, SessionSharing, UpstreamBounds, UpstreamProtocol,
 };
-pub use weir_upstream_stdio::StdioUpstreamSettings;
+pub use weir_upstream_stdio::{ChildInstances, StdioUpstreamSettings};

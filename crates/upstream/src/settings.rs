@@ -13,7 +13,7 @@ use weir_upstream_core::secret_mask::SecretMask;
 use weir_upstream_core::settings::{
     OwnDeadlines, SessionSharing, UpstreamBounds, UpstreamProtocol,
 };
-use weir_upstream_stdio::StdioUpstreamSettings;
+use weir_upstream_stdio::{ChildInstances, StdioUpstreamSettings};
 
 /// One upstream. Two equal settings describe the same server, so a reload keeps the upstream that
 /// was built from them.
@@ -110,6 +110,7 @@ impl UpstreamSettings {
             args,
             env: Vec::new(),
             cwd: None,
+            instances: ChildInstances::default(),
             max_processes: Self::DEFAULT_MAX_PROCESSES,
             start: Duration::from_secs(60),
         };
@@ -132,6 +133,17 @@ impl UpstreamSettings {
             bounds: UpstreamBounds::default(),
             connect: CallDeadlines::CALL.connect,
             own_deadlines: OwnDeadlines::default(),
+        }
+    }
+}
+
+impl UpstreamSettings {
+    /// True if one replica runs its child processes for all.
+    #[must_use]
+    pub fn is_singleton(&self) -> bool {
+        match &self.transport {
+            TransportSettings::Http(_) => false,
+            TransportSettings::Stdio(stdio) => stdio.instances == ChildInstances::One,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_catalog::Topology;
 use weir_config::{Config, UpstreamPlan};
 use weir_core::upstream::Upstream;
+use weir_singleton::Singletons;
 use weir_upstream::{UpstreamBuildError, UpstreamFactory};
 
 /// The config in force, and the upstreams built from it.
@@ -23,16 +24,35 @@ pub(super) fn build(
     config: &Config,
     before: &[BuiltUpstream],
     factory: &UpstreamFactory,
+    singletons: Option<&Arc<Singletons>>,
 ) -> Result<Vec<BuiltUpstream>, UpstreamBuildError> {
     let one = |plan: &UpstreamPlan| {
         let same = before.iter().find(|(old, _)| old.settings == plan.settings);
         let upstream = match same {
             Some((_, upstream)) => upstream.clone(),
-            None => factory.build(plan.settings.clone())?,
+            None => build_one(plan, factory, singletons)?,
         };
         Ok((plan.clone(), upstream))
     };
     config.upstreams.iter().map(one).collect()
+}
+
+/// Builds one upstream. One with `instances: one` is shared with the other replicas, if there are
+/// any.
+fn build_one(
+    plan: &UpstreamPlan,
+    factory: &UpstreamFactory,
+    singletons: Option<&Arc<Singletons>>,
+) -> Result<Arc<dyn Upstream>, UpstreamBuildError> {
+    let settings = plan.settings.clone();
+    match singletons.filter(|_| settings.is_singleton()) {
+        None => factory.build(settings),
+        Some(singletons) => {
+            let (bounds, fence) = (settings.bounds, singletons.fence());
+            let local = factory.build_behind(settings, Some(fence.clone()))?;
+            Ok(singletons.share(local, fence, bounds))
+        }
+    }
 }
 
 /// Returns the catalog's topology of a config and its upstreams.

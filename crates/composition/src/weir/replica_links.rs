@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_admin::{ReplicaOverview, SharedStoreState};
-use weir_cluster::{ClusterTls, PeerForwarder};
+use weir_cluster::{ClusterSettings, ClusterTls, PeerForwarder};
 use weir_config::{Config, StorePlan};
 use weir_core::Budgets;
 use weir_core::port::{
@@ -20,6 +20,7 @@ use weir_front::{Front, ReplicaPorts};
 use weir_redis_store::{
     OwnReplica, RedisStore, SealingKeyUse, SharedRecords, SharedReplays, StorePorts,
 };
+use weir_singleton::{SingletonPorts, Singletons};
 use weir_store::MemoryBus;
 
 use super::errors::{StartError, front_reason, reason};
@@ -34,6 +35,7 @@ const KEYS_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct ReplicaLinks {
     store: Arc<RedisStore>,
     forwarder: Arc<PeerForwarder>,
+    singletons: Arc<Singletons>,
     /// The keys of the start: the cluster listener begins with them.
     tls: ClusterTls,
 }
@@ -71,15 +73,30 @@ impl ReplicaLinks {
             config_digest: config_digest(config),
         };
         let tls = cluster_tls(&config.keys).map_err(StartError::Cluster)?;
+        let (clock, random) = (base.ports.clock.clone(), base.ports.random.clone());
         let store = RedisStore::start(settings, own, base.ports)
             .map_err(|error| StartError::Store(error.to_string()))?;
         let forwarder = Arc::new(PeerForwarder::new(
             store.registry(),
             tls.clone(),
-            base.budgets,
+            base.budgets.clone(),
         ));
+        let lease_time = config
+            .cluster
+            .as_ref()
+            .map_or(ClusterSettings::DEFAULT_LEASE, |cluster| cluster.lease);
+        let singletons = Singletons::new(SingletonPorts {
+            own: store.registry().own().clone(),
+            leases: store.leases(),
+            lease_time,
+            forwarder: forwarder.clone(),
+            clock,
+            random,
+            budgets: base.budgets,
+        });
         start_at_zero();
         Ok(Some(Self {
+            singletons,
             store: Arc::new(store),
             forwarder,
             tls,
@@ -126,6 +143,11 @@ impl ReplicaLinks {
         self.store.link_bus(bus);
     }
 
+    /// The upstreams that one replica runs for all.
+    pub(super) fn singletons(&self) -> &Arc<Singletons> {
+        &self.singletons
+    }
+
     /// The ports of the client side.
     pub(super) fn ports(&self) -> ReplicaPorts {
         ReplicaPorts {
@@ -143,7 +165,9 @@ impl ReplicaLinks {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         front
             .serve_replicas(listener, self.tls.server.clone())
-            .map_err(|error| StartError::Cluster(front_reason(&error)))
+            .map_err(|error| StartError::Cluster(front_reason(&error)))?;
+        front.answer_streams(self.singletons.clone());
+        Ok(())
     }
 
     /// The replicas and their store, for operators.
@@ -197,6 +221,7 @@ impl ReplicaLinks {
 
     /// Ends the links, after all requests.
     pub(super) async fn shutdown(&self, has_successor: bool) {
+        self.singletons.shutdown().await;
         self.forwarder.shutdown().await;
         if has_successor {
             self.store.return_rate_tokens().await;

@@ -35,6 +35,10 @@ pub struct RawUpstream {
     /// The working directory of the program.
     #[schemars(extend("x-protection" = "none"))]
     pub cwd: Option<String>,
+    /// The replicas that run the program, if several share a `store` (docs/replicas.md). Default
+    /// `each_replica`.
+    #[schemars(extend("x-protection" = "none"))]
+    pub instances: Option<RawInstances>,
     /// The time until its first answer. Default `60s`.
     #[schemars(extend("x-protection" = "none"))]
     pub start: Option<Time>,
@@ -101,6 +105,17 @@ pub struct RawUpstream {
     /// only bound, and larger results are streamed.
     #[schemars(extend("x-protection" = "none below"))]
     pub results: Option<RawResults>,
+}
+
+/// The replicas that run the program of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RawInstances {
+    /// Each replica runs its own.
+    EachReplica,
+    /// One replica runs it, and serves the calls of all. For a program with state in its process.
+    /// Without a shared `store` it is the one process of weir.
+    One,
 }
 
 /// The protocol of an upstream.

@@ -1,18 +1,22 @@
 //! `cluster`: the listener for other replicas.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::uri::Authority;
 use weir_cluster::ClusterSettings;
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::{RawCluster, RawConfig};
+use weir_config_file::raw::{RawCluster, RawConfig, Time};
 
 use super::{admin_check, listen_check, store_check};
 
 /// The hint with an example of the section.
 const EXAMPLE: &str =
     "write cluster: { listen: \"0.0.0.0:8082\", advertise: \"${WEIR_POD_IP}:8082\" }";
+/// The times of a lease: a shorter one is lost with each pause of the network.
+const LEASES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
 /// The hint with an example of `advertise`.
 const ADVERTISE_EXAMPLE: &str =
     "write the host:port at which other replicas reach this one, such as \"${WEIR_POD_IP}:8082\"";
@@ -46,7 +50,12 @@ pub(super) fn check(
         (Some(section), true) => {
             let listen = listen(section, others, report);
             let advertise = advertise(section, listen, report);
-            listen.map(|listen| ClusterSettings { listen, advertise })
+            let lease = lease(section, report);
+            listen.map(|listen| ClusterSettings {
+                listen,
+                advertise,
+                lease,
+            })
         }
     }
 }
@@ -82,6 +91,21 @@ fn listen(
         }
     }
     Some(address)
+}
+
+/// Checks `lease`.
+fn lease(section: &RawCluster, report: &mut ConfigReport) -> Duration {
+    let Some(Time(lease)) = section.lease else {
+        return ClusterSettings::DEFAULT_LEASE;
+    };
+    if !LEASES.contains(&lease) {
+        let path = ConfigPath::at("cluster.lease");
+        report.add(ConfigProblem::error(
+            path,
+            "must be 1 second to 5 minutes",
+        ));
+    }
+    lease
 }
 
 /// Checks `advertise`.

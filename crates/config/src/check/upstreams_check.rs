@@ -6,7 +6,8 @@ use weir_config_file::config_secret::ConfigSecret;
 use weir_config_file::raw::OrderedMap;
 use weir_config_file::raw::RawTrust;
 use weir_config_file::raw::{
-    RawAsk, RawProtocol, RawSession, RawUpstream, RawUpstreamDeadlines, RawUpstreamLimits,
+    RawAsk, RawInstances, RawProtocol, RawSession, RawUpstream, RawUpstreamDeadlines,
+    RawUpstreamLimits,
 };
 use weir_config_file::raw::{Size, Time};
 use weir_config_file::upstream_slug::upstream_slug;
@@ -14,7 +15,7 @@ use weir_core::CapabilityClass;
 use weir_core::endpoint::{ToolRules, UpstreamRules, WalkLimits};
 use weir_core::names::UpstreamId;
 use weir_upstream::{
-    HttpUpstreamSettings, SecretHeader, SecretText, SessionSharing, StdioUpstreamSettings,
+    ChildInstances, HttpUpstreamSettings, SecretHeader, SecretText, SessionSharing, StdioUpstreamSettings,
     TransportSettings, UpstreamBounds, UpstreamProtocol, UpstreamSettings,
 };
 
@@ -371,6 +372,7 @@ pub(super) fn http(
         ("args", raw.args.is_some()),
         ("env", raw.env.is_some()),
         ("cwd", raw.cwd.is_some()),
+        ("instances", raw.instances.is_some()),
         ("start", raw.start.is_some()),
         (
             "limits.max_processes",
@@ -495,6 +497,10 @@ fn stdio(
         args: raw.args.unwrap_or_default(),
         env,
         cwd,
+        instances: match raw.instances {
+            Some(RawInstances::One) => ChildInstances::One,
+            Some(RawInstances::EachReplica) | None => ChildInstances::EachReplica,
+        },
         max_processes: raw
             .limits
             .and_then(|limits| limits.max_processes)
