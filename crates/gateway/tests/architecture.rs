@@ -40,6 +40,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-listen", &["weir-core", "weir-wire"]),
     ("weir-cluster", &["weir-core", "weir-listen"]),
     (
+        "weir-singleton",
+        &[
+            "weir-cluster",
+            "weir-core",
+            "weir-listen",
+            "weir-upstream-core",
+            "weir-wire",
+        ],
+    ),
+    (
         "weir-session",
         &[
             "weir-catalog",
@@ -275,6 +285,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-process",
             "weir-redis-store",
             "weir-router",
+            "weir-singleton",
             "weir-store",
             "weir-system",
             "weir-telemetry",

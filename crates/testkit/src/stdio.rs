@@ -21,7 +21,8 @@ const NAME: &str = "mock-stdio";
 /// `hang` (until cancelled; sends progress once on request), `cancelled` (the count of cancelled
 /// requests), `add_tool` (adds `added_N` and sends a notification), `pids` (its own and its
 /// grandchild's), `exit` (`{"code"}`, at once, without an answer), `stderr` (`{"bytes"}`), `huge`
-/// (`{"bytes"}` of text) and `ask` (sends its client `roots/list` first, or `{"ask", "params"}`,
+/// (`{"bytes"}` of text), `count` (the number of its calls in this process, and the process id; with
+/// `{"wait_ms"}` after so long, with `{"hang": true}` never) and `ask` (sends its client `roots/list` first, or `{"ask", "params"}`,
 /// and then returns the answer).
 #[derive(Clone, Debug)]
 #[must_use]
@@ -97,6 +98,12 @@ impl MockStdio {
     /// Adds a line with its process id to a file when it starts, so that a test can count starts.
     pub fn starts_file(self, path: &Path) -> Self {
         self.with("--starts-file", &path.to_string_lossy())
+    }
+
+    /// Adds a line with its process id and the number of the call to a file for each call of
+    /// `count`, so that a test can count executions.
+    pub fn calls_file(self, path: &Path) -> Self {
+        self.with("--calls-file", &path.to_string_lossy())
     }
 
     /// The program and its arguments.

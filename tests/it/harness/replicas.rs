@@ -33,7 +33,7 @@ struct Replica {
 
 impl Replicas {
     /// Starts so many replicas with this config, and waits until they know of each other. `store`,
-    /// `cluster` and `keys` are added; further keys of `store` may be there.
+    /// `cluster` and `keys` are added; further keys of `store` and `cluster` may be there.
     pub async fn start(count: usize, config: Value) -> Self {
         Self::with_redis(count, config, RedisServer::start()).await
     }
@@ -62,7 +62,7 @@ impl Replicas {
 
     async fn start_all(mut configs: Vec<Value>) -> Self {
         for config in &mut configs {
-            config["cluster"] = json!({ "listen": "127.0.0.1:0" });
+            config["cluster"]["listen"] = json!("127.0.0.1:0");
             config["keys"] = sealing_keys(&[1]);
         }
         let config = configs[0].clone();

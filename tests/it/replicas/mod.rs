@@ -11,6 +11,7 @@ mod key_rotation;
 mod legacy_sessions;
 mod list_changes;
 mod lost_streams;
+mod one_instance;
 mod operator_changes;
 mod parked_calls;
 mod principals;

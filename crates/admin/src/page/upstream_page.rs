@@ -128,7 +128,11 @@ fn server(upstream: &UpstreamView) -> Markup {
         .server
         .as_ref()
         .map(|server| format!("{} {}", text(&server.name), text(&server.version)));
-    facts(&[
+    let owner = upstream.owner.as_ref().map(|owner| {
+        let this = if owner.is_own { ", this one" } else { "" };
+        format!("replica {}{this} (epoch {})", owner.replica, owner.epoch)
+    });
+    let mut all = vec![
         (
             "Transport",
             html! { (upstream.transport) " " (text(&upstream.target)) },
@@ -138,7 +142,9 @@ fn server(upstream: &UpstreamView) -> Markup {
         ("Circuit breaker", breaker_words(upstream.breaker).render()),
         ("Sessions or processes", upstream.sessions.render()),
         ("Shown at", text(&upstream.endpoints.join(", ")).render()),
-    ])
+    ];
+    all.extend(owner.map(|owner| ("Runs at", text(&owner).render())));
+    facts(&all)
 }
 
 /// Returns the breaker's state, in words.

@@ -6,12 +6,13 @@ use std::time::SystemTime;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use data_encoding::HEXLOWER;
 use serde::Serialize;
 use weir_catalog::{ClosingMode, ListStatus, UpstreamReach, UpstreamStatus};
 use weir_config::{Config, UpstreamPlan};
 use weir_core::log_text::sanitize_text;
 use weir_core::names::UpstreamId;
-use weir_core::upstream::InstanceHealth;
+use weir_core::upstream::{InstanceHealth, UpstreamOwner};
 use weir_upstream::{HttpUpstreamSettings, TransportSettings, UpstreamProtocol};
 use weir_wire::Revision;
 
@@ -34,6 +35,8 @@ pub(crate) struct UpstreamView {
     pub(crate) last_failure: Option<LastFailureView>,
     /// The start of a process that has not answered yet.
     pub starting: Option<StartingView>,
+    /// The replica that runs its child processes for all, with `instances: one` and a shared store.
+    pub(crate) owner: Option<OwnerView>,
     /// `http`, `sse` or `stdio`.
     pub(crate) transport: &'static str,
     /// Its URL without user and query, or its program. Of several URLs the first, with the number
@@ -93,6 +96,26 @@ pub(crate) struct StartingView {
     pub(crate) seconds: u64,
     /// The last line of its error stream.
     pub(crate) says: Option<String>,
+}
+
+/// The replica that runs the child processes of an upstream for all replicas.
+#[derive(Serialize)]
+pub(crate) struct OwnerView {
+    /// The id of the replica, as in the list of replicas.
+    pub(crate) replica: String,
+    pub(crate) is_own: bool,
+    /// The epoch of its lease.
+    pub(crate) epoch: u64,
+}
+
+impl OwnerView {
+    fn of(owner: &UpstreamOwner) -> Self {
+        Self {
+            replica: HEXLOWER.encode(&owner.replica.0),
+            is_own: owner.is_own,
+            epoch: owner.epoch,
+        }
+    }
 }
 
 /// The name and version that a server or client claims, unverified.
@@ -245,6 +268,7 @@ impl UpstreamView {
                 seconds: start.time.as_secs(),
                 says: start.last_line.map(|says| sanitize_text(&says, 300)),
             }),
+            owner: health.owner.as_ref().map(OwnerView::of),
             transport,
             target,
             urls: health.instances.iter().map(UpstreamUrlView::of).collect(),

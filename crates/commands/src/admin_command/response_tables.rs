@@ -20,6 +20,7 @@ const UPSTREAMS: &TableColumns = &[
     ("NOW", "/calls/in_flight"),
     ("FAILED", "/calls/failed"),
     ("TOOLS", "/catalog/tools"),
+    ("RUNS AT", "/owner/replica"),
     ("LAST ERROR", "/last_error"),
 ];
 

@@ -16,6 +16,7 @@ pub(super) struct MockStdioFlags {
     pub(super) grandchild: bool,
     pub(super) hang: bool,
     pub(super) starts_file: Option<String>,
+    pub(super) calls_file: Option<String>,
     /// The URL of the server that it relays.
     pub(super) relay: Option<String>,
     /// The folder for records of the client's messages.
@@ -41,6 +42,7 @@ pub(super) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<MockS
             "--keep" => flags.keep = Some(value()?),
             "--relay" => flags.relay = Some(value()?),
             "--hang" => flags.hang = true,
+            "--calls-file" => flags.calls_file = Some(value()?),
             "--starts-file" => flags.starts_file = Some(value()?),
             _ => return Err(format!("unknown flag {flag}")),
         }

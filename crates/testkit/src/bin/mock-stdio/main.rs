@@ -24,6 +24,8 @@ use flags::MockStdioFlags;
 #[derive(Debug, Default)]
 struct MockStdioState {
     added: usize,
+    /// Calls of `count`.
+    counted: usize,
     /// Ids of modern listen requests, as JSON.
     listeners: Vec<Value>,
     /// Dropping a sender cancels the request of that id.
@@ -46,12 +48,7 @@ fn main() -> Result<(), String> {
         ignore_sigterm()?;
     }
     if let Some(path) = &flags.starts_file {
-        let file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path);
-        file.and_then(|mut file| writeln!(file, "{}", std::process::id()))
-            .map_err(|error| format!("{path}: {error}"))?;
+        append_line(path, &std::process::id().to_string())?;
     }
     if let Some(folder) = &flags.keep {
         emitted_messages::start_recording_in(folder.as_ref());
@@ -88,6 +85,16 @@ fn main() -> Result<(), String> {
         sleep_until_parent_ends();
     }
     Ok(())
+}
+
+/// Adds a line to a file.
+fn append_line(path: &str, line: &str) -> Result<(), String> {
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path);
+    file.and_then(|mut file| writeln!(file, "{line}"))
+        .map_err(|error| format!("{path}: {error}"))
 }
 
 /// Relays until the end of the input.
@@ -273,6 +280,7 @@ impl MockStdioServer {
             "stderr",
             "huge",
             "ask",
+            "count",
         ];
         let numbered = (0..self.flags.tools).map(|number| format!("tool_{number:04}"));
         let added = (0..self.state().added).map(|number| format!("added_{number}"));
@@ -339,6 +347,15 @@ impl MockStdioServer {
                 let _ = cancelled.recv();
                 return None;
             }
+            "count" => {
+                let counted = self.count();
+                if arguments["hang"] == true {
+                    let _ = cancelled.recv();
+                    return None;
+                }
+                std::thread::sleep(Duration::from_millis(number("wait_ms")));
+                structured(json!({"count": counted, "pid": std::process::id()}))
+            }
             "cancelled" => structured(json!({"calls": self.state().cancelled})),
             "add_tool" => self.add_tool(),
             "pids" => {
@@ -399,6 +416,17 @@ impl MockStdioServer {
                 )));
             }
         }))
+    }
+
+    /// Counts a call, in memory and in the file.
+    fn count(&self) -> usize {
+        let mut state = self.state();
+        state.counted += 1;
+        if let Some(path) = &self.flags.calls_file {
+            append_line(path, &format!("{} {}", std::process::id(), state.counted))
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+        state.counted
     }
 
     fn add_tool(&self) -> Value {
