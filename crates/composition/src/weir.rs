@@ -356,12 +356,7 @@ impl Weir {
         }
         let mut applied = self.applied();
         let singletons = inside.replicas.as_ref().map(ReplicaLinks::singletons);
-        let upstreams = build(
-            config,
-            &applied.upstreams,
-            &inside.base.factory,
-            singletons,
-        )?;
+        let upstreams = build(config, &applied.upstreams, &inside.base.factory, singletons)?;
         let audit = inside
             .policy
             .auditing

@@ -40,8 +40,8 @@ pub use raw_teams::{RawConsent, RawTeam};
 pub use raw_telemetry::{RawPush, RawPushProtocol, RawTelemetry};
 pub use raw_toolsets::{RawHints, RawToolset, RawTrust};
 pub use raw_upstream::{
-    RawAsk, RawCheck, RawDeadlines, RawInstances, RawMcpServer, RawOversized, RawProtocol, RawResults,
-    RawSecretArguments, RawSecretResults, RawSecrets, RawSession, RawUpstream,
+    RawAsk, RawCheck, RawDeadlines, RawInstances, RawMcpServer, RawOversized, RawProtocol,
+    RawResults, RawSecretArguments, RawSecretResults, RawSecrets, RawSession, RawUpstream,
     RawUpstreamDeadlines, RawUpstreamLimits, RawValidation,
 };
 pub use raw_upstream_url::{RawUpstreamUrl, RawWeightedUrl};

@@ -111,7 +111,9 @@ impl SingletonLease {
     /// The epoch of this replica's lease; absent if it holds none now.
     pub(crate) fn own_epoch(&self) -> Option<u64> {
         match self.view.borrow().holder {
-            LeaseHolder::Own { epoch } if self.fence.is_open() || self.handed_over.is_cancelled() => {
+            LeaseHolder::Own { epoch }
+                if self.fence.is_open() || self.handed_over.is_cancelled() =>
+            {
                 Some(epoch)
             }
             _ => None,
@@ -438,3 +440,6 @@ impl fmt::Debug for SingletonLease {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

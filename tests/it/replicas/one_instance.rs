@@ -72,6 +72,18 @@ async fn start(mock: MockStdio, more: Value) -> (Replicas, ChildFiles) {
     (replicas, files)
 }
 
+/// Returns a child of each era, with its `protocol`: otherwise a further process looks for the other
+/// era.
+fn mocks() -> [(MockStdio, Value); 2] {
+    [
+        (
+            MockStdio::legacy(Revision::NEWEST_LEGACY),
+            json!({ "protocol": "legacy" }),
+        ),
+        (MockStdio::modern(), json!({ "protocol": "modern" })),
+    ]
+}
+
 /// Waits until every replica lists the tools of the child.
 fn wait_for_lists(replicas: &Replicas) {
     for replica in replicas.running() {
@@ -125,11 +137,8 @@ fn reason(answer: &ClientAnswer) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_through_all_replicas_reach_one_child() {
-    for mock in [
-        MockStdio::legacy(Revision::NEWEST_LEGACY),
-        MockStdio::modern(),
-    ] {
-        let (replicas, files) = start(mock, json!({})).await;
+    for (mock, protocol) in mocks() {
+        let (replicas, files) = start(mock, protocol).await;
         let mut expected = 0;
         for revision in [Revision::NEWEST_LEGACY, Revision::MODERN] {
             for number in 0..COUNT {
@@ -175,7 +184,7 @@ async fn progress_large_results_and_errors_come_from_another_replica() {
 async fn child_asks_clients_of_every_replica() {
     let (replicas, files) = start(
         MockStdio::modern(),
-        json!({ "session": "shared", "asks": ["elicitation"] }),
+        json!({ "protocol": "modern", "session": "shared", "asks": ["elicitation"] }),
     )
     .await;
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
@@ -201,12 +210,9 @@ async fn child_asks_clients_of_every_replica() {
         let done = next.ask("tools/call", retry).await;
         assert!(done.text().contains("Ada"), "{}", done.last());
 
-        let legacy = CheckedClient::with_capabilities(
-            &url,
-            Revision::NEWEST_LEGACY,
-            capabilities.clone(),
-        )
-        .await;
+        let legacy =
+            CheckedClient::with_capabilities(&url, Revision::NEWEST_LEGACY, capabilities.clone())
+                .await;
         let mut call = legacy.start_call("ask", arguments.clone(), None).await;
         let question = call.next().await.unwrap();
         let taken = legacy.raw().respond(&question["id"], filled.clone()).await;
@@ -265,11 +271,8 @@ async fn legacy_child_asks_and_cancels_across_replicas() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn list_changes_reach_clients_of_every_replica() {
-    for mock in [
-        MockStdio::legacy(Revision::NEWEST_LEGACY),
-        MockStdio::modern(),
-    ] {
-        let (replicas, _) = start(mock, json!({})).await;
+    for (mock, protocol) in mocks() {
+        let (replicas, _) = start(mock, protocol).await;
         let mut streams = Vec::new();
         for number in 0..COUNT {
             for revision in [Revision::NEWEST_LEGACY, Revision::MODERN] {
@@ -290,15 +293,16 @@ async fn list_changes_reach_clients_of_every_replica() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_owner_is_replaced_and_its_call_is_not_run_again() {
-    let (mut replicas, files) =
-        start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
+    let (mut replicas, files) = start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
     let killed = owner(&replicas);
     let other = other_than(killed);
     let client = open(&replicas, other, Revision::MODERN).await;
     let (first, _) = count(&client).await;
     let hanging = client.start_call("count", json!({ "hang": true }), None);
     let mut hanging = hanging.await;
-    wait_until("the execution", || (files.called().len() == 2).then_some(()));
+    wait_until("the execution", || {
+        (files.called().len() == 2).then_some(())
+    });
     replicas.kill(killed).await;
     let lost = hanging.next().await.expect("an answer");
     let error = &lost["result"]["_meta"][meta::WEIR_ERROR];
@@ -351,8 +355,7 @@ async fn owner_that_was_stopped_past_its_lease_reaches_its_child_no_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn owner_that_stops_hands_over_without_a_failed_call() {
-    let (mut replicas, files) =
-        start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
+    let (mut replicas, files) = start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
     let stopped = owner(&replicas);
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let calling: Vec<_> = (0..COUNT)
@@ -395,8 +398,7 @@ async fn owner_that_stops_hands_over_without_a_failed_call() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_redis_the_owner_serves_until_its_lease_ends_and_then_none_does() {
-    let (mut replicas, files) =
-        start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
+    let (mut replicas, files) = start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
     let owner_before = owner(&replicas);
     let mut clients = Vec::new();
     for number in 0..COUNT {

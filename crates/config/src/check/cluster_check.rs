@@ -100,10 +100,7 @@ fn lease(section: &RawCluster, report: &mut ConfigReport) -> Duration {
     };
     if !LEASES.contains(&lease) {
         let path = ConfigPath::at("cluster.lease");
-        report.add(ConfigProblem::error(
-            path,
-            "must be 1 second to 5 minutes",
-        ));
+        report.add(ConfigProblem::error(path, "must be 1 second to 5 minutes"));
     }
     lease
 }

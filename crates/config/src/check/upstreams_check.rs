@@ -15,8 +15,8 @@ use weir_core::CapabilityClass;
 use weir_core::endpoint::{ToolRules, UpstreamRules, WalkLimits};
 use weir_core::names::UpstreamId;
 use weir_upstream::{
-    ChildInstances, HttpUpstreamSettings, SecretHeader, SecretText, SessionSharing, StdioUpstreamSettings,
-    TransportSettings, UpstreamBounds, UpstreamProtocol, UpstreamSettings,
+    ChildInstances, HttpUpstreamSettings, SecretHeader, SecretText, SessionSharing,
+    StdioUpstreamSettings, TransportSettings, UpstreamBounds, UpstreamProtocol, UpstreamSettings,
 };
 
 use super::super::config_part::ConfigPart;

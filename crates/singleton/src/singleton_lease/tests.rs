@@ -1,0 +1,192 @@
+//! The holder of a lease, against a store that answers as a test says.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::time::{advance, sleep};
+use weir_core::port::Fut;
+use weir_testkit::{FakeRandom, TokioClock};
+
+use super::*;
+
+const TIME: Duration = Duration::from_secs(15);
+const S: Duration = Duration::from_secs(1);
+
+/// A store with one lease. It never answers while it hangs.
+struct FakeStore {
+    state: Mutex<LeaseState>,
+    intents: Mutex<Vec<(LeaseIntent, LeaseToken, bool)>>,
+    hangs: AtomicBool,
+}
+
+impl FakeStore {
+    fn set(&self, state: LeaseState) {
+        *self.state.lock().unwrap() = state;
+    }
+
+    fn intents(&self) -> Vec<LeaseIntent> {
+        let all = std::mem::take(&mut *self.intents.lock().unwrap());
+        all.into_iter().map(|(intent, _, _)| intent).collect()
+    }
+}
+
+impl LeaseStore for FakeStore {
+    fn ask<'a>(&'a self, request: LeaseRequest<'a>) -> Fut<'a, Result<LeaseState, StoreError>> {
+        let intent = (request.intent, request.token, request.is_held);
+        self.intents.lock().unwrap().push(intent);
+        Box::pin(async move {
+            if self.hangs.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            Ok(self.state.lock().unwrap().clone())
+        })
+    }
+}
+
+fn lease(state: LeaseState) -> (Arc<FakeStore>, Arc<SingletonLease>) {
+    let store = Arc::new(FakeStore {
+        state: Mutex::new(state),
+        intents: Mutex::default(),
+        hangs: AtomicBool::new(false),
+    });
+    let clock = Arc::new(TokioClock::new());
+    let ports = LeasePorts {
+        store: store.clone(),
+        clock: clock.clone(),
+        random: Arc::new(FakeRandom::new(1)),
+        time: TIME,
+    };
+    let fence = Arc::new(LeaseFence::new(clock));
+    let id = UpstreamId::new("memory").unwrap();
+    (store, Arc::new(SingletonLease::new(id, ports, fence)))
+}
+
+/// Keeps a lease in a task, and waits until it has asked once.
+async fn keep(lease: &Arc<SingletonLease>) {
+    let keeping = lease.clone();
+    tokio::spawn(async move { keeping.keep().await });
+    sleep(Duration::from_millis(1)).await;
+}
+
+fn other(epoch: u64) -> LeaseState {
+    LeaseState::Other {
+        replica: ReplicaId([2; 8]),
+        epoch,
+        left: TIME,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_lease_is_renewed_at_a_third_of_its_time() {
+    let (store, lease) = lease(LeaseState::Own { epoch: 7 });
+    keep(&lease).await;
+    assert_eq!(lease.own_epoch(), Some(7));
+    assert!(lease.accepts(7) && !lease.accepts(6) && !lease.accepts(8));
+    assert_eq!(store.intents(), [LeaseIntent::Take]);
+    sleep(3 * TIME).await;
+    let renewals = store.intents().len();
+    assert!((8..=9).contains(&renewals), "{renewals}");
+    assert_eq!(lease.own_epoch(), Some(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn holder_stops_by_its_clock_while_the_store_hangs() {
+    let (store, lease) = lease(LeaseState::Own { epoch: 7 });
+    keep(&lease).await;
+    let pass = lease.fence.enter().unwrap();
+    store.hangs.store(true, Ordering::Relaxed);
+    sleep(TIME * 3 / 4 - S).await;
+    assert_eq!(lease.own_epoch(), Some(7));
+    sleep(S).await;
+    assert_eq!(lease.own_epoch(), None);
+    assert!(!pass.is_open() && pass.over().is_cancelled());
+    assert_eq!(lease.view().holder, LeaseHolder::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn holder_that_slept_past_its_lease_finds_it_ended_before_any_timer_runs() {
+    let (_store, lease) = lease(LeaseState::Own { epoch: 7 });
+    keep(&lease).await;
+    let pass = lease.fence.enter().unwrap();
+    advance(TIME).await;
+    assert!(!pass.is_open() && !lease.accepts(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn newer_holder_ends_the_use_at_once() {
+    let (store, lease) = lease(LeaseState::Own { epoch: 7 });
+    keep(&lease).await;
+    let pass = lease.fence.enter().unwrap();
+    store.set(other(8));
+    let seen = lease.view().version;
+    lease.refresh(seen, TIME).await;
+    assert!(pass.over().is_cancelled() && lease.own_epoch().is_none());
+    sleep(S).await;
+    assert!(matches!(
+        lease.view().holder,
+        LeaseHolder::Other { epoch: 8, .. }
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_is_not_taken_while_a_child_of_before_runs() {
+    let (store, lease) = lease(LeaseState::Own { epoch: 7 });
+    keep(&lease).await;
+    let child = lease.fence.enter().unwrap().child_mark();
+    store.set(LeaseState::Free { after: S });
+    sleep(TIME).await;
+    store.intents();
+    sleep(TIME).await;
+    assert!(
+        store
+            .intents()
+            .iter()
+            .all(|intent| *intent == LeaseIntent::Look)
+    );
+    drop(child);
+    sleep(TIME).await;
+    assert_eq!(store.intents().last(), Some(&LeaseIntent::Take));
+}
+
+#[tokio::test(start_paused = true)]
+async fn released_lease_is_given_back_after_its_children_and_never_taken_again() {
+    let (store, lease) = lease(LeaseState::Own { epoch: 7 });
+    keep(&lease).await;
+    let child = lease.fence.enter().unwrap().child_mark();
+    let releasing = lease.clone();
+    let released = tokio::spawn(async move { releasing.release(false).await });
+    sleep(S).await;
+    assert!(!store.intents().contains(&LeaseIntent::Release));
+    store.set(LeaseState::Free {
+        after: Duration::ZERO,
+    });
+    drop(child);
+    released.await.unwrap();
+    assert!(store.intents().contains(&LeaseIntent::Release));
+    sleep(TIME).await;
+    let later = store.intents();
+    assert!(!later.is_empty() && later.iter().all(|intent| *intent == LeaseIntent::Look));
+}
+
+#[tokio::test(start_paused = true)]
+async fn handed_over_lease_is_neither_renewed_nor_released() {
+    let (store, lease_before) = lease(LeaseState::Own { epoch: 7 });
+    keep(&lease_before).await;
+    let pass = lease_before.fence.enter().unwrap();
+    let (token, epoch) = lease_before.hand_over().unwrap();
+    store.intents();
+    lease_before.release(true).await;
+    sleep(TIME).await;
+    assert_eq!(store.intents(), []);
+    assert!(!pass.over().is_cancelled(), "the relay goes on");
+    assert!(!lease_before.accepts(7) && lease_before.handed_over().is_cancelled());
+
+    let (next, lease_after) = lease(other(7));
+    keep(&lease_after).await;
+    next.set(LeaseState::Own { epoch: 7 });
+    assert!(lease_after.adopt(token, epoch, S).await);
+    let asked = next.intents.lock().unwrap().last().copied().unwrap();
+    assert_eq!(asked.1, token);
+    assert!(lease_after.accepts(7));
+}
