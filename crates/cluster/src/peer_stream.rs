@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 
-/// The side of a stream that sends. What does not fit the window waits.
+/// The side of a stream that sends. Bytes that do not fit the window wait.
 pub(crate) struct StreamSender {
     stream: SendStream<Bytes>,
     waiting: VecDeque<Bytes>,

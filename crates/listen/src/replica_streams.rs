@@ -1,7 +1,7 @@
 //! Streams that another replica opens over the cluster listener: requests of weir's own, with a body
 //! in both directions at the same time.
 //!
-//! They are of no client: the other replica has authenticated and authorized what it sends.
+//! They are of no client: the other replica has authenticated and authorized its clients' calls.
 
 use std::sync::{Arc, OnceLock};
 

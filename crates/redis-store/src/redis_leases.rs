@@ -1,7 +1,7 @@
 //! Leases that one replica holds at a time, with the fencing epoch of each holder.
 //!
 //! A lease is one hash, with its epoch in it. An absent hash, or one that was written while another
-//! server (or another run of this one) had the data, may lack a holder: then nobody takes the lease
+//! server (or another run of this one) had the data, may lack a holder: then no replica takes the lease
 //! for as long as a holder may go on by its own clock.
 
 use std::fmt;

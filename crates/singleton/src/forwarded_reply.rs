@@ -97,6 +97,10 @@ impl ForwardedReply {
     }
 
     /// Takes a frame; an event, if it has one.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "of many kinds of frames a call has few"
+    )]
     fn take(&mut self, frame: &Frame) -> Result<Option<ReplyEvent>, BadFrame> {
         match frame.kind {
             FrameKind::Note => Ok(Some(ReplyEvent::Note(read_note(frame)?))),
@@ -179,15 +183,14 @@ impl ForwardedReply {
             return Ok(None);
         }
         let form: EndForm = frame.facts()?;
-        let result = self.collected.take().ok_or(BadFrame)?;
+        let (bytes, memory) = self.collected.take().ok_or(BadFrame)?;
+        let result = held_bytes(bytes, memory);
         let end = match (form.failure, form.kind) {
             (Some(failure), _) => failure.into_failure(&self.call.upstream).into(),
-            (None, EndKind::InputRequired) => {
-                ReplyEnd::InputRequired(Payload::Whole(held_bytes(result)))
-            }
-            (None, EndKind::Task) => ReplyEnd::Task(held_bytes(result)),
+            (None, EndKind::InputRequired) => ReplyEnd::InputRequired(Payload::Whole(result)),
+            (None, EndKind::Task) => ReplyEnd::Task(result),
             (None, EndKind::Complete | EndKind::Failed) => {
-                ReplyEnd::Complete(Payload::Whole(held_bytes(result)))
+                ReplyEnd::Complete(Payload::Whole(result))
             }
         };
         Ok(Some(ReplyEvent::End(end)))
@@ -292,7 +295,7 @@ fn note_carried(carried: &CarriedRevision, revision: Option<&str>) {
 }
 
 /// Bytes that give their memory back with the last reference to them.
-fn held_bytes((bytes, memory): (BytesMut, ByteReservation)) -> Bytes {
+fn held_bytes(bytes: BytesMut, memory: ByteReservation) -> Bytes {
     struct HeldBytes(
         Bytes,
         #[expect(dead_code, reason = "its drop is what it is kept for")] ByteReservation,

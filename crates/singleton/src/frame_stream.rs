@@ -8,10 +8,10 @@ use bytes::BytesMut;
 use http::HeaderMap;
 use weir_cluster::{PeerForwarder, PeerStream};
 use weir_core::names::UpstreamId;
-use weir_core::port::ReplicaId;
 use weir_listen::ForwardError;
 
 use crate::frame::{Frame, take_frame};
+use crate::lease_view::LeaseOwner;
 use crate::stream_head::stream_headers;
 
 /// A stream of frames, on the side of the replica that has the client.
@@ -48,12 +48,13 @@ impl OwnerClient {
     /// Opens a stream that begins with a request.
     pub(crate) async fn open(
         &self,
-        to: &ReplicaId,
-        epoch: u64,
+        owner: &LeaseOwner,
         request: &Frame,
     ) -> Result<FrameStream, OpenError> {
-        let headers: HeaderMap = stream_headers(&self.upstream, epoch);
-        let opened = self.forwarder.open_stream(to, headers, request.encode());
+        let headers: HeaderMap = stream_headers(&self.upstream, owner.epoch);
+        let opened = self
+            .forwarder
+            .open_stream(&owner.replica, headers, request.encode());
         match opened.await {
             Ok((_, stream)) => Ok(FrameStream {
                 stream,

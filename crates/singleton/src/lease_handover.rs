@@ -12,7 +12,7 @@ struct ExportedLease {
 }
 
 /// Describes a lease.
-pub(crate) fn exported_lease((token, epoch): (LeaseToken, u64)) -> Option<HandoverSession> {
+pub(crate) fn exported_lease(token: LeaseToken, epoch: u64) -> Option<HandoverSession> {
     let lease = ExportedLease {
         lease_token: token.0,
         lease_epoch: epoch,
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn lease_survives_its_description_and_a_child_is_none() {
         let lease = (LeaseToken([7; 8]), 9);
-        let session = exported_lease(lease).unwrap();
+        let session = exported_lease(lease.0, lease.1).unwrap();
         assert_eq!(imported_lease(&session), Some(lease));
         let child = HandoverSession {
             description: r#"{"owner":"shared","nth":0}"#.into(),

@@ -29,10 +29,13 @@ pub(crate) enum LeaseHolder {
         epoch: u64,
     },
     /// Another replica, or another object of this one.
-    Other {
-        /// The replica.
-        replica: ReplicaId,
-        /// Its epoch.
-        epoch: u64,
-    },
+    Other(LeaseOwner),
+}
+
+/// The replica that runs an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseOwner {
+    pub(crate) replica: ReplicaId,
+    /// The epoch of its lease.
+    pub(crate) epoch: u64,
 }

@@ -48,6 +48,10 @@ impl RemoteWatch {
         });
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "of many kinds of frames a watch has few"
+    )]
     async fn page(&mut self, kind: ListKind, cursor: Option<String>) -> Result<ListPage, Failure> {
         self.pages += 1;
         let form = ListForm {
@@ -83,6 +87,10 @@ impl RemoteWatch {
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "of many kinds of frames a watch has few"
+    )]
     async fn change(&mut self) -> Result<ListKinds, Failure> {
         loop {
             if let Some(kinds) = self.changed.take() {
@@ -162,6 +170,10 @@ impl RemoteUpdates {
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "of many kinds of frames a subscription has few"
+    )]
     async fn subscribe(&mut self, uris: &[Arc<str>]) -> Result<RefusedSubscriptions, Failure> {
         let uris = uris.iter().map(|uri| uri.to_string()).collect();
         self.subscriptions += 1;

@@ -145,6 +145,10 @@ impl ServedCall {
         self.writer.send(&frame).await
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "of many kinds of frames a client answers with few"
+    )]
     fn take_answer(&mut self, frame: &Frame) -> Result<(), BadFrame> {
         let form: AnswerForm = frame.facts()?;
         match frame.kind {

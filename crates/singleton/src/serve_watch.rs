@@ -83,7 +83,7 @@ async fn send_page(
     writer.send(&frame).await
 }
 
-/// What this replica knows of the server.
+/// The facts of the server that this replica knows.
 fn facts_of(local: &dyn Upstream) -> UpstreamFacts {
     let health = local.health();
     UpstreamFacts {

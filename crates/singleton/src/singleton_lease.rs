@@ -21,7 +21,7 @@ use weir_core::port::{
 use weir_core::telemetry::instruments;
 use weir_upstream_core::lease_fence::LeaseFence;
 
-use crate::lease_view::{LeaseHolder, LeaseView};
+use crate::lease_view::{LeaseHolder, LeaseOwner, LeaseView};
 
 /// The least time between two requests to the store.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
@@ -116,7 +116,10 @@ impl SingletonLease {
             {
                 Some(epoch)
             }
-            _ => None,
+            LeaseHolder::Own { .. }
+            | LeaseHolder::Unknown
+            | LeaseHolder::Free
+            | LeaseHolder::Other(_) => None,
         }
     }
 
@@ -224,7 +227,7 @@ impl SingletonLease {
             } => {
                 self.lose("another replica holds it");
                 self.note_epoch(epoch);
-                self.show(LeaseHolder::Other { replica, epoch }, None);
+                self.show(LeaseHolder::Other(LeaseOwner { replica, epoch }), None);
                 renewal.min(left).max(MIN_PAUSE)
             }
             LeaseState::Free { after } => {
@@ -260,7 +263,10 @@ impl SingletonLease {
         }
         let holder = match self.view.borrow().holder.clone() {
             LeaseHolder::Own { .. } if !self.fence.is_open() => LeaseHolder::Unknown,
-            holder => holder,
+            holder @ (LeaseHolder::Own { .. }
+            | LeaseHolder::Unknown
+            | LeaseHolder::Free
+            | LeaseHolder::Other(_)) => holder,
         };
         self.show(holder, Some(error));
         self.ports.time / 15
@@ -388,14 +394,10 @@ impl SingletonLease {
 
     fn show(&self, holder: LeaseHolder, error: Option<&StoreError>) {
         self.view.send_modify(|view| {
-            let other = |holder: &LeaseHolder| match holder {
-                LeaseHolder::Other { replica, epoch } => Some((replica.clone(), *epoch)),
-                LeaseHolder::Unknown | LeaseHolder::Free | LeaseHolder::Own { .. } => None,
-            };
-            if let Some((replica, epoch)) = other(&holder)
-                && other(&view.holder) != Some((replica.clone(), epoch))
+            if let LeaseHolder::Other(owner) = &holder
+                && view.holder != holder
             {
-                let replica = replica_text(&replica);
+                let (replica, epoch) = (replica_text(&owner.replica), owner.epoch);
                 tracing::info!(upstream = %self.upstream, replica, epoch, "upstream runs at another replica");
             }
             view.version += 1;
@@ -429,7 +431,7 @@ impl SingletonLease {
 }
 
 /// The name of a replica as operators see it.
-pub(crate) fn replica_text(replica: &ReplicaId) -> String {
+fn replica_text(replica: &ReplicaId) -> String {
     replica.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

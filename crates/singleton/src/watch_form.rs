@@ -42,7 +42,7 @@ struct DescriptionForm {
     facts: UpstreamFacts,
 }
 
-/// What the owner knows of the server beside its description.
+/// The facts of the server that its owner knows beside the description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UpstreamFacts {
     /// The bits of the classes that are carried to it.

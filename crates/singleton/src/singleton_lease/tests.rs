@@ -125,7 +125,7 @@ async fn newer_holder_ends_the_use_at_once() {
     sleep(S).await;
     assert!(matches!(
         lease.view().holder,
-        LeaseHolder::Other { epoch: 8, .. }
+        LeaseHolder::Other(LeaseOwner { epoch: 8, .. })
     ));
 }
 
