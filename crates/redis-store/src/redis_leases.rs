@@ -15,7 +15,6 @@ use weir_core::port::{
 };
 
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
-use crate::replica_info::{id_from_text, id_text};
 
 /// The time after which an unused lease is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -103,7 +102,7 @@ impl RedisLeases {
         };
         let mut call = LEASE.prepare_invoke();
         call.key(format!("{}:u:{}", self.namespace, request.name))
-            .arg(id_text(&self.own))
+            .arg(self.own.to_string())
             .arg(HEXLOWER.encode(&request.token.0))
             .arg(request.time.as_millis().max(1).to_string())
             .arg(intent)
@@ -122,7 +121,7 @@ fn read_state(reply: &(String, u64, u64, String)) -> Result<LeaseState, StoreErr
     match state.as_str() {
         "own" => Ok(LeaseState::Own { epoch }),
         "free" => Ok(LeaseState::Free { after: left }),
-        _ => match id_from_text(replica) {
+        _ => match ReplicaId::from_text(replica) {
             Some(replica) => Ok(LeaseState::Other {
                 replica,
                 epoch,

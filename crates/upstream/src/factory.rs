@@ -12,8 +12,8 @@ use weir_core::port::{DocumentFetcher, DocumentPoster, FetchRequest, FetchRespon
 use weir_core::upstream::{CallDeadlines, Upstream};
 use weir_http_client::{Fetcher, HttpClient, HttpServer, Poster, RootCertificates, TlsError};
 use weir_oauth_client::{TokenContext, UpstreamCredentials, UpstreamHttpClient};
-use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::lease_fence::LeaseFence;
+use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::{ContextSettings, UpstreamContext};
 use weir_upstream_http::HttpUpstream;
 use weir_upstream_stdio::{ChildSource, StdioUpstream};

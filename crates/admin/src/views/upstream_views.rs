@@ -6,7 +6,6 @@ use std::time::SystemTime;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use data_encoding::HEXLOWER;
 use serde::Serialize;
 use weir_catalog::{ClosingMode, ListStatus, UpstreamReach, UpstreamStatus};
 use weir_config::{Config, UpstreamPlan};
@@ -111,7 +110,7 @@ pub(crate) struct OwnerView {
 impl OwnerView {
     fn of(owner: &UpstreamOwner) -> Self {
         Self {
-            replica: HEXLOWER.encode(&owner.replica.0),
+            replica: owner.replica.to_string(),
             is_own: owner.is_own,
             epoch: owner.epoch,
         }

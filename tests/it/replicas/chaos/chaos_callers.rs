@@ -298,12 +298,10 @@ impl ChaosCaller {
         if text.contains("may have run") {
             return Err(CallEnd::Unknown);
         }
-        let has_reason = last["error"]["data"]["reason"].is_string();
-        assert!(
-            answer.status == 503 && has_reason,
-            "{} {text}",
-            answer.status
-        );
+        // No connection to the server could be opened.
+        let is_unavailable = last["result"]["_meta"]["dev.weir/error"]["reason"] == "unavailable";
+        let is_refused = answer.status == 503 && last["error"]["data"]["reason"].is_string();
+        assert!(is_unavailable || is_refused, "{} {text}", answer.status);
         Err(CallEnd::Refused)
     }
 }
