@@ -19,6 +19,12 @@ const MAX_WAITING_FRAMES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamGone;
 
+/// The two directions of a stream.
+pub(crate) struct OwnerStream {
+    pub(crate) reader: FrameReader,
+    pub(crate) writer: FrameWriter,
+}
+
 /// The frames of the other replica.
 pub(crate) struct FrameReader {
     body: RequestBody,

@@ -15,7 +15,7 @@ use crate::call_form::read_call;
 use crate::event_form::{AnswerForm, EndForm, EndKind, QuestionForm, note_frame, refusal_frame};
 use crate::failure_form::FailureForm;
 use crate::frame::{BadFrame, Frame, FrameKind};
-use crate::owner_stream::{FrameReader, FrameWriter, StreamGone};
+use crate::owner_stream::{FrameReader, FrameWriter, OwnerStream, StreamGone};
 use crate::singleton_lease::SingletonLease;
 
 /// The most bytes of a chunk. A longer result goes in several.
@@ -42,8 +42,9 @@ pub(crate) async fn serve_call(
     local: Arc<dyn Upstream>,
     lease: &SingletonLease,
     request: &Frame,
-    (mut reader, writer): (FrameReader, FrameWriter),
+    stream: OwnerStream,
 ) -> Result<(), StreamGone> {
+    let OwnerStream { mut reader, writer } = stream;
     let Ok(outbound) = read_call(request) else {
         return writer.send(&refusal_frame("unknown form of a call")).await;
     };

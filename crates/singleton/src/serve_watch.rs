@@ -11,7 +11,7 @@ use crate::call_form::{principal_of, read_call};
 use crate::event_form::refusal_frame;
 use crate::failure_form::FailureForm;
 use crate::frame::{BadFrame, Frame, FrameKind};
-use crate::owner_stream::{FrameReader, FrameWriter, StreamGone};
+use crate::owner_stream::{FrameWriter, OwnerStream, StreamGone};
 use crate::remote_watch::{SubscribeForm, SubscribedForm, UpdateForm};
 use crate::stream_form::ProgressForm;
 use crate::watch_form::{
@@ -23,8 +23,9 @@ use crate::watch_form::{
 pub(crate) async fn serve_watch(
     local: Arc<dyn Upstream>,
     request: &Frame,
-    (mut reader, writer): (FrameReader, FrameWriter),
+    stream: OwnerStream,
 ) -> Result<(), StreamGone> {
+    let OwnerStream { mut reader, writer } = stream;
     let Ok(form) = request.facts::<WatchForm>() else {
         return writer.send(&refusal_frame("unknown form of a watch")).await;
     };
@@ -96,8 +97,9 @@ fn facts_of(local: &dyn Upstream) -> UpstreamFacts {
 /// Opens a stream of updates, and serves its subscriptions.
 pub(crate) async fn serve_updates(
     local: Arc<dyn Upstream>,
-    (mut reader, writer): (FrameReader, FrameWriter),
+    stream: OwnerStream,
 ) -> Result<(), StreamGone> {
+    let OwnerStream { mut reader, writer } = stream;
     let mut updates = match local.updates().await {
         Ok(updates) => updates,
         Err(failure) => return writer.send(&failure_frame(&failure)).await,
@@ -155,8 +157,9 @@ fn update_frame(update: &ResourceUpdate) -> Frame {
 pub(crate) async fn serve_task(
     local: Arc<dyn Upstream>,
     request: &Frame,
-    (mut reader, writer): (FrameReader, FrameWriter),
+    stream: OwnerStream,
 ) -> Result<(), StreamGone> {
+    let OwnerStream { mut reader, writer } = stream;
     let Ok(outbound) = read_call(request) else {
         return writer.send(&refusal_frame("unknown form of a task")).await;
     };
@@ -179,8 +182,9 @@ pub(crate) async fn serve_task(
 pub(crate) async fn serve_progress(
     local: Arc<dyn Upstream>,
     request: &Frame,
-    (mut reader, writer): (FrameReader, FrameWriter),
+    stream: OwnerStream,
 ) -> Result<(), StreamGone> {
+    let OwnerStream { mut reader, writer } = stream;
     let form: ProgressForm = request.facts().map_err(|BadFrame| StreamGone)?;
     let principal = principal_of(form.principal.as_ref());
     let Some(mut reports) = local.task_progress(&principal, &form.native) else {

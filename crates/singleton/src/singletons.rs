@@ -21,7 +21,7 @@ use weir_upstream_core::settings::UpstreamBounds;
 
 use crate::event_form::refusal_frame;
 use crate::frame::{Frame, FrameKind};
-use crate::owner_stream::{FrameReader, FrameWriter, ServedStream, StreamGone};
+use crate::owner_stream::{FrameReader, FrameWriter, OwnerStream, ServedStream, StreamGone};
 use crate::serve_call::serve_call;
 use crate::serve_watch::{serve_progress, serve_task, serve_updates, serve_watch};
 use crate::singleton_lease::{LeasePorts, SingletonLease};
@@ -153,7 +153,7 @@ impl Singletons {
             return writer.send(&refusal).await;
         }
         reader.set_most(upstream.max_frame());
-        serve_request(upstream, &first, (reader, writer)).await
+        serve_request(upstream, &first, OwnerStream { reader, writer }).await
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<UpstreamId, Weak<SingletonUpstream>>> {
@@ -166,7 +166,7 @@ impl Singletons {
 async fn serve_request(
     upstream: Arc<SingletonUpstream>,
     request: &Frame,
-    stream: (FrameReader, FrameWriter),
+    stream: OwnerStream,
 ) -> Result<(), StreamGone> {
     let local = upstream.local.clone();
     if request.kind == FrameKind::Call {
@@ -185,7 +185,7 @@ async fn serve_request(
 async fn serve_stream_of(
     local: Arc<dyn Upstream>,
     request: &Frame,
-    stream: (FrameReader, FrameWriter),
+    stream: OwnerStream,
 ) -> Result<(), StreamGone> {
     match request.kind {
         FrameKind::Watch => serve_watch(local, request, stream).await,
@@ -198,7 +198,7 @@ async fn serve_stream_of(
             }
             Ok(())
         }
-        _ => stream.1.send(&refusal_frame("unknown request")).await,
+        _ => stream.writer.send(&refusal_frame("unknown request")).await,
     }
 }
 
