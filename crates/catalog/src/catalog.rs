@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use opentelemetry::KeyValue;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use weir_core::capability::CapabilityClass;
 use weir_core::endpoint::{Endpoint, UpstreamRules};
 use weir_core::fast::{FastMap, FastState};
 use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::AnnouncementMap;
 use weir_core::seal::Sealer;
 use weir_core::telemetry::instruments;
 use weir_core::telemetry::zeroed_counters::start_endpoint_at_zero;
@@ -22,7 +24,6 @@ use crate::context::CatalogContext;
 use crate::endpoint_lists::{EndpointLists, ListView, ListViews};
 use crate::filtered_views::FilteredViews;
 use crate::list_changes::{ChangeBroadcast, ChangeReceiver, ListChange};
-use crate::lists_behind::{follow_announcements, record_lists_behind};
 use crate::outstanding_cursors::OutstandingCursors;
 use crate::resource_updates::SubscriptionTables;
 use crate::session_lists::SessionViewCache;
@@ -484,4 +485,25 @@ fn same_object(one: &Arc<dyn Upstream>, other: &Arc<dyn Upstream>) -> bool {
         Arc::as_ptr(one).cast::<()>(),
         Arc::as_ptr(other).cast::<()>(),
     )
+}
+
+/// Gives the feeds of a catalog every announcement. It ends with the catalog.
+async fn follow_announcements(
+    catalog: Weak<Catalog>,
+    mut announced: watch::Receiver<Arc<AnnouncementMap>>,
+) {
+    while announced.changed().await.is_ok() {
+        let newest = announced.borrow_and_update().clone();
+        match catalog.upgrade() {
+            Some(catalog) => catalog.learn(&newest),
+            None => return,
+        }
+    }
+}
+
+/// Records the number of feeds that are behind.
+fn record_lists_behind(layout: &CatalogLayout) {
+    let feeds = layout.sources.iter().flat_map(|source| source.feeds());
+    let behind = feeds.filter(|feed| feed.is_behind()).count();
+    instruments().lists_behind.record(behind as u64, &[]);
 }

@@ -1,11 +1,10 @@
 //! Lists that are behind those that another replica announced: the announcements reach the feeds, and
 //! a client's request waits for the walk, so that it gets the list of which it was told elsewhere.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use opentelemetry::KeyValue;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use weir_core::capability::CapabilityClass;
 use weir_core::names::EndpointId;
@@ -15,7 +14,6 @@ use weir_core::upstream::ListKind;
 
 use crate::Catalog;
 use crate::announced_lists::LONGEST_WAIT;
-use crate::catalog::CatalogLayout;
 use crate::list_feed::ListFeed;
 
 impl Catalog {
@@ -108,25 +106,4 @@ impl Catalog {
             }
         }
     }
-}
-
-/// Gives the feeds of a catalog every announcement. It ends with the catalog.
-pub(crate) async fn follow_announcements(
-    catalog: Weak<Catalog>,
-    mut announced: watch::Receiver<Arc<AnnouncementMap>>,
-) {
-    while announced.changed().await.is_ok() {
-        let newest = announced.borrow_and_update().clone();
-        match catalog.upgrade() {
-            Some(catalog) => catalog.learn(&newest),
-            None => return,
-        }
-    }
-}
-
-/// Records the number of feeds that are behind.
-pub(crate) fn record_lists_behind(layout: &CatalogLayout) {
-    let feeds = layout.sources.iter().flat_map(|source| source.feeds());
-    let behind = feeds.filter(|feed| feed.is_behind()).count();
-    instruments().lists_behind.record(behind as u64, &[]);
 }

@@ -22,10 +22,12 @@ mod remote_watch;
 mod serve_call;
 mod serve_watch;
 mod singleton_lease;
+mod singleton_ports;
 mod singleton_upstream;
 mod singletons;
 mod stream_form;
 mod stream_head;
 mod watch_form;
 
-pub use singletons::{SingletonPorts, Singletons};
+pub use singleton_ports::SingletonPorts;
+pub use singletons::Singletons;

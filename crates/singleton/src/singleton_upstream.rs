@@ -33,7 +33,7 @@ use crate::owner_search::{CallRoute, OwnerAccess, OwnerSearch};
 use crate::remote_record::RemoteRecord;
 use crate::remote_watch::{RemoteUpdates, RemoteWatch};
 use crate::singleton_lease::SingletonLease;
-use crate::singletons::Singletons;
+use crate::singleton_ports::SingletonPorts;
 use crate::stream_form::{ProgressForm, news_frame};
 use crate::watch_form::{WatchForm, read_description};
 
@@ -63,9 +63,9 @@ impl SingletonUpstream {
         local: Arc<dyn Upstream>,
         lease: Arc<SingletonLease>,
         bounds: UpstreamBounds,
-        all: &Singletons,
+        ports: &SingletonPorts,
+        tasks: TaskTracker,
     ) -> Arc<Self> {
-        let ports = &all.ports;
         let upstream = local.id().clone();
         for result in ["answered", "refused", "unreachable", "lost"] {
             start_forwarded_at_zero(&upstream, result);
@@ -88,7 +88,7 @@ impl SingletonUpstream {
             in_flight: Arc::new(Semaphore::new(bounds.in_flight)),
             shared: shared.clone(),
             own: ports.own.clone(),
-            tasks: all.tasks.clone(),
+            tasks,
         })
     }
 

@@ -10,10 +10,7 @@ use futures_util::future::join_all;
 use http::{Request, Response};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
-use weir_cluster::PeerForwarder;
-use weir_core::Budgets;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Clock, LeaseStore, Random, ReplicaId};
 use weir_core::upstream::Upstream;
 use weir_listen::{ForwardedBody, ReplicaStreams, RequestBody};
 use weir_upstream_core::lease_fence::LeaseFence;
@@ -25,6 +22,7 @@ use crate::owner_stream::{FrameReader, FrameWriter, OwnerStream, ServedStream, S
 use crate::serve_call::serve_call;
 use crate::serve_watch::{serve_progress, serve_task, serve_updates, serve_watch};
 use crate::singleton_lease::{LeasePorts, SingletonLease};
+use crate::singleton_ports::SingletonPorts;
 use crate::singleton_upstream::SingletonUpstream;
 use crate::stream_form::read_news;
 use crate::stream_head::read_stream_headers;
@@ -35,36 +33,11 @@ const MAX_FIRST_FRAME: usize = 256 << 20;
 /// The longest wait for the tasks of leases at the end.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
 
-/// The ports of the upstreams that one replica runs for all.
-#[derive(Clone)]
-pub struct SingletonPorts {
-    /// The name of this replica.
-    pub own: ReplicaId,
-    /// The leases that all replicas share.
-    pub leases: Arc<dyn LeaseStore>,
-    /// The time of each lease. All replicas need the same.
-    pub lease_time: Duration,
-    /// The client of the other replicas.
-    pub forwarder: Arc<PeerForwarder>,
-    /// The time.
-    pub clock: Arc<dyn Clock>,
-    /// The randomness of tokens and spans.
-    pub random: Arc<dyn Random>,
-    /// The budgets of the whole process.
-    pub budgets: Budgets,
-}
-
-impl fmt::Debug for SingletonPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SingletonPorts").finish_non_exhaustive()
-    }
-}
-
 /// All upstreams of this replica with `instances: one`.
 pub struct Singletons {
-    pub(crate) ports: SingletonPorts,
+    ports: SingletonPorts,
     upstreams: Mutex<HashMap<UpstreamId, Weak<SingletonUpstream>>>,
-    pub(crate) tasks: TaskTracker,
+    tasks: TaskTracker,
 }
 
 impl Singletons {
@@ -103,7 +76,8 @@ impl Singletons {
         let lease = Arc::new(SingletonLease::new(id.clone(), ports, fence));
         let keeping = lease.clone();
         self.tasks.spawn(async move { keeping.keep().await });
-        let upstream = SingletonUpstream::new(local, lease, bounds, self);
+        let upstream =
+            SingletonUpstream::new(local, lease, bounds, &self.ports, self.tasks.clone());
         let mut upstreams = self.lock();
         upstreams.retain(|_, upstream| upstream.strong_count() > 0);
         upstreams.insert(id, Arc::downgrade(&upstream));

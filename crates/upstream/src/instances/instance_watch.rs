@@ -1,9 +1,6 @@
 //! The watch of the lists of a server with several instances: at one of them at a time. It moves to
 //! another instance if the watched one cannot be reached, or does not give its lists.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use weir_core::port::Fut;
 use weir_core::upstream::{
     ListKind, ListKinds, ListPage, ListWatch, ResourceUpdates, ServerDescription,
@@ -11,33 +8,8 @@ use weir_core::upstream::{
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
+use super::watched_instance::WatchedInstance;
 use super::{ServerInstance, ServerInstances};
-
-/// The position of the watched instance. Clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct WatchedInstance(Arc<AtomicUsize>);
-
-impl WatchedInstance {
-    /// Begins with the instance that gets the most calls: with canary weights, the usual version.
-    pub(crate) fn of(all: &[Arc<ServerInstance>]) -> Self {
-        let weights = all.iter().enumerate().rev();
-        let most = weights.max_by_key(|(_, one)| one.weight);
-        Self(Arc::new(AtomicUsize::new(
-            most.map_or(0, |(index, _)| index),
-        )))
-    }
-
-    pub(crate) fn index(&self) -> usize {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// Moves on from `from`, unless another watch did so before.
-    fn move_on(&self, from: usize, to: usize) {
-        let _moved_before = self
-            .0
-            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-    }
-}
 
 /// An attempt to open a watch at one instance. An attempt that is given up moves the watch on, so
 /// that the next one does not wait for the same instance.

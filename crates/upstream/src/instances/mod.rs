@@ -16,6 +16,7 @@ mod instance_watch;
 mod server_instance;
 mod session_affinity;
 mod session_transfer;
+mod watched_instance;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,9 +32,9 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 pub(crate) use call_route::{CallRoute, RequiredInstance};
-use instance_watch::WatchedInstance;
 pub(crate) use server_instance::ServerInstance;
 use session_affinity::SessionAffinity;
+use watched_instance::WatchedInstance;
 
 /// The instances of one server, in the order of the config.
 #[derive(Debug)]

@@ -1,0 +1,34 @@
+//! The ports of the upstreams that one replica runs for all.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_cluster::PeerForwarder;
+use weir_core::Budgets;
+use weir_core::port::{Clock, LeaseStore, Random, ReplicaId};
+
+/// The ports of the upstreams that one replica runs for all.
+#[derive(Clone)]
+pub struct SingletonPorts {
+    /// The name of this replica.
+    pub own: ReplicaId,
+    /// The leases that all replicas share.
+    pub leases: Arc<dyn LeaseStore>,
+    /// The time of each lease. All replicas need the same.
+    pub lease_time: Duration,
+    /// The client of the other replicas.
+    pub forwarder: Arc<PeerForwarder>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The randomness of tokens and spans.
+    pub random: Arc<dyn Random>,
+    /// The budgets of the whole process.
+    pub budgets: Budgets,
+}
+
+impl fmt::Debug for SingletonPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SingletonPorts").finish_non_exhaustive()
+    }
+}
