@@ -44,12 +44,7 @@ pub struct SealingKeyUse {
 
 impl fmt::Display for SealingKeyUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "replica {} seals with key {}",
-            self.replica.to_string(),
-            self.key
-        )
+        write!(f, "replica {} seals with key {}", self.replica, self.key)
     }
 }
 

@@ -83,7 +83,7 @@ async fn one_asker_holds_a_lease_and_the_next_epoch_is_greater() {
             assert_eq!((replica, epoch), (one.replica.id.clone(), first));
             assert!(left > SHORT);
         }
-        state => panic!("{state:?}"),
+        state @ (LeaseState::Own { .. } | LeaseState::Free { .. }) => panic!("{state:?}"),
     }
     one.is_held = false;
     let released = one.ask(LeaseIntent::Release, LONG).await;
