@@ -216,7 +216,7 @@ mod tests {
             last_error: Some("timeout".into()),
             latency: Duration::from_micros(300),
             pending_writes: 4,
-            warnings: vec!["appendonly is no".into()],
+            warnings: vec!["appendonly is no"],
         }
     }
 

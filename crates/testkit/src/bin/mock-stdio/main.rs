@@ -371,35 +371,8 @@ impl MockStdioServer {
                 let text = "x".repeat(usize::try_from(number("bytes")).unwrap_or(0));
                 json!({"content": [{"type": "text", "text": text}]})
             }
-            "ask" if self.flags.modern => match params.get("inputResponses") {
-                Some(answers) => {
-                    structured(json!({"answers": answers, "state": params["requestState"]}))
-                }
-                None => {
-                    let asked = json!({"question": {"method": arguments["ask"], "params": arguments["params"]}});
-                    json!({"resultType": "input_required", "inputRequests": asked, "requestState": "the child's own"})
-                }
-            },
-            "ask" => {
-                let question = json!(format!("ask-{id}"));
-                let (sender, answered) = channel();
-                let mut asked = json!({"jsonrpc": "2.0", "id": question, "method": "roots/list"});
-                if let Some(method) = arguments.get("ask") {
-                    (asked["method"], asked["params"]) =
-                        (method.clone(), arguments["params"].clone());
-                }
-                let method = asked["method"].as_str().unwrap_or_default().to_owned();
-                self.state()
-                    .asking
-                    .insert(question.to_string(), (method, sender));
-                write_message(&asked);
-                let answer = answered.recv().unwrap_or_default();
-                if arguments.get("ask").is_some() {
-                    structured(answer)
-                } else {
-                    structured(arguments)
-                }
-            }
+            "ask" if self.flags.modern => ask_by_result(params, &arguments),
+            "ask" => self.ask_by_request(id, arguments),
             // On request its text differs from its structured content.
             "echo" if arguments.get("text").is_some() => json!({
                 "content": [{"type": "text", "text": arguments["text"]}],
@@ -416,6 +389,27 @@ impl MockStdioServer {
                 )));
             }
         }))
+    }
+
+    /// Asks the client with a request, and waits for its answer.
+    fn ask_by_request(&self, id: &Value, arguments: Value) -> Value {
+        let question = json!(format!("ask-{id}"));
+        let (sender, answered) = channel();
+        let mut asked = json!({"jsonrpc": "2.0", "id": question, "method": "roots/list"});
+        if let Some(method) = arguments.get("ask") {
+            (asked["method"], asked["params"]) = (method.clone(), arguments["params"].clone());
+        }
+        let method = asked["method"].as_str().unwrap_or_default().to_owned();
+        self.state()
+            .asking
+            .insert(question.to_string(), (method, sender));
+        write_message(&asked);
+        let answer = answered.recv().unwrap_or_default();
+        structured(if arguments.get("ask").is_some() {
+            answer
+        } else {
+            arguments
+        })
     }
 
     /// Counts a call, in memory and in the file.
@@ -458,6 +452,15 @@ fn discover() -> Value {
         "cacheScope": "public",
         "_meta": {meta::SERVER_INFO: {"name": "mock-stdio", "version": "1.0.0"}},
     })
+}
+
+/// Asks the client with the result of its call; the call comes again with the answers.
+fn ask_by_result(params: &Value, arguments: &Value) -> Value {
+    if let Some(answers) = params.get("inputResponses") {
+        return structured(json!({"answers": answers, "state": params["requestState"]}));
+    }
+    let asked = json!({"question": {"method": arguments["ask"], "params": arguments["params"]}});
+    json!({"resultType": "input_required", "inputRequests": asked, "requestState": "the child's own"})
 }
 
 fn structured(content: Value) -> Value {
