@@ -91,7 +91,7 @@ async fn both_eras_answer_their_own_opening_alone() {
             listed["result"]["tools"].as_array().unwrap().len(),
             &listed["result"]["resultType"]
         ),
-        (14, &json!("complete"))
+        (15, &json!("complete"))
     );
     let mut legacy = StdioChild::start(&MockStdio::legacy(Revision::V2025_06_18).noisy());
     for _ in 0..2 {

@@ -20,8 +20,15 @@ const UPSTREAMS: &TableColumns = &[
     ("NOW", "/calls/in_flight"),
     ("FAILED", "/calls/failed"),
     ("TOOLS", "/catalog/tools"),
-    ("RUNS AT", "/owner/replica"),
     ("LAST ERROR", "/last_error"),
+];
+
+/// The upstreams that one replica runs for all.
+const OWNERS: &TableColumns = &[
+    ("UPSTREAM", "/id"),
+    ("RUNS AT", "/owner/replica"),
+    ("THIS ONE", "/owner/is_own"),
+    ("EPOCH", "/owner/epoch"),
 ];
 
 const URLS: &TableColumns = &[
@@ -112,7 +119,7 @@ pub(crate) fn show(command: &AdminCommand, answer: &Value) -> String {
     match command {
         AdminCommand::Upstreams { id: None } => {
             let all = &answer["upstreams"];
-            table(&upstreams(all), UPSTREAMS) + &urls(all)
+            table(&upstreams(all), UPSTREAMS) + &urls(all) + &owners(all)
         }
         AdminCommand::Catalog { .. } => {
             let total = format!(
@@ -208,6 +215,17 @@ fn urls(all: &Value) -> String {
         return String::new();
     }
     format!("\n{}", table(&Value::Array(rows), URLS))
+}
+
+/// Formats the replicas that run an upstream for all, below the upstreams.
+fn owners(all: &Value) -> String {
+    let all = all.as_array().map(Vec::as_slice).unwrap_or_default();
+    let owned = all.iter().filter(|upstream| upstream["owner"].is_object());
+    let rows: Vec<Value> = owned.cloned().collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", table(&Value::Array(rows), OWNERS))
 }
 
 /// Formats the running calls, and below them those that wait for their clients.

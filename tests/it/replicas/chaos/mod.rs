@@ -16,7 +16,7 @@ use chaos_faults::{ChaosFault, SeededRandom};
 
 /// The time of the test of each run, and of one round of the long one: the server records every
 /// request that it saw.
-const SHORT: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_secs(8);
 const ROUND: Duration = Duration::from_secs(60);
 /// Rounds of the long test.
 const ROUNDS: u64 = 30;
