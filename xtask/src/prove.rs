@@ -13,7 +13,7 @@ use crate::{
 
 /// The packages with ignored tests. Optimizing and linking the tests of all others would take
 /// longer than the proofs.
-const PACKAGES: [&str; 4] = ["weir-core", "weir-policy", "weir-upstream", "weir-tests"];
+const PACKAGES: [&str; 4] = ["weir-schema", "weir-policy", "weir-upstream", "weir-tests"];
 
 const SCOPE: [&str; 5] = ["--locked", "--release", "--lib", "--test", "it"];
 

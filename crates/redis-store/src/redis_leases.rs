@@ -58,7 +58,8 @@ if ARGV[4] == 'release' then
   end
 elseif token == ARGV[2] and (held or (is_sure and ending > now)) then
   return own(math.max(epoch, known))
-elseif held and epoch < known then
+elseif held and (epoch < known or (epoch == known and token == '')) then
+  -- The data of the lease was lost, and no other replica took it since.
   return own(known + 1)
 end
 epoch = math.max(epoch, known)
