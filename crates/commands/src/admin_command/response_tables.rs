@@ -376,6 +376,26 @@ mod tests {
     }
 
     #[test]
+    fn urls_of_an_upstream_stand_below_the_upstreams() {
+        let mut upstream = json!({ "id": "shop", "state": "up", "urls": [] });
+        let all = |upstream: &Value| {
+            let answer = json!({ "upstreams": [upstream] });
+            show(&AdminCommand::Upstreams { id: None }, &answer)
+        };
+        assert_eq!(all(&upstream).lines().count(), 2);
+        upstream["urls"] = json!([
+            { "url": "http://a/mcp", "weight": 90, "breaker": "closed", "watched": true },
+            { "url": "http://b/mcp", "weight": 10, "breaker": "open", "watched": false },
+        ]);
+        let shown = all(&upstream);
+        let urls: Vec<_> = shown.lines().skip(3).collect();
+        assert!(urls[0].starts_with("UPSTREAM") && urls[0].contains("BREAKER"));
+        assert!(urls[1].starts_with("shop") && urls[1].contains("here"));
+        assert!(urls[2].contains("http://b/mcp") && urls[2].contains("open"));
+        assert!(!urls[2].contains("here"), "{shown}");
+    }
+
+    #[test]
     fn calls_that_wait_stand_below_those_that_run() {
         let none = calls(&json!({ "calls": [], "parked": [] }));
         assert_eq!(none.lines().count(), 1, "{none}");
