@@ -18,6 +18,8 @@ const CALLERS: usize = 2;
 /// Attempts to open a session or to answer a question, and the pause after each.
 const ATTEMPTS: u32 = 300;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
+/// The longest wait of a client for the end of a call that it answered a question of.
+const ANSWER_WAIT: Duration = Duration::from_secs(15);
 
 /// The end of a call, as its client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +253,9 @@ impl ChaosCaller {
                 Ok(_) | Err(_) => return CallEnd::Unknown,
             }
         }
-        let Ok(answer) = exchange.finish().await else {
+        // A question whose answer was lost waits for it until the call's own time limit.
+        let finished = tokio::time::timeout(ANSWER_WAIT, exchange.finish()).await;
+        let Ok(Ok(answer)) = finished else {
             return CallEnd::Unknown;
         };
         if answer.status == 200 && answer.messages.is_empty() {
