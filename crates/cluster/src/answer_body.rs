@@ -10,6 +10,8 @@ use http::{HeaderMap, header};
 use http_body::{Frame, SizeHint};
 use weir_listen::BodyError;
 
+use crate::peer_stream::poll_received;
+
 /// The body of a forwarded answer. Dropping it resets the stream. Trailers are left out.
 pub(crate) struct AnswerBody {
     stream: RecvStream,
@@ -34,22 +36,14 @@ impl http_body::Body for AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        loop {
-            let data = match ready!(this.stream.poll_data(cx)) {
-                // The frame that ends a stream may be empty.
-                Some(Ok(data)) if data.is_empty() => continue,
-                Some(Ok(data)) => data,
-                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                None => return Poll::Ready(None),
-            };
-            // Bytes that were read open the flow-control window again.
-            if let Err(error) = this.stream.flow_control().release_capacity(data.len()) {
-                return Poll::Ready(Some(Err(error.into())));
-            }
-            let bytes = u64::try_from(data.len()).unwrap_or(u64::MAX);
-            this.left = this.left.map(|left| left.saturating_sub(bytes));
-            return Poll::Ready(Some(Ok(Frame::data(data))));
-        }
+        let data = match ready!(poll_received(&mut this.stream, cx)) {
+            Some(Ok(data)) => data,
+            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+            None => return Poll::Ready(None),
+        };
+        let bytes = u64::try_from(data.len()).unwrap_or(u64::MAX);
+        this.left = this.left.map(|left| left.saturating_sub(bytes));
+        Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {

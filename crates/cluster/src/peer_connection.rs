@@ -213,17 +213,21 @@ impl PeerConnection {
         !self.is_retired.load(Ordering::Acquire)
     }
 
+    /// Waits until the connection takes one more request. A failure retires it.
+    async fn ready_sender(&self) -> Result<SendRequest<Bytes>, SendFailure> {
+        self.sender.clone().ready().await.map_err(|error| {
+            self.is_retired.store(true, Ordering::Release);
+            SendFailure::Retired(error.to_string())
+        })
+    }
+
     /// Sends a request and waits for the head of its answer. Dropping the future resets the stream.
     pub(crate) async fn send(
         &self,
         head: Request<()>,
         body: Bytes,
     ) -> Result<Response<RecvStream>, SendFailure> {
-        let retired = |error: h2::Error| {
-            self.is_retired.store(true, Ordering::Release);
-            SendFailure::Retired(error.to_string())
-        };
-        let mut sender = self.sender.clone().ready().await.map_err(retired)?;
+        let mut sender = self.ready_sender().await?;
         let (answer, stream) = sender
             .send_request(head, body.is_empty())
             .map_err(|error| SendFailure::NotProcessed(error.to_string()))?;
@@ -239,9 +243,7 @@ impl PeerConnection {
         };
         answered.map_err(|error| failure_of(&error))
     }
-}
 
-impl PeerConnection {
     /// Opens a stream that both sides send on. `first` is on its way when the head of the answer
     /// comes. Dropping the future resets the stream.
     pub(crate) async fn open_stream(
@@ -249,11 +251,7 @@ impl PeerConnection {
         head: Request<()>,
         first: Bytes,
     ) -> Result<Response<PeerStream>, SendFailure> {
-        let retired = |error: h2::Error| {
-            self.is_retired.store(true, Ordering::Release);
-            SendFailure::Retired(error.to_string())
-        };
-        let mut sender = self.sender.clone().ready().await.map_err(retired)?;
+        let mut sender = self.ready_sender().await?;
         let (mut answer, stream) = sender
             .send_request(head, false)
             .map_err(|error| SendFailure::NotProcessed(error.to_string()))?;

@@ -60,6 +60,25 @@ impl StreamSender {
     }
 }
 
+/// Polls for the next bytes, which are not empty; absent after the last. Bytes that are returned open
+/// the flow-control window again.
+pub(crate) fn poll_received(
+    stream: &mut RecvStream,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Bytes, h2::Error>>> {
+    loop {
+        match ready!(stream.poll_data(cx)) {
+            // The frame that ends a stream may be empty.
+            Some(Ok(data)) if data.is_empty() => {}
+            Some(Ok(data)) => {
+                let released = stream.flow_control().release_capacity(data.len());
+                return Poll::Ready(Some(released.map(|()| data)));
+            }
+            last => return Poll::Ready(last),
+        }
+    }
+}
+
 /// A stream to another replica. Dropping it resets the stream.
 pub struct PeerStream {
     sending: StreamSender,
@@ -82,21 +101,8 @@ impl PeerStream {
     /// The stream was reset, or the connection is lost.
     pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, String>>> {
         self.sending.poll_send(cx);
-        loop {
-            let data = match ready!(self.receiving.poll_data(cx)) {
-                // The frame that ends a stream may be empty.
-                Some(Ok(data)) if data.is_empty() => continue,
-                Some(Ok(data)) => data,
-                Some(Err(error)) => return Poll::Ready(Some(Err(error.to_string()))),
-                None => return Poll::Ready(None),
-            };
-            // Bytes that were read open the flow-control window again.
-            let released = self.receiving.flow_control().release_capacity(data.len());
-            return Poll::Ready(Some(match released {
-                Ok(()) => Ok(data),
-                Err(error) => Err(error.to_string()),
-            }));
-        }
+        let received = ready!(poll_received(&mut self.receiving, cx));
+        Poll::Ready(received.map(|data| data.map_err(|error| error.to_string())))
     }
 }
 
