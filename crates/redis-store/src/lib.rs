@@ -16,6 +16,7 @@ mod link_status;
 mod list_value;
 mod local_share;
 mod locking;
+mod opened_connection;
 mod pending_count;
 mod rate_commands;
 mod record_claims;

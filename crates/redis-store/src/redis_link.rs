@@ -19,9 +19,10 @@ use crate::circuit_breaker::CircuitBreaker;
 use crate::jitter::Backoff;
 use crate::link_status::{CommandEffect, LinkStatus};
 use crate::locking::lock;
+use crate::opened_connection::OpenedConnection;
 use crate::redis_client::RedisClient;
 use crate::redis_connection::RedisConnection;
-use crate::server_checks::{read_info, server_risks, server_run, write_refusal};
+use crate::server_checks::{server_risks, server_run};
 
 /// The time limit of commands that no request waits for.
 pub(crate) const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -60,12 +61,6 @@ enum ConnectionState {
     Open(u64, RedisConnection),
     /// It could not be opened: commands fail.
     Down(Arc<str>),
-}
-
-/// A connection that was just opened, and the `INFO` of its server.
-struct OpenedConnection {
-    connection: RedisConnection,
-    info: String,
 }
 
 /// A command that runs.
@@ -349,7 +344,7 @@ impl RedisLink {
 
     /// Opens a connection to a server that takes writes.
     async fn open(&self) -> Result<OpenedConnection, String> {
-        let mut opening = pin!(timeout(OPEN_TIMEOUT, self.open_checked()));
+        let mut opening = pin!(timeout(OPEN_TIMEOUT, OpenedConnection::open(&self.client)));
         let outcome = match timeout(COMMANDS_WAIT, &mut opening).await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -363,27 +358,6 @@ impl RedisLink {
             Ok(outcome) => outcome,
             Err(_) => Err(format!("no connection within {OPEN_TIMEOUT:?}")),
         }
-    }
-
-    async fn open_checked(&self) -> Result<OpenedConnection, String> {
-        let opened = self.client.open().await;
-        let connection = opened.map_err(|error| error.to_string())?;
-        let info = match &connection {
-            RedisConnection::Server(_) => read_info(connection.clone())
-                .await
-                .map_err(|error| error.to_string())?,
-            // A cluster is of use while one of its nodes is not.
-            RedisConnection::Cluster(_) => {
-                let read = timeout(BACKGROUND_TIMEOUT, read_info(connection.clone())).await;
-                read.ok().and_then(Result::ok).unwrap_or_default()
-            }
-        };
-        if let RedisConnection::Server(_) = &connection
-            && let Some(reason) = write_refusal(&info)
-        {
-            return Err(reason.to_owned());
-        }
-        Ok(OpenedConnection { connection, info })
     }
 
     /// Compares the run of the server with that of the connection before.

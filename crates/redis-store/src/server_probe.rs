@@ -5,9 +5,10 @@ use std::time::Duration;
 use redis::cmd;
 use tokio::time::timeout;
 
+use crate::opened_connection::OpenedConnection;
 use crate::redis_client::RedisClient;
 use crate::redis_connection::RedisConnection;
-use crate::server_checks::{read_info, server_risks, server_version, write_refusal};
+use crate::server_checks::{server_risks, server_version};
 use crate::settings::RedisSettings;
 
 /// The longest time of an examination.
@@ -38,15 +39,7 @@ pub async fn examine_server(settings: &RedisSettings) -> Result<ServerReport, St
 }
 
 async fn examine(client: &RedisClient, namespace: &str) -> Result<ServerReport, String> {
-    let opened = client.open().await;
-    let connection = opened.map_err(|error| error.to_string())?;
-    let info = read_info(connection.clone()).await;
-    let info = info.map_err(|error| error.to_string())?;
-    if let RedisConnection::Server(_) = &connection
-        && let Some(reason) = write_refusal(&info)
-    {
-        return Err(reason.to_owned());
-    }
+    let OpenedConnection { connection, info } = OpenedConnection::open(client).await?;
     write_key(connection.clone(), &format!("{namespace}:check")).await?;
     let risks = server_risks(&info, connection).await;
     Ok(ServerReport {
