@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_core::port::Random;
+use weir_core::port::{Random, random_share};
 
 use super::settings::RefreshPace;
 
@@ -75,7 +75,7 @@ impl Backoff {
     pub(super) fn next(&mut self, random: &dyn Random) -> Duration {
         let bound = (self.first * (1 << self.failures.min(16))).min(self.most);
         self.failures = self.failures.saturating_add(1);
-        bound.mul_f64(fraction(random))
+        bound.mul_f64(random_share(random))
     }
 
     pub(super) fn reset(&mut self) {
@@ -85,13 +85,7 @@ impl Backoff {
 
 /// `base`, give or take a fifth, so that many upstreams and many replicas do not ask in step.
 pub(super) fn jittered(base: Duration, random: &dyn Random) -> Duration {
-    base.mul_f64(0.8 + 0.4 * fraction(random))
-}
-
-fn fraction(random: &dyn Random) -> f64 {
-    let mut bytes = [0; 4];
-    random.fill(&mut bytes);
-    f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
+    base.mul_f64(0.8 + 0.4 * random_share(random))
 }
 
 #[cfg(test)]

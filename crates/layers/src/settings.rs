@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use weir_core::EndpointId;
-use weir_core::port::Random;
+use weir_core::port::{Random, random_share};
 use weir_core::toolset::NamePattern;
 
 pub use weir_listen::{ClientCertificates, H2Limits, ListenerLimits, ListenerTlsFiles};
@@ -194,11 +194,8 @@ impl FrontLimits {
 
     /// Draws between [`Self::retry`] and `spread` times that.
     fn draw_retry(&self, random: &dyn Random, spread: u32) -> u64 {
-        let mut bytes = [0; 4];
-        random.fill(&mut bytes);
-        let share = f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX);
         let most = self.retry.saturating_mul(spread);
-        let drawn = self.retry + (most - self.retry).mul_f64(share);
+        let drawn = self.retry + (most - self.retry).mul_f64(random_share(random));
         u64::try_from(drawn.as_millis()).unwrap_or(u64::MAX)
     }
 }

@@ -4,16 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_core::port::Random;
+use weir_core::port::{Random, random_share};
 
 /// The shortest wait of a backoff, so that a row of low draws is no busy loop.
 const LEAST_WAIT: Duration = Duration::from_millis(10);
 
 /// Draws a duration between zero and `most`, evenly.
 pub(crate) fn full_jitter(random: &dyn Random, most: Duration) -> Duration {
-    let mut bytes = [0; 4];
-    random.fill(&mut bytes);
-    most.mul_f64(f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX))
+    most.mul_f64(random_share(random))
 }
 
 /// Waits between attempts: each is drawn below a bound that doubles with every failure.

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use weir_core::Failure;
-use weir_core::port::Random;
+use weir_core::port::{Random, random_share};
 
 const FIRST_CEILING: Duration = Duration::from_millis(100);
 const MAX_CEILING: Duration = Duration::from_secs(30);
@@ -93,9 +93,7 @@ pub fn least_wait(times: u32) -> Duration {
 
 /// Returns a random part of `ceiling`.
 pub fn jitter(ceiling: Duration, random: &dyn Random) -> Duration {
-    let mut bytes = [0; 4];
-    random.fill(&mut bytes);
-    ceiling.mul_f64(f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX))
+    ceiling.mul_f64(random_share(random))
 }
 
 #[cfg(test)]

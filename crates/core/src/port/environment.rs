@@ -17,6 +17,13 @@ pub trait Random: Send + Sync {
     fn fill(&self, buffer: &mut [u8]);
 }
 
+/// A random number from 0 to 1, both included, as jitter needs it.
+pub fn random_share(random: &dyn Random) -> f64 {
+    let mut bytes = [0; 4];
+    random.fill(&mut bytes);
+    f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
+}
+
 /// 16 random bytes: ids.
 pub fn random_id(random: &dyn Random) -> [u8; 16] {
     let mut id = [0; 16];
