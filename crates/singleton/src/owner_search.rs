@@ -33,7 +33,7 @@ pub(crate) struct OwnerAccess {
 }
 
 /// The replica that a request goes to.
-pub(crate) enum CallRoute {
+pub(crate) enum OwnerRoute {
     /// This one.
     Here,
     /// Another one.
@@ -75,10 +75,10 @@ impl OwnerAccess {
     ///
     /// # Errors
     /// There is none in time, or the store does not answer.
-    pub(crate) async fn route(&self, search: &mut OwnerSearch) -> Result<CallRoute, Failure> {
+    pub(crate) async fn route(&self, search: &mut OwnerSearch) -> Result<OwnerRoute, Failure> {
         loop {
             if self.lease.own_epoch().is_some() {
-                return Ok(CallRoute::Here);
+                return Ok(OwnerRoute::Here);
             }
             let view = self.lease.view();
             let is_new = search.seen != Some(view.version);
@@ -90,7 +90,7 @@ impl OwnerAccess {
                 && is_usable
             {
                 search.seen = Some(view.version);
-                return Ok(CallRoute::Other(owner.clone()));
+                return Ok(OwnerRoute::Other(owner.clone()));
             }
             let left = search.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || is_new && view.error.is_some() {
@@ -158,8 +158,8 @@ impl OwnerAccess {
         let mut search = self.search(self.max_wait());
         loop {
             let owner = match self.route(&mut search).await? {
-                CallRoute::Here => return Ok(None),
-                CallRoute::Other(owner) => owner,
+                OwnerRoute::Here => return Ok(None),
+                OwnerRoute::Other(owner) => owner,
             };
             match self.begin(&mut search, &owner, request).await {
                 Ok(Some((_, first))) if first.kind == FrameKind::Failed => {

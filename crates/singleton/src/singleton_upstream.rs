@@ -29,7 +29,7 @@ use crate::frame::{Frame, FrameKind};
 use crate::frame_stream::{FrameStream, OwnerClient};
 use crate::lease_handover::{exported_lease, imported_lease};
 use crate::lease_view::{LeaseHolder, LeaseOwner};
-use crate::owner_search::{CallRoute, OwnerAccess, OwnerSearch};
+use crate::owner_search::{OwnerAccess, OwnerRoute, OwnerSearch};
 use crate::remote_record::RemoteRecord;
 use crate::remote_watch::{RemoteUpdates, RemoteWatch};
 use crate::singleton_lease::SingletonLease;
@@ -106,8 +106,8 @@ impl SingletonUpstream {
         let mut is_repeated = false;
         loop {
             let owner = match self.access.route(&mut search).await {
-                Ok(CallRoute::Here) => return self.local.clone().call(outbound).await,
-                Ok(CallRoute::Other(owner)) => owner,
+                Ok(OwnerRoute::Here) => return self.local.clone().call(outbound).await,
+                Ok(OwnerRoute::Other(owner)) => owner,
                 Err(failure) => return Reply::ended(failure),
             };
             let lost = match self.call_at(&mut search, &owner, &outbound).await {

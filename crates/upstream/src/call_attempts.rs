@@ -13,7 +13,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use crate::breaker::Breaker;
 use crate::call_time_limits::TimeoutHandler;
 use crate::instances::instance_name::InstanceName;
-use crate::instances::{CallRoute, ServerInstances};
+use crate::instances::{InstanceRoute, ServerInstances};
 use crate::server_transport::ServerTransport;
 
 /// The transport and the circuit breaker of one server. Every running call has a share of it: the
@@ -83,7 +83,7 @@ impl CallAttempts {
         &self,
         outbound: &OutboundCall,
         again: Option<ResendProof>,
-        route: Option<&CallRoute>,
+        route: Option<&InstanceRoute>,
     ) -> Result<Reply, FailedAttempt> {
         let one = match (&self.server, route) {
             (CalledServer::One(one), _) => one,
@@ -112,7 +112,7 @@ impl CallAttempts {
 pub(crate) struct TimedServer {
     pub(crate) attempts: Arc<CallAttempts>,
     /// The way of the call over several URLs.
-    pub(crate) route: Option<Arc<CallRoute>>,
+    pub(crate) route: Option<Arc<InstanceRoute>>,
 }
 
 impl TimeoutHandler for TimedServer {

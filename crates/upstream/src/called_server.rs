@@ -16,11 +16,11 @@ use weir_wire::Revision;
 use weir_wire::method::Method;
 
 use crate::call_attempts::{CallAttempts, CalledServer};
-use crate::instances::{CallRoute, RequiredInstance, instance_name};
+use crate::instances::{InstanceRoute, RequiredInstance, instance_name};
 use crate::server_transport::ServerTransport;
 
 /// A call with its way over several URLs; absent for a server with one.
-pub(crate) type RoutedCall = (OutboundCall, Option<Arc<CallRoute>>);
+pub(crate) type RoutedCall = (OutboundCall, Option<Arc<InstanceRoute>>);
 
 impl CallAttempts {
     /// Finds the URL that a call continues something at, and removes the URL's name from the call.
@@ -28,7 +28,7 @@ impl CallAttempts {
         let (required, outbound) = self.take_name(outbound);
         let route = match &self.server {
             CalledServer::One(_) => None,
-            CalledServer::Several(_) => Some(Arc::new(CallRoute::new(required))),
+            CalledServer::Several(_) => Some(Arc::new(InstanceRoute::new(required))),
         };
         (outbound, route)
     }

@@ -16,7 +16,7 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::started_reply::{poll_next_event, wait_for_first_event};
 
 use crate::call_attempts::CallAttempts;
-use crate::instances::CallRoute;
+use crate::instances::InstanceRoute;
 use crate::resend::call_with_resend;
 
 /// The longest wait in all for a server that just ended, if its failures state when it can be tried
@@ -29,7 +29,7 @@ const MIN_RESTART_WAIT: Duration = Duration::from_millis(20);
 pub(crate) async fn call_with_repeat(
     attempts: Arc<CallAttempts>,
     outbound: OutboundCall,
-    route: Option<Arc<CallRoute>>,
+    route: Option<Arc<InstanceRoute>>,
 ) -> Reply {
     attempts.site.repeat_budget.count_call();
     let mut used = Vec::new();
@@ -60,7 +60,7 @@ struct RepeatableCall {
     /// The proofs that earlier attempts were repeated for.
     used: Vec<ResendProof>,
     /// The way of the call over several URLs.
-    route: Option<Arc<CallRoute>>,
+    route: Option<Arc<InstanceRoute>>,
 }
 
 impl RepeatableCall {

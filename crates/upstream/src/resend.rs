@@ -8,7 +8,7 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
 use crate::call_attempts::CallAttempts;
-use crate::instances::CallRoute;
+use crate::instances::InstanceRoute;
 
 /// Makes a call, and sends it again on proof that it did not run, at most once for each kind of
 /// proof. `used` has the proofs that were taken before, `route` is the way of the call over several
@@ -17,7 +17,7 @@ pub(crate) async fn call_with_resend(
     attempts: &CallAttempts,
     outbound: &OutboundCall,
     used: &mut Vec<ResendProof>,
-    route: Option<&CallRoute>,
+    route: Option<&InstanceRoute>,
 ) -> Result<Reply, FailedAttempt> {
     loop {
         let refusal = match attempts.call(outbound, used.last().copied(), route).await {

@@ -11,7 +11,7 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
 use super::instance_choice;
-use super::{CallRoute, RequiredInstance, ServerInstances};
+use super::{InstanceRoute, RequiredInstance, ServerInstances};
 
 /// An instance that was chosen for a call.
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ impl ServerInstances {
     pub(super) fn choose(
         &self,
         outbound: &OutboundCall,
-        route: &CallRoute,
+        route: &InstanceRoute,
         is_first: bool,
     ) -> Result<ChosenInstance, FailedAttempt> {
         match route.required() {
@@ -137,7 +137,7 @@ impl ServerInstances {
         }
     }
 
-    fn choose_any(&self, route: &CallRoute, is_first: bool) -> Result<usize, FailedAttempt> {
+    fn choose_any(&self, route: &InstanceRoute, is_first: bool) -> Result<usize, FailedAttempt> {
         let now = self.site.clock.now();
         let untried = |index: usize| !route.has_tried(index);
         let mut candidates: Vec<_> = self
@@ -158,7 +158,7 @@ impl ServerInstances {
     }
 
     /// Chooses among the instances that take no calls, if one of them may be tried.
-    fn choose_last_resort(&self, route: &CallRoute) -> Result<usize, FailedAttempt> {
+    fn choose_last_resort(&self, route: &InstanceRoute) -> Result<usize, FailedAttempt> {
         let mut least_wait = None;
         let begin = (self.random() * self.all.len() as f64) as usize;
         for step in 0..self.all.len() {

@@ -6,12 +6,12 @@
 //! of two choices. It goes on to another instance only if it certainly did not run.
 
 mod call_choice;
-mod call_route;
 mod instance_breaker;
 mod instance_choice;
 mod instance_load;
 pub(crate) mod instance_name;
 mod instance_reply;
+mod instance_route;
 mod instance_watch;
 mod server_instance;
 mod session_affinity;
@@ -31,7 +31,7 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-pub(crate) use call_route::{CallRoute, RequiredInstance};
+pub(crate) use instance_route::{InstanceRoute, RequiredInstance};
 pub(crate) use server_instance::ServerInstance;
 use session_affinity::SessionAffinity;
 use watched_instance::WatchedInstance;
@@ -71,7 +71,7 @@ impl ServerInstances {
     }
 
     /// Returns the instance of a route: that of its last attempt, or the required one.
-    pub(crate) fn of_route(&self, route: &CallRoute) -> Option<&Arc<ServerInstance>> {
+    pub(crate) fn of_route(&self, route: &InstanceRoute) -> Option<&Arc<ServerInstance>> {
         let required = match route.required() {
             RequiredInstance::At(index) => Some(index),
             RequiredInstance::Any | RequiredInstance::Removed => None,
@@ -90,7 +90,7 @@ impl ServerInstances {
         &self,
         outbound: &OutboundCall,
         again: Option<ResendProof>,
-        route: &CallRoute,
+        route: &InstanceRoute,
     ) -> Result<Reply, FailedAttempt> {
         let stays = matches!(
             again,
@@ -129,7 +129,7 @@ impl ServerInstances {
     }
 
     /// Opens the session for the calls of a client's session at the instance that gets them.
-    pub(crate) async fn welcome(&self, outbound: &OutboundCall, route: &CallRoute) {
+    pub(crate) async fn welcome(&self, outbound: &OutboundCall, route: &InstanceRoute) {
         let Ok(chosen) = self.choose(outbound, route, true) else {
             return;
         };
@@ -142,7 +142,7 @@ impl ServerInstances {
     pub(crate) async fn follow(
         &self,
         outbound: &OutboundCall,
-        route: &CallRoute,
+        route: &InstanceRoute,
     ) -> Option<TaskNotifications> {
         self.of_route(route)?.http.follow(outbound).await
     }

@@ -16,7 +16,7 @@ pub(crate) enum RequiredInstance {
 
 /// The way of one call.
 #[derive(Debug)]
-pub(crate) struct CallRoute {
+pub(crate) struct InstanceRoute {
     required: RequiredInstance,
     /// The position of the instance that has the call now, plus one; 0 before the first attempt.
     current: AtomicUsize,
@@ -24,7 +24,7 @@ pub(crate) struct CallRoute {
     tried: AtomicU64,
 }
 
-impl CallRoute {
+impl InstanceRoute {
     /// Makes the route of a call before its first attempt.
     pub(crate) fn new(required: RequiredInstance) -> Self {
         Self {
