@@ -1,6 +1,7 @@
 //! A child process that does not outlive its test.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -113,10 +114,33 @@ impl TestProcess {
         signal(self.id(), name);
     }
 
+    /// Has it stand still, and waits until all of its threads do: on a busy machine some of them run
+    /// on for a while after the signal was sent. `CONT` lets it go on.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+        let threads = format!("/proc/{}/task", self.id());
+        super::wait_until("all threads to stand still", || {
+            let mut threads = std::fs::read_dir(&threads).unwrap();
+            threads
+                .all(|thread| is_stopped(&thread.unwrap().path()))
+                .then_some(())
+        });
+    }
+
     /// Waits for its end; returns its exit code.
     pub fn wait_for_exit(&mut self) -> Option<i32> {
         super::wait_until("the process to end", || self.child.try_wait().unwrap()).code()
     }
+}
+
+/// Reports if a thread, by its folder in `/proc`, is stopped. One that has ended runs no more.
+fn is_stopped(thread: &Path) -> bool {
+    let Ok(stat) = std::fs::read_to_string(thread.join("stat")) else {
+        return true;
+    };
+    // The name before the state stands in brackets and may contain some.
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 /// Sends a signal to a process by name.

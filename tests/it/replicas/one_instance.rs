@@ -325,7 +325,7 @@ async fn owner_that_was_stopped_past_its_lease_reaches_its_child_no_more() {
     let (first, _) = count(&client).await;
     let own_client = open(&replicas, stopped, Revision::MODERN).await;
     let process = &replicas.replica(stopped).process;
-    process.signal("STOP");
+    process.freeze();
     // Its own clients' requests wait in its sockets, and one that another replica sends.
     let waiting: Vec<_> = (0..5)
         .map(|_| {
