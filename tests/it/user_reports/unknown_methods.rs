@@ -149,7 +149,7 @@ async fn a_list_that_the_server_does_not_declare_is_asked_of_it_on_its_own_endpo
             mockup(upstream).tools(1).start().await,
         );
         let weir = weir_over(&[("one", &server), ("two", &other)]);
-        weir.wait_until_listed("/mcp/one", &["tool_0000"]);
+        weir.wait_until_listed("/mcp", &["one__tool_0000", "two__tool_0000"]);
         let about = format!("{client:?} to {upstream:?}");
         assert!(
             server.requests_of("prompts/list").is_empty(),
@@ -201,7 +201,7 @@ async fn methods_that_weir_answers_never_pass_in_any_spelling() {
         let upstream = builder.tools(1).start().await;
         let other = own(revision).start().await;
         let weir = weir_over(&[("one", &upstream), ("two", &other)]);
-        weir.wait_until_listed("/mcp/one", &["tool_0000"]);
+        weir.wait_until_listed("/mcp", &["one__tool_0000", "two__tool_0000"]);
         let spelled = [
             "Initialize",
             "Server/Discover",
