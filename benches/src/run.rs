@@ -2,7 +2,7 @@
 
 use crate::report::{BenchReport, ReportTable};
 use crate::scenario::{
-    body, calls, dual, fanout, gates, hang, lists, overload, sessions, telemetry, transports,
+    body, calls, dual, fanout, gates, hang, lists, overload, sessions, store, telemetry, transports,
 };
 use crate::settings::{RunPart, RunSettings};
 use anyhow::Result;
@@ -38,6 +38,7 @@ pub(crate) async fn run(settings: RunSettings) -> Result<bool> {
             RunPart::Dual => Box::pin(dual::run(&settings)).await,
             RunPart::Gates => Box::pin(gates::run(&settings)).await,
             RunPart::Telemetry => Box::pin(telemetry::run(&settings)).await,
+            RunPart::Store => Box::pin(store::run(&settings)).await,
             RunPart::Transports => Box::pin(transports::run(&settings)).await,
             RunPart::Hang => hang::run(&settings).await,
             RunPart::Body => body::run(&settings).await,

@@ -9,6 +9,7 @@ pub(crate) mod hang;
 pub(crate) mod lists;
 pub(crate) mod overload;
 pub(crate) mod sessions;
+pub(crate) mod store;
 pub(crate) mod telemetry;
 pub(crate) mod transports;
 mod weir_pair;

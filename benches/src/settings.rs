@@ -41,6 +41,8 @@ pub(crate) enum RunPart {
     Gates,
     /// tools/call with metrics, traces and OTLP, against a weir without them.
     Telemetry,
+    /// tools/call with state in Redis, against a weir with state in memory.
+    Store,
     /// tools/call over HTTP/1.1, HTTP/2, TLS and standard streams to the upstream.
     Transports,
     /// Calls to healthy upstreams while another hangs.

@@ -26,6 +26,18 @@ pub(crate) struct PairMeasurement {
     rounds: Vec<RoundFigures>,
 }
 
+impl PairMeasurement {
+    /// The median latency in microseconds.
+    pub(crate) const fn p50_us(&self) -> f64 {
+        self.medians.p50_us
+    }
+
+    /// The right answers of all rounds.
+    pub(crate) const fn all_calls(&self) -> u64 {
+        self.medians.calls
+    }
+}
+
 /// The start options of one weir of a pair.
 pub(crate) struct PairHalf<'a> {
     pub(crate) credential: Option<HeaderValue>,
