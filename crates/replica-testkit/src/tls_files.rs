@@ -55,6 +55,18 @@ impl TlsFiles {
         self.folder.join("ca.pem")
     }
 
+    /// The certificate of the server, in PEM.
+    #[must_use]
+    pub fn certificate_file(&self) -> PathBuf {
+        self.folder.join("server.pem")
+    }
+
+    /// The private key of the server, in PEM.
+    #[must_use]
+    pub fn key_file(&self) -> PathBuf {
+        self.folder.join("server.key")
+    }
+
     /// The directives of a server's config: a TLS port beside its plain one.
     pub(crate) fn settings(&self) -> [[String; 2]; 5] {
         let file = |name: &str| Path::display(&self.folder.join(name)).to_string();

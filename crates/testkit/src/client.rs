@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Uri, header};
 use http_body_util::Full;
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 use weir_wire::Revision;
 
@@ -24,7 +25,7 @@ pub use modern_envelope::ModernEnvelope;
 pub use raw_socket::RawSocket;
 pub use sse_event::SseEvent;
 
-use connection::KeptConnections;
+use connection::{ConnectionProtocols, KeptConnections};
 use header_text::{append, insert};
 
 use crate::message_recorder::MessageRecorder;
@@ -41,7 +42,7 @@ pub struct RawClient {
     dialect: ClientDialect,
     /// Headers that every request carries.
     headers: HeaderMap,
-    http2: bool,
+    protocols: ConnectionProtocols,
     kept: Option<KeptConnections>,
     ids: Arc<AtomicI64>,
     recorder: Option<MessageRecorder>,
@@ -70,7 +71,7 @@ impl RawClient {
             url: parse_url(url),
             dialect: ClientDialect::Bare,
             headers,
-            http2: false,
+            protocols: ConnectionProtocols::default(),
             kept: None,
             ids,
             recorder: None,
@@ -83,7 +84,9 @@ impl RawClient {
     /// `url` is not an absolute `http` URL.
     pub fn with_url(mut self, url: &str) -> Self {
         self.url = parse_url(url);
-        self.kept = self.kept.map(|_| KeptConnections::new(self.http2));
+        self.kept = self
+            .kept
+            .map(|_| KeptConnections::new(self.protocols.http2));
         self
     }
 
@@ -129,13 +132,20 @@ impl RawClient {
 
     /// Speaks HTTP/2 with prior knowledge instead of HTTP/1.1.
     pub fn with_http2(mut self) -> Self {
-        self.http2 = true;
+        self.protocols.http2 = true;
+        self
+    }
+
+    /// Opens each connection with TLS, and checks the certificate for the name `localhost`, whatever
+    /// the URL. A client that keeps its connections has none.
+    pub fn with_tls(mut self, config: Arc<ClientConfig>) -> Self {
+        self.protocols.tls = Some(config.into());
         self
     }
 
     /// Keeps connections from one request to the next, in the protocol chosen so far.
     pub fn keeping_connections(mut self) -> Self {
-        self.kept = Some(KeptConnections::new(self.http2));
+        self.kept = Some(KeptConnections::new(self.protocols.http2));
         self
     }
 
@@ -336,7 +346,8 @@ impl RawClient {
                 None,
             ));
         }
-        let (response, connection) = connection::exchange(&self.url, self.http2, request).await?;
+        let (response, connection) =
+            connection::exchange(&self.url, &self.protocols, request).await?;
         Ok(HttpExchange::new(response, Some(connection)))
     }
 

@@ -6,16 +6,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
+use weir_replica_testkit::TlsFiles;
 use weir_testkit::{HttpExchange, IdentityProvider, MockServer, RawClient};
 
 use super::COUNT;
 use crate::harness::{Replicas, wait_until_async};
 
 /// The most clients. Each takes one descriptor of the test, and one of its replica.
-const MAX_CLIENTS: usize = 5_000;
+const MAX_CLIENTS: usize = 19_000;
+/// Connections that a replica takes, above the default, and the memory that it may use for them.
+const CONNECTIONS: usize = 19_500;
+const MEMORY: &str = "4GiB";
 /// Descriptors that the test needs for other purposes.
 const OTHER_DESCRIPTORS: usize = 500;
 /// Clients that connect at the same time before the replica is killed.
@@ -36,6 +43,13 @@ enum ReconnectPolicy {
     Keeps,
     /// They connect again at once: the worst that can happen.
     Ignores,
+}
+
+/// The transport between clients and replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientTransport {
+    Plain,
+    Tls,
 }
 
 /// The counts of all clients.
@@ -170,19 +184,48 @@ fn config(upstream: &MockServer, idp: &IdentityProvider) -> Value {
     let mut config = super::config(upstream);
     let issuer = json!({ "issuer": idp.issuer(), "audience": [AUDIENCE] });
     config["auth"] = json!({ "mode": "oauth", "issuers": [issuer] });
+    config["limits"]["connections"] = json!(CONNECTIONS);
+    config["limits"]["streams"] = json!(CONNECTIONS);
+    config["limits"]["memory"] = json!(MEMORY);
     config
 }
 
-async fn measure_herd(policy: ReconnectPolicy) {
+/// Returns the TLS config of a client that trusts the authority of the files.
+fn trusting(files: &TlsFiles) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(files.authority_file()).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+async fn measure_herd(policy: ReconnectPolicy, transport: ClientTransport) {
     let upstream = MockServer::modern().tools(1).start().await;
     let idp = IdentityProvider::start().await;
-    let mut replicas = Replicas::start(COUNT, config(&upstream, &idp)).await;
+    let files = TlsFiles::new();
+    let mut config = config(&upstream, &idp);
+    if transport == ClientTransport::Tls {
+        config["tls"] = json!({ "cert": files.certificate_file(), "key": files.key_file() });
+    }
+    let tls = (transport == ClientTransport::Tls).then(|| trusting(&files));
+    let mut replicas = Replicas::start(COUNT, config).await;
     let client_of = |name: &str, number: usize| {
         let client = RawClient::new(&replicas.replica(number).url("/mcp"));
         let token = format!("Bearer {}", idp.token(name, AUDIENCE));
-        client.with_header("authorization", &token).modern()
+        let client = client.with_header("authorization", &token).modern();
+        match &tls {
+            Some(tls) => client.with_tls(tls.clone()),
+            None => client,
+        }
     };
-    let bystander = || client_of("bystander", 1).keeping_connections();
+    // A client with TLS has a handshake before each call.
+    let bystander = || match transport {
+        ClientTransport::Plain => client_of("bystander", 1).keeping_connections(),
+        ClientTransport::Tls => client_of("bystander", 1),
+    };
     let (count, herd) = (client_count(), Arc::<Herd>::default());
     let opening = Arc::new(Semaphore::new(OPENING));
     // Apart from the server: it answers the bystander meanwhile.
@@ -216,7 +259,7 @@ async fn measure_herd(policy: ReconnectPolicy) {
     returned.sort_unstable();
     let after = |share: usize| returned[(count - 1) * share / 100] - begun;
     println!(
-        "{count} listeners of a killed replica, policy {policy:?}: half are back after {:?}, all after {:?}, {} refusals",
+        "{count} listeners of a killed replica, {transport:?}, policy {policy:?}: half are back after {:?}, all after {:?}, {} refusals",
         after(50),
         after(100),
         herd.refusals.load(Ordering::Relaxed),
@@ -224,19 +267,32 @@ async fn measure_herd(policy: ReconnectPolicy) {
     println!("a client of another replica before: {}", describe(calm));
     println!("and meanwhile: {}", describe(disturbed));
     assert_eq!(herd.returned(), count, "all came back");
+    let begun = Instant::now();
+    replicas.start_another();
+    println!(
+        "a replica in its place is ready after {:?}",
+        begun.elapsed()
+    );
     threads.shutdown_background();
 }
 
-// Proves D21.
+// Proves D21, T7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn listeners_of_a_killed_replica_come_back_over_a_range_of_time() {
-    measure_herd(ReconnectPolicy::Keeps).await;
+    measure_herd(ReconnectPolicy::Keeps, ClientTransport::Plain).await;
+}
+
+// Proves D21, T7.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures time"]
+async fn listeners_of_a_killed_replica_come_back_with_a_handshake_each() {
+    measure_herd(ReconnectPolicy::Keeps, ClientTransport::Tls).await;
 }
 
 // Proves D21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn listeners_that_come_back_at_once_leave_others_served() {
-    measure_herd(ReconnectPolicy::Ignores).await;
+    measure_herd(ReconnectPolicy::Ignores, ClientTransport::Plain).await;
 }

@@ -1,6 +1,6 @@
 //! The connections of a client: one for each request, or a pool.
 
-use std::io;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use http::{Request, Response, Uri, header};
@@ -9,7 +9,10 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::header_text::insert;
 use crate::owned_task::OwnedTask;
@@ -41,15 +44,50 @@ impl KeptConnections {
     }
 }
 
+/// The protocols below the requests of a client.
+#[derive(Clone, Default)]
+pub(super) struct ConnectionProtocols {
+    /// HTTP/2 with prior knowledge instead of HTTP/1.1.
+    pub(super) http2: bool,
+    /// TLS with a server whose certificate is for `localhost`.
+    pub(super) tls: Option<TlsConnector>,
+}
+
+impl fmt::Debug for ConnectionProtocols {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ConnectionProtocols")
+            .field("http2", &self.http2)
+            .field("tls", &self.tls.is_some())
+            .finish()
+    }
+}
+
 /// Connects, sends and waits for the head of the answer. The connection lives as long as its task.
 pub(super) async fn exchange(
     url: &Uri,
-    http2: bool,
-    mut request: Request<Full<Bytes>>,
+    protocols: &ConnectionProtocols,
+    request: Request<Full<Bytes>>,
 ) -> io::Result<(Response<Incoming>, OwnedTask)> {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let stream = TcpStream::connect(authority).await?;
     stream.set_nodelay(true)?;
+    match &protocols.tls {
+        None => Box::pin(exchange_over(stream, url, protocols.http2, request)).await,
+        Some(tls) => {
+            let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+            let stream = Box::pin(tls.connect(name, stream)).await?;
+            Box::pin(exchange_over(stream, url, protocols.http2, request)).await
+        }
+    }
+}
+
+async fn exchange_over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    url: &Uri,
+    http2: bool,
+    mut request: Request<Full<Bytes>>,
+) -> io::Result<(Response<Incoming>, OwnedTask)> {
     if http2 {
         *request.uri_mut() = url.clone();
         let handshake =
@@ -67,6 +105,7 @@ pub(super) async fn exchange(
     let path = url.path_and_query().map_or("/", |path| path.as_str());
     *request.uri_mut() = path.parse().map_err(io::Error::other)?;
     if !request.headers().contains_key(header::HOST) {
+        let authority = url.authority().map_or("", |authority| authority.as_str());
         insert(request.headers_mut(), "host", authority);
     }
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
