@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The cost of a session in weir and in Redis: bytes and commands.
+"""The cost of sessions, streams, tasks and parked calls in weir and in Redis: bytes and commands.
 
     python3 benches/store_cost.py target/release/weir --sessions 5000
 
@@ -12,6 +12,7 @@ import http.client
 import http.server
 import json
 import pathlib
+import secrets
 import socket
 import subprocess
 import sys
@@ -23,32 +24,62 @@ KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 REVISION = "2025-11-25"
 CLIENT = {"name": "store-cost", "version": "1"}
 ACCEPT = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+MODERN = "2026-07-28"
+SCHEMA = {"type": "object"}
+TASKS = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+NOW = "2026-01-01T00:00:00Z"
+# The kinds of calls whose state outlives a request.
+STREAMS, CALLS = 500, 200
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """An MCP server of one revision, with one tool."""
+    """An MCP server of one revision: tools that answer at once, slowly with a notification, after a question, or as a task."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         results = {
-            "initialize": {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": CLIENT},
-            "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
+            "initialize": {"protocolVersion": REVISION, "capabilities": {"tools": {}, "tasks": TASKS}, "serverInfo": CLIENT},
+            "tools/list": {"tools": [{"name": name, "inputSchema": SCHEMA, "execution": {"taskSupport": "optional"}} for name in ("echo", "slow", "ask")]},
             "tools/call": {"content": [{"type": "text", "text": "done"}]},
         }
-        if "id" not in asked:
+        if "id" not in asked or "method" not in asked:
             self.send_response(202)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
         answer = {"jsonrpc": "2.0", "id": asked["id"], "result": results.get(asked["method"], {})}
+        if asked["method"] == "tools/call":
+            params = asked["params"]
+            if "task" in params:
+                times = {"createdAt": NOW, "lastUpdatedAt": NOW, "ttl": 3600000, "pollInterval": 3600000}
+                answer["result"] = {"task": {"taskId": secrets.token_hex(16), "status": "working", **times}}
+            elif params["name"] == "slow":
+                told = {"level": "info", "data": "on the way"}
+                return self.stream([{"method": "notifications/message", "params": told}, answer])
+            elif params["name"] == "ask":
+                question = {"message": "Your name?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+                self.stream([{"id": secrets.token_hex(8), "method": "elicitation/create", "params": question}])
+                return time.sleep(600)
         body = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def stream(self, messages):
+        """Answers with a stream of these messages, with a pause before each."""
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for message in messages:
+            time.sleep(0.1)
+            self.wfile.write(b"data: " + json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n\n")
+            self.wfile.flush()
 
     def do_GET(self):
         self.send_response(405)
@@ -100,6 +131,7 @@ class Replica:
             "keys": [{"id": 1, "secret": KEY}],
             "store": f"redis://127.0.0.1:{redis.port}",
             "cluster": {"listen": others},
+            "limits": {"parked_per_principal": CALLS + 1},
             "upstreams": {"one": {"url": f"http://127.0.0.1:{upstream}/"}},
         }
         file = pathlib.Path(folder) / f"{name}.json"
@@ -149,9 +181,20 @@ class Client:
         self.ask({"jsonrpc": "2.0", "method": "notifications/initialized"}, session)
         return session
 
-    def call(self, session):
-        params = {"name": "one__echo", "arguments": {}}
+    def call(self, session, tool="echo", **more):
+        params = {"name": f"one__{tool}", "arguments": {}, **more}
         self.ask({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}, session)
+
+    def park(self):
+        """Makes a call that waits for input at its server."""
+        meta = {"protocolVersion": MODERN, "clientCapabilities": {"elicitation": {"form": {}}}, "clientInfo": CLIENT}
+        own = {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}
+        params = {"name": "one__ask", "arguments": {}, "_meta": own}
+        headers = ACCEPT | {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "one__ask"}
+        message = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}
+        answer, body = self.send("POST", json.dumps(message), headers)
+        if answer.status != 200 or b"input_required" not in body:
+            sys.exit(f"no question: {answer.status} {body[:300]}")
 
 
 def info(text):
@@ -208,6 +251,29 @@ class Figures(dict):
         super().__setitem__(name, figure)
 
 
+def bytes_of(redis, replica, work, count):
+    """Bytes of Redis and of weir for one repetition, beside those of the first one."""
+    work(0)
+    before = redis.used(), replica.resident()
+    for number in range(count):
+        work(number)
+    # Events and states are written a moment later.
+    time.sleep(2)
+    after = redis.used(), replica.resident()
+    return [round((after[at] - before[at]) / count) for at in range(2)]
+
+
+def measure_calls(found, redis, replica, client, session):
+    kinds = {
+        "a stream with a notification and an answer": (STREAMS, lambda _: client.call(session, "slow")),
+        "a task": (CALLS, lambda _: client.call(session, task={"ttl": 3600000})),
+        "a parked call": (CALLS, lambda _: client.park()),
+    }
+    for name, (count, work) in kinds.items():
+        sizes = bytes_of(redis, replica, work, count)
+        found[f"bytes of Redis and of weir for {name}"] = sizes
+
+
 def measure(options):
     upstream = Upstream(("127.0.0.1", 0), Server)
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
@@ -239,6 +305,7 @@ def measure(options):
             some = sessions[: options.sessions // 2]
             found["commands of a call at the owner"] = commands_of(redis, lambda at: owner.call(some[at]), len(some), idle)
             found["commands of a forwarded call"] = commands_of(redis, lambda at: other.call(some[at]), len(some), idle)
+            measure_calls(found, redis, replicas[0], owner, some[0])
             end = lambda at: owner.ask(None, sessions[-1 - at], "DELETE")
             found["commands to end a session"] = commands_of(redis, end, options.sessions // 4, idle)
             replicas[0].process.kill()
