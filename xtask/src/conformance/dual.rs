@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 
 use crate::{
     conformance::{
@@ -91,20 +91,11 @@ pub(super) fn judged(
         suite: ConformanceSuite::new(peers, output),
         output,
     };
-    let found: anyhow::Result<Vec<_>> = thread::scope(|scope| {
-        let running = SERVERS
-            .each_ref()
-            .map(|server| scope.spawn(move || rig.server(server)));
-        running
-            .into_iter()
-            .map(|server| {
-                server
-                    .join()
-                    .unwrap_or_else(|_| Err(anyhow!("a run panicked")))
-            })
-            .collect()
-    });
-    let judgements: Vec<SetJudgement> = found?.into_iter().flatten().collect();
+    let judgements = thread::scope(|scope| {
+        let servers = SERVERS.each_ref();
+        let running = servers.map(|server| scope.spawn(move || rig.server(server)));
+        super::joined(running.into())
+    })?;
     for judgement in &judgements {
         println!("{}", score_table::render(judgement));
     }

@@ -19,6 +19,7 @@ mod verdict;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    thread::{self, ScopedJoinHandle},
 };
 
 use anyhow::{Context, bail};
@@ -166,9 +167,10 @@ pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Runs the suite directly and through the given binary: without credentials, then with tokens,
-/// then in front of servers of the other era, then in front of servers of both. At last the suite is
-/// the server. `cargo xtask conformance --replicas` runs it through replicas.
+/// Runs the suite directly, then through the given binary: without credentials, with tokens, in
+/// front of servers of the other era, and with the suite as the server. These wait more than they
+/// compute, so they run at the same time. At last it runs in front of servers of both eras.
+/// `cargo xtask conformance --replicas` runs it through replicas.
 ///
 /// # Errors
 /// A scenario that the fixture must pass fails directly; a scenario that passes directly fails
@@ -176,14 +178,31 @@ pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<()> {
 /// true.
 pub(crate) fn through(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
     let output = empty_folder("conformance")?;
-    let rig = ConformanceRig::new(peers, FixtureEra::Both, &output)?;
-    let mut judgements = Vec::new();
-    for way in [WeirVariant::Open, WeirVariant::Auth, WeirVariant::Cross] {
-        judgements.extend(rig.through(weir, way)?);
-    }
+    let rig = &ConformanceRig::new(peers, FixtureEra::Both, &output)?;
+    let mut judgements = thread::scope(|scope| {
+        let ways = [WeirVariant::Open, WeirVariant::Auth, WeirVariant::Cross];
+        let mut running: Vec<_> = ways
+            .map(|way| scope.spawn(move || rig.through(weir, way)))
+            .into();
+        running.push(scope.spawn(|| as_client(weir, peers, &output)));
+        joined(running)
+    })?;
     judgements.extend(dual::judged(weir, peers, &output)?);
-    judgements.extend(as_client(weir, peers, &output)?);
     report(&judgements, &output)
+}
+
+/// Waits for the runs of each thread, and returns all their judgements.
+fn joined(
+    running: Vec<ScopedJoinHandle<'_, anyhow::Result<Vec<SetJudgement>>>>,
+) -> anyhow::Result<Vec<SetJudgement>> {
+    let mut judgements = Vec::new();
+    for run in running {
+        let Ok(found) = run.join() else {
+            bail!("a run panicked");
+        };
+        judgements.extend(found?);
+    }
+    Ok(judgements)
 }
 
 /// Runs the client scenarios and shows weir's results.
