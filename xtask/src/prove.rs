@@ -2,6 +2,8 @@
 //! time, all pairings in front of replicas, then the benchmarks. Each prints its figures and
 //! compares two measurements within its own run, so that the result means the same on any machine.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use crate::{
@@ -20,6 +22,9 @@ const SCOPE: [&str; 5] = ["--locked", "--release", "--lib", "--test", "it"];
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct ProveOptions {
+    /// An earlier weir, which replicas of this one must work beside
+    #[arg(long, value_name = "BINARY")]
+    before: Option<PathBuf>,
     /// Filters and further arguments of the test runner; the benchmarks are then left out
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
@@ -52,6 +57,9 @@ pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
             .args(&options.args);
     }
     environment(&mut prove, &weir, Some(&peers))?;
+    if let Some(before) = &options.before {
+        prove.env("WEIR_BEFORE", before.canonicalize()?);
+    }
     checked(prove.env("WEIR_PROVE", "1"))?;
     if options.args.is_empty() {
         let scope: Vec<_> = SCOPE.into_iter().chain(selected()).collect();

@@ -12,6 +12,7 @@ mod poll_pause;
 mod redis_cluster;
 mod redis_server;
 mod round_robin_proxy;
+mod sentinel_servers;
 mod temporary_folder;
 mod tls_files;
 
@@ -19,4 +20,5 @@ pub use documented_user::documented_user;
 pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisServer, RespValue};
 pub use round_robin_proxy::RoundRobinProxy;
+pub use sentinel_servers::SentinelServers;
 pub use tls_files::TlsFiles;

@@ -1,5 +1,7 @@
 //! Several weirs that share a Redis, behind a load balancer.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 use weir_replica_testkit::{RedisServer, RoundRobinProxy};
 
@@ -22,6 +24,8 @@ pub struct Replicas {
     replicas: Vec<Replica>,
     /// Of the first one.
     config: Value,
+    /// The build that replicas run from now on, if it is not the usual one.
+    program: Option<PathBuf>,
     redis: Option<RedisServer>,
     proxy: RoundRobinProxy,
 }
@@ -43,24 +47,38 @@ impl Replicas {
         Self::with_configs(vec![config; count], redis).await
     }
 
+    /// Starts so many replicas with another build of weir.
+    pub async fn with_program(count: usize, config: Value, program: &Path) -> Self {
+        let redis = RedisServer::start();
+        Self::start_with_redis(vec![config; count], redis, Some(program)).await
+    }
+
     /// Starts a replica with each of these configs, and with this Redis.
-    pub async fn with_configs(mut configs: Vec<Value>, redis: RedisServer) -> Self {
+    pub async fn with_configs(configs: Vec<Value>, redis: RedisServer) -> Self {
+        Self::start_with_redis(configs, redis, None).await
+    }
+
+    async fn start_with_redis(
+        mut configs: Vec<Value>,
+        redis: RedisServer,
+        program: Option<&Path>,
+    ) -> Self {
         for config in &mut configs {
             if config["store"]["url"].is_null() {
                 config["store"]["url"] = json!(redis.url());
             }
         }
-        let mut replicas = Self::start_all(configs).await;
+        let mut replicas = Self::start_all(configs, program).await;
         replicas.redis = Some(redis);
         replicas
     }
 
     /// Starts replicas with the `store` of the config, whose servers the caller keeps.
     pub async fn with_store(count: usize, config: Value) -> Self {
-        Self::start_all(vec![config; count]).await
+        Self::start_all(vec![config; count], None).await
     }
 
-    async fn start_all(mut configs: Vec<Value>) -> Self {
+    async fn start_all(mut configs: Vec<Value>, program: Option<&Path>) -> Self {
         for config in &mut configs {
             config["cluster"]["listen"] = json!("127.0.0.1:0");
             config["keys"] = sealing_keys(&[1]);
@@ -69,7 +87,7 @@ impl Replicas {
         let started = std::thread::scope(|scope| {
             let starts: Vec<_> = configs
                 .into_iter()
-                .map(|config| scope.spawn(|| Weir::with_config(config)))
+                .map(|config| scope.spawn(move || start_weir(program, config)))
                 .collect();
             let weirs = starts.into_iter().map(|start| start.join().unwrap());
             weirs.map(Replica::new).collect::<Vec<_>>()
@@ -78,6 +96,7 @@ impl Replicas {
         let replicas = Self {
             replicas: started,
             config,
+            program: program.map(Path::to_owned),
             redis: None,
             proxy,
         };
@@ -164,11 +183,18 @@ impl Replicas {
     /// Starts one more replica and returns its number. The balancer sends requests to it from now
     /// on; the others may not know of it yet.
     pub fn start_another(&mut self) -> usize {
-        self.replicas
-            .push(Replica::new(Weir::with_config(self.config.clone())));
+        self.replicas.push(Replica::new(start_weir(
+            self.program.as_deref(),
+            self.config.clone(),
+        )));
         let running = self.replicas.iter().filter(|replica| replica.is_running);
         self.proxy.set_backends(running.map(Replica::address));
         self.replicas.len() - 1
+    }
+
+    /// Starts further replicas with another build of weir, or with the usual one.
+    pub fn use_program(&mut self, program: Option<&Path>) {
+        self.program = program.map(Path::to_owned);
     }
 
     /// Starts one more replica with these sealing keys, newest first, and returns its number. The
@@ -235,6 +261,13 @@ impl Replicas {
 pub fn sealing_keys(ids: &[usize]) -> Value {
     let key = |id: &usize| json!({ "id": id, "secret": KEYS[id - 1] });
     ids.iter().map(key).collect()
+}
+
+fn start_weir(program: Option<&Path>, config: Value) -> Weir {
+    match program {
+        Some(program) => Weir::start_program(program, config),
+        None => Weir::with_config(config),
+    }
 }
 
 impl Replica {

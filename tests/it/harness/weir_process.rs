@@ -79,6 +79,14 @@ impl Weir {
         Self::until(wrapper, config, "/readyz", LOG)
     }
 
+    /// Starts another build of weir as [`Self::with_config`] does.
+    pub fn start_program(program: &Path, config: Value) -> Self {
+        let program = program.to_str().expect("a path of text");
+        // The name of the usual build comes first.
+        let run = r#"shift; exec "$0" "$@""#;
+        Self::start_with_wrapper(&["sh", "-c", run, program], config)
+    }
+
     /// Starts weir as [`Self::with_config`] does, at the config's own `listen`.
     pub fn with_own_listen(config: Value) -> Self {
         Self::start(&[], config, "/readyz", LOG)

@@ -15,7 +15,7 @@ const CALLS_PER_RESTART: usize = 2_000;
 
 /// Replaces the oldest replica that runs, as orchestrators do: the balancer takes it out before it
 /// is stopped.
-async fn replace(replicas: &mut Replicas, number: usize) {
+pub(super) async fn replace(replicas: &mut Replicas, number: usize) {
     replicas.take_out_of_balancer(number);
     assert_eq!(replicas.stop(number).await, Some(0));
     replicas.start_another();

@@ -1,0 +1,82 @@
+//! A primary Redis, its replica, and the sentinel that watches both.
+
+use std::time::{Duration, Instant};
+
+use crate::poll_pause::pause;
+use crate::redis_server::{RedisServer, RespValue};
+
+/// The most time until the servers know each other.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A primary server, its replica, and the sentinel that makes the replica the primary one soon
+/// after the primary ended. Clients know the primary server by the name `main`.
+#[derive(Debug)]
+pub struct SentinelServers {
+    /// The server that takes writes at first.
+    pub primary: RedisServer,
+    /// Its copy, which takes writes after a failover.
+    pub replica: RedisServer,
+    /// The server that clients ask for the primary one.
+    pub sentinel: RedisServer,
+}
+
+impl SentinelServers {
+    /// Starts all three, and waits until they know each other.
+    ///
+    /// # Panics
+    /// `redis-server` is not on PATH, or does not start.
+    #[must_use]
+    pub fn start() -> Self {
+        let primary = RedisServer::start();
+        let replica = RedisServer::start();
+        let port = primary.address().port().to_string();
+        replica.run(&["REPLICAOF", "127.0.0.1", &port]);
+        wait_for("a replica", || {
+            replication(&primary).contains("state=online")
+        });
+        let sentinel = RedisServer::sentinel_of(&primary);
+        let none = RespValue::Array(Vec::new());
+        wait_for("a replica that the sentinel knows", || {
+            sentinel.run(&["SENTINEL", "REPLICAS", "main"]) != none
+        });
+        Self {
+            primary,
+            replica,
+            sentinel,
+        }
+    }
+
+    /// Stops the replica, which hears of no write from now on. Writes to the primary succeed.
+    pub fn pause_replica(&self) {
+        self.replica.pause();
+    }
+
+    /// Ends the primary server at once, and lets a stopped replica go on: it takes the place of the
+    /// primary with what it heard before it was stopped.
+    pub fn kill_primary(&mut self) {
+        self.primary.kill();
+        self.replica.resume();
+    }
+
+    /// Waits until the replica takes writes.
+    ///
+    /// # Panics
+    /// The sentinel does not make it the primary server.
+    pub fn wait_until_replica_is_primary(&self) {
+        wait_for("the new primary server", || {
+            replication(&self.replica).contains("role:master")
+        });
+    }
+}
+
+fn replication(server: &RedisServer) -> String {
+    server.run(&["INFO", "replication"]).text()
+}
+
+fn wait_for(what: &str, is_true: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < START_TIMEOUT, "waited in vain for {what}");
+        pause();
+    }
+}
