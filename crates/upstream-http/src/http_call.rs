@@ -3,14 +3,12 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::reply::{
     NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource,
 };
@@ -27,6 +25,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::splitter::ResponseEnd;
 use weir_wire::{IncomingMessage, Message, Request};
 
+use super::answer_delivery::{AnswerWatch, LostAnswer};
 use super::http_post::{connection_lost_failure, unreadable_failure};
 use super::message_collector::ReleaseRule;
 use super::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
@@ -136,7 +135,7 @@ pub(crate) fn reply(
         listener,
         asking,
         pending,
-        over: None,
+        answers: None,
         batch,
         thread,
         release,
@@ -150,8 +149,8 @@ struct HttpCallReply {
     listener: ResultExpectation,
     asking: ServerQuestions,
     pending: PendingRequest,
-    /// The end of the session, for a call with a server that waits for an answer.
-    over: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// The fate of the answers that the server waits for.
+    answers: Option<Box<AnswerWatch>>,
     /// Messages of a batch that are still to be dispatched.
     batch: VecDeque<Bytes>,
     thread: StreamResumption,
@@ -160,15 +159,15 @@ struct HttpCallReply {
 
 impl ReplySource for HttpCallReply {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        if let Some(side) = &self.pending.side {
-            self.asking.poll_answers(cx, |message| side.send(message));
-        }
-        if self
-            .over
-            .as_mut()
-            .is_some_and(|over| over.as_mut().poll(cx).is_ready())
+        if let Some(side) = &self.pending.side
+            && let Some(answers) = &mut self.answers
         {
-            return Poll::Ready(self.cut_off());
+            let lost = answers.lost();
+            self.asking
+                .poll_answers(cx, |message| side.send_answer(message, lost));
+            if let Poll::Ready(reason) = answers.poll_lost(cx) {
+                return Poll::Ready(self.cut_off(reason));
+            }
         }
         loop {
             while let Some(message) = self.pending.poll_registration(cx) {
@@ -272,7 +271,7 @@ impl HttpCallReply {
             MessageClass::Ask(lifted) => {
                 match self.asking.ask(&self.site.messages, *lifted, shared) {
                     Ok(ask) => {
-                        self.watch_session_end();
+                        self.watch_answers();
                         return Some(ask);
                     }
                     Err(refusal) => self.send(refusal),
@@ -307,26 +306,30 @@ impl HttpCallReply {
         }
     }
 
-    /// Watches the end of the session, because the server waits for an answer that needs it.
-    fn watch_session_end(&mut self) {
-        if self.over.is_none() {
-            let over = self.pending.side.as_ref().and_then(|side| side.over());
-            self.over = over.map(|over| Box::pin(over.cancelled_owned()));
-        }
+    /// Watches the answers to the server's questions: without them the call does not go on.
+    fn watch_answers(&mut self) {
+        let side = self.pending.side.as_deref();
+        self.answers.get_or_insert_with(|| AnswerWatch::new(side));
     }
 
-    /// Ends the call: the session is over, and the server waits for an answer that it will not get.
-    fn cut_off(&mut self) -> ReplyEvent {
-        self.pending.end();
+    /// Ends the call: the server waits for an answer that it will not get.
+    fn cut_off(&mut self, reason: LostAnswer) -> ReplyEvent {
+        let text = match reason {
+            LostAnswer::SessionOver => {
+                self.pending.end();
+                "The upstream did not take the answers to what it asked, so its session was ended: the call may have \
+                 run. Check before calling again"
+            }
+            LostAnswer::Undelivered => {
+                // The server learns that the call is over.
+                self.pending = PendingRequest::new(None, 0);
+                "The answer to what the upstream asked could not be delivered to it: the call may have run. Check \
+                 before calling again"
+            }
+        };
         self.answer = None;
-        let text = "The upstream did not take the answers to what it asked, so its session was ended: the call may have \
-                    run. Check before calling again";
-        ReplyEvent::End(
-            self.site
-                .label
-                .fail(FailureKind::ResultUnknown, text)
-                .into(),
-        )
+        let failure = self.site.label.fail(FailureKind::ResultUnknown, text);
+        ReplyEvent::End(failure.into())
     }
 
     fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> ReplyEvent {

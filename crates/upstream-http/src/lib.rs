@@ -1,6 +1,7 @@
 //! A server over Streamable HTTP. Its era is probed once, and again after failures. This module
 //! alone chooses between the two eras; for a server that speaks both, by the era of each caller.
 
+mod answer_delivery;
 mod era_guess;
 mod era_probe;
 mod held_blocks;

@@ -15,10 +15,10 @@ use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages;
 use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::outbox::{Outbox, PushOutcome};
-use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::{Message, Revision};
 
+use super::answer_delivery;
 use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS, media_type};
 use super::reading_state::ReadingTask;
 use super::response_reader::ResponseReader;
@@ -26,8 +26,16 @@ use super::response_reader::ResponseReader;
 /// The timeout of the request that ends a session.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The context of a queued message: the client to post it by, and its share of the memory budget.
-type PostContext = (Arc<UpstreamHttpClient>, ByteReservation);
+/// The context of a queued message.
+#[derive(Debug)]
+struct PostContext {
+    /// The client to post it by.
+    http: Arc<UpstreamHttpClient>,
+    /// Its share of the memory budget.
+    reservation: ByteReservation,
+    /// Cancelled if it is an answer and does not arrive.
+    lost: Option<CancellationToken>,
+}
 
 /// The channel of an open session.
 #[derive(Debug)]
@@ -110,6 +118,16 @@ impl SessionChannel {
 
     /// Queues a message that has no response. If the server does not read, the session ends.
     pub(crate) fn send(&self, message: Bytes) {
+        self.queue(message, None);
+    }
+
+    /// Queues a message as [`Self::send`] does; cancels `lost` if it is an answer that does not
+    /// arrive.
+    pub(crate) fn send_answer(&self, message: Bytes, lost: CancellationToken) {
+        self.queue(message, Some(lost));
+    }
+
+    fn queue(&self, message: Bytes, lost: Option<CancellationToken>) {
         let Some(reservation) = self
             .site
             .budgets
@@ -122,21 +140,28 @@ impl SessionChannel {
             }
             return;
         };
-        match self.outbox.push(message, (self.http(), reservation)) {
+        let context = PostContext {
+            http: self.http(),
+            reservation,
+            lost,
+        };
+        match self.outbox.push(message, context) {
             PushOutcome::Queued | PushOutcome::Over => return,
             PushOutcome::Overflow => return self.overflowed(),
             PushOutcome::Idle => {}
         }
         let (site, headers, outbox) = (self.site.clone(), self.headers(), self.outbox.clone());
         self.site.tasks.spawn(async move {
-            let post = |message, (http, reservation): PostContext| {
+            let post = |message, context: PostContext| {
                 let (site, headers) = (&site, headers.clone());
                 async move {
-                    let sent = own_requests::within_list_deadline(&site.own_requests, http_post::post_notification(site, &http, headers, message)).await;
+                    let PostContext {
+                        http,
+                        reservation,
+                        lost,
+                    } = context;
+                    answer_delivery::deliver(site, &http, headers, message, lost).await;
                     drop(reservation);
-                    if let Err(refusal) = sent {
-                        tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "message to upstream not delivered");
-                    }
                 }
             };
             outbox.run(post).await;

@@ -13,6 +13,9 @@ use super::response_reader::ResponseReader;
 pub(crate) trait SideChannel: Send + Sync {
     /// Queues a message to the server that has no response.
     fn send(&self, message: Bytes);
+    /// Queues a message as [`Self::send`] does; cancels `lost` if it is an answer that does not
+    /// reach the server.
+    fn send_answer(&self, message: Bytes, lost: &CancellationToken);
     /// Cancels the request `id`, which its client no longer wants.
     fn cancel(&self, id: u64);
     /// Cancelled once no message can be sent any more.

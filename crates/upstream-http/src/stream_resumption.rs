@@ -84,6 +84,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bytes::Bytes;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -92,6 +93,7 @@ mod tests {
 
     impl SideChannel for ResumeCounter {
         fn send(&self, _message: Bytes) {}
+        fn send_answer(&self, _message: Bytes, _lost: &CancellationToken) {}
         fn cancel(&self, _id: u64) {}
         fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<ResponseReader>> {
             assert_eq!(last_event, "e2");

@@ -461,6 +461,10 @@ impl SideChannel for UpstreamSession {
         self.channel.send(message);
     }
 
+    fn send_answer(&self, message: Bytes, lost: &CancellationToken) {
+        self.channel.send_answer(message, lost.clone());
+    }
+
     fn over(&self) -> Option<CancellationToken> {
         Some(self.channel.over().clone())
     }

@@ -12,6 +12,7 @@ mod instances;
 mod kept_connections;
 mod large_results;
 mod probing;
+mod question_answers;
 mod repeating;
 mod resending;
 mod sessions;

@@ -1,0 +1,127 @@
+//! The delivery of the client's answers to a server that waits for them within a call. The answer
+//! has a connection of its own: it can be lost while the stream of the call is whole.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use weir_core::FailureKind;
+use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::message_limits::message_limits;
+use weir_upstream_core::own_requests;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::Message;
+
+use super::http_post;
+use super::side_channel::SideChannel;
+
+/// The pauses between attempts to deliver an answer, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The fate of the answers that a server waits for within one call.
+pub(crate) struct AnswerWatch {
+    lost: CancellationToken,
+    lost_wait: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The end of the session.
+    over: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+/// The reason that a server will not get an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LostAnswer {
+    /// It did not take the answer.
+    Undelivered,
+    /// It read no messages, so its session was ended.
+    SessionOver,
+}
+
+impl AnswerWatch {
+    /// The watch of a call whose messages go out on `side`.
+    pub(crate) fn new(side: Option<&dyn SideChannel>) -> Box<Self> {
+        let lost = CancellationToken::new();
+        let over = side.and_then(SideChannel::over);
+        Box::new(Self {
+            lost_wait: Box::pin(lost.clone().cancelled_owned()),
+            lost,
+            over: over.map(|over| Box::pin(over.cancelled_owned())),
+        })
+    }
+
+    /// The token that is cancelled if an answer does not reach the server.
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        &self.lost
+    }
+
+    /// Ready once the server will not get an answer.
+    pub(crate) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<LostAnswer> {
+        if let Some(over) = &mut self.over
+            && over.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(LostAnswer::SessionOver);
+        }
+        self.lost_wait
+            .as_mut()
+            .poll(cx)
+            .map(|()| LostAnswer::Undelivered)
+    }
+}
+
+/// Posts a message that has no response, within the deadline of lists. If a call waits for it to
+/// arrive, `lost` is the call's token: an answer is then posted again after a failure that may
+/// pass, and `lost` is cancelled if it did not arrive. A server that gets an answer twice ignores
+/// the second, which has the same id.
+pub(crate) async fn deliver(
+    site: &UpstreamContext,
+    http: &UpstreamHttpClient,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    message: Bytes,
+    lost: Option<CancellationToken>,
+) {
+    let lost = lost.filter(|_| is_response(&message));
+    let posting = async {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let (headers, message) = (headers.clone(), message.clone());
+            let sent = http_post::post_notification(site, http, headers, message).await;
+            match sent {
+                Err(refusal) if lost.is_some() && may_pass(&refusal) => {
+                    tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "answer to upstream is sent again");
+                }
+                sent => return sent,
+            }
+            sleep(pause).await;
+            pause = LONGEST_PAUSE.min(2 * pause);
+        }
+    };
+    let sent = own_requests::within_list_deadline(&site.own_requests, posting).await;
+    if let Err(refusal) = sent {
+        tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "message to upstream not delivered");
+        if let Some(lost) = lost {
+            lost.cancel();
+        }
+    }
+}
+
+fn is_response(message: &Bytes) -> bool {
+    matches!(
+        Message::parse(message.clone(), &message_limits()),
+        Ok(Message::Response(_))
+    )
+}
+
+/// True if the server did not refuse the message itself: it was not reached, is busy, or its
+/// connection broke.
+fn may_pass(refusal: &FailedAttempt) -> bool {
+    let busy = [FailureKind::Busy, FailureKind::Limit];
+    refusal.proof.is_some()
+        || refusal.not_reached
+        || refusal.failure.is_connection_lost()
+        || busy.contains(refusal.failure.kind())
+}
