@@ -4,4 +4,5 @@
 pub(crate) mod client_asker;
 pub(crate) mod client_questions;
 pub(crate) mod encode;
+pub(crate) mod question_id;
 pub(crate) mod running_call;

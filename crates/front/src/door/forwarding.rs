@@ -119,10 +119,11 @@ impl PendingMessage {
                 let reads = method.is_some_and(|method| !is_call(method));
                 (Some((request.id, method)), reads)
             }
-            Some(Ok(IncomingMessage::One(Message::Notification(_)))) => (None, true),
-            Some(
-                Ok(IncomingMessage::One(Message::Response(_)) | IncomingMessage::Batch(_)) | Err(_),
-            ) => (None, false),
+            // A question takes one answer: the second of two is late.
+            Some(Ok(IncomingMessage::One(Message::Notification(_) | Message::Response(_)))) => {
+                (None, true)
+            }
+            Some(Ok(IncomingMessage::Batch(_)) | Err(_)) => (None, false),
         };
         Self {
             request,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue};
-use weir_core::telemetry::instruments;
 use weir_core::upstream::ClientSessionChange;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::class_of;
@@ -24,11 +23,12 @@ use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_tracing::{LEGACY_REQUEST, begin_span, run_item_in_span};
 use weir_session::{ClientRequest, LoadedSession};
-use weir_wire::message::{Notification, Request, Response};
+use weir_wire::message::{Notification, Request};
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::Params;
 use weir_wire::{JsonLimits as ScanLimits, Message, RequestId, Revision, scan};
 
+use crate::door::client_response::deliver_response;
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
 use crate::method::lists::{self, ListRequest, ListResponse};
@@ -631,38 +631,6 @@ fn announce_session(
             .shared
             .router
             .open_session(&known.for_item(Arc::new(call)));
-    }
-}
-
-/// Handles a client's response to a server's request within a call.
-pub(crate) async fn response(
-    context: &HttpRequestContext,
-    known: &Authenticated<()>,
-    headers: &HeaderMap,
-    response: Response,
-) -> RequestResult {
-    let opened = load_session(context, known, headers)
-        .await
-        .map_err(|none| match none {
-            NoSession::Missing => {
-                RequestFailure::message(None, MessageRefusal::ResponseWithoutSession)
-            }
-            NoSession::Unknown
-            | NoSession::Version
-            | NoSession::Elsewhere(_)
-            | NoSession::Unreadable => none.failure(None),
-        })?;
-    deliver_response(context, &opened, response);
-    Ok(failure::accepted())
-}
-
-fn deliver_response(context: &HttpRequestContext, opened: &LoadedSession, response: Response) {
-    match response.id {
-        Some(id) => context
-            .shared
-            .sessions
-            .answer(&opened.key, id.as_json(), response.outcome),
-        None => instruments().unexpected_responses.add(1, &[]),
     }
 }
 

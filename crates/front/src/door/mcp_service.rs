@@ -21,6 +21,7 @@ use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
 use weir_wire::{IncomingMessage, Message, MessageError, RequestId, Revision};
 
+use crate::door::client_response;
 use crate::door::forwarding;
 use crate::door::legacy;
 use crate::door::message_decoding::decode;
@@ -113,7 +114,7 @@ pub(crate) fn handle_message<'a>(
             )
         }
         Message::Response(response) => {
-            Box::pin(legacy::response(context, known, headers, response))
+            Box::pin(client_response::response(context, known, headers, response))
         }
     }
 }

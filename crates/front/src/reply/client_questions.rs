@@ -18,6 +18,8 @@ use weir_wire::method::Method;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{RequestId, Revision};
 
+use crate::reply::question_id::new_question_id;
+
 /// The open questions of one stream.
 pub(crate) struct ClientQuestions {
     pub(crate) shared: Arc<FrontState>,
@@ -159,8 +161,7 @@ impl ClientQuestions {
         elicitation: &str,
         asker: QuestionSource,
     ) -> Result<(), (QuestionRefusal, QuestionSource)> {
-        // Unique among all requests of this process, so also in the session.
-        let id = RequestId::from_text(&format!("weir-{}", self.shared.request_name().as_str()));
+        let id = new_question_id(&self.shared);
         let wants_progress = matches!(&asker, QuestionSource::Running(ask) if ask.wants_progress);
         let lowering = QuestionLowering {
             revision: self.revision,

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use http::HeaderMap;
 use tokio::sync::mpsc;
-use weir_core::SessionKey;
 use weir_core::port::BusMessage;
 use weir_core::telemetry::instruments;
+use weir_core::{Principal, SessionKey};
 
 use super::local_session::ClientReply;
 use super::session_guards::AskGuard;
-use super::session_table::LegacySessions;
+use super::session_table::{LegacySessions, session_key};
 
 /// The bus topic of a client's answer: session key, 1 for a result and 0 for an error, the id's
 /// length and the id, the result or error object.
@@ -47,7 +48,21 @@ impl LegacySessions {
         )
     }
 
-    /// Takes the client's answer to the request with this id, on any replica.
+    /// The key of the session that a request names by a sealed id, which only its own client has.
+    /// The session may have ended.
+    pub fn sealed_key(&self, principal: &Principal, headers: &HeaderMap) -> Option<SessionKey> {
+        let named = self.ports.ids.read(principal, headers)?;
+        named.opened_by.map(|_| session_key(&named.id))
+    }
+
+    /// Takes the client's answer to a request of this replica; false if no request with this id is
+    /// open here.
+    pub fn answer_here(&self, key: &SessionKey, id: &[u8], outcome: AnswerResult) -> bool {
+        self.answer_local(key, id, outcome).is_ok()
+    }
+
+    /// Takes the client's answer to the request with this id, on any replica. It reaches another
+    /// one by a message that can be lost.
     pub fn answer(&self, key: &SessionKey, id: &[u8], outcome: AnswerResult) {
         if let Err(outcome) = self.answer_local(key, id, outcome) {
             let (kind, text) = match outcome {
