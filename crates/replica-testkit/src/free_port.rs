@@ -8,7 +8,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// Returns a port without a listener. Tests of other processes begin at other ports.
-pub(crate) fn free_port() -> u16 {
+///
+/// # Panics
+/// No port is free.
+#[must_use]
+pub fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
     let first = u16::try_from(std::process::id() * 7 % u32::from(count)).unwrap_or_default();

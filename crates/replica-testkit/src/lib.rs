@@ -17,6 +17,7 @@ mod temporary_folder;
 mod tls_files;
 
 pub use documented_user::documented_user;
+pub use free_port::free_port;
 pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisServer, RespValue};
 pub use round_robin_proxy::RoundRobinProxy;

@@ -1,5 +1,6 @@
-//! A load balancer of HTTP/1.1 requests: each request goes to the next backend in turn, whichever
-//! connection it came over. Headers and bodies pass unchanged, and bodies pass as they come.
+//! A load balancer of HTTP/1.1 requests, and of HTTP/2 with prior knowledge: each request goes to
+//! the next backend in turn, whichever connection it came over, in the version of HTTP that it came
+//! in. Headers and bodies pass unchanged, and bodies pass as they come.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,13 +8,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 
 use weir_testkit::accept::accept;
@@ -141,30 +143,66 @@ impl BackendRing {
     }
 }
 
+/// The beginning of a connection of HTTP/2, and of no request of HTTP/1.1 (RFC 9113, section 3.4).
+const HTTP2_BEGINNING: &[u8] = b"PRI ";
+
 async fn serve(client: TcpStream, backends: Arc<BackendRing>) {
     // An error of a connection shows at its peers.
     let _ = client.set_nodelay(true);
+    let Ok(is_http2) = begins_http2(&client).await else {
+        return;
+    };
     let service = service_fn(move |request| {
         let backends = Arc::clone(&backends);
-        async move { pass_on(request, &backends).await }
+        async move { pass_on(request, is_http2, &backends).await }
     });
+    let client = TokioIo::new(client);
+    if is_http2 {
+        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        drop(server.serve_connection(client, service).await);
+        return;
+    }
     drop(
         hyper::server::conn::http1::Builder::new()
             // A client that closes its side has gone away: its request ends at the backend.
             .half_close(false)
-            .serve_connection(TokioIo::new(client), service)
+            .serve_connection(client, service)
             .await,
     );
 }
 
-/// Sends a request over a new connection to a backend. An error closes the client's connection
-/// without an answer, as the backend did.
+/// Looks at the first bytes of a connection and leaves them there.
+async fn begins_http2(client: &TcpStream) -> io::Result<bool> {
+    let mut first = [0; HTTP2_BEGINNING.len()];
+    loop {
+        let length = client.peek(&mut first).await?;
+        let (seen, is_whole) = (&first[..length], length == first.len());
+        if is_whole || length == 0 || !HTTP2_BEGINNING.starts_with(seen) {
+            return Ok(seen == HTTP2_BEGINNING);
+        }
+        // A peek does not wait for more bytes than there are.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Sends a request over a new connection to a backend. An error closes the client's connection, or
+/// resets its stream, without an answer, as the backend did.
 async fn pass_on(
     request: Request<Incoming>,
+    is_http2: bool,
     backends: &BackendRing,
 ) -> io::Result<Response<BackendBody>> {
-    let stream = backends.connect().await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+    let stream = TokioIo::new(backends.connect().await?);
+    if is_http2 {
+        let opening = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream);
+        let (mut sender, connection) = opening.await.map_err(io::Error::other)?;
+        let connection = OwnedTask::spawn(async move {
+            let _ = connection.await;
+        });
+        let answer = sender.send_request(request).await;
+        return hold(answer, connection);
+    }
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
         .await
         .map_err(io::Error::other)?;
     let connection = OwnedTask::spawn(async move {
@@ -172,6 +210,14 @@ async fn pass_on(
         let _ = connection.await;
     });
     let answer = sender.send_request(request).await;
+    hold(answer, connection)
+}
+
+/// Returns an answer that keeps its connection as long as its body lasts.
+fn hold(
+    answer: hyper::Result<Response<Incoming>>,
+    connection: OwnedTask,
+) -> io::Result<Response<BackendBody>> {
     let answer = answer.map_err(io::Error::other)?;
     Ok(answer.map(|body| BackendBody {
         body,
@@ -251,6 +297,26 @@ mod tests {
             assert_eq!(request.header("x-own"), Some("kept"));
             let host = proxy.address().to_string();
             assert_eq!(request.header("host"), Some(host.as_str()), "unchanged");
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_over_http2_stay_so_and_go_to_all_backends_in_turn() {
+        let mut servers = Vec::new();
+        for _ in 0..2 {
+            let server = MockServer::modern().tool("echo", MockBehaviour::echo());
+            servers.push(server.http2().start().await);
+        }
+        let proxy = proxy(&servers).await;
+        let client = RawClient::new(&proxy.url("/mcp")).modern().with_http2();
+        let client = client.keeping_connections();
+        for number in 0..4 {
+            let answer = client.call("echo", json!({ "n": number })).await;
+            let text = answer.expect("an answer").text().to_owned();
+            assert_eq!(text, format!(r#"{{"n":{number}}}"#));
+        }
+        for server in &servers {
+            assert_eq!(server.executions("echo"), 2);
         }
     }
 

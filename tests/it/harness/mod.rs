@@ -8,6 +8,7 @@ mod client_driver;
 mod foreign_peers;
 mod listening_ports;
 mod replicas;
+mod seeded_random;
 mod test_process;
 mod weir_process;
 
@@ -19,6 +20,7 @@ pub use foreign_peers::{
     peers_are_enabled, python_peer_command,
 };
 pub use replicas::{Replicas, WeirDeployment, sealing_keys};
+pub use seeded_random::SplitMixRandom;
 pub use test_process::{TestProcess, signal};
 pub use weir_process::{Weir, fresh_path, peers, weir_binary};
 

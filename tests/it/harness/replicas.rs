@@ -53,7 +53,7 @@ impl Replicas {
         Self::start_with_redis(vec![config; count], redis, Some(program)).await
     }
 
-    /// Starts a replica with each of these configs, and with this Redis.
+    /// Starts a replica with each of these configs, and with this Redis. Later ones have the first.
     pub async fn with_configs(configs: Vec<Value>, redis: RedisServer) -> Self {
         Self::start_with_redis(configs, redis, None).await
     }
@@ -80,7 +80,9 @@ impl Replicas {
 
     async fn start_all(mut configs: Vec<Value>, program: Option<&Path>) -> Self {
         for config in &mut configs {
-            config["cluster"]["listen"] = json!("127.0.0.1:0");
+            if config["cluster"]["listen"].is_null() {
+                config["cluster"]["listen"] = json!("127.0.0.1:0");
+            }
             config["keys"] = sealing_keys(&[1]);
         }
         let config = configs[0].clone();
@@ -212,6 +214,18 @@ impl Replicas {
         let mut config = self.config.clone();
         config["keys"] = sealing_keys(ids);
         self.replica(number).rewrite_config(config);
+    }
+
+    /// Replaces the sealing keys of the replicas that run, and of those that start later, by these,
+    /// newest first.
+    pub fn set_keys(&mut self, ids: &[usize]) {
+        self.config["keys"] = sealing_keys(ids);
+        for weir in self.running() {
+            let mut config = weir.config();
+            config["keys"] = sealing_keys(ids);
+            weir.rewrite_config(config);
+            weir.process.signal("HUP");
+        }
     }
 
     /// Sends new requests to all replicas but this one, as a balancer that watches `/readyz` does.

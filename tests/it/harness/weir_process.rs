@@ -220,6 +220,11 @@ impl Weir {
         copy
     }
 
+    /// Returns the config as its file has it.
+    pub fn config(&self) -> Value {
+        serde_json::from_slice(&std::fs::read(self.config_file()).unwrap()).unwrap()
+    }
+
     /// Rewrites the config, as an editor would: by a rename.
     pub fn rewrite_config(&self, mut config: Value) {
         config["listen"] = json!(ANY_PORT);

@@ -9,7 +9,6 @@
 
 mod http1_replies;
 mod malformed_inputs;
-mod seeded_random;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,11 +23,10 @@ use weir_testkit::scripted_server::{modern_answer, text_answer};
 use weir_testkit::{H2Client, RawClient, ScriptedServer};
 use weir_wire::Revision;
 
-use crate::harness::{Bystander, TEST_TIMEOUT, Weir, wait_until};
+use crate::harness::{Bystander, SplitMixRandom, TEST_TIMEOUT, Weir, wait_until};
 
 use http1_replies::{Http1ReplyReader, judge};
 use malformed_inputs::{Http2Input, InputMaker, MalformedInput, SendMode};
-use seeded_random::SplitMixRandom;
 
 const SEED: u64 = 20_260_728;
 /// Connections with malformed inputs at the same time. They are many, because the test reads for

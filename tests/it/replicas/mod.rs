@@ -38,6 +38,11 @@ use crate::harness::{CheckedClient, Replicas};
 /// has no part in it.
 const COUNT: usize = 3;
 
+/// Returns the number in a variable of the environment, or else the default.
+fn number_of_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
 /// Every pair of replicas: the one that gets a request, and the one that gets the next.
 fn replica_pairs() -> impl Iterator<Item = [usize; 2]> {
     (0..COUNT).flat_map(|first| (0..COUNT).map(move |second| [first, second]))

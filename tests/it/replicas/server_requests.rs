@@ -6,7 +6,9 @@ use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{COUNT, at, open_at, replica_pairs, start};
-use crate::harness::{CheckedClient, Replicas};
+use crate::harness::{
+    CheckedClient, CheckedStream, Replicas, wait_until_async, within_test_timeout,
+};
 
 fn form() -> Value {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
@@ -128,4 +130,58 @@ async fn connection_closed_at_the_balancer_cancels_a_modern_call() {
             counts.cancelled + counts.abandoned == 1
         })
         .await;
+}
+
+/// Begins a call at the first replica whose server asks, and lets that replica drain until another
+/// one owns the session. Returns the call with the id of the question.
+async fn ask_at_draining_replica(
+    client: &CheckedClient,
+    replicas: &Replicas,
+) -> (CheckedStream, Value) {
+    let mut call = at(client, replicas, 0)
+        .start_call("elicit", json!({}), None)
+        .await;
+    let asked = call.next().await.unwrap();
+    replicas.replica(0).process.signal("TERM");
+    wait_until_async("another owner of the session", async || {
+        // It is refused while the first replica still counts as the owner.
+        let ping = at(client, replicas, 1).raw().ask("ping", json!({})).await;
+        let sessions = replicas.replica(1).metric("weir_sessions", &[]);
+        (ping.is_ok_and(|answer| answer.status == 200) && sessions > 0.5).then_some(())
+    })
+    .await;
+    (call, asked["id"].clone())
+}
+
+/// Answers a question at a replica, with a text of so many bytes; expects it in the call's result.
+async fn answer_question(client: &CheckedClient, asked: (CheckedStream, Value), bytes: usize) {
+    let (call, question) = asked;
+    let name = "a".repeat(bytes);
+    let filled = json!({ "action": "accept", "content": { "name": name } });
+    let taken = client.raw().respond(&question, filled).await.unwrap();
+    assert_eq!(taken.status, 202, "{:?}", taken.body);
+    let rest = within_test_timeout("the end of the call", call.read_rest()).await;
+    let text = &rest.last().unwrap()["result"]["content"][0]["text"];
+    assert!(text.as_str().unwrap().contains(&name), "{rest:?}");
+}
+
+/// Messages over Redis have at most 8 KiB, and an answer can be a picture.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_answer_reaches_a_call_whose_session_has_another_owner() {
+    let upstream = upstream().await;
+    let replicas = start(&upstream).await;
+    let client = able(&replicas).await;
+    let call = ask_at_draining_replica(&client, &replicas).await;
+    answer_question(&at(&client, &replicas, 1), call, 100_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_reaches_a_call_whose_session_has_another_owner_without_redis() {
+    let upstream = upstream().await;
+    let replicas = start(&upstream).await;
+    let client = able(&replicas).await;
+    let call = ask_at_draining_replica(&client, &replicas).await;
+    replicas.redis().pause();
+    answer_question(&at(&client, &replicas, 2), call, 10).await;
+    replicas.redis().resume();
 }

@@ -10,7 +10,8 @@ use super::{call, config, open_at, start};
 use crate::harness::{CheckedClient, Replicas, within_test_timeout};
 
 /// Rolling restarts of the long test, and the calls that are answered at least in each of them.
-const RESTARTS: usize = 100;
+/// `WEIR_RESTARTS` sets another number of restarts.
+const RESTARTS: u64 = 100;
 const CALLS_PER_RESTART: usize = 2_000;
 
 /// Replaces the oldest replica that runs, as orchestrators do: the balancer takes it out before it
@@ -94,7 +95,8 @@ async fn hundred_rolling_restarts_lose_no_call_and_no_session_and_run_no_call_tw
     let mut replicas = Replicas::start(super::COUNT, config).await;
     let load = CallLoad::start(&replicas.url("/mcp"), &CallKind::ALL).await;
     let mut listener = ChangeListener::open(&replicas.url("/changes")).await;
-    for number in 0..RESTARTS {
+    let restarts = super::number_of_environment("WEIR_RESTARTS", RESTARTS) as usize;
+    for number in 0..restarts {
         replace(&mut replicas, number).await;
         load.wait_for_answers(CALLS_PER_RESTART).await;
         listener.listen().await;
@@ -103,10 +105,10 @@ async fn hundred_rolling_restarts_lose_no_call_and_no_session_and_run_no_call_tw
         within_test_timeout("a change", listener.expect_list(2 + number)).await;
     }
     let totals = load.stop(&upstream).await;
-    println!("{RESTARTS} rolling restarts: {totals:?}");
+    println!("{restarts} rolling restarts: {totals:?}");
     assert_eq!(totals.refused, 0, "{totals:?}");
     assert!(
-        totals.answered >= RESTARTS * CALLS_PER_RESTART,
+        totals.answered >= restarts * CALLS_PER_RESTART,
         "{totals:?}"
     );
 }

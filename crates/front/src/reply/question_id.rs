@@ -54,6 +54,12 @@ mod tests {
         ] {
             assert_eq!(named(text), None, "{text}");
         }
-        assert_eq!(RequestId::from_json(b"7").ok().as_ref().and_then(asking_replica), None);
+        assert_eq!(
+            RequestId::from_json(b"7")
+                .ok()
+                .as_ref()
+                .and_then(asking_replica),
+            None
+        );
     }
 }

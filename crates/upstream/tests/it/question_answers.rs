@@ -93,7 +93,10 @@ async fn call_whose_answer_does_not_reach_the_server_ends_with_an_unknown_result
     question.answer(filled());
     let failure = failure(reply).await;
     assert_eq!(failure.reason(), "result_unknown", "{failure:?}");
-    assert!(failure.message().contains("could not be delivered"), "{failure:?}");
+    assert!(
+        failure.message().contains("could not be delivered"),
+        "{failure:?}"
+    );
     assert_eq!(mock.executions("ask"), 1, "it is not called again");
 }
 

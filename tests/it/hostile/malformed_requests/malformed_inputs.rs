@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use weir_testkit::RawClient;
 use weir_testkit::h2_client::{CANCEL, DATA, END_STREAM, RST_STREAM, frame, head, literal};
 
-use super::seeded_random::SplitMixRandom;
+use crate::harness::SplitMixRandom;
 
 /// The input of a number.
 pub struct MalformedInput {

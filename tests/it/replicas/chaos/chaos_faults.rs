@@ -3,36 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use weir_testkit::FaultProxy;
+use weir_testkit::{FaultProxy, ProxyDirection, Toxic};
 
-use crate::harness::Replicas;
-
-/// Random numbers by xorshift: the same ones for the same seed.
-pub(super) struct SeededRandom(u64);
-
-impl SeededRandom {
-    pub(super) fn new(seed: u64) -> Self {
-        // Small seeds differ in few bits.
-        let mixed = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Self(mixed | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Returns a number below `bound`.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn millis(&mut self, least: usize, most: usize) -> Duration {
-        Duration::from_millis((least + self.below(most - least)) as u64)
-    }
-}
+use super::chaos_scene::{ChaosScene, PASSWORD, USER};
+use crate::harness::{Replicas, SplitMixRandom};
 
 /// A fault. Each one has ended when [`ChaosFault::inject`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +19,12 @@ pub(super) enum ChaosFault {
     ReplicaFrozen,
     /// A replica reads its config again.
     ReplicaReloaded,
+    /// Another key seals, on every replica.
+    KeysRotated,
+    /// One replica is not reached by the others for some time.
+    PeersCut,
+    /// Some replicas do not reach Redis for some time, and the others do.
+    RedisCutFromSome,
     /// Redis is killed, and starts with the data that it saved.
     RedisRestarted,
     /// Redis stands still for some time.
@@ -57,46 +37,80 @@ pub(super) enum ChaosFault {
     RedisMessagesCut,
     /// Redis takes no writes for some time.
     RedisReadOnly,
+    /// Redis has no memory for some time.
+    RedisFull,
+    /// Redis refuses weir's password for some time.
+    RedisPasswordRefused,
+    /// Redis loses its scripts.
+    RedisScriptsLost,
     /// The connections to the server break.
     UpstreamReset,
 }
 
 impl ChaosFault {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 17] = [
         Self::ReplicaKilled,
         Self::ReplicaStopped,
         Self::ReplicaFrozen,
         Self::ReplicaReloaded,
+        Self::KeysRotated,
+        Self::PeersCut,
+        Self::RedisCutFromSome,
         Self::RedisRestarted,
         Self::RedisFrozen,
         Self::RedisFlushed,
         Self::RedisCommandsCut,
         Self::RedisMessagesCut,
         Self::RedisReadOnly,
+        Self::RedisFull,
+        Self::RedisPasswordRefused,
+        Self::RedisScriptsLost,
         Self::UpstreamReset,
     ];
 
-    pub(super) fn choose(random: &mut SeededRandom) -> Self {
-        Self::ALL[random.below(Self::ALL.len())]
+    pub(super) fn choose(random: &mut SplitMixRandom) -> Self {
+        *random.pick(&Self::ALL)
     }
 
     /// True if sessions of ended replicas may be lost.
     pub(super) fn loses_data(&self) -> bool {
         matches!(
             self,
-            Self::RedisRestarted | Self::RedisFlushed | Self::RedisFrozen | Self::RedisReadOnly
+            Self::RedisCutFromSome
+                | Self::RedisRestarted
+                | Self::RedisFlushed
+                | Self::RedisFrozen
+                | Self::RedisReadOnly
+                | Self::RedisFull
+                | Self::RedisPasswordRefused
         )
     }
 
     /// Injects the fault and ends it.
-    pub(super) async fn inject(
-        self,
-        replicas: &mut Replicas,
-        between: &FaultProxy,
-        random: &mut SeededRandom,
-    ) {
-        let running = replicas.running_numbers();
-        let number = running[random.below(running.len())];
+    pub(super) async fn inject(self, scene: &mut ChaosScene, random: &mut SplitMixRandom) {
+        match self {
+            Self::ReplicaKilled
+            | Self::ReplicaStopped
+            | Self::ReplicaFrozen
+            | Self::ReplicaReloaded => self.hit_replica(&mut scene.replicas, random).await,
+            Self::KeysRotated => scene.rotate_keys(),
+            Self::PeersCut => cut_for_some_time(&scene.to_peer, random).await,
+            Self::RedisCutFromSome => cut_for_some_time(&scene.to_redis, random).await,
+            Self::UpstreamReset => scene.to_upstream.reset_all(),
+            Self::RedisRestarted
+            | Self::RedisFrozen
+            | Self::RedisFlushed
+            | Self::RedisCommandsCut
+            | Self::RedisMessagesCut
+            | Self::RedisReadOnly
+            | Self::RedisFull
+            | Self::RedisPasswordRefused
+            | Self::RedisScriptsLost => self.hit_redis(&mut scene.replicas, random).await,
+        }
+    }
+
+    async fn hit_replica(self, replicas: &mut Replicas, random: &mut SplitMixRandom) {
+        let number = *random.pick(&replicas.running_numbers());
         match self {
             Self::ReplicaKilled => {
                 replicas.kill(number).await;
@@ -108,30 +122,76 @@ impl ChaosFault {
             }
             Self::ReplicaFrozen => {
                 replicas.replica(number).process.signal("STOP");
-                sleep(random.millis(100, 8_000)).await;
+                sleep(millis(random, 100, 8_000)).await;
                 replicas.replica(number).process.signal("CONT");
             }
-            Self::ReplicaReloaded => replicas.replica(number).process.signal("HUP"),
-            Self::RedisRestarted => replicas.redis_mut().restart(),
+            _ => replicas.replica(number).process.signal("HUP"),
+        }
+    }
+
+    async fn hit_redis(self, replicas: &mut Replicas, random: &mut SplitMixRandom) {
+        let some_time = millis(random, 10, 3_000);
+        let redis = replicas.redis_mut();
+        match self {
+            Self::RedisRestarted => {
+                redis.restart();
+                redis.add_documented_user(PASSWORD);
+            }
             Self::RedisFrozen => {
-                replicas.redis().pause();
-                sleep(random.millis(10, 3_000)).await;
-                replicas.redis().resume();
+                redis.pause();
+                sleep(some_time).await;
+                redis.resume();
             }
-            Self::RedisFlushed => replicas.redis().flush(),
-            Self::RedisCommandsCut => cut(replicas, "normal"),
-            Self::RedisMessagesCut => cut(replicas, "pubsub"),
+            Self::RedisFlushed => redis.flush(),
+            Self::RedisCommandsCut => close_connections(replicas, &["TYPE", "normal"]),
+            Self::RedisMessagesCut => close_connections(replicas, &["TYPE", "pubsub"]),
             Self::RedisReadOnly => {
-                replicas.redis().run(&["REPLICAOF", "127.0.0.1", "1"]);
-                sleep(random.millis(10, 3_000)).await;
-                replicas.redis().run(&["REPLICAOF", "NO", "ONE"]);
+                redis.run(&["REPLICAOF", "127.0.0.1", "1"]);
+                sleep(some_time).await;
+                redis.run(&["REPLICAOF", "NO", "ONE"]);
             }
-            Self::UpstreamReset => between.reset_all(),
+            Self::RedisFull => {
+                redis.run(&["CONFIG", "SET", "maxmemory", "1"]);
+                sleep(some_time).await;
+                redis.run(&["CONFIG", "SET", "maxmemory", "0"]);
+            }
+            Self::RedisPasswordRefused => {
+                redis.run(&["ACL", "SETUSER", USER, "resetpass", ">another-of-a-test"]);
+                close_connections(replicas, &["USER", USER]);
+                sleep(some_time).await;
+                let password = format!(">{PASSWORD}");
+                replicas.redis().run(&["ACL", "SETUSER", USER, &password]);
+            }
+            _ => {
+                redis.run(&["SCRIPT", "FLUSH"]);
+            }
         }
     }
 }
 
-fn cut(replicas: &Replicas, kind: &str) {
-    let redis = replicas.redis();
-    redis.run(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+fn millis(random: &mut SplitMixRandom, least: usize, most: usize) -> Duration {
+    Duration::from_millis((least + random.below(most - least)) as u64)
+}
+
+/// Breaks the connections through a proxy and refuses new ones, or passes no byte, and then serves
+/// again.
+async fn cut_for_some_time(proxy: &FaultProxy, random: &mut SplitMixRandom) {
+    let time = millis(random, 10, 5_000);
+    if random.once_in(2) {
+        proxy.set_refusing(true);
+        proxy.reset_all();
+        sleep(time).await;
+        proxy.set_refusing(false);
+        return;
+    }
+    for direction in [ProxyDirection::Up, ProxyDirection::Down] {
+        proxy.add_toxic(direction, Toxic::BlackHole);
+    }
+    sleep(time).await;
+    proxy.clear_toxics();
+}
+
+fn close_connections(replicas: &Replicas, which: &[&str]) {
+    let words = [&["CLIENT", "KILL"], which, &["SKIPME", "yes"]].concat();
+    replicas.redis().run(&words);
 }

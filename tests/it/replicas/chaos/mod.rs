@@ -2,64 +2,88 @@
 
 mod chaos_callers;
 mod chaos_faults;
+mod chaos_scene;
+mod chaos_totals;
+mod numbered_call;
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-use weir_testkit::FaultProxy;
-
-use super::COUNT;
-use super::call_load;
-use crate::harness::{Replicas, wait_until_async};
-use chaos_callers::ChaosCallers;
-use chaos_faults::{ChaosFault, SeededRandom};
+use crate::harness::{Replicas, SplitMixRandom, Weir, wait_until_async};
+use chaos_callers::{CallRate, ChaosCallers};
+use chaos_faults::ChaosFault;
+use chaos_scene::ChaosScene;
 
 /// The time of the test of each run, and of one round of the long one: the server records every
 /// request that it saw.
-const SHORT: Duration = Duration::from_secs(8);
-const ROUND: Duration = Duration::from_secs(60);
+const TIME: Duration = Duration::from_secs(60);
 /// Rounds of the long test.
 const ROUNDS: u64 = 30;
 
-/// Injects faults for this time, in the order of a seed that a failure prints. Then all that runs
+/// The most descriptors of a replica at rest, beside one for each call whose client was lost while
+/// the call waited for input.
+const MOST_DESCRIPTORS: usize = 64;
+
+/// The calls of a run.
+struct ChaosLoad {
+    rate: CallRate,
+    /// At most so many calls are answered between two faults.
+    calls_between_faults: usize,
+    /// So many calls must be answered after the last fault.
+    calls_after_faults: usize,
+}
+
+impl ChaosLoad {
+    /// A load that leaves the processor to other tests.
+    const LIGHT: Self = Self {
+        rate: CallRate {
+            callers: 1,
+            pause: Duration::from_millis(500),
+        },
+        calls_between_faults: 20,
+        calls_after_faults: 60,
+    };
+    const FULL: Self = Self {
+        rate: CallRate {
+            callers: 2,
+            pause: Duration::ZERO,
+        },
+        calls_between_faults: 40,
+        calls_after_faults: 400,
+    };
+}
+
+/// Injects faults for [`TIME`], in the order of a seed that a failure prints. Then all that runs
 /// must be whole again.
-async fn run(time: Duration, seed: u64) {
+async fn run(seed: u64, load: ChaosLoad) {
     println!("chaos by seed {seed}");
-    let upstream = call_load::upstream().await;
-    let between = FaultProxy::start(upstream.address()).await;
-    let mut config = super::config(&upstream);
-    config["upstreams"]["one"]["url"] = json!(between.url("/mcp"));
-    config["drain"] = json!("5s");
-    // A parked call whose client lost its connection waits for ten minutes.
-    config["limits"]["parked_per_principal"] = json!(1000);
-    let mut replicas = Replicas::start(COUNT, config).await;
-    let callers = ChaosCallers::start(&replicas.url("/mcp"));
-    let mut random = SeededRandom::new(seed);
+    let mut scene = ChaosScene::start().await;
+    let callers = ChaosCallers::start(&scene.replicas.url("/mcp"), load.rate);
+    let mut random = SplitMixRandom::new(seed);
     let mut faults = Vec::new();
     let begun = Instant::now();
-    while begun.elapsed() < time {
+    while begun.elapsed() < TIME {
         let fault = ChaosFault::choose(&mut random);
         faults.push(fault);
-        fault.inject(&mut replicas, &between, &mut random).await;
-        callers.wait_for_answers(random.below(40)).await;
+        fault.inject(&mut scene, &mut random).await;
+        let calls = random.below(load.calls_between_faults);
+        callers.wait_for_answers(calls).await;
     }
-    replicas.wait_until_known().await;
-    replicas.wait_until_store_is_used().await;
-    // A call of each kind at least must succeed again.
-    callers.wait_for_answers(200).await;
+    scene.replicas.wait_until_known().await;
+    scene.replicas.wait_until_store_is_used().await;
+    callers.wait_for_answers(load.calls_after_faults).await;
     let totals = callers.stop().await;
     println!("{} faults, {totals}: {faults:?}", faults.len());
-    totals.compare_with(&upstream);
+    totals.compare_with(&scene.upstream);
     let may_lose_sessions = faults.iter().any(ChaosFault::loses_data);
     assert!(
         totals.sessions_gone == 0 || may_lose_sessions,
         "sessions were lost: {totals}"
     );
-    expect_rest(&replicas).await;
+    expect_rest(&scene.replicas, totals.unknown).await;
 }
 
-/// Checks that no replica had a panic, and that nothing goes on after the last call.
-async fn expect_rest(replicas: &Replicas) {
+/// Checks that no replica had a panic, and that nothing goes on or stays open after the last call.
+async fn expect_rest(replicas: &Replicas, unknown_calls: usize) {
     assert_eq!(replicas.metric("weir_panics_total", &[]), 0.0);
     for output in replicas.outputs() {
         assert!(!output.contains("panicked at"), "{output}");
@@ -69,12 +93,35 @@ async fn expect_rest(replicas: &Replicas) {
         (active < 0.5).then_some(())
     })
     .await;
+    for weir in replicas.running() {
+        let most = MOST_DESCRIPTORS + unknown_calls;
+        wait_until_async("closed descriptors", async || {
+            (descriptors(weir) <= most).then_some(())
+        })
+        .await;
+        println!("at rest: {} descriptors", descriptors(weir));
+        assert_eq!(children(weir), "", "children of a replica without any");
+    }
+}
+
+/// Counts the open descriptors of a replica.
+fn descriptors(weir: &Weir) -> usize {
+    let folder = format!("/proc/{}/fd", weir.process.id());
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+/// Returns the ids of the child processes of a replica.
+fn children(weir: &Weir) -> String {
+    let tasks = format!("/proc/{}/task", weir.process.id());
+    let tasks = std::fs::read_dir(tasks).unwrap();
+    let children = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children"));
+    tasks.filter_map(|task| children(task.ok()?).ok()).collect()
 }
 
 // Proves R284, F03, F04.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_runs_twice_or_reaches_another_client_under_random_faults() {
-    run(SHORT, 1).await;
+    run(1, ChaosLoad::LIGHT).await;
 }
 
 /// `WEIR_CHAOS_SEED` sets the seed of the first round, `WEIR_CHAOS_ROUNDS` the number of rounds.
@@ -82,11 +129,8 @@ async fn no_call_runs_twice_or_reaches_another_client_under_random_faults() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes half an hour"]
 async fn no_call_runs_twice_or_reaches_another_client_in_half_an_hour_of_random_faults() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).map_or(default, |text| text.parse().unwrap())
-    };
-    let first = number("WEIR_CHAOS_SEED", 100);
-    for seed in first..first + number("WEIR_CHAOS_ROUNDS", ROUNDS) {
-        run(ROUND, seed).await;
+    let first = super::number_of_environment("WEIR_CHAOS_SEED", 100);
+    for seed in first..first + super::number_of_environment("WEIR_CHAOS_ROUNDS", ROUNDS) {
+        run(seed, ChaosLoad::FULL).await;
     }
 }
