@@ -70,11 +70,14 @@ impl<R: RequestService> ListenerState<R> {
     /// Starts the accept loop and the certificate watch as tasks of [`Self::tasks`]; both end with
     /// the drain.
     pub fn start(self: &Arc<Self>, listener: TcpListener) {
-        self.tasks.spawn(
-            self.drain
-                .clone()
-                .run_until_cancelled_owned(accept(self.clone(), listener)),
-        );
+        let listening = self.clone();
+        self.tasks.spawn(async move {
+            let drain = listening.drain.clone();
+            drain.run_until_cancelled(accept(&listening, &listener)).await;
+            if let Err(error) = accept_waiting(&listening, listener) {
+                tracing::debug!(%error, "accept failed");
+            }
+        });
         self.tasks.spawn(
             self.drain
                 .clone()
@@ -139,8 +142,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Accepts until it is dropped; then the listening socket is closed.
-async fn accept<R: RequestService>(listening: Arc<ListenerState<R>>, listener: TcpListener) {
+/// Accepts until it is dropped.
+async fn accept<R: RequestService>(listening: &Arc<ListenerState<R>>, listener: &TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => listening.serve_connection(stream, peer.ip().to_canonical()),
@@ -151,6 +154,28 @@ async fn accept<R: RequestService>(listening: Arc<ListenerState<R>>, listener: T
             }
             // The client disconnected before the accept.
             Err(error) => tracing::debug!(%error, "accept failed"),
+        }
+    }
+}
+
+/// Accepts the connections that wait, and closes the socket. A client whose connection is open may
+/// have sent its request: the system would reset a connection that nobody accepted.
+fn accept_waiting<R: RequestService>(
+    listening: &Arc<ListenerState<R>>,
+    listener: TcpListener,
+) -> io::Result<()> {
+    // tokio asks the system again only once it heard of a connection.
+    let listener = listener.into_std()?;
+    loop {
+        match listener.accept() {
+            Ok((stream, peer)) => {
+                stream.set_nonblocking(true)?;
+                let stream = TcpStream::from_std(stream)?;
+                listening.serve_connection(stream, peer.ip().to_canonical());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => return Err(error),
         }
     }
 }

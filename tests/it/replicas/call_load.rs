@@ -111,14 +111,21 @@ impl Caller {
 
     /// Makes a request; returns its result.
     async fn ask(&self, method: &str, params: Value) -> Option<Value> {
-        let answer = self.client.ask(method, params).await.ok()?;
+        let answer = self.client.ask(method, params).await;
+        let answer = answer.map_err(|error| self.report(&error)).ok()?;
         if answer.status != 200 {
             assert_eq!(answer.status, 503, "{method}: {:?}", answer.body);
+            self.report(&answer.body);
             return None;
         }
         let result = answer.result().clone();
         assert!(result["isError"].is_null(), "{}", answer.last());
         Some(result)
+    }
+
+    /// Prints why a call has no answer.
+    fn report(&self, reason: &dyn std::fmt::Debug) {
+        println!("a call of {:?} has no answer: {reason:?}", self.kind);
     }
 
     /// Makes a further request of a call that runs, which must succeed.
@@ -128,13 +135,13 @@ impl Caller {
     }
 
     async fn call_with_question(&self, params: Value) -> bool {
-        let Ok(mut exchange) = self.client.request("tools/call", params).await else {
-            return false;
+        let mut exchange = match self.client.request("tools/call", params).await {
+            Ok(exchange) if exchange.status == 200 => exchange,
+            other => {
+                self.report(&other);
+                return false;
+            }
         };
-        if exchange.status != 200 {
-            assert_eq!(exchange.status, 503);
-            return false;
-        }
         let question = exchange.next_message().await.unwrap().unwrap();
         assert_eq!(question["method"], self.kind.question(), "{question}");
         let answer = self.kind.answer("Ada");

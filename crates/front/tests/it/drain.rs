@@ -1,6 +1,7 @@
 //! The phases of a drain: streams end gracefully; calls may finish, and may be cancelled.
 
 use std::future::ready;
+use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -153,4 +154,22 @@ async fn call_beyond_the_drain_deadline_is_cancelled() {
     call.next_message().await.unwrap().unwrap();
     world.front.drain(Duration::ZERO, ready(())).await;
     world.cancelled.recv().await.unwrap();
+}
+
+#[tokio::test]
+async fn connection_that_waits_when_a_drain_begins_is_served() {
+    let world = TestFront::anonymous(settings()).await;
+    let url: http::Uri = world.url().parse().unwrap();
+    let host = url.authority().unwrap().as_str();
+    // No other task runs between these lines, so nothing accepts the connection before the drain.
+    let mut waiting = std::net::TcpStream::connect(host).unwrap();
+    let request = format!("GET /none HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    waiting.write_all(request.as_bytes()).unwrap();
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut answer = String::new();
+        waiting.read_to_string(&mut answer).map(|_| answer)
+    });
+    world.front.drain(LONG_DRAIN, ready(())).await;
+    let answer = answer.await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
 }
