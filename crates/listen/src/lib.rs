@@ -73,7 +73,9 @@ impl<R: RequestService> ListenerState<R> {
         let listening = self.clone();
         self.tasks.spawn(async move {
             let drain = listening.drain.clone();
-            drain.run_until_cancelled(accept(&listening, &listener)).await;
+            drain
+                .run_until_cancelled(accept(&listening, &listener))
+                .await;
             if let Err(error) = accept_waiting(&listening, listener) {
                 tracing::debug!(%error, "accept failed");
             }
