@@ -26,6 +26,8 @@ pub(crate) struct LeasePlan {
     /// The least time between two trips once the bucket is empty. Meanwhile it fills, at most by half,
     /// so one trip brings many tokens, and its burst loses no token.
     pub(crate) pause: Duration,
+    /// The replicas that share the rate.
+    pub(crate) replicas: usize,
 }
 
 impl LeasePlan {
@@ -37,6 +39,7 @@ impl LeasePlan {
                 size: 0,
                 low_mark: 0,
                 pause: Duration::ZERO,
+                replicas,
             };
         }
         let burst = f64::from(rate.burst.get());
@@ -50,6 +53,7 @@ impl LeasePlan {
             size,
             low_mark: size / 2,
             pause: Duration::from_secs_f64((burst / 2.0 / per_second).min(LONGEST)),
+            replicas,
         }
     }
 }

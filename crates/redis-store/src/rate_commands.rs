@@ -6,7 +6,8 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use weir_core::port::{Rate, RateBucket, RateUnit, StoreError};
 
-use crate::redis_link::RedisLink;
+use crate::link_status::CommandEffect;
+use crate::redis_link::{RedisLink, RunningCommand};
 use crate::scripts::TAKE_TOKENS;
 use crate::token_lease::{TokenDemand, TokenReply};
 
@@ -19,6 +20,16 @@ struct TokenExchange {
     want: u32,
     /// The number to give back.
     returned: u32,
+}
+
+impl TokenExchange {
+    fn effect(self) -> CommandEffect {
+        if self.want == 0 && self.returned == 0 {
+            CommandEffect::Reads
+        } else {
+            CommandEffect::Writes
+        }
+    }
 }
 
 /// Commands below a namespace, each within the time limit of commands that a request waits for.
@@ -44,10 +55,14 @@ impl RateCommands {
         rate: &Rate,
         demand: TokenDemand,
     ) -> Result<TokenReply, StoreError> {
-        let operation = if demand.is_awaited {
-            "take_tokens"
-        } else {
-            "refill_tokens"
+        let operation = match demand {
+            TokenDemand { want: 0, .. } => "peek_tokens",
+            TokenDemand {
+                is_awaited: true, ..
+            } => "take_tokens",
+            TokenDemand {
+                is_awaited: false, ..
+            } => "refill_tokens",
         };
         let exchange = TokenExchange {
             need: demand.need,
@@ -105,9 +120,13 @@ impl RateCommands {
             .arg(exchange.need)
             .arg(exchange.want)
             .arg(exchange.returned);
+        let command = RunningCommand {
+            operation,
+            effect: exchange.effect(),
+        };
         let (granted, wait) = self
             .link
-            .invoke::<(u32, u64)>(operation, self.timeout(), &call)
+            .run_script::<(u32, u64)>(command, self.timeout(), &call)
             .await?;
         Ok(TokenReply {
             granted,

@@ -65,10 +65,10 @@ enum ConnectionState {
 
 /// A command that runs.
 #[derive(Clone, Copy)]
-struct RunningCommand {
+pub(crate) struct RunningCommand {
     /// Its name for the metric.
-    operation: &'static str,
-    effect: CommandEffect,
+    pub(crate) operation: &'static str,
+    pub(crate) effect: CommandEffect,
 }
 
 /// The use of a connection after a failed command.
@@ -153,12 +153,22 @@ impl RedisLink {
         limit: Duration,
         script: &ScriptInvocation<'_>,
     ) -> Result<T, StoreError> {
-        let work = |mut connection: RedisConnection| async move {
-            script.invoke_async(&mut connection).await
-        };
         let command = RunningCommand {
             operation,
             effect: CommandEffect::Writes,
+        };
+        self.run_script(command, limit, script).await
+    }
+
+    /// Runs a script with an effect of its own.
+    pub(crate) async fn run_script<T: FromRedisValue>(
+        &self,
+        command: RunningCommand,
+        limit: Duration,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<T, StoreError> {
+        let work = |mut connection: RedisConnection| async move {
+            script.invoke_async(&mut connection).await
         };
         self.run(command, limit, work).await
     }

@@ -25,7 +25,7 @@ use crate::rate_commands::RateCommands;
 use crate::redis_link::BACKGROUND_TIMEOUT;
 use crate::replica_registry::ReplicaRegistry;
 use crate::store_outage::StoreOutage;
-use crate::token_lease::{LeaseAnswer, LeaseDecision, TokenLease};
+use crate::token_lease::{LeaseAnswer, LeaseDecision, TokenLease, TripPurpose};
 
 /// Leases at once: 32 MiB at most. Beyond, the one used least makes room; its tokens are lost.
 const MAX_LEASES: usize = 1 << 17;
@@ -80,7 +80,13 @@ impl RedisRates {
         let rate = lock(&order.lease).rate();
         loop {
             let plan = LeasePlan::of(&rate, self.replicas());
-            let Some(demand) = lock(&order.lease).begin_trip(&plan) else {
+            let purpose = if self.outage.is_on() {
+                TripPurpose::Look
+            } else {
+                TripPurpose::Tokens
+            };
+            let begun = self.clock.monotonic();
+            let Some(demand) = lock(&order.lease).begin_trip(&plan, purpose, begun) else {
                 return;
             };
             let outcome = self.commands.take(&order.bucket, &rate, demand).await;
@@ -209,7 +215,6 @@ impl RedisRates {
     /// time limit is over.
     async fn await_decision(
         &self,
-        bucket: RateBucket,
         lease: SharedLease,
         cost: NonZeroU32,
         mut receiver: oneshot::Receiver<LeaseDecision>,
@@ -223,8 +228,10 @@ impl RedisRates {
             return decision;
         }
         // The next requests need not wait, too. A trip that still succeeds ends the outage.
-        self.outage.begin(self.clock.monotonic());
-        self.take_alone(bucket, &lease, cost)
+        let (replicas, now) = (self.replicas(), self.clock.monotonic());
+        self.outage.begin(now);
+        self.count_fallbacks(1);
+        lock(&lease).take_unanswered(cost, replicas, now)
     }
 
     fn count_fallbacks(&self, count: u64) {
@@ -257,7 +264,7 @@ impl SharedRates for RedisRates {
             }
             LeaseAnswer::Unknown => {
                 let receiver = held.enqueue(cost);
-                let decision = self.await_decision(bucket, lease.clone(), cost, receiver);
+                let decision = self.await_decision(lease.clone(), cost, receiver);
                 (held.order_trip(), RateDecision::Later(Box::pin(decision)))
             }
         };

@@ -59,6 +59,16 @@ pub(crate) enum LeaseAnswer {
     Unknown,
 }
 
+/// The purpose of a trip to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TripPurpose {
+    /// To bring tokens.
+    Tokens,
+    /// To see if the store answers again. It takes no tokens: a store that answers too late would
+    /// lose them.
+    Look,
+}
+
 /// The demand of a trip to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenDemand {
@@ -68,6 +78,8 @@ pub(crate) struct TokenDemand {
     pub(crate) want: u32,
     /// True if requests wait for the trip.
     pub(crate) is_awaited: bool,
+    /// The part of the wanted tokens that this replica admitted alone while the store did not answer.
+    pub(crate) owed: u32,
 }
 
 /// The store's reply to a demand.
@@ -78,6 +90,15 @@ pub(crate) struct TokenReply {
     /// If fewer than wanted were taken: the time until the needed tokens are there, or one more if
     /// some were taken.
     pub(crate) wait: Duration,
+}
+
+impl TokenDemand {
+    const LOOK: Self = Self {
+        need: 1,
+        want: 0,
+        is_awaited: false,
+        owed: 0,
+    };
 }
 
 impl TokenLease {
@@ -141,6 +162,20 @@ impl TokenLease {
         self.share.take(&self.rate, replicas, cost, now)
     }
 
+    /// Takes `cost` from this replica's own share for a request whose trip may have run: the shared
+    /// bucket may have given its tokens, so they are not owed.
+    pub(crate) fn take_unanswered(
+        &mut self,
+        cost: NonZeroU32,
+        replicas: usize,
+        now: Duration,
+    ) -> LeaseDecision {
+        let before = self.share.owed(&self.rate, replicas, now);
+        let decision = self.take_alone(cost, replicas, now);
+        self.share.set_owed(before);
+        decision
+    }
+
     /// The time until this replica's own share of the bucket has `cost`.
     pub(crate) fn wait_alone(&self, cost: NonZeroU32, replicas: usize, now: Duration) -> Duration {
         self.share.wait(&self.rate, replicas, cost, now)
@@ -161,8 +196,16 @@ impl TokenLease {
     }
 
     /// The demand of the ordered trip; `None` ends the trip: there are enough tokens.
-    pub(crate) fn begin_trip(&mut self, plan: &LeasePlan) -> Option<TokenDemand> {
+    pub(crate) fn begin_trip(
+        &mut self,
+        plan: &LeasePlan,
+        purpose: TripPurpose,
+        now: Duration,
+    ) -> Option<TokenDemand> {
         self.low_mark = plan.low_mark;
+        if purpose == TripPurpose::Look {
+            return Some(TokenDemand::LOOK);
+        }
         // Requests that were given up.
         self.waiters.retain(|waiter| !waiter.reply.is_closed());
         let first = self.waiters.front().map(|waiter| waiter.cost);
@@ -171,10 +214,11 @@ impl TokenLease {
             .iter()
             .fold(0u32, |sum, waiter| sum.saturating_add(waiter.cost));
         let need = first.unwrap_or(1).saturating_sub(self.tokens).max(1);
+        let owed = self.share.owed(&self.rate, plan.replicas, now);
+        self.share.set_owed(owed);
         let want = plan.size.saturating_add(waiting);
-        let want = want.saturating_sub(self.tokens);
-        // Without tokens and demand it is a look if the store answers again, and takes one.
-        if want == 0 && self.tokens > 0 {
+        let want = want.saturating_sub(self.tokens).saturating_add(owed);
+        if want == 0 {
             self.is_asking = false;
             return None;
         }
@@ -182,6 +226,7 @@ impl TokenLease {
             need,
             want: want.max(need).min(self.rate.burst.get()),
             is_awaited: first.is_some(),
+            owed,
         })
     }
 
@@ -205,7 +250,14 @@ impl TokenLease {
                 until: now + reply.wait.max(plan.pause),
             }
         });
-        self.tokens = self.tokens.saturating_add(reply.granted);
+        if demand != TokenDemand::LOOK {
+            let paid = reply.granted.min(demand.owed);
+            let granted = reply.granted - paid;
+            self.share.pay(paid);
+            self.share
+                .note_granted(&self.rate, plan.replicas, granted, now);
+            self.tokens = self.tokens.saturating_add(granted);
+        }
         self.is_asking = self.serve_waiters(now);
         self.is_asking
     }
@@ -242,7 +294,7 @@ impl TokenLease {
                 continue;
             }
             let cost = NonZeroU32::new(cost).unwrap_or(NonZeroU32::MIN);
-            let decision = self.take_alone(cost, replicas, now);
+            let decision = self.take_unanswered(cost, replicas, now);
             // A request that was given up meanwhile has paid: it is one of the local share alone.
             let _ = reply.send(decision);
             decided += 1;

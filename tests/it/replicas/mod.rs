@@ -17,6 +17,7 @@ mod operator_changes;
 mod parked_calls;
 mod principals;
 mod rate_limits;
+mod rates_in_outages;
 mod reconnecting_herd;
 mod replica_overview;
 mod server_requests;

@@ -22,13 +22,13 @@ async fn start_with_rate(upstream: &MockServer, rate: Value) -> (Replicas, [Stri
     (Replicas::start(COUNT, config).await, [first.0, second.0])
 }
 
-fn client(url: &str, key: &str) -> RawClient {
+pub(super) fn client(url: &str, key: &str) -> RawClient {
     RawClient::new(url).modern().with_header("X-API-Key", key)
 }
 
 /// Makes so many calls; returns the number of those that were admitted. Every other one must be
 /// refused by the rate.
-async fn count_admitted(client: &RawClient, calls: usize) -> usize {
+pub(super) async fn count_admitted(client: &RawClient, calls: usize) -> usize {
     let mut admitted = 0;
     for _ in 0..calls {
         let answer = client.call("tool_0000", json!({})).await.unwrap();

@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_core::port::{Rate, RateBucket, RateDecision, RateUnit, SharedRates as _};
 use weir_replica_testkit::RedisServer;
+use weir_testkit::{FaultProxy, ProxyDirection, Toxic};
 
+use crate::RedisTopology;
 use crate::lease_plan::LeasePlan;
 use crate::redis_rates::RedisRates;
 
@@ -15,9 +17,9 @@ use super::replica::{COMMAND_TIMEOUT, TestReplica, old_server, wait_for};
 
 const ONE: NonZeroU32 = NonZeroU32::MIN;
 /// So long that the rate gives nothing while a test runs: its bucket has the burst alone.
-const DAY: Duration = Duration::from_secs(86_400);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-fn rate(count: u32, per: Duration, burst: u32) -> Rate {
+pub(super) fn rate(count: u32, per: Duration, burst: u32) -> Rate {
     Rate {
         count: count.try_into().expect("not zero"),
         per,
@@ -25,7 +27,7 @@ fn rate(count: u32, per: Duration, burst: u32) -> Rate {
     }
 }
 
-fn bucket(limit: u64) -> RateBucket {
+pub(super) fn bucket(limit: u64) -> RateBucket {
     RateBucket {
         limit,
         unit: RateUnit::Calls,
@@ -45,7 +47,7 @@ async fn two_replicas(server: &RedisServer) -> [(TestReplica, Arc<RedisRates>); 
     })
 }
 
-async fn take(rates: &RedisRates, limit: u64, rate: &Rate) -> Result<(), Duration> {
+pub(super) async fn take(rates: &RedisRates, limit: u64, rate: &Rate) -> Result<(), Duration> {
     match rates.take(bucket(limit), rate, ONE) {
         RateDecision::Now(decision) => decision,
         RateDecision::Later(decision) => decision.await,
@@ -53,7 +55,7 @@ async fn take(rates: &RedisRates, limit: u64, rate: &Rate) -> Result<(), Duratio
 }
 
 /// The number granted of so many charges, in turn at each replica.
-async fn granted(rates: &[&RedisRates], limit: u64, rate: &Rate, count: usize) -> usize {
+pub(super) async fn granted(rates: &[&RedisRates], limit: u64, rate: &Rate, count: usize) -> usize {
     let mut granted = 0;
     for turn in 0..count {
         let rates = rates[turn % rates.len()];
@@ -204,16 +206,17 @@ async fn killed_server_leaves_each_replica_its_share() {
         assert!(!told.is_zero() && told <= DAY / 50, "{told:?}");
     }
     server.restart_empty();
-    // The shares are used up: a request that passes has a token of the bucket, which is full again.
-    for rates in [&first, &second] {
-        let begun = Instant::now();
-        while take(rates, 2, &rate).await.is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(40), "no token");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    // The bucket is full again, but the replicas owe it all tokens that they admitted alone.
+    let begun = Instant::now();
+    let mut passed = 0;
+    while tokens_in(&server, 2).is_none_or(|tokens| tokens >= 1.0) {
+        assert!(begun.elapsed() < Duration::from_secs(40), "nothing is paid");
+        passed += granted(&[&first, &second], 2, &rate, 2).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let rest = granted(&[&first, &second], 2, &rate, 200).await;
-    assert!((90..=98).contains(&rest), "{rest}");
+    passed += granted(&[&first, &second], 2, &rate, 200).await;
+    // At each replica the trips of the first moment may have run, so they are not owed.
+    assert!(passed <= 4, "{passed} beside the 100 of the outage");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -275,4 +278,30 @@ async fn bucket_fills_by_the_servers_time_and_ends_when_full() {
         !server.keys().contains(&bucket_name(1))
     })
     .await;
+}
+
+/// A slow server answers each look too late, and runs it all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn looks_at_a_slow_server_take_no_tokens() {
+    let server = old_server();
+    let proxy = FaultProxy::start(server.address()).await;
+    let url = format!("redis://{}", proxy.address());
+    let one = TestReplica::start_on(&url, RedisTopology::Single, 1).await;
+    let (rates, rate) = (one.store.rates(), rate(1000, DAY, 1000));
+    // The server knows the script from now on.
+    assert!(take(&rates, 2, &rate).await.is_ok());
+    let slow = Toxic::Latency {
+        wait: COMMAND_TIMEOUT * 3 / 2,
+        jitter: Duration::ZERO,
+    };
+    proxy.add_toxic(ProxyDirection::Down, slow);
+    server.reset_command_counts();
+    let begun = Instant::now();
+    while begun.elapsed() < 8 * COMMAND_TIMEOUT {
+        assert!(take(&rates, 1, &rate).await.is_ok());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(commands(&server) >= 4, "{}", commands(&server));
+    let tokens = tokens_in(&server, 1).expect("the first request's trip ran");
+    assert!(tokens > 998.0, "{tokens}");
 }

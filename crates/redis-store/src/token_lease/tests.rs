@@ -10,12 +10,14 @@ const PLAN: LeasePlan = LeasePlan {
     size: 10,
     low_mark: 5,
     pause: Duration::from_millis(200),
+    replicas: 4,
 };
 /// A rate whose requests each ask.
 const EXACT: LeasePlan = LeasePlan {
     size: 0,
     low_mark: 0,
     pause: Duration::ZERO,
+    replicas: 4,
 };
 
 fn some(number: u32) -> NonZeroU32 {
@@ -35,6 +37,7 @@ fn demand(need: u32, want: u32, is_awaited: bool) -> TokenDemand {
         need,
         want,
         is_awaited,
+        owed: 0,
     }
 }
 
@@ -63,7 +66,10 @@ fn tokens_that_are_here_are_taken_without_a_trip_and_a_low_mark_orders_the_next(
     assert_eq!(lease.take(some(1), NOW), LeaseAnswer::Taken, "under way");
     assert!(!lease.order_trip());
     // Filled up to the size of a lease, and no further.
-    assert_eq!(lease.begin_trip(&PLAN), Some(demand(1, 7, false)));
+    assert_eq!(
+        lease.begin_trip(&PLAN, TripPurpose::Tokens, NOW),
+        Some(demand(1, 7, false))
+    );
     assert!(!lease.finish_trip(demand(1, 7, false), reply(7, Duration::ZERO), &PLAN, NOW));
     assert_eq!(lease.take(some(10), NOW), LeaseAnswer::TakenLow);
     assert_eq!(lease.take(some(1), NOW), LeaseAnswer::Unknown);
@@ -75,14 +81,20 @@ fn one_trip_brings_the_tokens_of_all_that_wait() {
     let mut receivers: Vec<_> = (0..4).map(|_| lease.enqueue(some(3))).collect();
     drop(receivers.remove(2));
     assert!(lease.order_trip());
-    assert_eq!(lease.begin_trip(&EXACT), Some(demand(3, 9, true)));
+    assert_eq!(
+        lease.begin_trip(&EXACT, TripPurpose::Tokens, NOW),
+        Some(demand(3, 9, true))
+    );
     let late = lease.enqueue(some(2));
     // The late one needs a further trip: this one was not refused anything.
     assert!(lease.finish_trip(demand(3, 9, true), reply(9, Duration::ZERO), &EXACT, NOW));
     for receiver in &mut receivers {
         assert_eq!(receiver.try_recv(), Ok(Ok(())));
     }
-    assert_eq!(lease.begin_trip(&EXACT), Some(demand(2, 2, true)));
+    assert_eq!(
+        lease.begin_trip(&EXACT, TripPurpose::Tokens, NOW),
+        Some(demand(2, 2, true))
+    );
     drop(late);
     assert!(!lease.finish_trip(demand(2, 2, true), reply(2, Duration::ZERO), &EXACT, NOW));
     assert_eq!(lease.take(some(2), NOW), LeaseAnswer::Taken, "not used");
@@ -94,7 +106,7 @@ fn refusal_is_remembered_until_its_end_and_for_its_cost_alone() {
     let mut costly = lease.enqueue(some(50));
     let mut cheap = lease.enqueue(some(2));
     assert!(lease.order_trip());
-    let first = lease.begin_trip(&PLAN).unwrap();
+    let first = lease.begin_trip(&PLAN, TripPurpose::Tokens, NOW).unwrap();
     assert_eq!(first, demand(50, 62, true));
     let wait = Duration::from_millis(400);
     assert!(
@@ -104,7 +116,7 @@ fn refusal_is_remembered_until_its_end_and_for_its_cost_alone() {
     assert_eq!(costly.try_recv(), Ok(Err(wait)));
     assert_eq!(cheap.try_recv(), Err(TryRecvError::Empty));
     assert_eq!(lease.take(some(50), NOW), LeaseAnswer::Refused(wait));
-    let second = lease.begin_trip(&PLAN).unwrap();
+    let second = lease.begin_trip(&PLAN, TripPurpose::Tokens, NOW).unwrap();
     assert_eq!(second, demand(2, 12, true));
     // The bucket is empty now: no request asks again before the pause is over.
     assert!(!lease.finish_trip(second, reply(3, Duration::from_millis(1)), &PLAN, NOW));
@@ -123,7 +135,7 @@ fn failed_trip_leaves_the_decisions_to_the_local_share() {
     let mut lease = lease();
     let mut receivers: Vec<_> = (0..50).map(|_| lease.enqueue(some(1))).collect();
     assert!(lease.order_trip());
-    lease.begin_trip(&PLAN).unwrap();
+    lease.begin_trip(&PLAN, TripPurpose::Tokens, NOW).unwrap();
     drop(receivers.pop());
     assert_eq!(lease.fail_trip(4, NOW), 49);
     let decisions = receivers.iter_mut().map(oneshot::Receiver::try_recv);
@@ -140,7 +152,7 @@ fn idle_tokens_are_given_up_and_used_ones_stay() {
     assert_eq!(lease.give_up_idle(NOW - SECOND), 0);
     assert!(lease.order_trip());
     assert_eq!(lease.give_up_idle(NOW), 0, "a trip is under way");
-    let demand = lease.begin_trip(&PLAN).unwrap();
+    let demand = lease.begin_trip(&PLAN, TripPurpose::Tokens, NOW).unwrap();
     assert!(!lease.finish_trip(demand, reply(0, SECOND), &PLAN, NOW));
     assert_eq!(lease.give_up_idle(NOW), 9);
     assert!(!lease.has_tokens());
@@ -151,8 +163,51 @@ fn cost_above_the_burst_takes_a_full_bucket() {
     let mut lease = lease();
     let mut receiver = lease.enqueue(some(5000));
     assert!(lease.order_trip());
-    let demand = lease.begin_trip(&PLAN).unwrap();
+    let demand = lease.begin_trip(&PLAN, TripPurpose::Tokens, NOW).unwrap();
     assert_eq!((demand.need, demand.want), (100, 100));
     assert!(!lease.finish_trip(demand, reply(100, Duration::ZERO), &PLAN, NOW));
     assert_eq!(receiver.try_recv(), Ok(Ok(())));
+}
+
+#[test]
+fn tokens_of_an_outage_are_paid_by_the_next_trip_before_requests_get_any() {
+    let mut lease = lease();
+    for _ in 0..20 {
+        assert!(lease.take_alone(some(1), 4, NOW).is_ok());
+    }
+    // Its trip may have run.
+    assert!(lease.take_unanswered(some(1), 4, NOW).is_ok());
+    assert!(lease.order_trip());
+    let look = lease.begin_trip(&EXACT, TripPurpose::Look, NOW).unwrap();
+    assert_eq!((look.want, look.owed), (0, 0));
+    assert!(!lease.finish_trip(look, reply(0, Duration::ZERO), &EXACT, NOW));
+    let mut receivers = [lease.enqueue(some(1)), lease.enqueue(some(1))];
+    assert!(lease.order_trip());
+    let trip = lease.begin_trip(&EXACT, TripPurpose::Tokens, NOW).unwrap();
+    assert_eq!((trip.need, trip.want, trip.owed), (1, 22, 20));
+    assert!(!lease.finish_trip(trip, reply(15, SECOND), &EXACT, NOW));
+    for receiver in &mut receivers {
+        assert_eq!(receiver.try_recv(), Ok(Err(SECOND)));
+    }
+    // The rest is owed still.
+    assert!(lease.order_trip());
+    let trip = lease.begin_trip(&EXACT, TripPurpose::Tokens, NOW).unwrap();
+    assert_eq!((trip.want, trip.owed), (5, 5));
+    assert!(!lease.finish_trip(trip, reply(5, Duration::ZERO), &EXACT, NOW));
+    assert!(!lease.has_tokens());
+}
+
+#[test]
+fn outage_gives_no_client_its_burst_again() {
+    let mut lease = lease();
+    assert!(lease.order_trip());
+    let first = lease.begin_trip(&PLAN, TripPurpose::Tokens, NOW).unwrap();
+    assert!(!lease.finish_trip(first, reply(first.want, Duration::ZERO), &PLAN, NOW));
+    assert_eq!(first.want, 10);
+    let alone = (0..100).filter(|_| lease.take_alone(some(1), 4, NOW).is_ok());
+    assert_eq!(
+        alone.count(),
+        15,
+        "a quarter of the burst, without the lease"
+    );
 }
