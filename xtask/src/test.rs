@@ -36,9 +36,10 @@ const ALL_PAIRINGS: &str = "test(/^matrix::/)";
 const REPLICAS_VARIABLE: &str = "WEIR_TEST_REPLICAS";
 const REPLICAS: &str = "3";
 
-/// The filter of the run on Valkey: records, messages, counters, refusals and access of the shared
-/// store, and the end of an owner of sessions. The server of the package has no TLS.
-const ON_VALKEY: &str = "package(weir-redis-store) & test(/^tests::(record|refusal|access|bus_and_counter)_tests::/) \
+/// The filter of the run on Valkey: records, messages, counters, rates, leases, changed lists, refusals
+/// and access of the shared store, a cluster, and the end of an owner of sessions. The server of the
+/// package has no TLS.
+const ON_VALKEY: &str = "package(weir-redis-store) & test(/^tests::(record|refusal|access|bus_and_counter|rate|lease|list|cluster)_tests::/) \
      - test(/over_tls|unknown_authority/) \
      + test(=replicas::session_takeover::session_goes_on_after_its_owner_is_killed_and_no_call_runs_twice)";
 

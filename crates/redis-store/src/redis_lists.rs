@@ -124,8 +124,9 @@ impl RedisLists {
             let newest = found.iter().map(|(_, version)| *version).max();
             match newest {
                 // The newest known one is gone: the store lost its data, or all became too old.
-                None if seen > 0 => self.announce_again(),
-                None => {}
+                // Without a known one the store has none at all, though this replica may have
+                // written some since its last look.
+                None => self.announce_again(),
                 Some(_) => self.fetch_values(&found, seen).await?,
             }
             lock(&self.written).seen = newest.unwrap_or_default();
@@ -195,7 +196,11 @@ impl RedisLists {
     /// Forgets what the store lost, and has all lists of this replica written again. The versions
     /// that follow may be smaller: another server may have another time.
     fn announce_again(&self) {
-        self.known.send_replace(Arc::default());
+        self.known.send_if_modified(|known| {
+            let had_some = !known.is_empty();
+            *known = Arc::default();
+            had_some
+        });
         let mut written = lock(&self.written);
         written.pending = written.own.keys().cloned().collect();
     }

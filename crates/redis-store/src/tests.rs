@@ -3,6 +3,7 @@
 mod access_tests;
 mod bus_and_counter_tests;
 mod change_tests;
+mod cluster_tests;
 mod lease_tests;
 mod list_tests;
 mod outage_tests;

@@ -9,50 +9,72 @@ use weir_replica_testkit::RedisServer;
 
 use super::replica::{TestReplica, old_server};
 
+/// The name of the lease.
+pub(super) const LEASE: &str = "memory";
 /// A lease that outlives each test.
-const LONG: Duration = Duration::from_secs(600);
+pub(super) const LONG: Duration = Duration::from_secs(600);
 /// A lease that ends within a test.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// An asker for the lease `memory`, with its view of it.
-struct Asker {
-    replica: TestReplica,
+pub(super) struct Asker {
+    pub(super) replica: TestReplica,
     token: LeaseToken,
     known_epoch: u64,
-    is_held: bool,
+    pub(super) is_held: bool,
 }
 
 impl Asker {
     async fn start(server: &RedisServer, number: u8) -> Self {
+        let replica = TestReplica::start(server, number).await;
+        Self::of(replica, LeaseToken([number; 8]))
+    }
+
+    pub(super) fn of(replica: TestReplica, token: LeaseToken) -> Self {
         Self {
-            replica: TestReplica::start(server, number).await,
-            token: LeaseToken([number; 8]),
+            replica,
+            token,
             known_epoch: 0,
             is_held: false,
         }
     }
 
-    async fn ask(&self, intent: LeaseIntent, time: Duration) -> LeaseState {
-        let request = LeaseRequest {
-            name: "memory",
+    pub(super) async fn ask(&self, intent: LeaseIntent, time: Duration) -> LeaseState {
+        let request = self.request(intent, time);
+        self.replica.store.leases().ask(request).await.unwrap()
+    }
+
+    /// Asks until the store answers.
+    pub(super) async fn ask_patiently(&self, intent: LeaseIntent, time: Duration) -> LeaseState {
+        loop {
+            let request = self.request(intent, time);
+            if let Ok(state) = self.replica.store.leases().ask(request).await {
+                return state;
+            }
+            tokio::time::sleep(SHORT).await;
+        }
+    }
+
+    pub(super) fn request(&self, intent: LeaseIntent, time: Duration) -> LeaseRequest<'static> {
+        LeaseRequest {
+            name: LEASE,
             token: self.token,
             time,
             intent,
             known_epoch: self.known_epoch,
             is_held: self.is_held,
-        };
-        self.replica.store.leases().ask(request).await.unwrap()
+        }
     }
 
     /// Takes the lease from an empty store, and holds it for long.
-    async fn take_first(&mut self) -> u64 {
+    pub(super) async fn take_first(&mut self) -> u64 {
         let first = self.take(SHORT).await;
         assert_eq!(self.take(LONG).await, first, "a renewal keeps the epoch");
         first
     }
 
     /// Asks until the lease can be taken, and takes it.
-    async fn take(&mut self, time: Duration) -> u64 {
+    pub(super) async fn take(&mut self, time: Duration) -> u64 {
         loop {
             match self.ask(LeaseIntent::Take, time).await {
                 LeaseState::Own { epoch } => {

@@ -120,6 +120,21 @@ async fn lists_are_announced_again_after_an_outage_and_a_loss_of_data() {
     assert!(one.replica.store.status().is_connected);
 }
 
+/// The store loses its data between the writing of lists and the next look at it.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_that_are_lost_before_the_first_look_are_announced_again() {
+    let server = old_server();
+    let one = ListReplica::start(&server, 1).await;
+    wait_for("a look at an empty store", || {
+        server.command_counts().contains_key("zrangebyscore")
+    })
+    .await;
+    one.announce("files", 1).await;
+    server.run(&["DEL", VERSIONS, DIGESTS]);
+    let is_there = || server.keys().iter().any(|key| key == DIGESTS);
+    wait_for("the announcement", is_there).await;
+}
+
 /// Values of a later version of weir, and damaged ones, are no lists; they harm no others.
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_values_are_left_out() {

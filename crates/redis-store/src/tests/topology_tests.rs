@@ -14,10 +14,10 @@ use crate::{RedisSettings, RedisTopology};
 /// The longest time for writes that waited for a server.
 const WRITTEN: Duration = Duration::from_secs(60);
 /// The key that keeps replicas from taking a store for one that was emptied.
-const BORN: &str = "{test:replicas}:born";
+pub(super) const BORN: &str = "{test:replicas}:born";
 
 /// A cluster with data of old, and the settings for it.
-fn old_cluster() -> (RedisCluster, RedisSettings) {
+pub(super) fn old_cluster() -> (RedisCluster, RedisSettings) {
     let cluster = RedisCluster::start();
     cluster.nodes()[cluster.node_of(BORN)].run(&["SET", BORN, "long ago"]);
     let store = RedisSettings {
