@@ -12,12 +12,15 @@ mod cluster_tls;
 mod forwarded_head;
 mod peer_connection;
 mod peer_connections;
+mod peer_dialer;
 mod peer_forwarder;
 mod peer_stream;
 mod settings;
 
 pub use cluster_key::ClusterSecret;
 pub use cluster_tls::ClusterTls;
+pub use peer_connection::OpenedPeer;
+pub use peer_dialer::{PeerDialer, PeerHandshake};
 pub use peer_forwarder::PeerForwarder;
 pub use peer_stream::PeerStream;
 pub use settings::ClusterSettings;

@@ -13,14 +13,16 @@ use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::{Request, Response};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use weir_core::Budgets;
 use weir_core::budget::ConnectionSide;
+use weir_core::port::Fut;
 
 use crate::cluster_tls::ClusterTls;
+use crate::peer_dialer::{PeerDialer, PeerHandshake};
 use crate::peer_stream::{PeerStream, StreamSender};
 
 /// The time for a connection: TCP, TLS, and the first answer of the other replica.
@@ -73,62 +75,75 @@ impl OpenFailure {
     }
 }
 
-/// The part of a connection that its task drives to its end.
-pub(crate) struct ConnectionDriver {
-    connection: Connection<TlsStream<TcpStream>, Bytes>,
-    pings: PingPong,
-    is_retired: Arc<AtomicBool>,
+/// An open connection, with the future that drives it to its end.
+pub struct OpenedPeer {
+    pub(crate) connection: PeerConnection,
+    pub(crate) driver: Fut<'static, ()>,
 }
 
 /// Opens a connection to `host:port`.
 pub(crate) async fn open(
+    dialer: &dyn PeerDialer,
     address: &str,
-    tls: &ClusterTls,
-    window: u32,
-) -> Result<(PeerConnection, ConnectionDriver), OpenFailure> {
-    match timeout(OPEN_TIME, Box::pin(handshake(address, tls, window))).await {
-        Ok(opened) => opened,
+    handshake: PeerHandshake,
+) -> Result<OpenedPeer, OpenFailure> {
+    match timeout(OPEN_TIME, dialer.open(address, handshake)).await {
+        Ok(opened) => opened.map_err(|error| OpenFailure::new(&error)),
         Err(_) => Err(OpenFailure("connection timed out".into())),
     }
 }
 
-async fn handshake(
-    address: &str,
+/// Begins TLS and HTTP/2 on a stream, and waits for the first answer of the other replica.
+pub(crate) async fn begin<S>(
+    stream: S,
     tls: &ClusterTls,
     window: u32,
-) -> Result<(PeerConnection, ConnectionDriver), OpenFailure> {
-    let failed = |error: std::io::Error| OpenFailure::new(&error);
-    let stream = TcpStream::connect(address).await.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
+) -> std::io::Result<OpenedPeer>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let connector = TlsConnector::from(tls.client.clone());
-    let stream = connector
-        .connect(tls.server_name.clone(), stream)
-        .await
-        .map_err(failed)?;
-    let failed = |error: h2::Error| OpenFailure::new(&error);
+    let stream = connector.connect(tls.server_name.clone(), stream).await?;
+    let failed = std::io::Error::other::<h2::Error>;
     let (sender, mut connection) = http2_builder(window)
         .handshake(stream)
         .await
         .map_err(failed)?;
     let mut pings = connection
         .ping_pong()
-        .ok_or_else(|| OpenFailure("no pings".into()))?;
+        .ok_or_else(|| std::io::Error::other("no pings"))?;
     // In TLS 1.3 a client does not see at first that the server refuses its key. The answer to a
     // ping shows that it does not; a request would leave that in doubt.
     tokio::select! {
         ended = &mut connection => {
             ended.map_err(failed)?;
-            return Err(OpenFailure("connection closed".into()));
+            return Err(std::io::Error::other("connection closed"));
         }
         pong = pings.ping(Ping::opaque()) => { pong.map_err(failed)?; }
     }
     let is_retired = Arc::<AtomicBool>::default();
-    let driver = ConnectionDriver {
-        connection,
-        pings,
-        is_retired: is_retired.clone(),
-    };
-    Ok((PeerConnection { sender, is_retired }, driver))
+    let driver = Box::pin(drive(connection, pings, is_retired.clone()));
+    let connection = PeerConnection { sender, is_retired };
+    Ok(OpenedPeer { connection, driver })
+}
+
+/// Drives a connection until it ends, or leaves a ping unanswered.
+async fn drive<S>(
+    connection: Connection<TlsStream<S>, Bytes>,
+    pings: PingPong,
+    is_retired: Arc<AtomicBool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let _retire = RetireOnDrop(is_retired);
+    tokio::select! {
+        ended = connection => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "connection to replica ended");
+            }
+        }
+        () = watch_pings(pings) => tracing::warn!("connection to replica lost: ping unanswered"),
+    }
 }
 
 fn http2_builder(window: u32) -> Builder {
@@ -163,26 +178,6 @@ pub(crate) fn take_descriptor(
         .descriptors
         .take(ConnectionSide::Upstream)
         .ok_or_else(|| OpenFailure("out of file descriptors".into()))
-}
-
-impl ConnectionDriver {
-    /// Drives the connection until it ends, or leaves a ping unanswered.
-    pub(crate) async fn run(self) {
-        let Self {
-            connection,
-            pings,
-            is_retired,
-        } = self;
-        let _retire = RetireOnDrop(is_retired);
-        tokio::select! {
-            ended = connection => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "connection to replica ended");
-                }
-            }
-            () = watch_pings(pings) => tracing::warn!("connection to replica lost: ping unanswered"),
-        }
-    }
 }
 
 /// Ends when a ping stays unanswered.
@@ -294,6 +289,12 @@ fn failure_of(error: &h2::Error) -> SendFailure {
         SendFailure::NotProcessed(error.to_string())
     } else {
         SendFailure::Lost(error.to_string())
+    }
+}
+
+impl fmt::Debug for OpenedPeer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenedPeer").finish_non_exhaustive()
     }
 }
 

@@ -12,7 +12,8 @@ use weir_core::Budgets;
 use weir_core::port::{ReplicaDirectory, ReplicaId};
 
 use crate::cluster_tls::ClusterTls;
-use crate::peer_connection::{self, OpenFailure, PeerConnection};
+use crate::peer_connection::{self, OpenFailure, OpenedPeer, PeerConnection};
+use crate::peer_dialer::{PeerDialer, PeerHandshake, TcpDialer};
 
 /// A connection that is being opened or is open. All requests to its replica share it.
 type SharedConnection = Shared<BoxFuture<'static, Result<PeerConnection, OpenFailure>>>;
@@ -32,6 +33,7 @@ struct PeerSlot {
 /// The parts that the task of a connection needs.
 struct OpenContext {
     directory: Arc<dyn ReplicaDirectory>,
+    dialer: Arc<dyn PeerDialer>,
     /// Replaced with the keys.
     tls: Mutex<ClusterTls>,
     budgets: Budgets,
@@ -45,9 +47,19 @@ impl PeerConnections {
         tls: ClusterTls,
         budgets: Budgets,
     ) -> Self {
+        Self::over(Arc::new(TcpDialer), directory, tls, budgets)
+    }
+
+    pub(crate) fn over(
+        dialer: Arc<dyn PeerDialer>,
+        directory: Arc<dyn ReplicaDirectory>,
+        tls: ClusterTls,
+        budgets: Budgets,
+    ) -> Self {
         Self {
             context: Arc::new(OpenContext {
                 directory,
+                dialer,
                 tls: Mutex::new(tls),
                 budgets,
                 tasks: TaskTracker::new(),
@@ -156,11 +168,12 @@ impl OpenContext {
         let descriptor = peer_connection::take_descriptor(&self.budgets)?;
         let (window, memory) = peer_connection::reserve_window(&self.budgets);
         let tls = self.current_tls();
-        match peer_connection::open(&address, &tls, window).await {
-            Ok((connection, driver)) => {
+        let handshake = PeerHandshake { tls, window };
+        match peer_connection::open(&*self.dialer, &address, handshake).await {
+            Ok(OpenedPeer { connection, driver }) => {
                 let driving = async move {
                     let _held = (descriptor, memory);
-                    driver.run().await;
+                    driver.await;
                 };
                 self.tasks
                     .spawn(self.force.clone().run_until_cancelled_owned(driving));

@@ -17,6 +17,7 @@ use crate::cluster_tls::ClusterTls;
 use crate::forwarded_head::{forwarded_head, remove_hop_by_hop};
 use crate::peer_connection::{PeerConnection, SendFailure};
 use crate::peer_connections::PeerConnections;
+use crate::peer_dialer::PeerDialer;
 use crate::peer_stream::PeerStream;
 
 /// The connections on which a request is tried: one that was open may take no more requests.
@@ -35,6 +36,19 @@ impl PeerForwarder {
     pub fn new(directory: Arc<dyn ReplicaDirectory>, tls: ClusterTls, budgets: Budgets) -> Self {
         Self {
             connections: PeerConnections::new(directory, tls, budgets),
+        }
+    }
+
+    /// As [`Self::new`], with connections that `dialer` opens.
+    #[must_use]
+    pub fn over(
+        dialer: Arc<dyn PeerDialer>,
+        directory: Arc<dyn ReplicaDirectory>,
+        tls: ClusterTls,
+        budgets: Budgets,
+    ) -> Self {
+        Self {
+            connections: PeerConnections::over(dialer, directory, tls, budgets),
         }
     }
 

@@ -15,7 +15,7 @@ pub(crate) mod session;
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 use weir_core::seal::Sealer;
 use weir_layers::state::FrontState;
 pub use weir_listen::{
-    ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedSender,
-    ListenerTlsError, OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest, OperatorRequests,
-    ReplicaStreams, RequestForwarder,
+    AcceptedStream, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest,
+    ForwardedSender, ListenerTlsError, OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest,
+    OperatorRequests, ReplicaStreams, RequestForwarder,
 };
 use weir_listen::{
     ForwardedRequests, ListenerCertificates, ListenerState, OperatorRequestsSlot,
@@ -163,7 +163,30 @@ impl Front {
         listener: tokio::net::TcpListener,
         tls: Arc<rustls::ServerConfig>,
     ) -> Result<(), BindError> {
-        let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
+        let socket = listener.as_fd().try_clone_to_owned()?;
+        self.open_cluster_listener(tls, Some(socket))?
+            .start(listener);
+        Ok(())
+    }
+
+    /// As [`Self::serve_replicas`], at streams that the returned function is given with the address
+    /// of their other end, instead of a socket.
+    ///
+    /// # Errors
+    /// As [`Self::serve_replicas`].
+    pub fn serve_replicas_at_streams<S: AcceptedStream>(
+        &self,
+        tls: Arc<rustls::ServerConfig>,
+    ) -> Result<impl Fn(S, IpAddr) + use<S>, BindError> {
+        let listening = self.open_cluster_listener(tls, None)?;
+        Ok(move |stream, address| listening.serve_connection(stream, address))
+    }
+
+    fn open_cluster_listener(
+        &self,
+        tls: Arc<rustls::ServerConfig>,
+        socket: Option<OwnedFd>,
+    ) -> Result<Arc<ListenerState<ForwardedRequests<FrontRouter>>>, BindError> {
         let operators = OperatorRequestsSlot::default();
         let streams = ReplicaStreamsSlot::default();
         let requests = ForwardedRequests::new(self.listening.clone())
@@ -176,15 +199,14 @@ impl Front {
             None,
         )?;
         listening.use_server_config(tls);
-        listening.start(listener);
         // A second call would serve beside the first.
         let _first = self.cluster.set(ClusterListener {
-            listening,
+            listening: listening.clone(),
             operators,
             streams,
-            socket,
+            socket: Mutex::new(socket),
         });
-        Ok(())
+        Ok(listening)
     }
 
     /// Answers the requests of operators that other replicas forward from now on. Once; no effect

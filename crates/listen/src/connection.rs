@@ -14,10 +14,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
+use super::accepted_stream::AcceptedStream;
 use super::client_peer::ClientPeer;
 use super::connection_activity::ConnectionActivity;
 use super::connection_counts::count_closed;
@@ -56,8 +56,8 @@ struct ConnectionStart {
 }
 
 /// Serves one accepted connection to its end.
-pub(super) async fn serve<R: RequestService>(
-    stream: TcpStream,
+pub(super) async fn serve<R: RequestService, S: AcceptedStream>(
+    stream: S,
     address: IpAddr,
     listening: Arc<ListenerState<R>>,
 ) {
@@ -80,9 +80,9 @@ pub(super) async fn serve<R: RequestService>(
 
 impl<R: RequestService> ConnectionContext<R> {
     /// Serves clear text: HTTP/2 only by prior knowledge, detected by its preface.
-    async fn serve_clear_text(
+    async fn serve_clear_text<S: AcceptedStream>(
         &self,
-        mut stream: WriteStallWatch<TcpStream>,
+        mut stream: WriteStallWatch<S>,
         peer: ClientPeer,
     ) -> ConnectionResult {
         let due = Instant::now() + self.limits.head_time;
@@ -100,9 +100,9 @@ impl<R: RequestService> ConnectionContext<R> {
     }
 
     /// Serves TLS: the version is the one that both sides agreed on by ALPN.
-    async fn serve_tls(
+    async fn serve_tls<S: AcceptedStream>(
         &self,
-        stream: WriteStallWatch<TcpStream>,
+        stream: WriteStallWatch<S>,
         peer: ClientPeer,
         acceptor: TlsAcceptor,
     ) -> ConnectionResult {
@@ -142,13 +142,12 @@ impl<R: RequestService> ConnectionContext<R> {
     }
 
     /// Waits for a permit for a handshake, once the client has begun one.
-    async fn handshake_permit(
+    async fn handshake_permit<S: AcceptedStream>(
         &self,
-        stream: &WriteStallWatch<TcpStream>,
+        stream: &WriteStallWatch<S>,
         address: IpAddr,
     ) -> Option<HandshakePermit> {
-        // The handshake reports errors of the socket.
-        let _begun = stream.get_ref().readable().await;
+        stream.get_ref().wait_readable().await;
         self.listening.handshakes.acquire(address).await
     }
 

@@ -5,6 +5,7 @@
 //! loop over hyper, because `axum::serve` has no connection limit, sets no timer (so that half a
 //! head is waited for without end), and costs more memory for each stream.
 
+mod accepted_stream;
 mod client_peer;
 mod connection;
 mod connection_activity;
@@ -32,12 +33,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use weir_core::budget::{ByteReservation, ConnectionSide, DescriptorPermit};
 use weir_core::telemetry::instruments;
 
 use connection_counts::count_closed;
 
+pub use accepted_stream::AcceptedStream;
 pub use client_peer::{ClientPeer, ForwardingReplica};
 pub use connection_activity::{ConnectionActivity, RequestGuard};
 pub use forwarded_requests::ForwardedRequests;
@@ -87,7 +89,13 @@ impl<R: RequestService> ListenerState<R> {
         );
     }
 
-    fn serve_connection(self: &Arc<Self>, stream: TcpStream, address: std::net::IpAddr) {
+    /// Serves one accepted connection, within the limits of connections, as a task of
+    /// [`Self::tasks`].
+    pub fn serve_connection(
+        self: &Arc<Self>,
+        stream: impl AcceptedStream,
+        address: std::net::IpAddr,
+    ) {
         let service = self.service();
         let (limits, budgets) = (service.limits(), &self.budgets);
         let slot =
@@ -104,7 +112,6 @@ impl<R: RequestService> ListenerState<R> {
         let Some(memory) = budgets.connections.try_reserve(CONNECTION_BYTES) else {
             return count_closed("memory");
         };
-        socket::set_options(&stream, limits);
         let listening = self.clone();
         let force = self.force.clone();
         self.tasks.spawn(async move {
@@ -148,7 +155,10 @@ impl Drop for OpenConnection {
 async fn accept<R: RequestService>(listening: &Arc<ListenerState<R>>, listener: &TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => listening.serve_connection(stream, peer.ip().to_canonical()),
+            Ok((stream, peer)) => {
+                socket::set_options(&stream, listening.peek_service().limits());
+                listening.serve_connection(stream, peer.ip().to_canonical());
+            }
             Err(error) if is_exhaustion(&error) => {
                 count_closed("no_files");
                 tracing::warn!(%error, "accept failed: out of file descriptors or memory");

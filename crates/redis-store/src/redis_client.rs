@@ -1,5 +1,6 @@
 //! Opens connections to a server, to the primary server that sentinels know, or to a cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::PubSub;
@@ -13,6 +14,7 @@ use redis::{
 use tokio::sync::Mutex;
 
 use crate::redis_connection::RedisConnection;
+use crate::server_dialer::ServerDialer;
 use crate::settings::{RedisSettings, RedisTopology};
 use crate::start_error::StartError;
 
@@ -33,6 +35,8 @@ pub(crate) enum RedisClient {
     Sentinel(Mutex<Vec<SentinelClient>>),
     /// A cluster, and its configured nodes one by one, for subscriptions.
     Cluster(Box<ClusterClient>, Vec<Client>),
+    /// One server, reached by another way than a socket.
+    Dialed(Arc<dyn ServerDialer>),
 }
 
 impl RedisClient {
@@ -77,22 +81,30 @@ impl RedisClient {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
-        if let Self::Cluster(cluster, _) = self {
-            return Ok(RedisConnection::Cluster(
-                cluster.get_async_connection().await?,
-            ));
-        }
-        let server = self.current_server().await?;
-        let connection = server
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let connection = match self {
+            Self::Cluster(cluster, _) => {
+                let connection = cluster.get_async_connection().await?;
+                return Ok(RedisConnection::Cluster(connection));
+            }
+            Self::Dialed(dialer) => dialer.open(config).await?,
+            Self::Single(_) | Self::Sentinel(_) => {
+                let server = self.current_server().await?;
+                server
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await?
+            }
+        };
         Ok(RedisConnection::Server(connection))
     }
 
     /// Opens a connection for subscriptions. A cluster forwards messages between its nodes.
     pub(crate) async fn open_subscriber(&self) -> RedisResult<PubSub> {
-        let Self::Cluster(_, nodes) = self else {
-            return self.current_server().await?.get_async_pubsub().await;
+        let nodes = match self {
+            Self::Cluster(_, nodes) => nodes,
+            Self::Dialed(dialer) => return dialer.open_subscriber().await,
+            Self::Single(_) | Self::Sentinel(_) => {
+                return self.current_server().await?.get_async_pubsub().await;
+            }
         };
         let mut outcome = Err(no_server());
         for node in nodes {
@@ -117,7 +129,7 @@ impl RedisClient {
                 }
                 outcome
             }
-            Self::Cluster(..) => Err(no_server()),
+            Self::Cluster(..) | Self::Dialed(_) => Err(no_server()),
         }
     }
 }

@@ -34,6 +34,7 @@ use crate::replay_writer::ReplayWriter;
 use crate::replica_info::ReplicaInfo;
 use crate::replica_registry::ReplicaRegistry;
 use crate::sealing_rotation::{SealingKeyUse, SealingRotation};
+use crate::server_dialer::ServerDialer;
 use crate::settings::RedisSettings;
 use crate::shared_bus::SharedBus;
 use crate::shared_records::SharedRecords;
@@ -123,6 +124,27 @@ impl RedisStore {
         ports: StorePorts,
     ) -> Result<Self, StartError> {
         let client = RedisClient::new(settings)?;
+        Ok(Self::start_with(client, settings, own, ports))
+    }
+
+    /// As [`Self::start`], with a server that `dialer` reaches: the URLs and the topology of the
+    /// settings have no effect.
+    #[must_use]
+    pub fn start_over(
+        dialer: Arc<dyn ServerDialer>,
+        settings: &RedisSettings,
+        own: OwnReplica,
+        ports: StorePorts,
+    ) -> Self {
+        Self::start_with(RedisClient::Dialed(dialer), settings, own, ports)
+    }
+
+    fn start_with(
+        client: RedisClient,
+        settings: &RedisSettings,
+        own: OwnReplica,
+        ports: StorePorts,
+    ) -> Self {
         let random = ports.random.clone();
         let link = Arc::new(RedisLink::new(client, random, settings.command_timeout));
         let info = ReplicaInfo {
@@ -161,7 +183,7 @@ impl RedisStore {
         };
         store.spawn_nameless(async move { link.keep_open().await });
         store.spawn(async move { registry.keep_beating().await });
-        Ok(store)
+        store
     }
 
     /// The registry of replicas.

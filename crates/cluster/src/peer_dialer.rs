@@ -1,0 +1,63 @@
+//! The way to another replica: a TCP connection, or a stream of another kind.
+
+use std::fmt;
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use weir_core::port::Fut;
+
+use crate::cluster_tls::ClusterTls;
+use crate::peer_connection::{self, OpenedPeer};
+
+/// Opens connections to other replicas.
+pub trait PeerDialer: Send + Sync {
+    /// Opens a stream to `host:port`, and begins the connection on it by `handshake`.
+    fn open<'a>(
+        &'a self,
+        address: &'a str,
+        handshake: PeerHandshake,
+    ) -> Fut<'a, io::Result<OpenedPeer>>;
+}
+
+/// The beginning of a connection on a stream: TLS with the keys that all replicas share, and HTTP/2.
+pub struct PeerHandshake {
+    pub(crate) tls: ClusterTls,
+    pub(crate) window: u32,
+}
+
+impl PeerHandshake {
+    /// Begins the connection. It is open once the other replica has answered.
+    ///
+    /// # Errors
+    /// The stream fails, or the other replica refuses the keys.
+    pub async fn begin<S>(self, stream: S) -> io::Result<OpenedPeer>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        peer_connection::begin(stream, &self.tls, self.window).await
+    }
+}
+
+impl fmt::Debug for PeerHandshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerHandshake").finish_non_exhaustive()
+    }
+}
+
+/// Opens TCP connections.
+pub(crate) struct TcpDialer;
+
+impl PeerDialer for TcpDialer {
+    fn open<'a>(
+        &'a self,
+        address: &'a str,
+        handshake: PeerHandshake,
+    ) -> Fut<'a, io::Result<OpenedPeer>> {
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            handshake.begin(stream).await
+        })
+    }
+}

@@ -1,0 +1,20 @@
+//! The port to a server that is reached by another way than a socket of the system: a simulated one.
+
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{AsyncConnectionConfig, RedisResult};
+use weir_core::port::Fut;
+
+/// Opens connections to one server.
+pub trait ServerDialer: Send + Sync {
+    /// Opens a connection for commands, with this config.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses the connection.
+    fn open(&self, config: AsyncConnectionConfig) -> Fut<'_, RedisResult<MultiplexedConnection>>;
+
+    /// Opens a connection for subscriptions.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    fn open_subscriber(&self) -> Fut<'_, RedisResult<PubSub>>;
+}
