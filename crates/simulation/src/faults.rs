@@ -1,0 +1,70 @@
+//! The faults of a seed.
+
+use std::time::Duration;
+
+use crate::network::HostName;
+use crate::redis_server::Refusal;
+use crate::seeded::Seeded;
+use crate::tool_server::TOOLS_HOST;
+use crate::world::{FAULT_TIME, REDIS_HOST, REPLICAS};
+
+/// The time before the first fault: all replicas have started.
+const FIRST: u64 = 2_000;
+
+/// A fault. It ends by itself after its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A replica is killed, and another one begins later.
+    Crash(usize),
+    /// A replica is stopped, and goes on.
+    Freeze(usize),
+    /// The server of the store is killed, and begins again with its data.
+    StoreCrash,
+    /// The server of the store answers nothing.
+    StoreFreeze,
+    /// The server of the store refuses commands.
+    StoreRefusal(Refusal),
+    /// Messages between replicas are lost.
+    LostMessages,
+    /// Two hosts do not reach each other.
+    Cut(HostName, HostName),
+    /// The streams between two hosts break.
+    Reset(HostName, HostName),
+    /// Every part of a stream takes up to so many milliseconds.
+    Slow(u64),
+    /// The list of tools changes: no fault, but a reason for messages.
+    ListChange,
+}
+
+/// The faults of a seed, by the time of their beginning, each with the time that it lasts.
+pub(crate) fn plan_faults(random: &Seeded) -> Vec<(Duration, Fault, Duration)> {
+    let most = u64::try_from(FAULT_TIME.as_millis()).unwrap_or(0) - 3_000;
+    let count = random.between(3, 12);
+    let mut plan: Vec<_> = (0..count)
+        .map(|_| {
+            let begins = Duration::from_millis(random.between(FIRST, most));
+            let lasts = Duration::from_millis(random.between(50, 6_000));
+            (begins, draw_fault(random), lasts)
+        })
+        .collect();
+    plan.sort_by_key(|(begins, ..)| *begins);
+    plan
+}
+
+fn draw_fault(random: &Seeded) -> Fault {
+    let replica = usize::try_from(random.below(REPLICAS.len() as u64)).unwrap_or(0);
+    let other = (replica + 1) % REPLICAS.len();
+    let peers = [REPLICAS[other], REDIS_HOST, TOOLS_HOST];
+    match random.below(12) {
+        0 | 1 => Fault::Crash(replica),
+        2 | 3 => Fault::Freeze(replica),
+        4 => Fault::StoreCrash,
+        5 => Fault::StoreFreeze,
+        6 => Fault::StoreRefusal(*random.pick(&[Refusal::Full, Refusal::Loading])),
+        7 => Fault::LostMessages,
+        8 | 9 => Fault::Cut(REPLICAS[replica], random.pick::<HostName>(&peers)),
+        10 => Fault::Reset(REPLICAS[replica], random.pick::<HostName>(&peers)),
+        _ if random.percent(50) => Fault::Slow(random.between(5, 80)),
+        _ => Fault::ListChange,
+    }
+}

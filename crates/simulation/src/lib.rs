@@ -1,0 +1,20 @@
+//! Replicas in simulated time, over a simulated network and a simulated server of the shared store.
+
+mod client;
+mod faults;
+mod host;
+mod network;
+mod open_policy;
+mod options;
+mod redis_data;
+mod redis_scripts;
+mod redis_server;
+mod replica;
+mod seeded;
+mod stream;
+mod tool_server;
+mod trace;
+mod world;
+
+pub use options::{PlantedFault, SimulationOptions};
+pub use world::{SimulationOutcome, simulate};

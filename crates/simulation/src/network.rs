@@ -1,0 +1,151 @@
+//! The network between the hosts: streams with delays of the seed, partitions, and resets.
+//!
+//! As in TCP, a partition loses no byte of a stream: they arrive once it is over, unless the stream is
+//! reset meanwhile. A host that crashes closes its streams; what it sent before still arrives.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::host::HostClock;
+use crate::seeded::Seeded;
+use crate::stream::{Pipe, SimStream};
+
+/// The time between two looks at a link that is cut.
+pub(crate) const RETRANSMIT: Duration = Duration::from_millis(50);
+/// The wait for a connection before it is refused by the system of the connecting host.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+
+/// The name of a host on the network.
+pub(crate) type HostName = &'static str;
+
+/// A stream that was accepted, with the host at its other end.
+pub(crate) type Accepted = (SimStream, HostName);
+
+/// The network. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Network(Arc<Mutex<NetworkState>>);
+
+struct NetworkState {
+    random: Seeded,
+    /// The longest delay of a part of a stream, in milliseconds.
+    most_delay: u64,
+    /// Pairs of hosts without a link, the smaller name first.
+    cut: Vec<(HostName, HostName)>,
+    listeners: BTreeMap<String, (HostName, mpsc::UnboundedSender<Accepted>)>,
+    streams: Vec<((HostName, HostName), std::sync::Weak<Pipe>)>,
+}
+
+impl Network {
+    pub(crate) fn new(random: Seeded) -> Self {
+        Self(Arc::new(Mutex::new(NetworkState {
+            random,
+            most_delay: 2,
+            cut: Vec::new(),
+            listeners: BTreeMap::new(),
+            streams: Vec::new(),
+        })))
+    }
+
+    /// Sets the longest delay of a part of a stream.
+    pub(crate) fn set_delay(&self, most: u64) {
+        self.lock().most_delay = most.max(1);
+    }
+
+    /// A delay of the seed.
+    pub(crate) fn delay(&self) -> Duration {
+        let state = self.lock();
+        Duration::from_millis(state.random.between(1, state.most_delay))
+    }
+
+    /// True while two hosts reach each other.
+    pub(crate) fn is_open(&self, one: HostName, other: HostName) -> bool {
+        !self.lock().cut.contains(&pair(one, other))
+    }
+
+    /// Cuts the link of two hosts.
+    pub(crate) fn cut(&self, one: HostName, other: HostName) {
+        let mut state = self.lock();
+        if !state.cut.contains(&pair(one, other)) {
+            state.cut.push(pair(one, other));
+        }
+    }
+
+    /// Ends the cut of two hosts.
+    pub(crate) fn heal(&self, one: HostName, other: HostName) {
+        self.lock().cut.retain(|cut| *cut != pair(one, other));
+    }
+
+    /// Resets all streams of two hosts: bytes on their way are lost.
+    pub(crate) fn reset(&self, one: HostName, other: HostName) {
+        let streams = std::mem::take(&mut self.lock().streams);
+        let mut left = Vec::new();
+        for (ends, pipe) in streams {
+            match pipe.upgrade() {
+                Some(pipe) if ends == pair(one, other) => pipe.reset(),
+                Some(_) => left.push((ends, pipe)),
+                None => {}
+            }
+        }
+        self.lock().streams.extend(left);
+    }
+
+    /// Accepts streams at an address from now on. The address is free again once the receiver is
+    /// dropped.
+    pub(crate) fn listen(&self, address: &str, host: HostName) -> mpsc::UnboundedReceiver<Accepted> {
+        let (sender, accepted) = mpsc::unbounded_channel();
+        self.lock().listeners.insert(address.to_owned(), (host, sender));
+        accepted
+    }
+
+    /// Connects a host to an address.
+    pub(crate) async fn connect(
+        &self,
+        from: HostName,
+        clock: &HostClock,
+        address: &str,
+    ) -> io::Result<SimStream> {
+        sleep(self.delay()).await;
+        let mut waited = Duration::ZERO;
+        loop {
+            let found = self.lock().listeners.get(address).cloned();
+            let Some((host, listener)) = found else {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            };
+            if self.is_open(from, host) {
+                let (near, far) = SimStream::pair(self, clock, (from, host));
+                self.register(&near, pair(from, host));
+                if listener.send((far, from)).is_err() {
+                    return Err(io::ErrorKind::ConnectionRefused.into());
+                }
+                sleep(self.delay()).await;
+                return Ok(near);
+            }
+            if waited >= CONNECT_LIMIT {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            sleep(RETRANSMIT).await;
+            waited += RETRANSMIT;
+        }
+    }
+
+    fn register(&self, stream: &SimStream, ends: (HostName, HostName)) {
+        let pipes = stream.pipes().map(|pipe| (ends, Arc::downgrade(pipe)));
+        self.lock().streams.extend(pipes);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, NetworkState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn pair(one: HostName, other: HostName) -> (HostName, HostName) {
+    if one < other { (one, other) } else { (other, one) }
+}
+
+/// Bytes on their way.
+pub(crate) type Parts = VecDeque<(Duration, bytes::Bytes)>;

@@ -1,0 +1,68 @@
+//! The ports of policy in their smallest form: a token is the name of its bearer, every call is
+//! permitted, and nothing is recorded.
+
+use weir_core::catalog_item::CatalogItem;
+use weir_core::failure::AuthenticationDenial;
+use weir_core::port::{
+    Audience, AuditLog, Authorizer, CallAttempt, CallPermission, EndedCall, Evidence, Fut,
+    GateDecision, OperatorAction, SenderEntrance, Verifier, Visibility,
+};
+use weir_core::principal::VerifiedIdentity;
+use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
+
+/// The issuer of all principals.
+pub(crate) const ISSUER: &str = "world";
+
+/// Takes a token as the name of its bearer.
+pub(crate) struct NameVerifier;
+
+impl Verifier for NameVerifier {
+    fn verify<'a>(
+        &'a self,
+        evidence: &'a Evidence<'a>,
+    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+        let name = evidence.bearer.map(|bearer| bearer.expose().to_owned());
+        Box::pin(async move {
+            name.map(|name| VerifiedIdentity::subject(ISSUER, &*name)).ok_or_else(|| {
+                let missing = FailureKind::Unauthenticated(AuthenticationDenial::Missing);
+                Failure::new(missing, "no token")
+            })
+        })
+    }
+}
+
+/// Permits every call.
+pub(crate) struct OpenPolicy;
+
+impl Authorizer for OpenPolicy {
+    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn audience(&self, _: &Principal, _: &EndpointId) -> Option<Audience> {
+        None
+    }
+
+    fn may_see(&self, _: &Principal, _: &EndpointId, _: &CatalogItem) -> Visibility {
+        Visibility::Visible
+    }
+
+    fn may_call(&self, _: &Principal, _: &Call, _: &CatalogItem) -> Result<CallPermission, Failure> {
+        Ok(CallPermission::default())
+    }
+}
+
+/// Records nothing.
+pub(crate) struct NoAudit;
+
+impl AuditLog for NoAudit {
+    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
+
+    fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
+
+    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
+}

@@ -1,0 +1,31 @@
+//! The options of a run.
+
+/// A fault in the simulation itself: proof that a run finds faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlantedFault {
+    /// Children are written to without a look at the fence of their lease.
+    NoFence,
+    /// A request that was lost on its way to its owner is sent to the owner again.
+    RepeatedForward,
+    /// The store forgets that sessions were ended.
+    NoTombstones,
+    /// The store claims a record for every replica that asks.
+    SharedOwnership,
+}
+
+/// The options of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulationOptions {
+    /// The seed, from which everything else follows.
+    pub seed: u64,
+    /// A fault in the simulation itself.
+    pub planted: Option<PlantedFault>,
+}
+
+impl SimulationOptions {
+    /// A run of a seed without a planted fault.
+    #[must_use]
+    pub const fn of_seed(seed: u64) -> Self {
+        Self { seed, planted: None }
+    }
+}
