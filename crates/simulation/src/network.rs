@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use crate::host::HostClock;
 use crate::seeded::Seeded;
 use crate::stream::{Pipe, SimStream};
+use crate::trace::Trace;
 
 /// The time between two looks at a link that is cut.
 pub(crate) const RETRANSMIT: Duration = Duration::from_millis(50);
@@ -32,6 +33,8 @@ pub(crate) struct Network(Arc<Mutex<NetworkState>>);
 
 struct NetworkState {
     random: Seeded,
+    /// Gets each part of a stream, if that is wanted.
+    trace: Option<Trace>,
     /// The longest delay of a part of a stream, in milliseconds.
     most_delay: u64,
     /// Pairs of hosts without a link, the smaller name first.
@@ -41,9 +44,10 @@ struct NetworkState {
 }
 
 impl Network {
-    pub(crate) fn new(random: Seeded) -> Self {
+    pub(crate) fn new(random: Seeded, trace: Option<Trace>) -> Self {
         Self(Arc::new(Mutex::new(NetworkState {
             random,
+            trace,
             most_delay: 2,
             cut: Vec::new(),
             listeners: BTreeMap::new(),
@@ -60,6 +64,15 @@ impl Network {
     pub(crate) fn delay(&self) -> Duration {
         let state = self.lock();
         Duration::from_millis(state.random.between(1, state.most_delay))
+    }
+
+    /// Adds a part of a stream to the trace, if that is wanted.
+    pub(crate) fn trace_part(&self, at: Duration, from: HostName, to: HostName, part: &[u8]) {
+        let trace = self.lock().trace.clone();
+        if let Some(trace) = trace {
+            let shown = String::from_utf8_lossy(part.get(..200).unwrap_or(part)).into_owned();
+            trace.note(at, format!("{from} to {to}: {} bytes {shown:?}", part.len()));
+        }
     }
 
     /// True while two hosts reach each other.

@@ -20,12 +20,18 @@ pub struct SimulationOptions {
     pub seed: u64,
     /// A fault in the simulation itself.
     pub planted: Option<PlantedFault>,
+    /// True if the trace has each part of a stream that is sent.
+    pub traces_streams: bool,
 }
 
 impl SimulationOptions {
     /// A run of a seed without a planted fault.
     #[must_use]
     pub const fn of_seed(seed: u64) -> Self {
-        Self { seed, planted: None }
+        Self {
+            seed,
+            planted: None,
+            traces_streams: false,
+        }
     }
 }

@@ -36,6 +36,7 @@ struct PipeState {
 /// One end of a stream.
 pub(crate) struct SimStream {
     network: Network,
+    /// The host of this end, and the other one.
     ends: (HostName, HostName),
     /// The clock of the host that reads: set with its first read.
     clock: HostClock,
@@ -89,7 +90,7 @@ impl SimStream {
         ends: (HostName, HostName),
     ) -> (Self, Self) {
         let (there, back) = (Pipe::new(), Pipe::new());
-        let end = |incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>| Self {
+        let end = |incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>, ends| Self {
             network: network.clone(),
             ends,
             clock: clock.clone(),
@@ -97,7 +98,7 @@ impl SimStream {
             outgoing: outgoing.clone(),
             timer: Mutex::default(),
         };
-        (end(&back, &there), end(&there, &back))
+        (end(&back, &there, ends), end(&there, &back, (ends.1, ends.0)))
     }
 
     /// The same end at the host that accepted it, with its clock.
@@ -154,6 +155,7 @@ impl SimStream {
 
     fn poll_send(&self, cx: &Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let due = self.clock.now() + self.network.delay();
+        self.network.trace_part(self.clock.now(), self.ends.0, self.ends.1, data);
         let mut state = self.outgoing.lock();
         if state.is_reset || state.is_finished {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));

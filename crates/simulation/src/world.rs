@@ -86,7 +86,7 @@ impl World {
     fn new(options: SimulationOptions) -> Self {
         let seed = options.seed;
         let (trace, now) = (Trace::default(), Duration::ZERO);
-        let network = Network::new(Seeded::new(seed, 1));
+        let network = Network::new(Seeded::new(seed, 1), options.traces_streams.then(|| trace.clone()));
         let tools = ToolServer::new(Seeded::new(seed, 2), trace.clone());
         let redis = RedisServer::default();
         let clients = Host::begin(now);
@@ -340,7 +340,10 @@ async fn serve_door(
                 match frame.map(http_body::Frame::into_data) {
                     Ok(Ok(data)) => drop(answer.send(DoorAnswer::Data(data))),
                     Ok(Err(_)) => {}
-                    Err(_) => is_whole = false,
+                    Err(_) => {
+                        is_whole = false;
+                        break;
+                    }
                 }
             }
             let _gone = answer.send(DoorAnswer::End(is_whole));
