@@ -12,12 +12,11 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use weir_core::Principal;
 
+use crate::door::{DoorAnswer, DoorRequest};
 use crate::host::HostClock;
 use crate::open_policy::ISSUER;
 use crate::redis_server::RedisServer;
-use crate::replica::{DoorAnswer, DoorRequest};
 use crate::seeded::Seeded;
-use crate::tool_server::ToolServer;
 use crate::trace::Trace;
 
 /// The revision of legacy clients.
@@ -55,7 +54,6 @@ pub(crate) struct ClientWorld {
     pub(crate) clock: HostClock,
     pub(crate) random: Seeded,
     pub(crate) trace: Trace,
-    pub(crate) tools: ToolServer,
     pub(crate) redis: RedisServer,
     /// Clients make no more changes, and ask every replica once.
     pub(crate) is_over: Arc<std::sync::atomic::AtomicBool>,

@@ -5,8 +5,6 @@
 //! clock has moved like that of a process that was stopped.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
@@ -111,21 +109,5 @@ impl Host {
             sleep_until(end).await;
         });
         self.ran_until = until;
-    }
-}
-
-/// The time of the world, for hosts and for what is outside of them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct WorldTime(Arc<AtomicU64>);
-
-impl WorldTime {
-    /// The time since the beginning of the world.
-    pub(crate) fn now(&self) -> Duration {
-        Duration::from_millis(self.0.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set(&self, now: Duration) {
-        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        self.0.store(millis, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,7 @@
 //! Replicas in simulated time, over a simulated network and a simulated server of the shared store.
 
 mod client;
+mod door;
 mod faults;
 mod host;
 mod network;

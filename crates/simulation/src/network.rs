@@ -32,7 +32,7 @@ pub(crate) type Accepted = (SimStream, HostName);
 pub(crate) struct Network(Arc<Mutex<NetworkState>>);
 
 struct NetworkState {
-    random: Seeded,
+    seed: u64,
     /// Gets each part of a stream, if that is wanted.
     trace: Option<Trace>,
     /// The longest delay of a part of a stream, in milliseconds.
@@ -44,9 +44,9 @@ struct NetworkState {
 }
 
 impl Network {
-    pub(crate) fn new(random: Seeded, trace: Option<Trace>) -> Self {
+    pub(crate) fn new(seed: u64, trace: Option<Trace>) -> Self {
         Self(Arc::new(Mutex::new(NetworkState {
-            random,
+            seed,
             trace,
             most_delay: 2,
             cut: Vec::new(),
@@ -60,10 +60,16 @@ impl Network {
         self.lock().most_delay = most.max(1);
     }
 
-    /// A delay of the seed.
-    pub(crate) fn delay(&self) -> Duration {
+    /// The delay of a part that is sent from one host to another now. It follows from the seed, the
+    /// link and the moment: not from the number of parts, which differs if two of them are joined.
+    pub(crate) fn delay(&self, now: Duration, from: HostName, to: HostName) -> Duration {
         let state = self.lock();
-        Duration::from_millis(state.random.between(1, state.most_delay))
+        let link = from.bytes().chain(to.bytes()).fold(0, |sum: u64, byte| {
+            sum.wrapping_mul(131).wrapping_add(u64::from(byte))
+        });
+        let moment = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let random = Seeded::new(state.seed ^ moment.rotate_left(32), link);
+        Duration::from_millis(random.between(1, state.most_delay))
     }
 
     /// Adds a part of a stream to the trace, if that is wanted.
@@ -122,7 +128,8 @@ impl Network {
         clock: &HostClock,
         address: &str,
     ) -> io::Result<SimStream> {
-        sleep(self.delay()).await;
+        let host = self.lock().listeners.get(address).map_or(from, |(host, _)| host);
+        sleep(self.delay(clock.now(), from, host)).await;
         let mut waited = Duration::ZERO;
         loop {
             let found = self.lock().listeners.get(address).cloned();
@@ -135,7 +142,7 @@ impl Network {
                 if listener.send((far, from)).is_err() {
                     return Err(io::ErrorKind::ConnectionRefused.into());
                 }
-                sleep(self.delay()).await;
+                sleep(self.delay(clock.now(), host, from)).await;
                 return Ok(near);
             }
             if waited >= CONNECT_LIMIT {

@@ -9,8 +9,6 @@ pub enum PlantedFault {
     RepeatedForward,
     /// The store forgets that sessions were ended.
     NoTombstones,
-    /// The store claims a record for every replica that asks.
-    SharedOwnership,
 }
 
 /// The options of a run.

@@ -23,6 +23,11 @@ pub(crate) fn find_script(digest: &str) -> Option<ScriptFn> {
     found.map(|(_, _, script)| *script)
 }
 
+/// True for the script that ends a record.
+pub(crate) fn is_end(digest: &str) -> bool {
+    SCRIPTS.iter().any(|(known, name, _)| *known == digest && *name == "END")
+}
+
 /// The scripts by the SHA-1 of their texts.
 const SCRIPTS: &[(&str, &str, ScriptFn)] = &[
     ("3b5a2f966d58f970bc8b138a1b508b1dce724f52", "HEARTBEAT", heartbeat),

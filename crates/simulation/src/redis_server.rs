@@ -12,7 +12,7 @@ use weir_core::port::Clock as _;
 use crate::host::HostClock;
 use crate::network::Accepted;
 use crate::redis_data::{RedisData, Reply, Text};
-use crate::redis_scripts::{ScriptCall, find_script};
+use crate::redis_scripts::{ScriptCall, find_script, is_end};
 use crate::stream::SimStream;
 
 /// The address of the server.
@@ -41,6 +41,8 @@ struct ServerState {
     subscribers: Vec<(Text, mpsc::UnboundedSender<Reply>)>,
     /// Messages are lost while it is set.
     loses_messages: bool,
+    /// Ends of records leave no mark.
+    forgets_ends: bool,
 }
 
 /// The history of the data. The simulated server has no failovers.
@@ -64,6 +66,11 @@ impl RedisServer {
     /// Loses the messages that are published from now on, or delivers them again.
     pub(crate) fn lose_messages(&self, loses: bool) {
         self.lock().loses_messages = loses;
+    }
+
+    /// Leaves no mark of ended records from now on.
+    pub(crate) fn forget_ends(&self) {
+        self.lock().forgets_ends = true;
     }
 
     /// True if there is a record whose name has this text, and no mark of its end.
@@ -201,6 +208,9 @@ impl ServerState {
         let Some(script) = find_script(&digest).filter(|_| self.scripts.contains(&digest)) else {
             return Reply::Error("NOSCRIPT No matching script.");
         };
+        if self.forgets_ends && is_end(&digest) {
+            return Reply::Number(1);
+        }
         let keys = usize::try_from(parse(&args[1])).unwrap_or(0);
         let (keys, args) = args[2..].split_at(keys);
         let mut published = Vec::new();

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
-use tokio::sync::mpsc;
 use weir_catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
 use weir_cluster::{ClusterSecret, ClusterTls, OpenedPeer, PeerDialer, PeerForwarder, PeerHandshake};
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
@@ -18,7 +17,10 @@ use weir_core::seal::{Sealer, SealerKey};
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::upstream::Upstream;
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
-use weir_front::{Front, FrontPorts, FrontSettings, ReplicaPorts};
+use weir_front::{
+    ForwardError, ForwardedBody, ForwardedRequest, Front, FrontPorts, FrontSettings, ReplicaPorts,
+    RequestForwarder,
+};
 use weir_policy::BlocklistAuthorizer;
 use weir_policy::limit::{LimitSettings, PolicyLimiter};
 use weir_redis_store::{
@@ -31,6 +33,7 @@ use weir_store::{
 };
 use weir_upstream_core::settings::UpstreamBounds;
 
+use crate::door::Door;
 use crate::host::HostClock;
 use crate::network::{HostName, Network};
 use crate::open_policy::{ISSUER, NameVerifier, NoAudit, OpenPolicy};
@@ -123,6 +126,30 @@ struct Links {
     address: String,
 }
 
+/// A planted fault: it sends a request again that may have run.
+struct RepeatingForwarder(Arc<PeerForwarder>);
+
+impl RequestForwarder for RepeatingForwarder {
+    fn forward<'a>(
+        &'a self,
+        to: &'a ReplicaId,
+        request: ForwardedRequest,
+    ) -> Fut<'a, Result<http::Response<ForwardedBody>, ForwardError>> {
+        let again = ForwardedRequest {
+            sender: request.sender,
+            head: request.head.clone(),
+            body: request.body.clone(),
+            client: request.client.clone(),
+        };
+        Box::pin(async move {
+            match self.0.forward(to, request).await {
+                Err(ForwardError::Lost(_)) => self.0.forward(to, again).await,
+                other => other,
+            }
+        })
+    }
+}
+
 impl Links {
     fn start(world: &ReplicaWorld, id: &ReplicaId, sealer: &Sealer, budgets: &Budgets) -> Self {
         let dialer = Arc::new(SimDialer {
@@ -168,6 +195,15 @@ impl Links {
         Self { store, forwarder, singletons, tls, address }
     }
 
+    /// The forwarder of requests of clients.
+    fn client_forwarder(&self, world: &ReplicaWorld) -> Arc<dyn RequestForwarder> {
+        if world.planted == Some(PlantedFault::RepeatedForward) {
+            Arc::new(RepeatingForwarder(self.forwarder.clone()))
+        } else {
+            self.forwarder.clone()
+        }
+    }
+
     /// Serves the requests of other replicas.
     fn serve(&self, world: &ReplicaWorld, front: &Front) {
         let serve = front
@@ -185,6 +221,16 @@ impl Links {
 }
 
 impl Replica {
+    /// The door for clients of this replica.
+    pub(crate) fn door(&self, world: ReplicaWorld) -> Door {
+        Door {
+            channel: self.front.channel(),
+            store: self.store.clone(),
+            changes: self.changes.clone(),
+            world,
+        }
+    }
+
     /// Starts a replica, in the runtime of its host.
     pub(crate) fn start(world: &ReplicaWorld) -> Self {
         let mut id = [0; 8];
@@ -230,7 +276,7 @@ impl Replica {
             replica: id,
             replicas: Some(ReplicaPorts {
                 directory: links.store.registry(),
-                forwarder: links.forwarder.clone(),
+                forwarder: links.client_forwarder(world),
             }),
             clock,
             random,
@@ -303,19 +349,4 @@ async fn follow_blocks(
             return;
         }
     }
-}
-
-/// A request on its way into a replica, with the way back.
-pub(crate) struct DoorRequest {
-    pub(crate) request: http::Request<bytes::Bytes>,
-    pub(crate) answer: mpsc::UnboundedSender<DoorAnswer>,
-}
-
-/// A part of the answer to a request.
-#[derive(Debug)]
-pub(crate) enum DoorAnswer {
-    Head(http::response::Parts),
-    Data(bytes::Bytes),
-    /// The end of the body; true if it is whole.
-    End(bool),
 }

@@ -154,8 +154,9 @@ impl SimStream {
     }
 
     fn poll_send(&self, cx: &Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        let due = self.clock.now() + self.network.delay();
-        self.network.trace_part(self.clock.now(), self.ends.0, self.ends.1, data);
+        let (now, (from, to)) = (self.clock.now(), self.ends);
+        let due = now + self.network.delay(now, from, to);
+        self.network.trace_part(now, from, to, data);
         let mut state = self.outgoing.lock();
         if state.is_reset || state.is_finished {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));

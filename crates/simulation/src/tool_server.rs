@@ -167,12 +167,16 @@ impl SimUpstream {
         }
     }
 
+    fn delay(&self) -> Duration {
+        self.network.delay(self.clock.now(), self.host, TOOLS_HOST)
+    }
+
     fn is_reachable(&self) -> bool {
         self.network.is_open(self.host, TOOLS_HOST)
     }
 
     async fn call_server(&self, call: &str, principal: &str) -> Result<(), Failure> {
-        sleep(self.network.delay()).await;
+        sleep(self.delay()).await;
         let mut tries = 0;
         while !self.is_reachable() {
             tries += 1;
@@ -187,7 +191,7 @@ impl SimUpstream {
         if !self.is_reachable() {
             return Err(lost());
         }
-        sleep(self.network.delay()).await;
+        sleep(self.delay()).await;
         Ok(())
     }
 
@@ -199,7 +203,7 @@ impl SimUpstream {
     ) -> Result<(), Failure> {
         let unavailable = || Failure::new(FailureKind::Unavailable, "The child has ended");
         let (pass, number) = child.enter(&self.server).ok_or_else(unavailable)?;
-        sleep(self.network.delay()).await;
+        sleep(self.delay()).await;
         // Right before the write to the child.
         if !pass.is_open() && self.planted != Some(PlantedFault::NoFence) {
             return Err(unavailable());
@@ -251,7 +255,7 @@ impl Upstream for SimUpstream {
         _: CapabilityClass,
     ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
         Box::pin(async move {
-            sleep(self.network.delay()).await;
+            sleep(self.delay()).await;
             if self.child.is_none() && !self.is_reachable() {
                 return Err(Failure::new(FailureKind::Unavailable, "The server cannot be reached"));
             }
@@ -309,7 +313,7 @@ impl ListWatch for ToolWatch {
     fn list(&mut self, _: ListKind, _: Option<String>) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let version = *self.versions.borrow_and_update();
-            sleep(self.upstream.network.delay()).await;
+            sleep(self.upstream.delay()).await;
             self.check()?;
             let tool = |name: String| -> Bytes {
                 format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#).into()
@@ -329,7 +333,7 @@ impl ListWatch for ToolWatch {
                         if changed.is_err() {
                             std::future::pending::<()>().await;
                         }
-                        sleep(self.upstream.network.delay()).await;
+                        sleep(self.upstream.delay()).await;
                         self.check()?;
                         return Ok(ListKinds::default().with(ListKind::Tools));
                     }

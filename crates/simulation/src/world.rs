@@ -5,17 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 
 use crate::client::{Client, ClientWorld, Doors};
 use crate::faults::{Fault, plan_faults};
 use crate::host::Host;
 use crate::network::{HostName, Network};
-use crate::options::SimulationOptions;
+use crate::options::{PlantedFault, SimulationOptions};
 use crate::redis_server::{REDIS_ADDRESS, RedisServer};
-use crate::replica::{DoorAnswer, DoorRequest, Replica, ReplicaWorld};
+use crate::replica::{Replica, ReplicaWorld};
 use crate::seeded::Seeded;
 use crate::tool_server::ToolServer;
 use crate::trace::Trace;
@@ -27,7 +25,7 @@ pub(crate) const REDIS_HOST: HostName = "redis";
 /// The clients of a run.
 const CLIENTS: usize = 6;
 /// The time that all hosts run before the next one's turn.
-const TICK: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(4);
 /// The time in which faults begin.
 pub(crate) const FAULT_TIME: Duration = Duration::from_secs(25);
 /// The time without faults before the last checks, and the time for them.
@@ -86,16 +84,18 @@ impl World {
     fn new(options: SimulationOptions) -> Self {
         let seed = options.seed;
         let (trace, now) = (Trace::default(), Duration::ZERO);
-        let network = Network::new(Seeded::new(seed, 1), options.traces_streams.then(|| trace.clone()));
+        let network = Network::new(seed, options.traces_streams.then(|| trace.clone()));
         let tools = ToolServer::new(Seeded::new(seed, 2), trace.clone());
         let redis = RedisServer::default();
+        if options.planted == Some(PlantedFault::NoTombstones) {
+            redis.forget_ends();
+        }
         let clients = Host::begin(now);
         let client_world = ClientWorld {
             doors: Doors::default(),
             clock: clients.clock(),
             random: Seeded::new(seed, 3),
             trace: trace.clone(),
-            tools: tools.clone(),
             redis: redis.clone(),
             is_over: Arc::new(AtomicBool::new(false)),
             did_not_run: Arc::new(Mutex::new(BTreeSet::new())),
@@ -204,7 +204,7 @@ impl World {
         };
         let replica = host.enter(|| Replica::start(&world));
         let (door, requests) = mpsc::unbounded_channel();
-        host.spawn(serve_door(replica.front.channel(), requests, self.network.clone()));
+        host.spawn(replica.door(world).serve(requests));
         self.client_world.doors.open(number, door);
         self.replicas[number] = ReplicaHost {
             host: Some(host),
@@ -318,35 +318,3 @@ impl World {
     }
 }
 
-/// Serves the requests of clients at a replica, in the runtime of its host.
-async fn serve_door(
-    channel: weir_front::InMemoryChannel,
-    mut requests: mpsc::UnboundedReceiver<DoorRequest>,
-    network: Network,
-) {
-    while let Some(DoorRequest { request, answer }) = requests.recv().await {
-        let (channel, network) = (channel.clone(), network.clone());
-        tokio::spawn(async move {
-            sleep(network.delay()).await;
-            let Ok(response) = channel.send(request).await else {
-                return;
-            };
-            let (head, mut body) = response.into_parts();
-            sleep(network.delay()).await;
-            // The client may have gone.
-            let _gone = answer.send(DoorAnswer::Head(head));
-            let mut is_whole = true;
-            while let Some(frame) = body.frame().await {
-                match frame.map(http_body::Frame::into_data) {
-                    Ok(Ok(data)) => drop(answer.send(DoorAnswer::Data(data))),
-                    Ok(Err(_)) => {}
-                    Err(_) => {
-                        is_whole = false;
-                        break;
-                    }
-                }
-            }
-            let _gone = answer.send(DoorAnswer::End(is_whole));
-        });
-    }
-}

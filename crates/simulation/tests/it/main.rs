@@ -1,13 +1,10 @@
-//! Runs of many seeds.
+//! Runs of many seeds. Each seed has a process of its own, so that it is the same run each time.
+//!
+//! `WEIR_SIMULATION_SEED` names the one seed of a run, `WEIR_SIMULATION_SEEDS` the number of seeds from
+//! 1 on, and with `WEIR_SIMULATION_STREAMS` the trace has each part of a stream.
 
-use weir_simulation::{SimulationOptions, simulate};
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[test]
-fn one_seed() {
-    let seed = std::env::var("WEIR_SIMULATION_SEED").ok().and_then(|seed| seed.parse().ok());
-    let begun = std::time::Instant::now();
-    let outcome = simulate(SimulationOptions { traces_streams: std::env::var_os("WEIR_SIMULATION_STREAMS").is_some(), ..SimulationOptions::of_seed(seed.unwrap_or(1)) });
-    eprintln!("{}", outcome.trace.join("\n"));
-    eprintln!("executed {} in {:?}", outcome.executed, begun.elapsed());
-    assert_eq!(outcome.violations, Vec::<String>::new());
-}
+mod planted_faults;
+mod seed_process;
+mod seeds;
