@@ -165,6 +165,10 @@ impl RecordClaims {
                     let Some(value) = value else {
                         return Ok(RecordPlace::Gone);
                     };
+                    // The owner before may run, and only not be reached from here.
+                    if ended != *commands.own() {
+                        self.writer.notices().send(key);
+                    }
                     return self.keep(key, value, left).await;
                 }
                 ClaimOutcome::Ended => {

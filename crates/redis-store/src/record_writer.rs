@@ -17,6 +17,7 @@ use crate::jitter::{Backoff, full_jitter};
 use crate::locking::lock;
 use crate::pending_count::PendingCount;
 use crate::record_commands::{EndOutcome, RecordCommands, SaveOutcome};
+use crate::record_notices::RecordNotices;
 use crate::record_seal::{RecordName, record_name};
 use crate::redis_link::BACKGROUND_TIMEOUT;
 use crate::write_queue::{PendingWrite, RecordEnd, WriteQueue};
@@ -43,6 +44,7 @@ const MAX_LOST: usize = 100_000;
 /// The write-behind of one store of records.
 pub(crate) struct RecordWriter {
     commands: RecordCommands,
+    notices: RecordNotices,
     local: Arc<dyn RecordStore>,
     state: Mutex<WriterState>,
     wake: Notify,
@@ -63,11 +65,13 @@ impl RecordWriter {
     /// A writer without writes; [`Self::keep_writing`] sends them.
     pub(crate) fn new(
         commands: RecordCommands,
+        notices: RecordNotices,
         local: Arc<dyn RecordStore>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
             commands,
+            notices,
             local,
             state: Mutex::new(WriterState {
                 queue: WriteQueue::new(MAX_PENDING),
@@ -85,6 +89,11 @@ impl RecordWriter {
     /// The commands for records.
     pub(crate) fn commands(&self) -> &RecordCommands {
         &self.commands
+    }
+
+    /// The notices to the other replicas.
+    pub(crate) fn notices(&self) -> &RecordNotices {
+        &self.notices
     }
 
     /// The number of writes that wait.
@@ -128,6 +137,9 @@ impl RecordWriter {
             Ok(outcome) => {
                 lock(&self.state).queue.remove_end(key);
                 self.publish_pending();
+                if outcome == EndOutcome::Ended {
+                    self.notices.send(key);
+                }
                 outcome == EndOutcome::Ended
             }
             Err(_) => {
@@ -193,13 +205,26 @@ impl RecordWriter {
         let random = self.commands.link().random().clone();
         while rewrites.changed().await.is_ok() {
             sleep(full_jitter(&*random, REWRITE_SPREAD)).await;
-            let mut all = Vec::new();
-            self.local
-                .visit(RecordKind::Session, &mut |key, _| all.push(key.clone()));
-            lock(&self.state).again = all;
-            self.publish_pending();
-            self.wake.notify_one();
+            lock(&self.state).again.clear();
+            self.write_again(|_| true);
         }
+    }
+
+    /// Has the records that are wanted written again. One that another replica owns, or that has
+    /// ended, is dropped then.
+    pub(crate) fn write_again(&self, is_wanted: impl Fn(&RecordKey) -> bool) {
+        let mut again = Vec::new();
+        self.local.visit(RecordKind::Session, &mut |key, _| {
+            if is_wanted(key) {
+                again.push(key.clone());
+            }
+        });
+        if again.is_empty() {
+            return;
+        }
+        lock(&self.state).again.append(&mut again);
+        self.publish_pending();
+        self.wake.notify_one();
     }
 
     fn take_round(&self) -> Vec<(RecordKey, PendingWrite)> {
@@ -245,6 +270,9 @@ impl RecordWriter {
                 let outcome = self.commands.end(key, end, BACKGROUND_TIMEOUT).await?;
                 if outcome != EndOutcome::OwnedElsewhere {
                     self.note_ended(key);
+                }
+                if outcome == EndOutcome::Ended {
+                    self.notices.send(key);
                 }
                 Ok(())
             }

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use weir_core::port::{
@@ -20,6 +21,7 @@ use crate::locking::lock;
 use crate::pending_count::PendingCount;
 use crate::rate_commands::RateCommands;
 use crate::record_commands::RecordCommands;
+use crate::record_notices::RecordNotices;
 use crate::record_seal::RecordSeal;
 use crate::record_writer::RecordWriter;
 use crate::redis_changes::{ChangePorts, RedisChanges};
@@ -103,6 +105,8 @@ pub struct RedisStore {
     /// The writes of replay logs and of tasks that wait.
     copies: Mutex<Vec<PendingCount>>,
     buses: Mutex<Vec<Weak<MemoryBus>>>,
+    /// The times that messages of other replicas began to arrive: those before are lost.
+    subscriptions: Mutex<Vec<watch::Receiver<u64>>>,
     changes: Mutex<Option<Arc<RedisChanges>>>,
     lists: Arc<RedisLists>,
     rates: Mutex<Vec<Arc<RedisRates>>>,
@@ -176,6 +180,7 @@ impl RedisStore {
             writers: Mutex::default(),
             copies: Mutex::default(),
             buses: Mutex::default(),
+            subscriptions: Mutex::default(),
             changes: Mutex::default(),
             rates: Mutex::default(),
             tasks: Mutex::default(),
@@ -221,18 +226,30 @@ impl RedisStore {
         self.registry.lost_key_use(kept)
     }
 
-    /// Records that replicas share, over those in the memory of this one.
+    /// Records that replicas share, over those in the memory of this one. The bus is one of
+    /// [`Self::link_bus`], and has the replicas drop records that another one took over.
     #[must_use]
-    pub fn records(&self, local: Arc<dyn RecordStore>) -> Arc<SharedRecords> {
+    pub fn records(
+        &self,
+        local: Arc<dyn RecordStore>,
+        bus: Arc<dyn MessageBus>,
+    ) -> Arc<SharedRecords> {
         let clock = &self.ports.clock;
         let seal = RecordSeal(self.seal());
         let own = self.registry.own().clone();
         let commands = RecordCommands::new(self.link.clone(), seal, own);
-        let writer = Arc::new(RecordWriter::new(commands, local.clone(), clock.clone()));
+        let notices = RecordNotices::new(bus, self.registry.own().clone());
+        let noticed = notices.subscribe();
+        let writer = RecordWriter::new(commands, notices, local.clone(), clock.clone());
+        let writer = Arc::new(writer);
         lock(&self.writers).push(writer.clone());
+        let (own, looking) = (self.registry.own().clone(), writer.clone());
+        self.spawn(RecordNotices::keep_looking(own, looking, noticed));
         let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
-        for rewrites in [self.registry.rewrites(), self.link.server_runs()] {
+        let mut rewrites = vec![self.registry.rewrites(), self.link.server_runs()];
+        rewrites.append(&mut lock(&self.subscriptions).clone());
+        for rewrites in rewrites {
             let rewriting = writer.clone();
             self.spawn(async move { rewriting.keep_rewriting(rewrites).await });
         }
@@ -273,6 +290,7 @@ impl RedisStore {
         let own = self.registry.own().clone();
         let (shared, waiting) = SharedBus::link(self.link.clone(), &self.namespace, own, bus);
         lock(&self.buses).push(Arc::downgrade(bus));
+        lock(&self.subscriptions).push(shared.subscriptions());
         let lists = self.lists.clone();
         let (messages, subscriptions) = (bus.subscribe(LIST_TOPIC), shared.subscriptions());
         self.spawn(async move { lists.keep_looking(messages, subscriptions).await });

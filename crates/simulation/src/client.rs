@@ -74,9 +74,14 @@ pub(crate) struct Answer {
 impl Answer {
     /// The JSON-RPC message with a result or an error.
     fn message(&self) -> Option<Value> {
-        let lines = self.body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let lines = self
+            .body
+            .lines()
+            .map(|line| line.strip_prefix("data: ").unwrap_or(line));
         let found = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        found.filter(|message| message.get("result").or(message.get("error")).is_some()).last()
+        found
+            .filter(|message| message.get("result").or(message.get("error")).is_some())
+            .last()
     }
 }
 
@@ -105,7 +110,15 @@ impl Client {
         let is_modern = number % 3 == 2;
         let endpoint = if number % 2 == 0 { "/plain" } else { "/single" };
         let name = format!("c{number}");
-        Self { world, name, sessions: 0, calls: 0, session: None, is_modern, endpoint }
+        Self {
+            world,
+            name,
+            sessions: 0,
+            calls: 0,
+            session: None,
+            is_modern,
+            endpoint,
+        }
     }
 
     /// Acts until the world's end.
@@ -113,7 +126,11 @@ impl Client {
         loop {
             let pause = self.world.random.between(5, 400);
             sleep(Duration::from_millis(pause)).await;
-            if self.world.is_over.load(std::sync::atomic::Ordering::Relaxed) {
+            if self
+                .world
+                .is_over
+                .load(std::sync::atomic::Ordering::Relaxed)
+            {
                 break;
             }
             if self.is_modern {
@@ -133,17 +150,27 @@ impl Client {
 
     /// After all faults: every replica serves.
     async fn check_end(&mut self) {
-        let replicas: Vec<_> = self.world.doors.lock().iter().map(|(number, _)| *number).collect();
+        let replicas: Vec<_> = self
+            .world
+            .doors
+            .lock()
+            .iter()
+            .map(|(number, _)| *number)
+            .collect();
         for replica in replicas {
             let session = self.session.clone();
             if session.is_none() && !self.is_modern {
                 return;
             }
             let (call, answer) = self.send_call(session.as_ref(), Some(replica)).await;
-            let is_served = answer.as_ref().is_some_and(|answer| self.result_of(answer).is_some());
+            let is_served = answer
+                .as_ref()
+                .is_some_and(|answer| self.result_of(answer).is_some());
             if !is_served {
                 let seen = answer.map(|answer| (answer.status, answer.body));
-                self.violate(format!("{call} is not served at r{replica} after all faults: {seen:?}"));
+                self.violate(format!(
+                    "{call} is not served at r{replica} after all faults: {seen:?}"
+                ));
             }
         }
     }
@@ -158,11 +185,18 @@ impl Client {
         let message = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
         let begun = self.world.clock.now();
         let request = self.post(&principal, None, &message);
-        let Some(answer) = self.exchange(request, None, &format!("{principal} begins")).await else {
+        let Some(answer) = self
+            .exchange(request, None, &format!("{principal} begins"))
+            .await
+        else {
             return;
         };
         if let (200, Some(id)) = (answer.status, answer.session) {
-            self.session = Some(Session { id, principal, begun });
+            self.session = Some(Session {
+                id,
+                principal,
+                begun,
+            });
         }
     }
 
@@ -179,12 +213,21 @@ impl Client {
         let world = self.world.clone();
         let (name, endpoint) = (self.name.clone(), self.endpoint);
         tokio::spawn(async move {
-            let mut look = Self { world, name, sessions: 0, calls: 0, session: None, is_modern: false, endpoint };
+            let mut look = Self {
+                world,
+                name,
+                sessions: 0,
+                calls: 0,
+                session: None,
+                is_modern: false,
+                endpoint,
+            };
             look.check_ended(session).await;
         });
     }
 
-    /// An ended session is refused at every replica.
+    /// An ended session is refused at every replica. The end is lost if its replica crashes before
+    /// the store could be told: [`RedisServer::was_asked_to_end`].
     async fn check_ended(&mut self, session: Session) {
         sleep(LONGEST_STALE).await;
         for _ in 0..4 {
@@ -194,6 +237,10 @@ impl Client {
             let answer = self.exchange(request, None, &event).await;
             if let Some(answer) = answer
                 && answer.status < 300
+                && self
+                    .world
+                    .redis
+                    .was_asked_to_end(&digest_of(&session.principal))
             {
                 self.violate(format!("{} is served after its end", session.principal));
             }
@@ -204,13 +251,21 @@ impl Client {
     async fn call(&mut self, session: Option<Session>) {
         let (call, answer) = self.send_call(session.as_ref(), None).await;
         let Some(answer) = answer else { return };
-        let principal = session.as_ref().map_or(&self.name, |session| &session.principal).clone();
+        let principal = session
+            .as_ref()
+            .map_or(&self.name, |session| &session.principal)
+            .clone();
         if answer.status == 404 {
             self.check_lost(session, &call);
         }
-        let is_refused = matches!(answer.status, 404 | 421 | 429 | 503) || self.has_reason(&answer, "unavailable");
+        let is_refused = matches!(answer.status, 404 | 421 | 429 | 503)
+            || self.has_reason(&answer, "unavailable");
         if is_refused {
-            self.world.did_not_run.lock().unwrap_or_else(PoisonError::into_inner).insert(call);
+            self.world
+                .did_not_run
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(call);
             return;
         }
         if let Some(text) = self.result_of(&answer)
@@ -226,15 +281,21 @@ impl Client {
         let Some(session) = session else {
             return self.violate(format!("404 for {call}"));
         };
-        let owner = Principal::owner(Some((ISSUER, &session.principal)));
-        let digest: String = owner.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = digest_of(&session.principal);
         let age = self.world.clock.now().saturating_sub(session.begun);
         if self.world.redis.has_record(&digest) {
-            self.violate(format!("{} is unknown after {age:?}, and the store has it", session.principal));
+            self.violate(format!(
+                "{} is unknown after {age:?}, and the store has it",
+                session.principal
+            ));
         }
     }
 
-    async fn send_call(&mut self, session: Option<&Session>, replica: Option<usize>) -> (String, Option<Answer>) {
+    async fn send_call(
+        &mut self,
+        session: Option<&Session>,
+        replica: Option<usize>,
+    ) -> (String, Option<Answer>) {
         self.calls += 1;
         let call = format!("{}/{}", self.name, self.calls);
         let principal = session.map_or(self.name.clone(), |session| session.principal.clone());
@@ -245,11 +306,16 @@ impl Client {
                 "io.modelcontextprotocol/clientCapabilities": {},
             });
         }
-        let message = json!({"jsonrpc": "2.0", "id": self.calls, "method": "tools/call", "params": params});
+        let message =
+            json!({"jsonrpc": "2.0", "id": self.calls, "method": "tools/call", "params": params});
         let mut request = self.post(&principal, session.map(|session| &*session.id), &message);
         if session.is_none() {
             let headers = request.headers_mut();
-            for (name, value) in [("mcp-protocol-version", MODERN), ("mcp-method", "tools/call"), ("mcp-name", "count")] {
+            for (name, value) in [
+                ("mcp-protocol-version", MODERN),
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "count"),
+            ] {
                 headers.insert(name, http::HeaderValue::from_static(value));
             }
         }
@@ -259,7 +325,10 @@ impl Client {
 
     fn has_reason(&self, answer: &Answer, reason: &str) -> bool {
         let message = answer.message().unwrap_or_default();
-        let data = [&message["result"]["_meta"]["dev.weir/error"], &message["error"]["data"]];
+        let data = [
+            &message["result"]["_meta"]["dev.weir/error"],
+            &message["error"]["data"],
+        ];
         data.iter().any(|data| data["reason"] == reason)
     }
 
@@ -275,10 +344,17 @@ impl Client {
 
     fn post(&self, principal: &str, session: Option<&str>, message: &Value) -> Request<Bytes> {
         let request = self.request(Method::POST, principal, session);
-        request.body(Bytes::from(message.to_string())).unwrap_or_default()
+        request
+            .body(Bytes::from(message.to_string()))
+            .unwrap_or_default()
     }
 
-    fn request(&self, method: Method, principal: &str, session: Option<&str>) -> http::request::Builder {
+    fn request(
+        &self,
+        method: Method,
+        principal: &str,
+        session: Option<&str>,
+    ) -> http::request::Builder {
         let mut request = Request::builder()
             .method(method)
             .uri(self.endpoint)
@@ -286,13 +362,20 @@ impl Client {
             .header("content-type", "application/json")
             .header("authorization", format!("Bearer {principal}"));
         if let Some(session) = session {
-            request = request.header("mcp-session-id", session).header("mcp-protocol-version", REVISION);
+            request = request
+                .header("mcp-session-id", session)
+                .header("mcp-protocol-version", REVISION);
         }
         request
     }
 
     /// Sends a request to a replica, to any if none is named; `None` if it was lost.
-    async fn exchange(&self, request: Request<Bytes>, replica: Option<usize>, event: &str) -> Option<Answer> {
+    async fn exchange(
+        &self,
+        request: Request<Bytes>,
+        replica: Option<usize>,
+        event: &str,
+    ) -> Option<Answer> {
         let open = self.world.doors.lock().clone();
         let chosen = match replica {
             Some(number) => open.into_iter().find(|(open, _)| *open == number),
@@ -308,9 +391,13 @@ impl Client {
         let outcome = timeout(LONGEST_REQUEST, collect(&mut parts)).await;
         let taken = self.world.clock.now().saturating_sub(begun);
         match &outcome {
-            Err(_) => self.violate(format!("{event} at r{number} has no answer after {taken:?}")),
+            Err(_) => self.violate(format!(
+                "{event} at r{number} has no answer after {taken:?}"
+            )),
             Ok(answer) => {
-                let seen = answer.as_ref().map(|answer| (answer.status, answer.is_whole));
+                let seen = answer
+                    .as_ref()
+                    .map(|answer| (answer.status, answer.is_whole));
                 self.note(format!("{event} at r{number}: {seen:?} after {taken:?}"));
             }
         }
@@ -326,11 +413,24 @@ impl Client {
     }
 }
 
+/// The digest of a principal, as the names of its records have it.
+fn digest_of(principal: &str) -> String {
+    let owner = Principal::owner(Some((ISSUER, principal)));
+    owner
+        .digest()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
 async fn collect(parts: &mut mpsc::UnboundedReceiver<DoorAnswer>) -> Option<Answer> {
     let Some(DoorAnswer::Head(head)) = parts.recv().await else {
         return None;
     };
-    let session = head.headers.get("mcp-session-id").and_then(|id| id.to_str().ok());
+    let session = head
+        .headers
+        .get("mcp-session-id")
+        .and_then(|id| id.to_str().ok());
     let mut answer = Answer {
         status: head.status.as_u16(),
         session: session.map(str::to_owned),

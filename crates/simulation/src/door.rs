@@ -51,7 +51,11 @@ impl Door {
         let _late = timeout(START_WAIT, self.changes.fetch()).await;
         let _late = self.store.wait_for_view(START_WAIT).await;
         while let Some(request) = requests.recv().await {
-            tokio::spawn(serve_request(request, self.channel.clone(), self.world.clone()));
+            tokio::spawn(serve_request(
+                request,
+                self.channel.clone(),
+                self.world.clone(),
+            ));
         }
     }
 }
@@ -61,7 +65,11 @@ async fn serve_request(
     channel: InMemoryChannel,
     world: ReplicaWorld,
 ) {
-    let delay = || world.network.delay(world.clock.now(), CLIENTS_HOST, world.host);
+    let delay = || {
+        world
+            .network
+            .delay(world.clock.now(), CLIENTS_HOST, world.host)
+    };
     sleep(delay()).await;
     let Ok(response) = channel.send(request).await else {
         return;

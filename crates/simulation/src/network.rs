@@ -77,7 +77,10 @@ impl Network {
         let trace = self.lock().trace.clone();
         if let Some(trace) = trace {
             let shown = String::from_utf8_lossy(part.get(..200).unwrap_or(part)).into_owned();
-            trace.note(at, format!("{from} to {to}: {} bytes {shown:?}", part.len()));
+            trace.note(
+                at,
+                format!("{from} to {to}: {} bytes {shown:?}", part.len()),
+            );
         }
     }
 
@@ -115,9 +118,15 @@ impl Network {
 
     /// Accepts streams at an address from now on. The address is free again once the receiver is
     /// dropped.
-    pub(crate) fn listen(&self, address: &str, host: HostName) -> mpsc::UnboundedReceiver<Accepted> {
+    pub(crate) fn listen(
+        &self,
+        address: &str,
+        host: HostName,
+    ) -> mpsc::UnboundedReceiver<Accepted> {
         let (sender, accepted) = mpsc::unbounded_channel();
-        self.lock().listeners.insert(address.to_owned(), (host, sender));
+        self.lock()
+            .listeners
+            .insert(address.to_owned(), (host, sender));
         accepted
     }
 
@@ -128,7 +137,11 @@ impl Network {
         clock: &HostClock,
         address: &str,
     ) -> io::Result<SimStream> {
-        let host = self.lock().listeners.get(address).map_or(from, |(host, _)| host);
+        let host = self
+            .lock()
+            .listeners
+            .get(address)
+            .map_or(from, |(host, _)| host);
         sleep(self.delay(clock.now(), from, host)).await;
         let mut waited = Duration::ZERO;
         loop {
@@ -164,7 +177,11 @@ impl Network {
 }
 
 fn pair(one: HostName, other: HostName) -> (HostName, HostName) {
-    if one < other { (one, other) } else { (other, one) }
+    if one < other {
+        (one, other)
+    } else {
+        (other, one)
+    }
 }
 
 /// Bytes on their way.

@@ -23,10 +23,11 @@ impl Verifier for NameVerifier {
     ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         let name = evidence.bearer.map(|bearer| bearer.expose().to_owned());
         Box::pin(async move {
-            name.map(|name| VerifiedIdentity::subject(ISSUER, &*name)).ok_or_else(|| {
-                let missing = FailureKind::Unauthenticated(AuthenticationDenial::Missing);
-                Failure::new(missing, "no token")
-            })
+            name.map(|name| VerifiedIdentity::subject(ISSUER, &*name))
+                .ok_or_else(|| {
+                    let missing = FailureKind::Unauthenticated(AuthenticationDenial::Missing);
+                    Failure::new(missing, "no token")
+                })
         })
     }
 }
@@ -47,7 +48,12 @@ impl Authorizer for OpenPolicy {
         Visibility::Visible
     }
 
-    fn may_call(&self, _: &Principal, _: &Call, _: &CatalogItem) -> Result<CallPermission, Failure> {
+    fn may_call(
+        &self,
+        _: &Principal,
+        _: &Call,
+        _: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
         Ok(CallPermission::default())
     }
 }

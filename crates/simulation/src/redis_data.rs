@@ -65,7 +65,8 @@ impl RedisData {
     /// Sets the time, and removes what is over.
     pub(crate) fn set_time(&mut self, now: u64) {
         self.now = now;
-        self.keys.retain(|_, (_, ends)| ends.is_none_or(|ends| ends > now));
+        self.keys
+            .retain(|_, (_, ends)| ends.is_none_or(|ends| ends > now));
     }
 
     /// The names of all keys.
@@ -101,7 +102,9 @@ impl RedisData {
         match self.keys.get(key) {
             None => -2,
             Some((_, None)) => -1,
-            Some((_, Some(ends))) => i64::try_from(ends.saturating_sub(self.now)).unwrap_or(i64::MAX),
+            Some((_, Some(ends))) => {
+                i64::try_from(ends.saturating_sub(self.now)).unwrap_or(i64::MAX)
+            }
         }
     }
 
@@ -166,7 +169,10 @@ impl RedisData {
         let Some((Value::Sorted(sorted), _)) = self.keys.get(key) else {
             return Vec::new();
         };
-        let mut all: Vec<_> = sorted.iter().map(|(name, score)| (name.clone(), *score)).collect();
+        let mut all: Vec<_> = sorted
+            .iter()
+            .map(|(name, score)| (name.clone(), *score))
+            .collect();
         all.sort_by(|one, other| one.1.total_cmp(&other.1));
         all
     }

@@ -25,23 +25,57 @@ pub(crate) fn find_script(digest: &str) -> Option<ScriptFn> {
 
 /// True for the script that ends a record.
 pub(crate) fn is_end(digest: &str) -> bool {
-    SCRIPTS.iter().any(|(known, name, _)| *known == digest && *name == "END")
+    SCRIPTS
+        .iter()
+        .any(|(known, name, _)| *known == digest && *name == "END")
 }
 
 /// The scripts by the SHA-1 of their texts.
 const SCRIPTS: &[(&str, &str, ScriptFn)] = &[
-    ("3b5a2f966d58f970bc8b138a1b508b1dce724f52", "HEARTBEAT", heartbeat),
+    (
+        "3b5a2f966d58f970bc8b138a1b508b1dce724f52",
+        "HEARTBEAT",
+        heartbeat,
+    ),
     ("eec65b7ee6f912b6a81ddce5d9215328c0bcb81b", "CLAIM", claim),
-    ("c10f6cd6f29aeef1633702ece92bec3185a8b3de", "RELEASE", release),
+    (
+        "c10f6cd6f29aeef1633702ece92bec3185a8b3de",
+        "RELEASE",
+        release,
+    ),
     ("72129ac1b7215c9e67707251440f4160b62a3384", "SAVE", save),
     ("82b5b6f29ae3f8feb8e283796f7e28b780093d4e", "END", end),
     ("a67a64a3c65e13906d047b87a7be4efda372cefb", "COUNT", count),
-    ("b4992ef74ab5bac54b66d11fd3e7cce1986023a4", "TAKE_TOKENS", take_tokens),
-    ("879a44b3674092d651054495f200f32fbb9d0031", "WRITE_CHANGES", write_changes),
-    ("a52e23860aea0205604e77b92308904f7c4e1897", "WRITE_LOG", write_log),
-    ("4e4a0a397d9219d23314f2139c8242bd08c10a4d", "ANNOUNCE_LISTS", announce_lists),
-    ("090f31989553a157c2e18a311c415b8b2473b419", "LIST_TASK", list_task),
-    ("5c99e9f25059c7e7f1e6f341649692211563ed0d", "READ_TASKS", read_tasks),
+    (
+        "b4992ef74ab5bac54b66d11fd3e7cce1986023a4",
+        "TAKE_TOKENS",
+        take_tokens,
+    ),
+    (
+        "879a44b3674092d651054495f200f32fbb9d0031",
+        "WRITE_CHANGES",
+        write_changes,
+    ),
+    (
+        "a52e23860aea0205604e77b92308904f7c4e1897",
+        "WRITE_LOG",
+        write_log,
+    ),
+    (
+        "4e4a0a397d9219d23314f2139c8242bd08c10a4d",
+        "ANNOUNCE_LISTS",
+        announce_lists,
+    ),
+    (
+        "090f31989553a157c2e18a311c415b8b2473b419",
+        "LIST_TASK",
+        list_task,
+    ),
+    (
+        "5c99e9f25059c7e7f1e6f341649692211563ed0d",
+        "READ_TASKS",
+        read_tasks,
+    ),
     ("23075b87ef6b781280b1bb8bac5b8883a25ec340", "LEASE", lease),
 ];
 
@@ -64,15 +98,25 @@ impl ScriptCall<'_> {
 }
 
 fn number(text: &[u8]) -> f64 {
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0.0)
+    std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0.0)
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times and counts")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times and counts"
+)]
 fn whole(number: f64) -> u64 {
     number as u64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times of milliseconds have 41 bits")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "times of milliseconds have 41 bits"
+)]
 fn float(number: u64) -> f64 {
     number as f64
 }
@@ -99,7 +143,12 @@ fn heartbeat(call: &mut ScriptCall<'_>) -> Reply {
         call.data.set_field(info, &id, call.args[1].clone());
     }
     let forgotten = float(now) - call.number(3);
-    for (member, _) in call.data.members(seen).into_iter().filter(|(_, at)| *at < forgotten) {
+    for (member, _) in call
+        .data
+        .members(seen)
+        .into_iter()
+        .filter(|(_, at)| *at < forgotten)
+    {
         call.data.remove_member(seen, &member);
         call.data.remove_field(info, &member);
     }
@@ -107,10 +156,17 @@ fn heartbeat(call: &mut ScriptCall<'_>) -> Reply {
         let about = call.data.field(info, &member).cloned().unwrap_or_default();
         let age = millis_number(now) - millis_number(whole(at));
         let stamp = Reply::text(format!("{at:.0}"));
-        Reply::Many(vec![Reply::Bulk(member), stamp, Reply::Number(age), Reply::Bulk(about)])
+        Reply::Many(vec![
+            Reply::Bulk(member),
+            stamp,
+            Reply::Number(age),
+            Reply::Bulk(about),
+        ])
     });
     let rows = Reply::Many(rows.collect());
-    let silent = before.map_or(-1, |before| millis_number(now) - millis_number(whole(before)));
+    let silent = before.map_or(-1, |before| {
+        millis_number(now) - millis_number(whole(before))
+    });
     let born = call.data.get(born).cloned().unwrap_or_default();
     Reply::Many(vec![Reply::Bulk(born), Reply::Number(silent), rows])
 }
@@ -186,8 +242,13 @@ fn count(call: &mut ScriptCall<'_>) -> Reply {
     let before = call.data.get(key).map_or(0.0, |text| number(text));
     let value = whole(before + call.number(0));
     let left = call.data.left(key);
-    let life = if left < 0 { call.millis(1) } else { u64::try_from(left).unwrap_or(0) };
-    call.data.set(key, value.to_string().into_bytes(), Some(life));
+    let life = if left < 0 {
+        call.millis(1)
+    } else {
+        u64::try_from(left).unwrap_or(0)
+    };
+    call.data
+        .set(key, value.to_string().into_bytes(), Some(life));
     Reply::Number(millis_number(value))
 }
 
@@ -198,7 +259,10 @@ fn take_tokens(call: &mut ScriptCall<'_>) -> Reply {
     let (burst, mut need, want) = (call.number(2), call.number(3), call.number(4));
     let returned = call.number(5);
     let (mut tokens, mut is_stale) = (burst, false);
-    let saved = call.data.get(key).map(|text| String::from_utf8_lossy(text).into_owned());
+    let saved = call
+        .data
+        .get(key)
+        .map(|text| String::from_utf8_lossy(text).into_owned());
     if let Some((had, at)) = saved.as_deref().and_then(|saved| saved.split_once(' ')) {
         let (had, at) = (number(had.as_bytes()), number(at.as_bytes()));
         tokens = had + (now - at).max(0.0) * speed;
@@ -213,19 +277,33 @@ fn take_tokens(call: &mut ScriptCall<'_>) -> Reply {
     }
     if granted > 0.0 || returned > 0.0 || is_stale {
         let full = ((burst - tokens) / speed / 1000.0).ceil() + 1.0;
-        call.data.set(key, format!("{tokens:e} {now:.0}").into_bytes(), Some(whole(full)));
+        call.data.set(
+            key,
+            format!("{tokens:e} {now:.0}").into_bytes(),
+            Some(whole(full)),
+        );
     }
     let wait = ((need - tokens) / speed).ceil().clamp(0.0, 1e15);
-    Reply::Many([granted, wait].map(|number| Reply::Number(millis_number(whole(number)))).into())
+    Reply::Many(
+        [granted, wait]
+            .map(|number| Reply::Number(millis_number(whole(number))))
+            .into(),
+    )
 }
 
 fn write_changes(call: &mut ScriptCall<'_>) -> Reply {
     let key = &call.keys[0];
     let stamp_field = call.arg(0).to_vec();
-    let before = call.data.field(key, &stamp_field).cloned().unwrap_or_default();
+    let before = call
+        .data
+        .field(key, &stamp_field)
+        .cloned()
+        .unwrap_or_default();
     let mut is_changed = false;
     for change in call.args[3..].chunks(3) {
-        let [field, value, replaceable] = change else { break };
+        let [field, value, replaceable] = change else {
+            break;
+        };
         let is_newer = match call.data.field(key, field) {
             None => true,
             Some(found) => found == replaceable || prefix(found, 32) < prefix(value, 32),
@@ -241,12 +319,19 @@ fn write_changes(call: &mut ScriptCall<'_>) -> Reply {
     let now = call.arg(2).to_vec();
     let all = call.data.hash(key).cloned().unwrap_or_default();
     let is_over = |value: &Text| value.get(32..48).is_some_and(|ends| ends < &*now);
-    let over = all.into_iter().filter(|(field, value)| field.len() == 64 && is_over(value));
+    let over = all
+        .into_iter()
+        .filter(|(field, value)| field.len() == 64 && is_over(value));
     for (field, _) in over {
         call.data.remove_field(key, &field);
     }
-    let count = whole(call.data.field(key, b"count").map_or(0.0, |text| number(text))) + 1;
-    call.data.set_field(key, b"count", count.to_string().into_bytes());
+    let count = whole(
+        call.data
+            .field(key, b"count")
+            .map_or(0.0, |text| number(text)),
+    ) + 1;
+    call.data
+        .set_field(key, b"count", count.to_string().into_bytes());
     let stamp = [count.to_string().as_bytes(), b":", call.arg(1)].concat();
     call.data.set_field(key, &stamp_field, stamp.clone());
     ScriptCall::texts(&[&before, &stamp])
@@ -276,16 +361,27 @@ fn announce_lists(call: &mut ScriptCall<'_>) -> Reply {
     };
     let now = float(call.data.now);
     let stale = now - call.number(0);
-    let old = call.data.members(versions).into_iter().filter(|(_, at)| *at < stale);
+    let old = call
+        .data
+        .members(versions)
+        .into_iter()
+        .filter(|(_, at)| *at < stale);
     for (field, _) in old.take(100) {
         call.data.remove_member(versions, &field);
         call.data.remove_field(digests, &field);
     }
-    let mut last = call.data.members(versions).last().map_or(0.0, |(_, at)| *at);
+    let mut last = call
+        .data
+        .members(versions)
+        .last()
+        .map_or(0.0, |(_, at)| *at);
     let (mut answer, mut is_changed) = (Vec::new(), false);
     for group in call.args[3..].chunks(2) {
         let [field, value] = group else { break };
-        let found = call.data.field(digests, field).map(|found| behind_colons(found).to_vec());
+        let found = call
+            .data
+            .field(digests, field)
+            .map(|found| behind_colons(found).to_vec());
         let known = call.data.score(versions, field);
         let is_same = found.as_deref() == Some(behind_colons(value));
         let version = match known.filter(|_| is_same) {
@@ -304,14 +400,18 @@ fn announce_lists(call: &mut ScriptCall<'_>) -> Reply {
         let life = call.millis(0);
         call.data.expire(versions, life);
         call.data.expire(digests, life);
-        call.published.push((call.arg(1).to_vec(), call.arg(2).to_vec()));
+        call.published
+            .push((call.arg(1).to_vec(), call.arg(2).to_vec()));
     }
     Reply::Many(answer)
 }
 
 /// The part behind the second colon.
 fn behind_colons(value: &[u8]) -> &[u8] {
-    value.splitn(3, |byte| *byte == b':').nth(2).unwrap_or_default()
+    value
+        .splitn(3, |byte| *byte == b':')
+        .nth(2)
+        .unwrap_or_default()
 }
 
 fn list_task(call: &mut ScriptCall<'_>) -> Reply {
@@ -332,7 +432,10 @@ fn list_task(call: &mut ScriptCall<'_>) -> Reply {
     let ends = format!("{:.0}:", now + call.number(2));
     let entry = [ends.as_bytes(), call.arg(1)].concat();
     call.data.set_field(entries, &field, entry);
-    let (all, most) = (call.data.members(order), usize::try_from(call.millis(3)).unwrap_or(0));
+    let (all, most) = (
+        call.data.members(order),
+        usize::try_from(call.millis(3)).unwrap_or(0),
+    );
     for (field, _) in &all[..all.len().saturating_sub(most)] {
         call.data.remove_member(order, field);
         call.data.remove_field(entries, field);
@@ -349,11 +452,20 @@ fn read_tasks(call: &mut ScriptCall<'_>) -> Reply {
     };
     let (after, most) = (call.number(0), usize::try_from(call.millis(1)).unwrap_or(0));
     let mut rows = Vec::new();
-    for (field, at) in call.data.members(order).into_iter().filter(|(_, at)| *at > after) {
+    for (field, at) in call
+        .data
+        .members(order)
+        .into_iter()
+        .filter(|(_, at)| *at > after)
+    {
         if rows.len() == most {
             break;
         }
-        let entry = call.data.field(entries, &field).cloned().unwrap_or_default();
+        let entry = call
+            .data
+            .field(entries, &field)
+            .cloned()
+            .unwrap_or_default();
         let mut parts = entry.splitn(2, |byte| *byte == b':');
         let (ends, value) = (parts.next().unwrap_or_default(), parts.next());
         match value.filter(|_| number(ends) > float(call.data.now)) {
@@ -379,9 +491,12 @@ fn write_lease(call: &mut ScriptCall<'_>, lease: &Lease) {
     let key = &call.keys[0];
     call.data.set_field(key, b"o", lease.replica.clone());
     call.data.set_field(key, b"t", lease.token.clone());
-    call.data.set_field(key, b"e", format!("{:.0}", lease.epoch).into_bytes());
-    call.data.set_field(key, b"x", format!("{:.0}", lease.ending).into_bytes());
-    call.data.set_field(key, b"r", call.replication_id.as_bytes().to_vec());
+    call.data
+        .set_field(key, b"e", format!("{:.0}", lease.epoch).into_bytes());
+    call.data
+        .set_field(key, b"x", format!("{:.0}", lease.ending).into_bytes());
+    call.data
+        .set_field(key, b"r", call.replication_id.as_bytes().to_vec());
     let life = call.millis(6);
     call.data.expire(key, life);
 }
@@ -401,8 +516,8 @@ fn own_lease(call: &mut ScriptCall<'_>, epoch: f64) -> Reply {
 fn lease(call: &mut ScriptCall<'_>) -> Reply {
     let now = float(call.data.now);
     let field = |name: &[u8]| call.data.field(&call.keys[0], name).cloned();
-    let is_sure = field(b"e").is_some()
-        && field(b"r").as_deref() == Some(call.replication_id.as_bytes());
+    let is_sure =
+        field(b"e").is_some() && field(b"r").as_deref() == Some(call.replication_id.as_bytes());
     let mut found = Lease {
         replica: field(b"o").unwrap_or_default(),
         token: field(b"t").unwrap_or_default(),

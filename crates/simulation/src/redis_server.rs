@@ -43,6 +43,8 @@ struct ServerState {
     loses_messages: bool,
     /// Ends of records leave no mark.
     forgets_ends: bool,
+    /// The names of the records that a replica has asked to end.
+    ends_asked: BTreeSet<Text>,
 }
 
 /// The history of the data. The simulated server has no failovers.
@@ -83,8 +85,21 @@ impl RedisServer {
         found.is_some_and(|name| state.data.field(name, b"v").is_some())
     }
 
+    /// True if a replica has asked to end a record whose name has this text.
+    pub(crate) fn was_asked_to_end(&self, part: &str) -> bool {
+        let state = self.lock();
+        state
+            .ends_asked
+            .iter()
+            .any(|name| String::from_utf8_lossy(name).contains(part))
+    }
+
     /// Serves the streams of an address, until the host ends.
-    pub(crate) async fn serve(self, mut accepted: mpsc::UnboundedReceiver<Accepted>, clock: HostClock) {
+    pub(crate) async fn serve(
+        self,
+        mut accepted: mpsc::UnboundedReceiver<Accepted>,
+        clock: HostClock,
+    ) {
         while let Some((stream, _)) = accepted.recv().await {
             let (server, clock) = (self.clone(), clock.clone());
             tokio::spawn(async move {
@@ -122,8 +137,13 @@ impl RedisServer {
     ) -> Vec<Reply> {
         let mut state = self.lock();
         let now = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        state.data.set_time(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
-        let name = command.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
+        state
+            .data
+            .set_time(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        let name = command
+            .first()
+            .map(|name| name.to_ascii_uppercase())
+            .unwrap_or_default();
         let args = command.get(1..).unwrap_or_default();
         if name == b"SUBSCRIBE" {
             let subscribe = |channel: &Text| {
@@ -173,7 +193,11 @@ impl ServerState {
             b"HGET" => Reply::of(self.data.field(arg(0), arg(1))),
             b"HMGET" => {
                 let fields = args.iter().skip(1);
-                Reply::Many(fields.map(|field| Reply::of(self.data.field(arg(0), field))).collect())
+                Reply::Many(
+                    fields
+                        .map(|field| Reply::of(self.data.field(arg(0), field)))
+                        .collect(),
+                )
             }
             b"HGETALL" => {
                 let all = self.data.hash(arg(0)).into_iter().flatten();
@@ -181,7 +205,10 @@ impl ServerState {
                 Reply::Many(pairs.map(|text| Reply::Bulk(text.clone())).collect())
             }
             b"ZRANGEBYSCORE" => self.range_by_score(args),
-            other => panic!("the simulated server lacks {}", String::from_utf8_lossy(other)),
+            other => panic!(
+                "the simulated server lacks {}",
+                String::from_utf8_lossy(other)
+            ),
         }
     }
 
@@ -208,6 +235,9 @@ impl ServerState {
         let Some(script) = find_script(&digest).filter(|_| self.scripts.contains(&digest)) else {
             return Reply::Error("NOSCRIPT No matching script.");
         };
+        if is_end(&digest) {
+            self.ends_asked.extend(args.get(2).cloned());
+        }
         if self.forgets_ends && is_end(&digest) {
             return Reply::Number(1);
         }
@@ -233,13 +263,19 @@ impl ServerState {
         }
         let text = |text: &[u8]| Reply::Bulk(text.to_vec());
         let reply = Reply::Many(vec![text(b"message"), text(channel), text(message)]);
-        self.subscribers
-            .retain(|(subscribed, sender)| subscribed != channel || sender.send(reply.clone()).is_ok());
+        self.subscribers.retain(|(subscribed, sender)| {
+            subscribed != channel || sender.send(reply.clone()).is_ok()
+        });
     }
 
     fn range_by_score(&self, args: &[Text]) -> Reply {
-        let from: f64 = String::from_utf8_lossy(&args[1]).parse().unwrap_or(f64::NEG_INFINITY);
-        let limit = args.iter().position(|arg| arg == b"LIMIT").map(|at| &args[at + 1..]);
+        let from: f64 = String::from_utf8_lossy(&args[1])
+            .parse()
+            .unwrap_or(f64::NEG_INFINITY);
+        let limit = args
+            .iter()
+            .position(|arg| arg == b"LIMIT")
+            .map(|at| &args[at + 1..]);
         let (skip, most) = match limit {
             Some([skip, most, ..]) => (parse(skip), parse(most)),
             Some(_) | None => (0, u64::MAX),
@@ -249,15 +285,17 @@ impl ServerState {
         let found = found
             .skip(usize::try_from(skip).unwrap_or(0))
             .take(usize::try_from(most).unwrap_or(usize::MAX));
-        let rows = found.flat_map(|(member, score)| {
-            [Reply::Bulk(member), Reply::text(format!("{score:.0}"))]
-        });
+        let rows = found
+            .flat_map(|(member, score)| [Reply::Bulk(member), Reply::text(format!("{score:.0}"))]);
         Reply::Many(rows.collect())
     }
 }
 
 fn parse(text: &[u8]) -> u64 {
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+    std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Takes a whole command out of the bytes that were read.

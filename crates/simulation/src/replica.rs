@@ -9,7 +9,9 @@ use std::time::Duration;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
 use weir_catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
-use weir_cluster::{ClusterSecret, ClusterTls, OpenedPeer, PeerDialer, PeerForwarder, PeerHandshake};
+use weir_cluster::{
+    ClusterSecret, ClusterTls, OpenedPeer, PeerDialer, PeerForwarder, PeerHandshake,
+};
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
 use weir_core::port::{Fut, ReplicaId, SharedChanges};
 use weir_core::principal::Subject;
@@ -28,9 +30,7 @@ use weir_redis_store::{
 };
 use weir_router::{Gates, Router};
 use weir_singleton::{SingletonPorts, Singletons};
-use weir_store::{
-    MemoryBus, MemoryCounters, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps,
-};
+use weir_store::{MemoryBus, MemoryCounters, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps};
 use weir_upstream_core::settings::UpstreamBounds;
 
 use crate::door::Door;
@@ -172,14 +172,25 @@ impl Links {
             version: "1.0".into(),
             config_digest: "c0".into(),
         };
-        let (clock, random) = (Arc::new(world.clock.clone()), Arc::new(world.random.clone()));
+        let (clock, random) = (
+            Arc::new(world.clock.clone()),
+            Arc::new(world.random.clone()),
+        );
         let ports = StorePorts {
             clock: clock.clone(),
             random: random.clone(),
             sealer: sealer.clone(),
         };
-        let store = Arc::new(RedisStore::start_over(dialer.clone(), &settings, own, ports));
-        let secret = ClusterSecret { id: 1, secret: [9; 32] };
+        let store = Arc::new(RedisStore::start_over(
+            dialer.clone(),
+            &settings,
+            own,
+            ports,
+        ));
+        let secret = ClusterSecret {
+            id: 1,
+            secret: [9; 32],
+        };
         let tls = ClusterTls::new(&[secret]).unwrap_or_else(|error| panic!("{error}"));
         let forwarder = PeerForwarder::over(dialer, store.registry(), tls.clone(), budgets.clone());
         let forwarder = Arc::new(forwarder);
@@ -192,7 +203,13 @@ impl Links {
             random,
             budgets: budgets.clone(),
         });
-        Self { store, forwarder, singletons, tls, address }
+        Self {
+            store,
+            forwarder,
+            singletons,
+            tls,
+            address,
+        }
     }
 
     /// The forwarder of requests of clients.
@@ -214,7 +231,10 @@ impl Links {
         let clock = world.clock.clone();
         tokio::spawn(async move {
             while let Some((stream, _)) = accepted.recv().await {
-                serve(stream.accepted_at(clock.clone()), IpAddr::from(Ipv4Addr::LOCALHOST));
+                serve(
+                    stream.accepted_at(clock.clone()),
+                    IpAddr::from(Ipv4Addr::LOCALHOST),
+                );
             }
         });
     }
@@ -239,12 +259,17 @@ impl Replica {
         let sealer = Sealer::new(vec![SealerKey::new(1, &[5; 32])]);
         let budgets = Budgets::default();
         let links = Links::start(world, &id, &sealer, &budgets);
-        let (clock, random) = (Arc::new(world.clock.clone()), Arc::new(world.random.clone()));
+        let (clock, random) = (
+            Arc::new(world.clock.clone()),
+            Arc::new(world.random.clone()),
+        );
         let bells = Arc::<SessionNotifier>::default();
         let bus = Arc::<MemoryBus>::default();
         links.store.link_bus(&bus);
         let blocked = Arc::new(BlocklistAuthorizer::new(Arc::new(OpenPolicy)));
-        let counters = links.store.counters(Arc::new(MemoryCounters::new(clock.clone())));
+        let counters = links
+            .store
+            .counters(Arc::new(MemoryCounters::new(clock.clone())));
         let limits = PolicyLimiter::new(LimitSettings::default(), clock.clone(), counters);
         let limits = Arc::new(limits.with_shared_rates(links.store.rates()));
         let gates = Gates {
@@ -268,7 +293,7 @@ impl Replica {
             authorizer: blocked.clone(),
             limiter: limits,
             audit: Arc::new(NoAudit),
-            records: links.store.records(local),
+            records: links.store.records(local, bus.clone()),
             bus: bus.clone(),
             replays: links.store.replays(replays, REPLAY_AGE),
             bells,
@@ -325,7 +350,10 @@ fn topology(world: &ReplicaWorld, singletons: &Arc<Singletons>) -> Topology {
     };
     Topology {
         endpoints: vec![endpoint("plain"), endpoint("single")],
-        upstreams: vec![(plain, UpstreamRules::default()), (single, UpstreamRules::default())],
+        upstreams: vec![
+            (plain, UpstreamRules::default()),
+            (single, UpstreamRules::default()),
+        ],
     }
 }
 

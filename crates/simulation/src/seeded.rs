@@ -11,7 +11,9 @@ pub(crate) struct Seeded(Arc<Mutex<u64>>);
 impl Seeded {
     /// The sequence of a seed for one purpose, independent of those for others.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
-        let first = Self(Arc::new(Mutex::new(seed ^ purpose.wrapping_mul(0xA076_1D64_78BD_642F))));
+        let first = Self(Arc::new(Mutex::new(
+            seed ^ purpose.wrapping_mul(0xA076_1D64_78BD_642F),
+        )));
         first.next();
         first
     }

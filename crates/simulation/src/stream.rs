@@ -65,7 +65,10 @@ impl Pipe {
 
 impl PipeState {
     fn wake(&mut self) {
-        for waker in [self.reader.take(), self.writer.take()].into_iter().flatten() {
+        for waker in [self.reader.take(), self.writer.take()]
+            .into_iter()
+            .flatten()
+        {
             waker.wake();
         }
     }
@@ -98,7 +101,10 @@ impl SimStream {
             outgoing: outgoing.clone(),
             timer: Mutex::default(),
         };
-        (end(&back, &there, ends), end(&there, &back, (ends.1, ends.0)))
+        (
+            end(&back, &there, ends),
+            end(&there, &back, (ends.1, ends.0)),
+        )
     }
 
     /// The same end at the host that accepted it, with its clock.
@@ -122,7 +128,11 @@ impl SimStream {
             Some(_) if !is_open => NextPart::In(RETRANSMIT),
             Some((due, _)) => {
                 let left = due.saturating_sub(self.clock.now());
-                if left.is_zero() { NextPart::Due } else { NextPart::In(left) }
+                if left.is_zero() {
+                    NextPart::Due
+                } else {
+                    NextPart::In(left)
+                }
             }
             None if state.is_finished && is_open => NextPart::Finished,
             None if state.is_finished => NextPart::In(RETRANSMIT),
@@ -249,6 +259,8 @@ impl Drop for SimStream {
 
 impl fmt::Debug for SimStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimStream").field("ends", &self.ends).finish_non_exhaustive()
+        f.debug_struct("SimStream")
+            .field("ends", &self.ends)
+            .finish_non_exhaustive()
     }
 }

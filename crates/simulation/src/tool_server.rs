@@ -55,7 +55,12 @@ struct ServerRecord {
 impl ToolServer {
     pub(crate) fn new(random: Seeded, trace: Trace) -> Self {
         let (state, lists) = (Arc::default(), watch::Sender::new(1));
-        Self { state, lists, random, trace }
+        Self {
+            state,
+            lists,
+            random,
+            trace,
+        }
     }
 
     /// Changes the list of tools, and returns its version.
@@ -66,7 +71,11 @@ impl ToolServer {
 
     /// The principals that a call was executed for, once for each execution.
     pub(crate) fn executions(&self, call: &str) -> Vec<String> {
-        self.lock().executions.get(call).cloned().unwrap_or_default()
+        self.lock()
+            .executions
+            .get(call)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// All calls with their executions.
@@ -76,7 +85,11 @@ impl ToolServer {
 
     fn execute(&self, call: &str, principal: &str) {
         let mut record = self.lock();
-        record.executions.entry(call.to_owned()).or_default().push(principal.to_owned());
+        record
+            .executions
+            .entry(call.to_owned())
+            .or_default()
+            .push(principal.to_owned());
     }
 
     fn start_child(&self) -> u64 {
@@ -114,7 +127,10 @@ pub(crate) struct ChildProcess {
 
 impl ChildProcess {
     pub(crate) fn new(fence: Arc<LeaseFence>) -> Self {
-        Self { fence, running: Mutex::default() }
+        Self {
+            fence,
+            running: Mutex::default(),
+        }
     }
 
     /// The running child of this tenure; it is started if there is none.
@@ -150,12 +166,29 @@ pub(crate) struct UpstreamWorld {
 impl SimUpstream {
     pub(crate) fn new(id: &str, world: UpstreamWorld, child: Option<ChildProcess>) -> Arc<Self> {
         let id = UpstreamId::new(id).unwrap_or_else(|_| panic!("no id: {id}"));
-        let UpstreamWorld { server, network, host, clock, planted } = world;
-        Arc::new(Self { id, server, network, host, clock, child, planted })
+        let UpstreamWorld {
+            server,
+            network,
+            host,
+            clock,
+            planted,
+        } = world;
+        Arc::new(Self {
+            id,
+            server,
+            network,
+            host,
+            clock,
+            child,
+            planted,
+        })
     }
 
     async fn make_call(self: Arc<Self>, outbound: OutboundCall) -> Reply {
-        let principal = outbound.principal.owner_name().map_or("", |(_, subject)| subject);
+        let principal = outbound
+            .principal
+            .owner_name()
+            .map_or("", |(_, subject)| subject);
         let call = argument(&outbound, "call");
         let outcome = match &self.child {
             None => self.call_server(&call, principal).await,
@@ -220,7 +253,11 @@ impl SimUpstream {
 
     fn work_time(&self) -> Duration {
         let random = &self.server.random;
-        let millis = if random.percent(10) { random.between(500, 2500) } else { random.between(0, 20) };
+        let millis = if random.percent(10) {
+            random.between(500, 2500)
+        } else {
+            random.between(0, 20)
+        };
         Duration::from_millis(millis)
     }
 }
@@ -231,7 +268,13 @@ fn lost() -> Failure {
 }
 
 fn argument(outbound: &OutboundCall, name: &str) -> String {
-    let arguments = outbound.call.params.arguments().ok().flatten().unwrap_or_default();
+    let arguments = outbound
+        .call
+        .params
+        .arguments()
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     let arguments: serde_json::Value = serde_json::from_slice(&arguments).unwrap_or_default();
     arguments[name].as_str().unwrap_or_default().to_owned()
 }
@@ -257,7 +300,10 @@ impl Upstream for SimUpstream {
         Box::pin(async move {
             sleep(self.delay()).await;
             if self.child.is_none() && !self.is_reachable() {
-                return Err(Failure::new(FailureKind::Unavailable, "The server cannot be reached"));
+                return Err(Failure::new(
+                    FailureKind::Unavailable,
+                    "The server cannot be reached",
+                ));
             }
             let versions = self.server.lists.subscribe();
             let about = ServerDescription {
@@ -265,7 +311,11 @@ impl Upstream for SimUpstream {
                 notifies_of: ListKinds::default().with(ListKind::Tools),
                 ..ServerDescription::default()
             };
-            Ok(Box::new(ToolWatch { upstream: self, versions, about }) as Box<dyn ListWatch>)
+            Ok(Box::new(ToolWatch {
+                upstream: self,
+                versions,
+                about,
+            }) as Box<dyn ListWatch>)
         })
     }
 
@@ -319,7 +369,10 @@ impl ListWatch for ToolWatch {
                 format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#).into()
             };
             let items = vec![tool("count".to_owned()), tool(format!("v{version}"))];
-            Ok(ListPage { items: items.into_iter().collect(), ..ListPage::default() })
+            Ok(ListPage {
+                items: items.into_iter().collect(),
+                ..ListPage::default()
+            })
         })
     }
 
@@ -346,6 +399,8 @@ impl ListWatch for ToolWatch {
 
 impl fmt::Debug for SimUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimUpstream").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("SimUpstream")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

@@ -185,7 +185,10 @@ impl World {
             self.note("the store starts");
         }
         for number in 0..REPLICAS.len() {
-            if self.replicas[number].starts.is_some_and(|starts| starts <= self.now) {
+            if self.replicas[number]
+                .starts
+                .is_some_and(|starts| starts <= self.now)
+            {
                 self.start_replica(number);
             }
         }
@@ -250,14 +253,21 @@ impl World {
         // The memory goes with the tasks.
         let lost = std::mem::replace(
             &mut self.replicas[number],
-            ReplicaHost { host: None, replica: None, starts: Some(until) },
+            ReplicaHost {
+                host: None,
+                replica: None,
+                starts: Some(until),
+            },
         );
         drop(lost.host);
         drop(lost.replica);
     }
 
     fn end_faults(&mut self) {
-        let over: Vec<_> = self.ends.extract_if(.., |(until, _)| *until <= self.now).collect();
+        let over: Vec<_> = self
+            .ends
+            .extract_if(.., |(until, _)| *until <= self.now)
+            .collect();
         for (_, fault) in over {
             self.end(&fault);
         }
@@ -295,16 +305,26 @@ impl World {
                 self.violate(&format!("{call} ran {} times", principals.len()));
             }
         }
-        let refused = self.client_world.did_not_run.lock().unwrap_or_else(PoisonError::into_inner);
-        for call in refused.iter().filter(|call| !self.tools.executions(call).is_empty()) {
+        let refused = self
+            .client_world
+            .did_not_run
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for call in refused
+            .iter()
+            .filter(|call| !self.tools.executions(call).is_empty())
+        {
             self.violate(&format!("{call} ran, and its answer says that it did not"));
         }
         for (number, replica) in self.replicas.iter().enumerate() {
-            let is_connected = replica.replica.as_ref().is_some_and(|replica| {
-                replica.store.status().is_connected
-            });
+            let is_connected = replica
+                .replica
+                .as_ref()
+                .is_some_and(|replica| replica.store.status().is_connected);
             if !is_connected {
-                self.violate(&format!("r{number} is not connected to the store after all faults"));
+                self.violate(&format!(
+                    "r{number} is not connected to the store after all faults"
+                ));
             }
         }
     }
@@ -317,4 +337,3 @@ impl World {
         self.trace.violate(self.now, violation);
     }
 }
-

@@ -230,7 +230,7 @@ impl Stores {
         let session_records: Arc<dyn RecordStore> = match replicas {
             Some(replicas) => {
                 replicas.link_bus(&bus);
-                replicas.records(records.clone())
+                replicas.records(records.clone(), &bus)
             }
             None => records.clone(),
         };

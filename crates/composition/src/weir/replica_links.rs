@@ -104,8 +104,12 @@ impl ReplicaLinks {
     }
 
     /// The records that replicas share, over those of this one.
-    pub(super) fn records(&self, local: Arc<dyn RecordStore>) -> Arc<SharedRecords> {
-        self.store.records(local)
+    pub(super) fn records(
+        &self,
+        local: Arc<dyn RecordStore>,
+        bus: &Arc<MemoryBus>,
+    ) -> Arc<SharedRecords> {
+        self.store.records(local, bus.clone())
     }
 
     /// Replay logs in the memory of this replica, with copies that other replicas find.

@@ -11,7 +11,7 @@ use weir_core::port::{
 };
 use weir_core::seal::{Sealer, SealerKey};
 use weir_replica_testkit::RedisServer;
-use weir_store::{MemoryRecords, RecordCaps};
+use weir_store::{MemoryBus, MemoryRecords, RecordCaps};
 use weir_testkit::{FakeRandom, TokioClock};
 
 use crate::{OwnReplica, RedisSettings, RedisStore, RedisTopology, SharedRecords, StorePorts};
@@ -90,7 +90,7 @@ impl TestReplica {
         };
         let store = RedisStore::start(settings, own, ports).expect("valid settings");
         let local = Arc::new(MemoryRecords::new(clock, RecordCaps::default()));
-        let records = store.records(local.clone());
+        let records = store.records(local.clone(), Arc::new(MemoryBus::default()));
         Self {
             id,
             store,

@@ -11,7 +11,9 @@ const SEEDS: u64 = 60;
 fn find(planted: PlantedFault) -> String {
     let runs = (1..=SEEDS).map(|seed| SeedRun::of(seed, Some(planted)));
     let mut violations = runs.filter_map(|run| {
-        run.violations.first().map(|violation| format!("seed {}: {violation}", run.seed))
+        run.violations
+            .first()
+            .map(|violation| format!("seed {}: {violation}", run.seed))
     });
     let found = violations.next();
     found.unwrap_or_else(|| panic!("{SEEDS} seeds do not find {planted:?}"))

@@ -60,9 +60,16 @@ impl SeedRun {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let lines = |start: &str| -> Vec<String> {
-            text.lines().filter_map(|line| line.strip_prefix(start)).map(str::to_owned).collect()
+            text.lines()
+                .filter_map(|line| line.strip_prefix(start))
+                .map(str::to_owned)
+                .collect()
         };
-        let run = Self { seed, trace: lines(EVENT), violations: lines(VIOLATION) };
+        let run = Self {
+            seed,
+            trace: lines(EVENT),
+            violations: lines(VIOLATION),
+        };
         let has_failed = !output.status.success() && run.violations.is_empty();
         assert!(!has_failed, "seed {seed} failed: {text}");
         run

@@ -9,9 +9,14 @@ const FEW: u64 = 4;
 const MANY: u64 = 1000;
 
 fn check_seeds(usual: u64) {
-    let count = env::var("WEIR_SIMULATION_SEEDS").ok().map(|count| count.parse().unwrap());
+    let count = env::var("WEIR_SIMULATION_SEEDS")
+        .ok()
+        .map(|count| count.parse().unwrap());
     let runs = SeedRun::of_all(1..=count.unwrap_or(usual));
-    let bad: Vec<_> = runs.iter().filter(|run| !run.violations.is_empty()).collect();
+    let bad: Vec<_> = runs
+        .iter()
+        .filter(|run| !run.violations.is_empty())
+        .collect();
     for run in &bad {
         eprintln!("seed {}: {:#?}", run.seed, run.violations);
     }
