@@ -15,7 +15,13 @@ use crate::{
 
 /// The packages with ignored tests. Optimizing and linking the tests of all others would take
 /// longer than the proofs.
-const PACKAGES: [&str; 4] = ["weir-schema", "weir-policy", "weir-upstream", "weir-tests"];
+const PACKAGES: [&str; 5] = [
+    "weir-schema",
+    "weir-policy",
+    "weir-upstream",
+    "weir-simulation",
+    "weir-tests",
+];
 
 const SCOPE: [&str; 5] = ["--locked", "--release", "--lib", "--test", "it"];
 

@@ -208,6 +208,28 @@ async fn owner_that_was_given_up_loses_its_session_with_the_next_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn owner_that_was_given_up_drops_its_session_though_it_is_not_used() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    for replica in [&one, &two] {
+        replica.store.link_bus(&replica.bus);
+    }
+    two.wait_live(&[&one]).await;
+    one.open(&key(1), "value").await;
+    one.open(&key(2), "other").await;
+    // A notice that is published before the other replica has subscribed is lost.
+    server.wait_for_subscribers("test:bus", 2);
+    assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
+    wait_for("the end of the copy", || {
+        one.local.count(RecordKind::Session) == 1
+    })
+    .await;
+    let left = one.records.load(&key(2), None).await.unwrap();
+    assert!(left.is_some(), "a session that stayed is still here");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn expiry_at_a_former_owner_ends_nothing() {
     let server = old_server();
     let one = TestReplica::start(&server, 1).await;

@@ -31,6 +31,8 @@ pub(super) struct TestReplica {
     pub(super) store: RedisStore,
     pub(super) local: Arc<MemoryRecords>,
     pub(super) records: Arc<SharedRecords>,
+    /// The bus of its records. It is linked to others by a test that needs it.
+    pub(super) bus: Arc<MemoryBus>,
 }
 
 impl TestReplica {
@@ -90,12 +92,14 @@ impl TestReplica {
         };
         let store = RedisStore::start(settings, own, ports).expect("valid settings");
         let local = Arc::new(MemoryRecords::new(clock, RecordCaps::default()));
-        let records = store.records(local.clone(), Arc::new(MemoryBus::default()));
+        let bus = Arc::<MemoryBus>::default();
+        let records = store.records(local.clone(), bus.clone());
         Self {
             id,
             store,
             local,
             records,
+            bus,
         }
     }
 
