@@ -30,10 +30,11 @@ mod tls;
 mod write_stall_watch;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use weir_core::budget::{ByteReservation, ConnectionSide, DescriptorPermit};
 use weir_core::telemetry::instruments;
 
@@ -155,10 +156,7 @@ impl Drop for OpenConnection {
 async fn accept<R: RequestService>(listening: &Arc<ListenerState<R>>, listener: &TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                socket::set_options(&stream, listening.peek_service().limits());
-                listening.serve_connection(stream, peer.ip().to_canonical());
-            }
+            Ok((stream, peer)) => serve_socket(listening, stream, peer),
             Err(error) if is_exhaustion(&error) => {
                 count_closed("no_files");
                 tracing::warn!(%error, "accept failed: out of file descriptors or memory");
@@ -168,6 +166,15 @@ async fn accept<R: RequestService>(listening: &Arc<ListenerState<R>>, listener: 
             Err(error) => tracing::debug!(%error, "accept failed"),
         }
     }
+}
+
+fn serve_socket<R: RequestService>(
+    listening: &Arc<ListenerState<R>>,
+    stream: TcpStream,
+    peer: SocketAddr,
+) {
+    socket::set_options(&stream, listening.peek_service().limits());
+    listening.serve_connection(stream, peer.ip().to_canonical());
 }
 
 /// Accepts the connections that wait, and closes the socket. A client whose connection is open may
@@ -182,8 +189,7 @@ fn accept_waiting<R: RequestService>(
         match listener.accept() {
             Ok((stream, peer)) => {
                 stream.set_nonblocking(true)?;
-                let stream = TcpStream::from_std(stream)?;
-                listening.serve_connection(stream, peer.ip().to_canonical());
+                serve_socket(listening, TcpStream::from_std(stream)?, peer);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}

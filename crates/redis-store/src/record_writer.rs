@@ -38,6 +38,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// Ended records that are remembered here.
 const MAX_ENDED: usize = 65_536;
+/// Ends that are written again to a server that may lack the last writes.
+const MAX_REPEATED_ENDS: usize = 10_000;
 /// Lost records that wait for [`RecordStore::lost`].
 const MAX_LOST: usize = 100_000;
 
@@ -51,6 +53,8 @@ pub(crate) struct RecordWriter {
     pending: PendingCount,
     times: WriteTimes,
     ended: Cache<RecordName, ()>,
+    /// The last ends that the shared store confirmed, oldest first.
+    written_ends: Mutex<VecDeque<RecordKey>>,
     lost: Mutex<VecDeque<RecordKey>>,
 }
 
@@ -82,6 +86,7 @@ impl RecordWriter {
             pending: PendingCount::new(),
             times: WriteTimes::new(clock),
             ended: Cache::new(MAX_ENDED),
+            written_ends: Mutex::default(),
             lost: Mutex::default(),
         }
     }
@@ -138,7 +143,7 @@ impl RecordWriter {
                 lock(&self.state).queue.remove_end(key);
                 self.publish_pending();
                 if outcome == EndOutcome::Ended {
-                    self.notices.send(key);
+                    self.confirm_end(key);
                 }
                 outcome == EndOutcome::Ended
             }
@@ -147,6 +152,16 @@ impl RecordWriter {
                 false
             }
         }
+    }
+
+    /// Has the other replicas drop the record, and its end written again to another server.
+    fn confirm_end(&self, key: &RecordKey) {
+        self.notices.send(key);
+        let mut ends = lock(&self.written_ends);
+        if ends.len() >= MAX_REPEATED_ENDS {
+            ends.pop_front();
+        }
+        ends.push_back(key.clone());
     }
 
     /// Has the end of an expired record written soon. It is not remembered as ended before that:
@@ -200,13 +215,18 @@ impl RecordWriter {
         }
     }
 
-    /// Has all records written again, each time that `rewrites` changes.
+    /// Has all records and the last ends written again, each time that `rewrites` changes: the server
+    /// may have records that ended.
     pub(crate) async fn keep_rewriting(&self, mut rewrites: watch::Receiver<u64>) {
         let random = self.commands.link().random().clone();
         while rewrites.changed().await.is_ok() {
             sleep(full_jitter(&*random, REWRITE_SPREAD)).await;
             lock(&self.state).again.clear();
+            for key in std::mem::take(&mut *lock(&self.written_ends)) {
+                self.queue(&key, PendingWrite::End(RecordEnd::Removed));
+            }
             self.write_again(|_| true);
+            self.wake.notify_one();
         }
     }
 
@@ -271,8 +291,8 @@ impl RecordWriter {
                 if outcome != EndOutcome::OwnedElsewhere {
                     self.note_ended(key);
                 }
-                if outcome == EndOutcome::Ended {
-                    self.notices.send(key);
+                if outcome == EndOutcome::Ended || end == RecordEnd::Removed {
+                    self.confirm_end(key);
                 }
                 Ok(())
             }

@@ -1,14 +1,14 @@
 //! Another server becomes the primary one of the shared store.
 
 use serde_json::json;
-use weir_replica_testkit::SentinelServers;
+use weir_replica_testkit::{RespValue, SentinelServers};
 use weir_testkit::MockServer;
 use weir_wire::Revision;
 
 use super::store_outages::{call_everywhere, open_clients, upstream, use_new_session};
 use super::store_refusals::{expect_takeover, start_with};
 use super::{delete, expect_session_gone, open_at};
-use crate::harness::Replicas;
+use crate::harness::{Replicas, wait_until_async};
 
 async fn start(servers: &SentinelServers, upstream: &MockServer) -> Replicas {
     let url = servers.sentinel.url();
@@ -64,6 +64,15 @@ async fn sessions_go_on_and_ended_ones_stay_ended_after_a_failover_that_loses_wr
     }
     replicas.wait_until_store_is_used().await;
     servers.kill_primary();
+    let sessions = clients.len() - 1;
+    wait_until_async("all sessions at the new primary server", async || {
+        let keys = servers.replica.command(&["KEYS", "weir:s:*"]);
+        let RespValue::Array(keys) = keys.ok()? else {
+            return None;
+        };
+        (keys.len() >= sessions + ended.len()).then_some(())
+    })
+    .await;
     wait_for_failover(&servers, &replicas).await;
     call_everywhere(&clients, &replicas).await;
     for client in &ended {

@@ -218,8 +218,8 @@ async fn owner_that_was_given_up_drops_its_session_though_it_is_not_used() {
     two.wait_live(&[&one]).await;
     one.open(&key(1), "value").await;
     one.open(&key(2), "other").await;
-    // A notice that is published before the other replica has subscribed is lost.
-    server.wait_for_subscribers("test:bus", 2);
+    let is_subscribed = || server.run(&["PUBSUB", "NUMSUB", "test:bus"]).texts()[1] == "2";
+    wait_for("subscriptions", is_subscribed).await;
     assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
     wait_for("the end of the copy", || {
         one.local.count(RecordKind::Session) == 1

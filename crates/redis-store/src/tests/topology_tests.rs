@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_core::port::ReplicaDirectory as _;
-use weir_replica_testkit::{RedisCluster, RedisServer, RespValue};
+use weir_replica_testkit::{RedisCluster, SentinelServers};
 
 use super::replica::{
     FoundPlace, TestReplica, here, key, prompt, records_in, settings, shared_name, wait_for,
@@ -89,54 +89,30 @@ async fn cluster_without_one_of_its_nodes_is_an_outage_that_ends_with_it() {
     }
 }
 
-/// A primary server, its replica, and the sentinel that watches both.
-struct WatchedServers {
-    primary: RedisServer,
-    replica: RedisServer,
-    sentinel: RedisServer,
+/// Starts a primary server with data that are not new, its replica, and their sentinel.
+fn watched_servers() -> SentinelServers {
+    let servers = SentinelServers::start();
+    servers.primary.run(&["SET", BORN, "long ago"]);
+    servers
 }
 
-impl WatchedServers {
-    async fn start() -> Self {
-        let primary = RedisServer::start();
-        primary.run(&["SET", BORN, "long ago"]);
-        let replica = RedisServer::start();
-        let port = primary.address().port().to_string();
-        replica.run(&["REPLICAOF", "127.0.0.1", &port]);
-        let is_online = || {
-            let info = primary.run(&["INFO", "replication"]).text();
-            info.contains("state=online")
-        };
-        wait_for("a replica", is_online).await;
-        let sentinel = RedisServer::sentinel_of(&primary);
-        let none = RespValue::Array(Vec::new());
-        let is_known = || sentinel.run(&["SENTINEL", "REPLICAS", "main"]) != none;
-        wait_for("a replica that the sentinel knows", is_known).await;
-        Self {
-            primary,
-            replica,
-            sentinel,
-        }
-    }
-
-    fn settings(&self) -> RedisSettings {
-        let primary = "main".to_owned();
-        settings(&self.sentinel.url(), RedisTopology::Sentinel { primary })
-    }
+fn settings_of(servers: &SentinelServers) -> RedisSettings {
+    let primary = "main".to_owned();
+    settings(&servers.sentinel.url(), RedisTopology::Sentinel { primary })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn primary_server_of_a_sentinel_is_a_shared_store() {
-    let servers = WatchedServers::start().await;
-    share_session_and_message(&servers.settings()).await;
+    let servers = watched_servers();
+    share_session_and_message(&settings_of(&servers)).await;
     assert_eq!(records_in(&servers.primary), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_primary_server_after_a_failover_has_all_sessions() {
-    let mut servers = WatchedServers::start().await;
-    let one = TestReplica::start_with(&servers.settings(), 1).await;
-    let two = TestReplica::start_with(&servers.settings(), 2).await;
+    let mut servers = watched_servers();
+    let one = TestReplica::start_with(&settings_of(&servers), 1).await;
+    let two = TestReplica::start_with(&settings_of(&servers), 2).await;
     two.wait_live(&[&one]).await;
     let mut buses = BusPair::link(&one, &two);
     buses.expect_message("before").await;
