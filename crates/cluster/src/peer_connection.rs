@@ -22,11 +22,8 @@ use weir_core::budget::ConnectionSide;
 use weir_core::port::Fut;
 
 use crate::cluster_tls::ClusterTls;
-use crate::peer_dialer::{PeerDialer, PeerHandshake};
 use crate::peer_stream::{PeerStream, StreamSender};
 
-/// The time for a connection: TCP, TLS, and the first answer of the other replica.
-const OPEN_TIME: Duration = Duration::from_secs(1);
 /// The time between pings, and the longest wait for the answer to one.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -70,7 +67,8 @@ pub(crate) enum SendFailure {
 }
 
 impl OpenFailure {
-    fn new(cause: &impl ToString) -> Self {
+    /// The failure with this cause.
+    pub(crate) fn new(cause: &impl ToString) -> Self {
         Self(cause.to_string().into())
     }
 }
@@ -79,18 +77,6 @@ impl OpenFailure {
 pub struct OpenedPeer {
     pub(crate) connection: PeerConnection,
     pub(crate) driver: Fut<'static, ()>,
-}
-
-/// Opens a connection to `host:port`.
-pub(crate) async fn open(
-    dialer: &dyn PeerDialer,
-    address: &str,
-    handshake: PeerHandshake,
-) -> Result<OpenedPeer, OpenFailure> {
-    match timeout(OPEN_TIME, dialer.open(address, handshake)).await {
-        Ok(opened) => opened.map_err(|error| OpenFailure::new(&error)),
-        Err(_) => Err(OpenFailure("connection timed out".into())),
-    }
 }
 
 /// Begins TLS and HTTP/2 on a stream, and waits for the first answer of the other replica.

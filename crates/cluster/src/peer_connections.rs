@@ -13,7 +13,7 @@ use weir_core::port::{ReplicaDirectory, ReplicaId};
 
 use crate::cluster_tls::ClusterTls;
 use crate::peer_connection::{self, OpenFailure, OpenedPeer, PeerConnection};
-use crate::peer_dialer::{PeerDialer, PeerHandshake, TcpDialer};
+use crate::peer_dialer::{self, PeerDialer, PeerHandshake, TcpDialer};
 
 /// A connection that is being opened or is open. All requests to its replica share it.
 type SharedConnection = Shared<BoxFuture<'static, Result<PeerConnection, OpenFailure>>>;
@@ -169,7 +169,7 @@ impl OpenContext {
         let (window, memory) = peer_connection::reserve_window(&self.budgets);
         let tls = self.current_tls();
         let handshake = PeerHandshake { tls, window };
-        match peer_connection::open(&*self.dialer, &address, handshake).await {
+        match peer_dialer::open(&*self.dialer, &address, handshake).await {
             Ok(OpenedPeer { connection, driver }) => {
                 let driving = async move {
                     let _held = (descriptor, memory);

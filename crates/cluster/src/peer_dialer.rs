@@ -2,13 +2,18 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use weir_core::port::Fut;
 
 use crate::cluster_tls::ClusterTls;
-use crate::peer_connection::{self, OpenedPeer};
+use crate::peer_connection::{self, OpenFailure, OpenedPeer};
+
+/// The time for a connection: TCP, TLS, and the first answer of the other replica.
+const OPEN_TIME: Duration = Duration::from_secs(1);
 
 /// Opens connections to other replicas.
 pub trait PeerDialer: Send + Sync {
@@ -42,6 +47,18 @@ impl PeerHandshake {
 impl fmt::Debug for PeerHandshake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PeerHandshake").finish_non_exhaustive()
+    }
+}
+
+/// Opens a connection to `host:port`.
+pub(crate) async fn open(
+    dialer: &dyn PeerDialer,
+    address: &str,
+    handshake: PeerHandshake,
+) -> Result<OpenedPeer, OpenFailure> {
+    match timeout(OPEN_TIME, dialer.open(address, handshake)).await {
+        Ok(opened) => opened.map_err(|error| OpenFailure::new(&error)),
+        Err(_) => Err(OpenFailure("connection timed out".into())),
     }
 }
 

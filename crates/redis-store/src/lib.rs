@@ -21,6 +21,7 @@ mod pending_count;
 mod rate_commands;
 mod record_claims;
 mod record_commands;
+mod record_looks;
 mod record_notices;
 mod record_seal;
 mod record_writer;

@@ -21,6 +21,7 @@ use crate::locking::lock;
 use crate::pending_count::PendingCount;
 use crate::rate_commands::RateCommands;
 use crate::record_commands::RecordCommands;
+use crate::record_looks;
 use crate::record_notices::RecordNotices;
 use crate::record_seal::RecordSeal;
 use crate::record_writer::RecordWriter;
@@ -244,7 +245,7 @@ impl RedisStore {
         let writer = Arc::new(writer);
         lock(&self.writers).push(writer.clone());
         let (own, looking) = (self.registry.own().clone(), writer.clone());
-        self.spawn(RecordNotices::keep_looking(own, looking, noticed));
+        self.spawn(record_looks::keep_looking(own, looking, noticed));
         let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
         let mut rewrites = vec![self.registry.rewrites(), self.link.server_runs()];

@@ -14,7 +14,7 @@ use anyhow::Context;
 
 use crate::{
     conformance::{
-        score_table,
+        parallel_runs, score_table,
         servers::ServerProcess,
         suite::{ConformanceSuite, SuiteRun},
         suite_leg::{FixtureEra, SuiteLeg},
@@ -94,7 +94,7 @@ pub(super) fn judged(
     let judgements = thread::scope(|scope| {
         let servers = SERVERS.each_ref();
         let running = servers.map(|server| scope.spawn(move || rig.server(server)));
-        super::joined(running.into())
+        parallel_runs::joined(running.into())
     })?;
     for judgement in &judgements {
         println!("{}", score_table::render(judgement));

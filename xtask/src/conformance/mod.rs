@@ -9,6 +9,7 @@
 
 mod dual;
 mod expected_failures;
+mod parallel_runs;
 mod replicated_server;
 mod score_table;
 pub(crate) mod servers;
@@ -19,7 +20,7 @@ mod verdict;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    thread::{self, ScopedJoinHandle},
+    thread,
 };
 
 use anyhow::{Context, bail};
@@ -185,24 +186,10 @@ pub(crate) fn through(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
             .map(|way| scope.spawn(move || rig.through(weir, way)))
             .into();
         running.push(scope.spawn(|| as_client(weir, peers, &output)));
-        joined(running)
+        parallel_runs::joined(running)
     })?;
     judgements.extend(dual::judged(weir, peers, &output)?);
     report(&judgements, &output)
-}
-
-/// Waits for the runs of each thread, and returns all their judgements.
-fn joined(
-    running: Vec<ScopedJoinHandle<'_, anyhow::Result<Vec<SetJudgement>>>>,
-) -> anyhow::Result<Vec<SetJudgement>> {
-    let mut judgements = Vec::new();
-    for run in running {
-        let Ok(found) = run.join() else {
-            bail!("a run panicked");
-        };
-        judgements.extend(found?);
-    }
-    Ok(judgements)
 }
 
 /// Runs the client scenarios and shows weir's results.
