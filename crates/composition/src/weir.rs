@@ -424,7 +424,13 @@ impl Weir {
                         replicas.singletons().drain(drain).await;
                     }
                 };
-                tokio::join!(self.listeners.wait_for_calls(), leases_end);
+                let calls_end = async {
+                    self.listeners.wait_for_calls().await;
+                    // A request that was being read can become a call, and wait for input.
+                    self.listeners.front.wait_for_connections().await;
+                    self.listeners.wait_for_calls().await;
+                };
+                tokio::join!(calls_end, leases_end);
             }
         };
         self.listeners.front.drain(drain, calls_end).await;

@@ -350,6 +350,11 @@ impl Front {
         self.shared.background_tasks.wait().await;
     }
 
+    /// Waits until the last connection of a client has ended, once a drain has begun.
+    pub async fn wait_for_connections(&self) {
+        self.listening.tasks().wait().await;
+    }
+
     /// Stops accepting requests of other replicas.
     fn begin_cluster_drain(&self) {
         let Some(cluster) = self.cluster.get() else {

@@ -1,11 +1,11 @@
 //! Calls of modern clients that wait for input at one replica, and go on by a request to another.
 
 use serde_json::{Value, json};
-use weir_testkit::{ClientAnswer, MockBehaviour, MockServer};
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawSocket};
 use weir_wire::{Revision, meta};
 
 use super::{COUNT, at, replica_pairs, start};
-use crate::harness::{CheckedClient, Replicas};
+use crate::harness::{CheckedClient, Replicas, wait_until_async};
 
 async fn upstream() -> MockServer {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
@@ -23,8 +23,11 @@ async fn client(replicas: &Replicas) -> CheckedClient {
 
 /// Returns the params of the request by which a call goes on.
 pub(super) fn retry_params(asked: &ClientAnswer, arguments: &Value) -> Value {
-    let result = asked.result();
-    assert_eq!(result["resultType"], "input_required", "{}", asked.last());
+    retry_params_of(asked.result(), arguments)
+}
+
+fn retry_params_of(result: &Value, arguments: &Value) -> Value {
+    assert_eq!(result["resultType"], "input_required", "{result}");
     let requests = result["inputRequests"].as_object().unwrap();
     let key = requests.keys().next().unwrap();
     let answer = json!({ key: { "action": "accept", "content": { "name": "Ada" } } });
@@ -71,5 +74,48 @@ async fn call_parked_at_a_killed_replica_is_reported_lost_and_does_not_run_again
         let error = &lost.result()["_meta"][meta::WEIR_ERROR];
         assert_eq!(error["reason"], "result_unknown", "{}", lost.last());
     }
+    assert_eq!(upstream.executions("ask"), 1);
+}
+
+/// Such a request becomes a call after the drain has begun, when no other call runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_was_being_read_when_its_replica_stopped_goes_on_from_another() {
+    let upstream = upstream().await;
+    let replicas = start(&upstream).await;
+    let client = client(&replicas).await;
+    let stopped = replicas.replica(0);
+    let params = json!({ "name": "ask", "arguments": {} });
+    let (headers, message) = client.raw().envelope("tools/call", params);
+    let mut head = format!("POST /mcp HTTP/1.1\r\nhost: {}\r\n", stopped.address());
+    for (name, value) in &headers {
+        head += &format!("{name}: {}\r\n", value.to_str().unwrap());
+    }
+    let body = message.to_string();
+    head += &format!(
+        "connection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut request = RawSocket::connect(&stopped.url("/mcp")).await.unwrap();
+    let (first, rest) = body.split_at(body.len() / 2);
+    request.write((head + first).as_bytes()).await.unwrap();
+    wait_until_async("the request", async || {
+        let active = stopped.metric("http_server_active_requests", &[]);
+        (active > 0.5).then_some(())
+    })
+    .await;
+    stopped.process.signal("TERM");
+    wait_until_async("the drain", async || {
+        let refused = std::net::TcpStream::connect(stopped.address()).is_err();
+        refused.then_some(())
+    })
+    .await;
+    request.write(rest.as_bytes()).await.unwrap();
+    let answer = request.read_to_end().await.unwrap();
+    let (begin, end) = (answer.find('{').unwrap(), answer.rfind('}').unwrap());
+    let asked: Value = serde_json::from_str(&answer[begin..=end]).unwrap();
+    let done = at(&client, &replicas, 1)
+        .ask("tools/call", retry_params_of(&asked["result"], &json!({})))
+        .await;
+    assert_eq!(done.text(), "{}", "{}", done.last());
     assert_eq!(upstream.executions("ask"), 1);
 }
