@@ -236,7 +236,8 @@ impl SimUpstream {
     ) -> Result<(), Failure> {
         let unavailable = || Failure::new(FailureKind::Unavailable, "The child has ended");
         let (pass, number) = child.enter(&self.server).ok_or_else(unavailable)?;
-        sleep(self.delay()).await;
+        // The call waits for its turn at the child.
+        sleep(self.work_time()).await;
         // Right before the write to the child.
         if !pass.is_open() && self.planted != Some(PlantedFault::NoFence) {
             return Err(unavailable());
