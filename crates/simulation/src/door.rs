@@ -12,8 +12,8 @@ use weir_core::port::SharedChanges;
 use weir_front::InMemoryChannel;
 use weir_redis_store::RedisStore;
 
-use crate::network::HostName;
-use crate::replica::ReplicaWorld;
+use crate::links::HostName;
+use crate::replica_world::ReplicaWorld;
 
 /// The host of the clients.
 const CLIENTS_HOST: HostName = "clients";
@@ -68,6 +68,7 @@ async fn serve_request(
     let delay = || {
         world
             .network
+            .links
             .delay(world.clock.now(), CLIENTS_HOST, world.host)
     };
     sleep(delay()).await;

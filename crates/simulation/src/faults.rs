@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
-use crate::network::HostName;
+use crate::links::HostName;
 use crate::redis_server::Refusal;
 use crate::seeded::Seeded;
 use crate::tool_server::TOOLS_HOST;
-use crate::world::{FAULT_TIME, REDIS_HOST, REPLICAS};
+
+/// The hosts of the replicas.
+pub(crate) const REPLICAS: [HostName; 3] = ["r0", "r1", "r2"];
+/// The host of the server of the shared store.
+pub(crate) const REDIS_HOST: HostName = "redis";
+/// The time in which faults begin.
+pub(crate) const FAULT_TIME: Duration = Duration::from_secs(25);
 
 /// The time before the first fault: all replicas have started.
 const FIRST: u64 = 2_000;

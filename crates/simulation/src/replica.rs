@@ -35,13 +35,14 @@ use weir_upstream_core::settings::UpstreamBounds;
 
 use crate::door::Door;
 use crate::host::HostClock;
-use crate::network::{HostName, Network};
+use crate::links::HostName;
+use crate::network::Network;
 use crate::open_policy::{ISSUER, NameVerifier, NoAudit, OpenPolicy};
 use crate::options::PlantedFault;
 use crate::redis_server::REDIS_ADDRESS;
-use crate::seeded::Seeded;
+use crate::replica_world::ReplicaWorld;
 use crate::stream::SimStream;
-use crate::tool_server::{ChildProcess, SimUpstream, ToolServer, UpstreamWorld};
+use crate::tool_server::{ChildProcess, SimUpstream, UpstreamWorld};
 
 /// The namespace of all replicas.
 const NAMESPACE: &str = "weir";
@@ -51,17 +52,6 @@ const COMMAND_TIMEOUT: Duration = Duration::from_millis(50);
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 /// The least time that replay logs are kept.
 const REPLAY_AGE: Duration = Duration::from_secs(300);
-
-/// The parts of the world that a replica is in.
-#[derive(Clone)]
-pub(crate) struct ReplicaWorld {
-    pub(crate) network: Network,
-    pub(crate) host: HostName,
-    pub(crate) clock: HostClock,
-    pub(crate) random: Seeded,
-    pub(crate) tools: ToolServer,
-    pub(crate) planted: Option<PlantedFault>,
-}
 
 /// A running replica. Its host ends it.
 pub(crate) struct Replica {

@@ -1,5 +1,6 @@
 //! A stream between two hosts: two pipes, one for each direction.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -14,10 +15,13 @@ use tokio::time::{Sleep, sleep};
 use weir_front::AcceptedStream;
 
 use crate::host::HostClock;
-use crate::network::{HostName, Network, Parts, RETRANSMIT};
+use crate::links::{HostName, Links, RETRANSMIT};
 
 /// The bytes that one direction holds before its writer waits.
 const PIPE_BYTES: usize = 256 << 10;
+
+/// Bytes on their way.
+type Parts = VecDeque<(Duration, Bytes)>;
 
 /// One direction of a stream.
 pub(crate) struct Pipe(Mutex<PipeState>);
@@ -35,7 +39,7 @@ struct PipeState {
 
 /// One end of a stream.
 pub(crate) struct SimStream {
-    network: Network,
+    links: Links,
     /// The host of this end, and the other one.
     ends: (HostName, HostName),
     /// The clock of the host that reads: set with its first read.
@@ -88,13 +92,13 @@ enum NextPart {
 impl SimStream {
     /// The two ends of a stream from the first host to the second.
     pub(crate) fn pair(
-        network: &Network,
+        links: &Links,
         clock: &HostClock,
         ends: (HostName, HostName),
     ) -> (Self, Self) {
         let (there, back) = (Pipe::new(), Pipe::new());
         let end = |incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>, ends| Self {
-            network: network.clone(),
+            links: links.clone(),
             ends,
             clock: clock.clone(),
             incoming: incoming.clone(),
@@ -119,7 +123,7 @@ impl SimStream {
     }
 
     fn next_part(&self, cx: &Context<'_>) -> NextPart {
-        let is_open = self.network.is_open(self.ends.0, self.ends.1);
+        let is_open = self.links.is_open(self.ends.0, self.ends.1);
         let mut state = self.incoming.lock();
         if state.is_reset {
             return NextPart::Reset;
@@ -165,8 +169,8 @@ impl SimStream {
 
     fn poll_send(&self, cx: &Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let (now, (from, to)) = (self.clock.now(), self.ends);
-        let due = now + self.network.delay(now, from, to);
-        self.network.trace_part(now, from, to, data);
+        let due = now + self.links.delay(now, from, to);
+        self.links.trace_part(now, from, to, data);
         let mut state = self.outgoing.lock();
         if state.is_reset || state.is_finished {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));

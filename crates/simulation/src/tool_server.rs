@@ -22,7 +22,8 @@ use weir_core::{CapabilityClass, Failure, FailureKind, Reply, SessionKey, Upstre
 use weir_upstream_core::lease_fence::{FencePass, LeaseFence};
 
 use crate::host::HostClock;
-use crate::network::{HostName, Network, RETRANSMIT};
+use crate::links::{HostName, RETRANSMIT};
+use crate::network::Network;
 use crate::options::PlantedFault;
 use crate::seeded::Seeded;
 use crate::trace::Trace;
@@ -201,11 +202,13 @@ impl SimUpstream {
     }
 
     fn delay(&self) -> Duration {
-        self.network.delay(self.clock.now(), self.host, TOOLS_HOST)
+        self.network
+            .links
+            .delay(self.clock.now(), self.host, TOOLS_HOST)
     }
 
     fn is_reachable(&self) -> bool {
-        self.network.is_open(self.host, TOOLS_HOST)
+        self.network.links.is_open(self.host, TOOLS_HOST)
     }
 
     async fn call_server(&self, call: &str, principal: &str) -> Result<(), Failure> {

@@ -8,26 +8,21 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::client::{Client, ClientWorld, Doors};
-use crate::faults::{Fault, plan_faults};
+use crate::faults::{FAULT_TIME, Fault, REDIS_HOST, REPLICAS, plan_faults};
 use crate::host::Host;
-use crate::network::{HostName, Network};
+use crate::network::Network;
 use crate::options::{PlantedFault, SimulationOptions};
 use crate::redis_server::{REDIS_ADDRESS, RedisServer};
-use crate::replica::{Replica, ReplicaWorld};
+use crate::replica::Replica;
+use crate::replica_world::ReplicaWorld;
 use crate::seeded::Seeded;
 use crate::tool_server::ToolServer;
 use crate::trace::Trace;
 
-/// The hosts of the replicas.
-pub(crate) const REPLICAS: [HostName; 3] = ["r0", "r1", "r2"];
-/// The host of the server of the shared store.
-pub(crate) const REDIS_HOST: HostName = "redis";
 /// The clients of a run.
 const CLIENTS: usize = 6;
 /// The time that all hosts run before the next one's turn.
 const TICK: Duration = Duration::from_millis(4);
-/// The time in which faults begin.
-pub(crate) const FAULT_TIME: Duration = Duration::from_secs(25);
 /// The time without faults before the last checks, and the time for them.
 const QUIET_TIME: Duration = Duration::from_secs(15);
 const CHECK_TIME: Duration = Duration::from_secs(12);
@@ -238,9 +233,9 @@ impl World {
             }
             Fault::StoreRefusal(refusal) => self.redis.refuse(Some(*refusal)),
             Fault::LostMessages => self.redis.lose_messages(true),
-            Fault::Cut(one, other) => self.network.cut(one, other),
+            Fault::Cut(one, other) => self.network.links.cut(one, other),
             Fault::Reset(one, other) => self.network.reset(one, other),
-            Fault::Slow(millis) => self.network.set_delay(*millis),
+            Fault::Slow(millis) => self.network.links.set_delay(*millis),
             Fault::ListChange => {
                 self.tools.change_list();
             }
@@ -288,8 +283,8 @@ impl World {
         match fault {
             Fault::StoreRefusal(_) => self.redis.refuse(None),
             Fault::LostMessages => self.redis.lose_messages(false),
-            Fault::Cut(one, other) => self.network.heal(one, other),
-            Fault::Slow(_) => self.network.set_delay(2),
+            Fault::Cut(one, other) => self.network.links.heal(one, other),
+            Fault::Slow(_) => self.network.links.set_delay(2),
             Fault::Crash(_)
             | Fault::Freeze(_)
             | Fault::StoreCrash
