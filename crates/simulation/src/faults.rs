@@ -17,6 +17,9 @@ pub(crate) const FAULT_TIME: Duration = Duration::from_secs(25);
 /// The time before the first fault: all replicas have started.
 const FIRST: u64 = 2_000;
 
+/// The longest time for which a replica does not notice that it loses messages.
+const MOST_UNNOTICED: Duration = Duration::from_secs(1);
+
 /// A fault. It ends by itself after its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -30,7 +33,7 @@ pub(crate) enum Fault {
     StoreFreeze,
     /// The server of the store refuses commands.
     StoreRefusal(Refusal),
-    /// Messages between replicas are lost.
+    /// Messages between replicas are lost, and their subscriptions end after that.
     LostMessages,
     /// Two hosts do not reach each other.
     Cut(HostName, HostName),
@@ -50,7 +53,10 @@ pub(crate) fn plan_faults(random: &Seeded) -> Vec<(Duration, Fault, Duration)> {
         .map(|_| {
             let begins = Duration::from_millis(random.between(FIRST, most));
             let lasts = Duration::from_millis(random.between(50, 6_000));
-            (begins, draw_fault(random), lasts)
+            match draw_fault(random) {
+                Fault::LostMessages => (begins, Fault::LostMessages, lasts.min(MOST_UNNOTICED)),
+                fault => (begins, fault, lasts),
+            }
         })
         .collect();
     plan.sort_by_key(|(begins, ..)| *begins);

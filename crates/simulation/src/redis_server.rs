@@ -38,13 +38,20 @@ struct ServerState {
     /// The number of starts: the name of the run follows from it.
     runs: u64,
     scripts: BTreeSet<String>,
-    subscribers: Vec<(Text, mpsc::UnboundedSender<Reply>)>,
+    subscribers: Vec<(Text, mpsc::UnboundedSender<Published>)>,
     /// Messages are lost while it is set.
     loses_messages: bool,
     /// Ends of records leave no mark.
     forgets_ends: bool,
     /// The names of the records that a replica has asked to end.
     ends_asked: BTreeSet<Text>,
+}
+
+/// An event of a subscription.
+enum Published {
+    Message(Reply),
+    /// Messages were lost: the connection ends.
+    Lost,
 }
 
 /// The history of the data. The simulated server has no failovers.
@@ -65,9 +72,20 @@ impl RedisServer {
         self.lock().refusal = refusal;
     }
 
-    /// Loses the messages that are published from now on, or delivers them again.
-    pub(crate) fn lose_messages(&self, loses: bool) {
-        self.lock().loses_messages = loses;
+    /// Loses the messages that are published from now on.
+    pub(crate) fn lose_messages(&self) {
+        self.lock().loses_messages = true;
+    }
+
+    /// Delivers messages again. Connections that lost some are closed, as the server does with a
+    /// subscriber that is too slow.
+    pub(crate) fn deliver_messages(&self) {
+        let mut state = self.lock();
+        state.loses_messages = false;
+        for (_, sender) in state.subscribers.drain(..) {
+            // The subscriber may have gone.
+            let _gone = sender.send(Published::Lost);
+        }
     }
 
     /// Leaves no mark of ended records from now on.
@@ -124,7 +142,10 @@ impl RedisServer {
             tokio::select! {
                 biased;
                 had = stream.read_buf(&mut read) => if !matches!(had, Ok(1..)) { return },
-                Some(message) = published.recv() => message.encode(&mut out),
+                message = published.recv() => match message {
+                    Some(Published::Message(message)) => message.encode(&mut out),
+                    Some(Published::Lost) | None => return,
+                },
             }
         }
     }
@@ -133,7 +154,7 @@ impl RedisServer {
         &self,
         command: &[Text],
         clock: &HostClock,
-        messages: &mpsc::UnboundedSender<Reply>,
+        messages: &mpsc::UnboundedSender<Published>,
     ) -> Vec<Reply> {
         let mut state = self.lock();
         let now = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -264,7 +285,8 @@ impl ServerState {
         let text = |text: &[u8]| Reply::Bulk(text.to_vec());
         let reply = Reply::Many(vec![text(b"message"), text(channel), text(message)]);
         self.subscribers.retain(|(subscribed, sender)| {
-            subscribed != channel || sender.send(reply.clone()).is_ok()
+            let message = || Published::Message(reply.clone());
+            subscribed != channel || sender.send(message()).is_ok()
         });
     }
 
