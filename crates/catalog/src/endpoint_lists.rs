@@ -250,7 +250,9 @@ impl ListView {
 
     fn show(&self, view: View, before: &Arc<View>, works: &CatalogContext, now: Instant) {
         let moved = view.version != before.version;
-        let is_news = moved || ChangeCount::is_news_after(view.change_count, before.change_count);
+        let is_news = moved
+            || view.repeat_count() > before.repeat_count()
+            || ChangeCount::is_news_after(view.change_count, before.change_count);
         if moved {
             self.superseded
                 .lock()

@@ -111,6 +111,9 @@ fn restated(
     let said = whole
         .change_count
         .filter(|_| items.len() == whole.items.len());
+    let repeats = whole.repeats.iter();
+    let repeats = repeats.filter(|(upstream, _)| upstreams.contains(upstream));
+    let repeats = repeats.cloned().collect();
     let missing = whole
         .missing
         .iter()
@@ -130,6 +133,7 @@ fn restated(
         has_cursors: AtomicBool::new(false),
         content: version.into(),
         change_count: said,
+        repeats,
         items,
         name_index: body,
     }

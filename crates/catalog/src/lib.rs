@@ -26,6 +26,7 @@ mod filtered_views;
 mod followed_upstream;
 pub mod fuzzing;
 mod ingest;
+mod late_confirmations;
 mod list_changes;
 mod list_feed;
 mod list_watcher;

@@ -13,7 +13,7 @@ use weir_core::content_version::ContentVersion;
 use weir_core::names::UpstreamId;
 use weir_core::port::{AnnouncedLists, ListGroup};
 use weir_core::tool::Tool;
-use weir_core::upstream::{ListKind, ServerDescription};
+use weir_core::upstream::{ListKind, ListKinds, ServerDescription};
 
 use super::announced_lists::{FeedAnnouncement, FollowingWalk};
 use super::view::Freshness;
@@ -43,6 +43,9 @@ pub(super) struct UpstreamSnapshot {
     pub(super) digests: [ContentVersion; 4],
     /// The number of `list_changed` notifications of the server so far. By [`ListKind`].
     pub(super) change_counts: [u64; 4],
+    /// The number of repeated notifications so far, because another replica was late. By
+    /// [`ListKind`].
+    pub(super) repeats: [u64; 4],
     pub(super) about: Option<Arc<ServerDescription>>,
     /// True once the first walk has ended, well or badly.
     pub(super) walked: bool,
@@ -128,6 +131,7 @@ impl UpstreamSnapshot {
             lists: Default::default(),
             digests: Default::default(),
             change_counts: [0; 4],
+            repeats: [0; 4],
             about: None,
             walked: false,
             error: None,
@@ -203,6 +207,15 @@ impl ListFeed {
         self.snapshot.store(Arc::new(next));
         self.published.notify_waiters();
         self.rebuild.request();
+    }
+
+    /// Has the clients of some lists notified once more. Only the feed's own watcher calls this.
+    pub(super) fn repeat_notifications(&self, kinds: ListKinds) {
+        self.publish(|snapshot| {
+            for kind in ListKind::ALL.into_iter().filter(|kind| kinds.has(*kind)) {
+                snapshot.repeats[kind as usize] += 1;
+            }
+        });
     }
 
     /// Waits for a snapshot that `holds` accepts. Cancel safe.

@@ -22,6 +22,7 @@ use weir_core::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
 use super::announced_lists::{FollowingWalk, list_digest};
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
+use super::late_confirmations::LateConfirmations;
 use super::ingest::{DefinitionOwner, ListOrigin, ingest};
 use super::list_feed::{FeedState, ListFeed, ListSnapshot};
 use super::pace::{Backoff, RefreshPacer, jittered};
@@ -40,6 +41,8 @@ pub(super) struct ListWatcher {
     expiry: Option<Instant>,
     /// The lists that the upstream announced as changed, until they were walked.
     changed_lists: ListKinds,
+    /// Announcements that other replicas have not confirmed yet.
+    late: LateConfirmations,
     /// The tools of the config that were not listed, as last logged.
     unlisted_tools: Vec<String>,
 }
@@ -62,6 +65,7 @@ impl ListWatcher {
             backoff,
             expiry,
             changed_lists: said,
+            late: LateConfirmations::default(),
             unlisted_tools: absent,
         };
         if watcher.feed.snapshot().state == FeedState::Stale {
@@ -131,7 +135,7 @@ impl ListWatcher {
             if let Err(failure) = refreshed {
                 return failure;
             }
-            match self.cause(watch).await {
+            match self.cause_or_repeat(watch).await {
                 Ok(said) => self.changed_lists = said,
                 Err(failure) => return failure,
             }
@@ -211,7 +215,7 @@ impl ListWatcher {
     /// Announces changed lists to the other replicas, before the clients of this one are notified.
     /// Returns the digests of the lists.
     async fn announce(
-        &self,
+        &mut self,
         lists: &[ListSnapshot; 4],
         following: FollowingWalk,
     ) -> [ContentVersion; 4] {
@@ -231,8 +235,18 @@ impl ListWatcher {
         if let Some(hops) = following.hops().filter(|_| is_news) {
             let group = self.feed.group();
             let announced = announcements.announce(&group, ListDigests { digests, hops });
-            if let Err(error) = announced.await {
-                tracing::debug!(upstream = %group.upstream, %error, "lists not announced to other replicas yet");
+            match announced.await {
+                Ok(made) => {
+                    let changed = ListKind::ALL.into_iter();
+                    let changed = changed.filter(|kind| {
+                        digests[*kind as usize] != before.digests[*kind as usize]
+                    });
+                    self.late
+                        .push(made.and_then(|made| made.late), changed.collect());
+                }
+                Err(error) => {
+                    tracing::debug!(upstream = %group.upstream, %error, "lists not announced to other replicas yet");
+                }
             }
         }
         digests
@@ -286,6 +300,24 @@ impl ListWatcher {
             rejected,
         };
         Ok((listing, ingested.redefined))
+    }
+
+    /// The same as [`Self::cause`]. Meanwhile it has clients notified once more of lists that another
+    /// replica got late.
+    async fn cause_or_repeat(&mut self, watch: &mut dyn ListWatch) -> Result<ListKinds, Failure> {
+        let mut late = std::mem::take(&mut self.late);
+        let caused = {
+            let mut cause = pin!(self.cause(watch));
+            loop {
+                tokio::select! {
+                    biased;
+                    caused = &mut cause => break caused,
+                    kinds = late.next() => self.feed.repeat_notifications(kinds),
+                }
+            }
+        };
+        self.late = late;
+        caused
     }
 
     /// Waits for a reason to walk again: the upstream announces a change of the returned lists, an

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use weir_core::capability::CapabilityClass;
 use weir_core::names::EndpointId;
 use weir_core::port::AnnouncementMap;
@@ -40,8 +41,7 @@ impl Catalog {
         {
             announcements.wait_for_look().await;
             // The task that takes announcements may not have run yet.
-            let announced = announcements.watch().borrow().clone();
-            self.learn(&announced);
+            self.learn_announced();
         }
         let behind = self.feeds_behind(endpoint, kind, class);
         let Some(until) = behind.iter().map(|(_, until)| *until).max() else {
@@ -63,6 +63,29 @@ impl Catalog {
         instruments()
             .list_waits
             .add(1, &[KeyValue::new("outcome", outcome)]);
+    }
+
+    /// Takes the announcements that are known now: from then on, requests wait for the walks for them.
+    pub fn learn_announced(&self) {
+        if let Some(announcements) = &self.context.ports.announcements {
+            let announced = announcements.watch().borrow().clone();
+            self.learn(&announced);
+        }
+    }
+
+    /// Waits until no list is behind the announcements that were learnt, for at most `most`. True if a
+    /// client may have got an older list since. Cancel safe.
+    pub async fn follow_announced(&self, most: Duration) -> bool {
+        let begun = Instant::now();
+        let layout = self.layout.load_full();
+        let feeds = layout.sources.iter().flat_map(|source| source.feeds());
+        let behind: Vec<_> = feeds.filter(|feed| feed.is_behind()).collect();
+        let followed = async {
+            for feed in behind {
+                feed.wait_for(|_| !feed.is_behind()).await;
+            }
+        };
+        timeout(most, followed).await.is_err() || begun.elapsed() >= LONGEST_WAIT
     }
 
     /// The feeds of an endpoint's list that are behind, each with the end of the wait for it.

@@ -75,6 +75,8 @@ pub struct View {
     /// The change notifications of a transparent endpoint's server, for clients that see all of its
     /// list.
     pub(super) change_count: Option<ChangeCount>,
+    /// The number of repeated notifications of each upstream that has some.
+    pub(super) repeats: Arc<[(UpstreamId, u64)]>,
 }
 
 /// The number of `list_changed` notifications of a server to clients of a class.
@@ -117,6 +119,11 @@ impl<'a> NameLookup<'a> {
 }
 
 impl View {
+    /// The number of repeated notifications of all its upstreams.
+    pub(super) fn repeat_count(&self) -> u64 {
+        self.repeats.iter().map(|(_, times)| times).sum()
+    }
+
     /// Looks a name up: as exposed first, then as a native name that exactly one tool has.
     #[must_use]
     pub fn find(&self, name: &str) -> NameLookup<'_> {
@@ -252,6 +259,7 @@ impl View {
             has_cursors: AtomicBool::new(false),
             content: OnceLock::new(),
             change_count: None,
+            repeats: Arc::new([]),
         }
     }
 

@@ -129,7 +129,7 @@ impl ViewBuilder<'_> {
         segments.follow(endpoint);
         let mut status = ViewStatus::new(!sources.is_empty());
         let mut used = Vec::with_capacity(sources.len());
-        let mut said = None;
+        let (mut said, mut repeats) = (None, Vec::new());
         let is_as_it_is = endpoint.mode.is_transparent() && endpoint.tools.is_none();
         for source in sources {
             if let Some(closed) = works.closed_upstreams.find(source.id()) {
@@ -138,6 +138,10 @@ impl ViewBuilder<'_> {
             }
             let part = UpstreamPart::of(self, source);
             status.add(self, source, &part);
+            let repeated = part.shown.repeats[kind as usize];
+            if repeated > 0 {
+                repeats.push((source.id().clone(), repeated));
+            }
             if is_as_it_is {
                 said = Some(ChangeCount {
                     class: part.feed.class,
@@ -173,6 +177,7 @@ impl ViewBuilder<'_> {
             ),
             content: std::sync::OnceLock::new(),
             change_count: said,
+            repeats: repeats.into(),
         }
     }
 }

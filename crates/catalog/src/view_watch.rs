@@ -51,9 +51,10 @@ impl Catalog {
             principal: principal.clone(),
             last: ContentVersion::default(),
             change_count: None,
+            repeats: 0,
             is_behind: false,
         };
-        (watching.last, watching.change_count) = watching.now();
+        (watching.last, watching.change_count, watching.repeats) = watching.now();
         watching
     }
 
@@ -110,6 +111,8 @@ pub struct ViewWatch {
     last: ContentVersion,
     /// The server's notifications up to then.
     change_count: Option<ChangeCount>,
+    /// The repeated notifications up to then.
+    repeats: u64,
     /// The client was last notified of another version, before this watch began.
     is_behind: bool,
 }
@@ -124,11 +127,13 @@ impl ViewWatch {
         loop {
             match self.changes.poll_changed(cx) {
                 Poll::Ready(ListChange::Changed) => {
-                    let (version, said) = self.now();
-                    let is_news = ChangeCount::is_news_after(
-                        said,
-                        std::mem::replace(&mut self.change_count, said),
-                    );
+                    let (version, said, repeats) = self.now();
+                    let is_repeated = repeats > std::mem::replace(&mut self.repeats, repeats);
+                    let is_news = is_repeated
+                        | ChangeCount::is_news_after(
+                            said,
+                            std::mem::replace(&mut self.change_count, said),
+                        );
                     if std::mem::replace(&mut self.last, version) != version || is_news {
                         return Poll::Ready(ListChange::Changed);
                     }
@@ -150,12 +155,12 @@ impl ViewWatch {
         self.is_behind = told != self.last;
     }
 
-    fn now(&self) -> (ContentVersion, Option<ChangeCount>) {
+    fn now(&self) -> (ContentVersion, Option<ChangeCount>, u64) {
         let seen =
             self.catalog
                 .visible_view(&self.endpoint, self.kind, self.class, &self.principal);
         let seen = seen.unwrap_or_else(|| EMPTY_VIEW.clone());
-        (seen.content(), seen.change_count)
+        (seen.content(), seen.change_count, seen.repeat_count())
     }
 }
 

@@ -2,14 +2,17 @@
 //! that all replicas share.
 //!
 //! [`PeerForwarder`] sends a client's request to the replica that owns its session, and opens streams
-//! of this replica's own. The other side
+//! of this replica's own. [`ConfirmedLists`] has the other replicas confirm announced lists, and
+//! [`ListStreams`] answers them. The other side
 //! is a listener of `weir-listen` with the service `ForwardedRequests` and the server config of
 //! [`ClusterTls`].
 
 mod answer_body;
 mod cluster_key;
 mod cluster_tls;
+mod confirmed_lists;
 mod forwarded_head;
+mod list_streams;
 mod peer_connection;
 mod peer_connections;
 mod peer_dialer;
@@ -19,6 +22,8 @@ mod settings;
 
 pub use cluster_key::ClusterSecret;
 pub use cluster_tls::ClusterTls;
+pub use confirmed_lists::ConfirmedLists;
+pub use list_streams::{ListFollower, ListStreams};
 pub use peer_connection::OpenedPeer;
 pub use peer_dialer::{PeerDialer, PeerHandshake};
 pub use peer_forwarder::PeerForwarder;

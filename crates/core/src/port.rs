@@ -41,7 +41,8 @@ pub use shared_changes::{
     ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, SharedChange, SharedChanges,
 };
 pub use shared_lists::{
-    AnnouncedLists, AnnouncementMap, ListAnnouncements, ListDigests, ListGroup,
+    AnnouncedLists, AnnouncementMap, LateReplicas, ListAnnouncements, ListDigests, ListGroup,
+    MadeAnnouncement,
 };
 pub use shared_rates::{Rate, RateBucket, RateDecision, RateUnit, SharedRates};
 pub use task_book::{KeptTask, TaskBook};

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use weir_core::port::{
     AnnouncedLists, AnnouncementMap, BusMessage, Fut, ListAnnouncements, ListDigests, ListGroup,
-    ReplicaId, StoreError,
+    MadeAnnouncement, ReplicaId, StoreError,
 };
 
 use crate::bus_frame::encode_frame;
@@ -51,17 +51,27 @@ pub struct RedisLists {
     /// True from a message until the end of the look for it.
     is_looking: watch::Sender<bool>,
     written: Mutex<WrittenLists>,
-    /// Lists of this replica wait to be written.
+    /// The newest version that a look found.
+    seen: watch::Sender<u64>,
+    /// Lists of this replica wait to be written, or another replica has it look.
     is_due: Notify,
 }
 
-/// The lists that this replica announced, and the place up to which it read.
+/// The lists that this replica announced.
 #[derive(Default)]
 struct WrittenLists {
     own: HashMap<ListGroup, ListDigests>,
     pending: HashSet<ListGroup>,
-    /// The newest version that a look found.
-    seen: u64,
+}
+
+/// Lists of this replica beside the announcements that it knows.
+enum NotedLists {
+    /// They are to be written.
+    New,
+    /// They are the newest announcement, with this version.
+    Announced(u64),
+    /// There are too many groups.
+    TooMany,
 }
 
 impl RedisLists {
@@ -75,6 +85,7 @@ impl RedisLists {
             known: watch::Sender::new(Arc::default()),
             is_looking: watch::Sender::new(false),
             written: Mutex::default(),
+            seen: watch::Sender::new(0),
             is_due: Notify::new(),
         }
     }
@@ -118,7 +129,7 @@ impl RedisLists {
     /// Fetches the announcements since the last look, and writes those of this replica that wait.
     async fn look(&self) -> Result<(), StoreError> {
         loop {
-            let seen = lock(&self.written).seen;
+            let seen = *self.seen.borrow();
             let found = self.fetch_versions(seen).await?;
             let is_whole = found.len() < MAX_BATCH;
             let newest = found.iter().map(|(_, version)| *version).max();
@@ -129,7 +140,7 @@ impl RedisLists {
                 None => self.announce_again(),
                 Some(_) => self.fetch_values(&found, seen).await?,
             }
-            lock(&self.written).seen = newest.unwrap_or_default();
+            self.seen.send_replace(newest.unwrap_or_default());
             if is_whole {
                 break;
             }
@@ -221,7 +232,8 @@ impl RedisLists {
         }
     }
 
-    async fn write(&self, batch: &[(ListGroup, ListDigests)]) -> Result<(), StoreError> {
+    /// Writes lists of this replica. Returns the newest of their versions.
+    async fn write(&self, batch: &[(ListGroup, ListDigests)]) -> Result<u64, StoreError> {
         let message = BusMessage {
             topic: TOPIC,
             body: bytes::Bytes::new(),
@@ -246,29 +258,33 @@ impl RedisLists {
                 }
             }
         }
+        let newest = versions.iter().copied().max().unwrap_or_default();
         let announced = batch.iter().zip(versions).map(|((group, lists), version)| {
             let lists = *lists;
             (group.clone(), AnnouncedLists { version, lists })
         });
         self.merge(announced);
-        Ok(())
+        Ok(newest)
     }
 
-    /// Notes lists of this replica. Returns true if they are to be written.
-    fn note(&self, group: &ListGroup, lists: ListDigests) -> bool {
+    /// Notes lists of this replica.
+    fn note(&self, group: &ListGroup, lists: ListDigests) -> NotedLists {
         let known = self.known.borrow().get(group).copied();
         let mut written = lock(&self.written);
         if written.own.len() >= MAX_GROUPS && !written.own.contains_key(group) {
-            return false;
+            return NotedLists::TooMany;
         }
         written.own.insert(group.clone(), lists);
-        let is_known = known.is_some_and(|known| known.lists.digests == lists.digests);
-        if is_known {
-            written.pending.remove(group);
-        } else {
-            written.pending.insert(group.clone());
+        match known.filter(|known| known.lists.digests == lists.digests) {
+            Some(known) => {
+                written.pending.remove(group);
+                NotedLists::Announced(known.version)
+            }
+            None => {
+                written.pending.insert(group.clone());
+                NotedLists::New
+            }
         }
-        !is_known
     }
 }
 
@@ -277,16 +293,32 @@ impl ListAnnouncements for RedisLists {
         &'a self,
         group: &'a ListGroup,
         lists: ListDigests,
-    ) -> Fut<'a, Result<(), StoreError>> {
+    ) -> Fut<'a, Result<Option<MadeAnnouncement>, StoreError>> {
         Box::pin(async move {
-            if !self.note(group, lists) {
-                return Ok(());
-            }
-            let written = self.write(&[(group.clone(), lists)]).await;
-            if written.is_err() {
+            let version = match self.note(group, lists) {
+                NotedLists::TooMany => return Ok(None),
+                NotedLists::Announced(version) => version,
+                NotedLists::New => {
+                    let written = self.write(&[(group.clone(), lists)]).await;
+                    if written.is_err() {
+                        self.is_due.notify_one();
+                    }
+                    written?
+                }
+            };
+            let late = None;
+            Ok(Some(MadeAnnouncement { version, late }))
+        })
+    }
+
+    fn wait_until_known(&self, version: u64) -> Fut<'_, ()> {
+        Box::pin(async move {
+            let mut seen = self.seen.subscribe();
+            if *seen.borrow_and_update() < version {
                 self.is_due.notify_one();
             }
-            written
+            // The sender lives as long as `self`.
+            let _ = seen.wait_for(|seen| *seen >= version).await;
         })
     }
 

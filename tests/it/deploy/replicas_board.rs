@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use weir_testkit::MockServer;
+use weir_testkit::{MockServer, MockStdio};
 use weir_wire::Revision;
 
 use super::alerts_fire::{instance, poll_until, silent_queries};
@@ -30,8 +30,12 @@ fn expect(is_met: bool, missing: impl FnOnce() -> String) -> Result<(), String> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_panel_of_replicas_shows_something_and_a_lost_store_has_its_alert() {
     let upstream = MockServer::dual().tools(1).start().await;
+    let (command, args) = MockStdio::modern().command();
     let config = json!({
-        "upstreams": { "one": { "url": upstream.url() } },
+        "upstreams": {
+            "one": { "url": upstream.url() },
+            "memory": { "command": command, "args": args, "instances": "one" },
+        },
         "endpoints": { "/mcp": { "upstream": "one" } },
     });
     let mut replicas = Replicas::start(COUNT, config).await;

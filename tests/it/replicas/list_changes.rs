@@ -189,6 +189,46 @@ async fn replica_without_messages_looks_by_itself() {
     all.expect_list_now(2, 3).await;
 }
 
+/// The announcing replica asks it over the cluster listener before it notifies its clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_without_messages_has_the_list_before_clients_of_others_are_told() {
+    let redis = RedisServer::start();
+    redis.run(&DEAF_USER);
+    let url = redis.url_of_user("deaf", "3vq8LkZt0cW5");
+    let all = SeparateServers::with_redis([1; COUNT], redis, |number, config| {
+        if number != 0 {
+            config["store"]["url"] = json!(url);
+        }
+    })
+    .await;
+    let mut told = all.client(0).await.open_change_stream().await;
+    for count in 2..6 {
+        all.change_all_and_notify_first(count);
+        expect_change(&mut told, "the first replica's own change").await;
+        for number in 1..COUNT {
+            all.expect_list_now(number, count).await;
+        }
+    }
+}
+
+/// A replica that stands still confirms nothing: clients of the others are told all the same, and once
+/// more when it may have given them an older list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_are_told_once_more_after_a_replica_was_late() {
+    let all = SeparateServers::start([1; COUNT]).await;
+    let mut told = all.client(0).await.open_change_stream().await;
+    for count in [3, 5] {
+        let late = &all.replicas.replica(2).process;
+        late.signal("STOP");
+        all.change_all_and_notify_first(count);
+        expect_change(&mut told, "the change, without the late replica").await;
+        all.expect_list_now(0, count).await;
+        late.signal("CONT");
+        expect_change(&mut told, "the change once more").await;
+        all.expect_list_now(2, count).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replica_looks_once_its_lost_subscription_is_back() {
     let all = SeparateServers::start([1; COUNT]).await;

@@ -426,5 +426,6 @@ fn joined(endpoint: &Endpoint, whole: &View, parts: &[SessionPart]) -> View {
         has_cursors: AtomicBool::new(false),
         content: std::sync::OnceLock::new(),
         change_count: whole.change_count,
+        repeats: whole.repeats.clone(),
     }
 }

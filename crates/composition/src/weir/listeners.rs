@@ -64,7 +64,7 @@ impl OpenListeners {
         let live = router.live().clone();
         let front = front(config, inside, router, clients).await?;
         if let (Some(replicas), Some(cluster)) = (&inside.replicas, cluster) {
-            replicas.serve(&front, cluster)?;
+            replicas.serve(&front, &inside.catalog, cluster)?;
         }
         let desk = Arc::new(desk(config, inside, &front, live.clone()));
         front.answer_operators(Arc::new(ForwardedOperators::new(desk.clone())));

@@ -2,16 +2,19 @@
 //! between replicas.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_admin::{ReplicaOverview, SharedStoreState};
-use weir_cluster::{ClusterSettings, ClusterTls, PeerForwarder};
+use weir_catalog::Catalog;
+use weir_cluster::{
+    ClusterSettings, ClusterTls, ConfirmedLists, ListFollower, ListStreams, PeerForwarder,
+};
 use weir_config::{Config, StorePlan};
 use weir_core::Budgets;
 use weir_core::port::{
-    ListAnnouncements, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId, ReplicaSeen,
+    Fut, ListAnnouncements, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId, ReplicaSeen,
     SharedChanges, SharedCounters, SharedRates, TaskBook,
 };
 use weir_core::seal::{SealerKey, SealingKeyName};
@@ -30,12 +33,15 @@ use super::shared_keys::cluster_tls;
 const NO_DIGEST: &str = "none";
 /// The time that a start waits for the keys of the other replicas.
 const KEYS_WAIT: Duration = Duration::from_secs(1);
+/// The longest time for which another replica waits until this one has the lists that it announced.
+const FOLLOW_WAIT: Duration = Duration::from_secs(10);
 
 /// The links of one replica to the others.
 pub(super) struct ReplicaLinks {
     store: Arc<RedisStore>,
     forwarder: Arc<PeerForwarder>,
     singletons: Arc<Singletons>,
+    lists: Arc<ConfirmedLists>,
     /// The keys of the start: the cluster listener begins with them.
     tls: ClusterTls,
 }
@@ -94,9 +100,11 @@ impl ReplicaLinks {
             random,
             budgets: base.budgets,
         });
+        let lists = ConfirmedLists::new(store.lists(), store.registry(), forwarder.clone());
         start_at_zero();
         Ok(Some(Self {
             singletons,
+            lists: Arc::new(lists),
             store: Arc::new(store),
             forwarder,
             tls,
@@ -139,7 +147,7 @@ impl ReplicaLinks {
 
     /// The lists of upstreams that replicas announce to each other.
     pub(super) fn lists(&self) -> Arc<dyn ListAnnouncements> {
-        self.store.lists()
+        self.lists.clone()
     }
 
     /// Sends every message of the bus to the other replicas, and theirs to it.
@@ -164,13 +172,24 @@ impl ReplicaLinks {
     ///
     /// # Errors
     /// The listener cannot be used.
-    pub(super) fn serve(&self, front: &Front, listener: TcpListener) -> Result<(), StartError> {
+    pub(super) fn serve(
+        &self,
+        front: &Front,
+        catalog: &Arc<Catalog>,
+        listener: TcpListener,
+    ) -> Result<(), StartError> {
         let failed = |error: std::io::Error| StartError::Cluster(reason(&error));
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         front
             .serve_replicas(listener, self.tls.server.clone())
             .map_err(|error| StartError::Cluster(front_reason(&error)))?;
-        front.answer_streams(self.singletons.clone());
+        let follower = CatalogFollower(Arc::downgrade(catalog));
+        let streams = ListStreams::new(
+            self.lists.clone(),
+            Arc::new(follower),
+            self.singletons.clone(),
+        );
+        front.answer_streams(Arc::new(streams));
         Ok(())
     }
 
@@ -240,6 +259,26 @@ impl std::fmt::Debug for ReplicaLinks {
         f.debug_struct("ReplicaLinks")
             .field("own", self.store.registry().own())
             .finish_non_exhaustive()
+    }
+}
+
+/// The lists of this replica, for replicas that announce theirs.
+struct CatalogFollower(Weak<Catalog>);
+
+impl ListFollower for CatalogFollower {
+    fn learn_announced(&self) {
+        if let Some(catalog) = self.0.upgrade() {
+            catalog.learn_announced();
+        }
+    }
+
+    fn follow_announced(&self) -> Fut<'_, bool> {
+        Box::pin(async {
+            match self.0.upgrade() {
+                Some(catalog) => catalog.follow_announced(FOLLOW_WAIT).await,
+                None => false,
+            }
+        })
     }
 }
 

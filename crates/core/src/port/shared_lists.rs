@@ -1,6 +1,7 @@
 //! The port of the versions of upstreams' lists that replicas share.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -42,10 +43,31 @@ pub struct AnnouncedLists {
 /// The newest announcement of each group.
 pub type AnnouncementMap = HashMap<ListGroup, AnnouncedLists>;
 
+/// True once it ends if a client of another replica may have got older lists, after clients of this one
+/// were notified.
+pub type LateReplicas = Fut<'static, bool>;
+
+/// An announcement that was made.
+pub struct MadeAnnouncement {
+    /// Its version.
+    pub version: u64,
+    /// The replicas that are not known to have the lists yet. Absent without other replicas.
+    pub late: Option<LateReplicas>,
+}
+
+impl fmt::Debug for MadeAnnouncement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MadeAnnouncement")
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The versions of upstreams' lists that replicas share. Lists themselves stay with each replica.
 pub trait ListAnnouncements: Send + Sync {
     /// Announces the lists of this replica, unless the newest announcement is the same. Once it
-    /// returns, the other replicas know or are about to look. One that fails is made later.
+    /// returns, the other replicas know, or their time to confirm it is over. One that fails is made
+    /// later. Absent if there are too many groups to announce.
     ///
     /// # Errors
     /// The store did not answer in time.
@@ -53,7 +75,10 @@ pub trait ListAnnouncements: Send + Sync {
         &'a self,
         group: &'a ListGroup,
         lists: ListDigests,
-    ) -> Fut<'a, Result<(), StoreError>>;
+    ) -> Fut<'a, Result<Option<MadeAnnouncement>, StoreError>>;
+
+    /// Looks now, and ends once this replica knows all announcements up to a version. Cancel safe.
+    fn wait_until_known(&self, version: u64) -> Fut<'_, ()>;
 
     /// The announcements of all replicas, this one included, and each later state.
     fn watch(&self) -> watch::Receiver<Arc<AnnouncementMap>>;

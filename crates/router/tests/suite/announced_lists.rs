@@ -150,3 +150,19 @@ async fn unreachable_upstream_delays_lists_until_the_first_attempt_has_failed() 
     world.rest().await;
     assert_eq!(exposed(&world.settled().await), ["one__a", "one__b"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn clients_are_notified_once_more_if_another_replica_was_late() {
+    let (world, fake, announcements) = replica().await;
+    let mut changes = world.changes();
+    for (is_late, tools) in [(true, ["a", "b"]), (false, ["a", "c"])] {
+        let confirm = announcements.confirm_next_later();
+        fake.set_tools(&tools);
+        fake.tell();
+        assert_eq!(changes.changed().await, ListChange::Changed);
+        confirm.send(is_late).unwrap();
+        let more = tokio::time::timeout(Duration::from_secs(60), changes.changed()).await;
+        assert_eq!(more.is_ok(), is_late, "{more:?}");
+    }
+    assert_eq!(walks(&fake), 3, "no walk is made for that");
+}

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use weir_core::capability::CapabilityClass;
 use weir_core::content_version::ContentVersion;
 use weir_core::names::UpstreamId;
 use weir_core::port::{
-    AnnouncedLists, AnnouncementMap, Fut, ListAnnouncements, ListDigests, ListGroup, StoreError,
+    AnnouncedLists, AnnouncementMap, Fut, LateReplicas, ListAnnouncements, ListDigests, ListGroup,
+    MadeAnnouncement, StoreError,
 };
 
 /// Announcements of a test in the name of others, and those that the catalog made.
@@ -16,6 +17,7 @@ pub(crate) struct ScriptedAnnouncements {
     known: watch::Sender<Arc<AnnouncementMap>>,
     looking: watch::Sender<bool>,
     made: Mutex<Vec<ListDigests>>,
+    late: Mutex<Option<oneshot::Receiver<bool>>>,
 }
 
 impl ScriptedAnnouncements {
@@ -43,6 +45,13 @@ impl ScriptedAnnouncements {
         self.looking.send_replace(is_looking);
     }
 
+    /// The other replicas confirm the next announcement once the sender reports if they were late.
+    pub(crate) fn confirm_next_later(&self) -> oneshot::Sender<bool> {
+        let (confirm, late) = oneshot::channel();
+        *self.late.lock().unwrap() = Some(late);
+        confirm
+    }
+
     /// The announcements of the catalog, oldest first.
     pub(crate) fn made(&self) -> Vec<ListDigests> {
         self.made.lock().unwrap().clone()
@@ -54,9 +63,17 @@ impl ListAnnouncements for ScriptedAnnouncements {
         &'a self,
         _group: &'a ListGroup,
         lists: ListDigests,
-    ) -> Fut<'a, Result<(), StoreError>> {
+    ) -> Fut<'a, Result<Option<MadeAnnouncement>, StoreError>> {
         self.made.lock().unwrap().push(lists);
-        Box::pin(async { Ok(()) })
+        let late: Option<LateReplicas> = match self.late.lock().unwrap().take() {
+            Some(late) => Some(Box::pin(async { late.await.unwrap_or_default() })),
+            None => None,
+        };
+        Box::pin(async { Ok(Some(MadeAnnouncement { version: 0, late })) })
+    }
+
+    fn wait_until_known(&self, _version: u64) -> Fut<'_, ()> {
+        Box::pin(async {})
     }
 
     fn watch(&self) -> watch::Receiver<Arc<AnnouncementMap>> {
