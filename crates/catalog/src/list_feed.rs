@@ -205,8 +205,9 @@ impl ListFeed {
         let mut next = UpstreamSnapshot::clone(&self.snapshot.load());
         change(&mut next);
         self.snapshot.store(Arc::new(next));
-        self.published.notify_waiters();
+        // First: a request that is woken waits for the views of this snapshot.
         self.rebuild.request();
+        self.published.notify_waiters();
     }
 
     /// Has the clients of some lists notified once more. Only the feed's own watcher calls this.
@@ -265,10 +266,10 @@ impl ListFeed {
     pub(super) fn end_walk(&self, walk: FollowingWalk) {
         let was_behind = self.is_behind();
         self.announcement.end_walk(walk);
-        self.published.notify_waiters();
         if was_behind {
             self.rebuild.request();
         }
+        self.published.notify_waiters();
     }
 
     /// Waits for an announcement that needs a walk. Only the feed's own watcher calls this. Cancel

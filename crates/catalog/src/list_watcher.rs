@@ -22,8 +22,8 @@ use weir_core::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
 use super::announced_lists::{FollowingWalk, list_digest};
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
-use super::late_confirmations::LateConfirmations;
 use super::ingest::{DefinitionOwner, ListOrigin, ingest};
+use super::late_confirmations::LateConfirmations;
 use super::list_feed::{FeedState, ListFeed, ListSnapshot};
 use super::pace::{Backoff, RefreshPacer, jittered};
 use super::view::Freshness;
@@ -238,9 +238,8 @@ impl ListWatcher {
             match announced.await {
                 Ok(made) => {
                     let changed = ListKind::ALL.into_iter();
-                    let changed = changed.filter(|kind| {
-                        digests[*kind as usize] != before.digests[*kind as usize]
-                    });
+                    let changed = changed
+                        .filter(|kind| digests[*kind as usize] != before.digests[*kind as usize]);
                     self.late
                         .push(made.and_then(|made| made.late), changed.collect());
                 }

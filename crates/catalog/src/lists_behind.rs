@@ -45,6 +45,8 @@ impl Catalog {
         }
         let behind = self.feeds_behind(endpoint, kind, class);
         let Some(until) = behind.iter().map(|(_, until)| *until).max() else {
+            // A walk may have ended a moment ago, and its views are being built.
+            let _in_time = timeout(LONGEST_WAIT, self.context.rebuild.wait_for_views()).await;
             return;
         };
         let caught_up = async {
@@ -70,7 +72,19 @@ impl Catalog {
         if let Some(announcements) = &self.context.ports.announcements {
             let announced = announcements.watch().borrow().clone();
             self.learn(&announced);
+            // Another task may have learnt of them a moment ago, and not be here yet.
+            let layout = self.layout.load();
+            let mut feeds = layout.sources.iter().flat_map(|source| source.feeds());
+            if feeds.any(|feed| feed.is_behind()) {
+                self.look_for_lists_behind();
+            }
         }
+    }
+
+    /// Has requests of the next moments look for lists that are behind.
+    fn look_for_lists_behind(&self) {
+        let until = self.context.millis() + LONGEST_WAIT.as_millis() as u64;
+        self.context.behind_until.fetch_max(until, Ordering::AcqRel);
     }
 
     /// Waits until no list is behind the announcements that were learnt, for at most `most`. True if a
@@ -118,8 +132,7 @@ impl Catalog {
             if let Some(lists) = announced.get(&feed.group())
                 && feed.learn(*lists, now).is_some()
             {
-                let until = self.context.millis() + LONGEST_WAIT.as_millis() as u64;
-                self.context.behind_until.fetch_max(until, Ordering::AcqRel);
+                self.look_for_lists_behind();
                 tracing::debug!(
                     upstream = %feed.upstream, class = %feed.class, version = lists.version,
                     "lists of another replica differ"

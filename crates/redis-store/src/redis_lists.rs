@@ -53,8 +53,10 @@ pub struct RedisLists {
     written: Mutex<WrittenLists>,
     /// The newest version that a look found.
     seen: watch::Sender<u64>,
-    /// Lists of this replica wait to be written, or another replica has it look.
+    /// Lists of this replica wait to be written.
     is_due: Notify,
+    /// Another replica has this one look.
+    is_asked: Notify,
 }
 
 /// The lists that this replica announced.
@@ -87,6 +89,7 @@ impl RedisLists {
             written: Mutex::default(),
             seen: watch::Sender::new(0),
             is_due: Notify::new(),
+            is_asked: Notify::new(),
         }
     }
 
@@ -118,6 +121,9 @@ impl RedisLists {
                 Ok(()) = subscriptions.changed() => {}
                 number = self.link.wait_opened(connection) => connection = number,
                 () = self.is_due.notified() => {}
+                () = self.is_asked.notified() => {
+                    self.is_looking.send_replace(true);
+                }
                 () = sleep(wait) => {}
             }
             sleep_until(ended + LOOK_PAUSE).await;
@@ -315,7 +321,7 @@ impl ListAnnouncements for RedisLists {
         Box::pin(async move {
             let mut seen = self.seen.subscribe();
             if *seen.borrow_and_update() < version {
-                self.is_due.notify_one();
+                self.is_asked.notify_one();
             }
             // The sender lives as long as `self`.
             let _ = seen.wait_for(|seen| *seen >= version).await;
