@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::future::poll_fn;
 use futures_util::stream::FuturesUnordered;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use weir_core::port::{
@@ -20,12 +20,9 @@ use weir_core::port::{
     MadeAnnouncement, ReplicaDirectory, ReplicaId, StoreError,
 };
 
-use crate::list_streams::{FOLLOWED, KNOWN};
+use crate::list_streams::{FOLLOWED, KNOWN, LIST_VERSION_HEADER};
 use crate::peer_forwarder::PeerForwarder;
 use crate::peer_stream::PeerStream;
-
-/// The header of a stream that asks for a confirmation: the version of the announcement.
-pub(crate) const LIST_VERSION_HEADER: HeaderName = HeaderName::from_static("weir-list-version");
 
 /// The longest time that an announcement waits until the other replicas know it. Clients are notified
 /// after that.

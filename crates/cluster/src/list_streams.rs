@@ -7,12 +7,13 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderName, Request, Response};
 use http_body::{Body, Frame};
 use weir_core::port::{Fut, ListAnnouncements};
 use weir_listen::{BodyError, ForwardedBody, ReplicaStreams, RequestBody};
 
-use crate::confirmed_lists::LIST_VERSION_HEADER;
+/// The header of a stream that asks for a confirmation: the version of the announcement.
+pub(crate) const LIST_VERSION_HEADER: HeaderName = HeaderName::from_static("weir-list-version");
 
 /// This replica knows the announcement: requests of its clients wait for the lists.
 pub(crate) const KNOWN: u8 = b'k';

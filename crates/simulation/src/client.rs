@@ -29,9 +29,12 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(30);
 /// The longest time for which an ended session or a missing block may be seen at a replica.
 pub(crate) const LONGEST_STALE: Duration = Duration::from_secs(5);
 
+/// The way into a replica, by its number.
+type OpenDoor = (usize, mpsc::UnboundedSender<DoorRequest>);
+
 /// The replicas that take requests. Clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct Doors(Arc<Mutex<Vec<(usize, mpsc::UnboundedSender<DoorRequest>)>>>);
+pub(crate) struct Doors(Arc<Mutex<Vec<OpenDoor>>>);
 
 impl Doors {
     pub(crate) fn open(&self, replica: usize, door: mpsc::UnboundedSender<DoorRequest>) {
@@ -42,7 +45,7 @@ impl Doors {
         self.lock().retain(|(open, _)| *open != replica);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(usize, mpsc::UnboundedSender<DoorRequest>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<OpenDoor>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -78,10 +81,8 @@ impl Answer {
             .body
             .lines()
             .map(|line| line.strip_prefix("data: ").unwrap_or(line));
-        let found = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        found
-            .filter(|message| message.get("result").or(message.get("error")).is_some())
-            .last()
+        let mut found = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        found.rfind(|message| message.get("result").or(message.get("error")).is_some())
     }
 }
 
@@ -108,7 +109,11 @@ struct Session {
 impl Client {
     pub(crate) fn new(world: ClientWorld, number: usize) -> Self {
         let is_modern = number % 3 == 2;
-        let endpoint = if number % 2 == 0 { "/plain" } else { "/single" };
+        let endpoint = if number.is_multiple_of(2) {
+            "/plain"
+        } else {
+            "/single"
+        };
         let name = format!("c{number}");
         Self {
             world,

@@ -53,9 +53,11 @@ pub(crate) fn plan_faults(random: &Seeded) -> Vec<(Duration, Fault, Duration)> {
         .map(|_| {
             let begins = Duration::from_millis(random.between(FIRST, most));
             let lasts = Duration::from_millis(random.between(50, 6_000));
-            match draw_fault(random) {
-                Fault::LostMessages => (begins, Fault::LostMessages, lasts.min(MOST_UNNOTICED)),
-                fault => (begins, fault, lasts),
+            let fault = draw_fault(random);
+            if matches!(fault, Fault::LostMessages) {
+                (begins, fault, lasts.min(MOST_UNNOTICED))
+            } else {
+                (begins, fault, lasts)
             }
         })
         .collect();

@@ -1,5 +1,10 @@
 //! Replicas in simulated time, over a simulated network and a simulated server of the shared store.
 
+#![allow(
+    clippy::disallowed_types,
+    reason = "queues are bounded by the length of a run, and a full one would be one more delay"
+)]
+
 mod client;
 mod door;
 mod faults;

@@ -162,7 +162,9 @@ impl SimStream {
                         return Poll::Pending;
                     }
                 }
-                next => return Poll::Ready(next),
+                next @ (NextPart::Due | NextPart::Finished | NextPart::Reset) => {
+                    return Poll::Ready(next);
+                }
             }
         }
     }

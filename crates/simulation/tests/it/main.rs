@@ -4,6 +4,7 @@
 //! 1 on, and with `WEIR_SIMULATION_STREAMS` the trace has each part of a stream.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::print_stdout, reason = "a long run prints its figure")]
 
 mod planted_faults;
 mod seed_process;

@@ -102,10 +102,11 @@ impl CallKind {
     /// The params of a call with these arguments.
     pub(crate) fn params(self, arguments: &Value) -> Value {
         let mut params = json!({ "name": self.tool(), "arguments": arguments });
-        match self {
-            Self::Progress => params["_meta"] = json!({ "progressToken": 1 }),
-            Self::LegacyTask => params["task"] = json!({ "ttl": 60_000 }),
-            _ => {}
+        if self == Self::Progress {
+            params["_meta"] = json!({ "progressToken": 1 });
+        }
+        if self == Self::LegacyTask {
+            params["task"] = json!({ "ttl": 60_000 });
         }
         params
     }
@@ -121,9 +122,10 @@ impl CallKind {
 
     /// The method of the server's question.
     pub(crate) const fn question(self) -> &'static str {
-        match self {
-            Self::Sampling => "sampling/createMessage",
-            _ => "elicitation/create",
+        if matches!(self, Self::Sampling) {
+            "sampling/createMessage"
+        } else {
+            "elicitation/create"
         }
     }
 

@@ -109,6 +109,10 @@ impl ChaosFault {
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "of the faults of replicas, which alone come here, one is left"
+    )]
     async fn hit_replica(self, replicas: &mut Replicas, random: &mut SplitMixRandom) {
         let number = *random.pick(&replicas.running_numbers());
         match self {
@@ -129,6 +133,10 @@ impl ChaosFault {
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "of the faults of Redis, which alone come here, one is left"
+    )]
     async fn hit_redis(self, replicas: &mut Replicas, random: &mut SplitMixRandom) {
         let some_time = millis(random, 10, 3_000);
         let redis = replicas.redis_mut();
