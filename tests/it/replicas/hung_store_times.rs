@@ -95,7 +95,7 @@ async fn wait_until_used(replicas: &Replicas) -> [Duration; 2] {
     [of_rates, begun.elapsed()]
 }
 
-// Proves T13, F05.
+// Proves F05.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn calls_go_on_while_the_store_hangs_for_a_minute() {

@@ -62,7 +62,7 @@ async fn measure(replicas: usize, rate: u32) -> MeasuredRate {
     }
 }
 
-// Proves T14, F03.
+// Proves F03.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn combined_rate_of_replicas_is_the_rate() {
