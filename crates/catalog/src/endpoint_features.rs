@@ -108,6 +108,13 @@ impl Catalog {
         self.any_upstream(endpoint, |about| about.is_some_and(|about| about.tasks))
     }
 
+    /// True if an upstream of the endpoint can have a task, or is still unknown: a client may ask for
+    /// a task that it began before this process did.
+    #[must_use]
+    pub fn may_have_tasks(&self, endpoint: &EndpointId) -> bool {
+        self.any_upstream(endpoint, |about| about.is_none_or(|about| about.tasks))
+    }
+
     /// True if an upstream of the endpoint declares that its tools have interfaces (MCP Apps).
     #[must_use]
     pub fn has_apps(&self, endpoint: &EndpointId) -> bool {

@@ -11,7 +11,7 @@ pub(super) use call_kind::{CallKind, upstream};
 use caller_group::{CallerGroup, CallerSignals};
 
 /// Callers of each kind.
-const CALLERS: usize = 4;
+const CALLERS: usize = 2;
 /// The most looks at one task: that of the mock server is over after two.
 const MOST_LOOKS: usize = 20;
 

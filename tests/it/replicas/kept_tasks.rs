@@ -1,7 +1,7 @@
 //! Tasks whose replica ends: their results are kept where the other replicas find them.
 
 use serde_json::json;
-use weir_testkit::MockServer;
+use weir_testkit::{FaultProxy, MockServer};
 use weir_wire::Revision;
 
 use super::{COUNT, at, config, open_at, start};
@@ -107,4 +107,33 @@ async fn tasks_of_a_principal_are_listed_at_every_replica() {
     assert_eq!(listed(&other).await, [""; 0]);
     replicas.kill(0).await;
     assert_eq!(listed(&clients[1]).await, begun, "it outlives its replica");
+}
+
+/// A replica that begins does not know its servers' capabilities for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_is_found_at_a_replica_that_does_not_know_its_server_yet() {
+    let upstream = MockServer::modern().with_tasks().start().await;
+    let between = FaultProxy::start(upstream.address()).await;
+    let mut config = config(&upstream);
+    config["upstreams"]["one"]["url"] = json!(between.url("/mcp"));
+    let mut replicas = Replicas::start(COUNT, config).await;
+    let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let url = replicas.replica(0).url("/mcp");
+    let client = CheckedClient::with_capabilities(&url, Revision::MODERN, able).await;
+    let created = client.call("task_done", json!({ "n": 1 })).await;
+    let about = json!({ "taskId": created.result()["taskId"] });
+    between.set_refusing(true);
+    between.reset_all();
+    let number = replicas.start_another();
+    let client = at(&client, &replicas, number);
+    let early = client.ask("tasks/get", about.clone()).await;
+    let error = &early.last()["error"];
+    assert_eq!(error["data"]["reason"], "unavailable", "{}", early.last());
+    between.set_refusing(false);
+    wait_until_async("the result of the task", async || {
+        let state = client.ask("tasks/get", about.clone()).await;
+        let state = &state.last()["result"];
+        (state["status"] == "completed").then(|| assert!(state["result"].is_object(), "{state}"))
+    })
+    .await;
 }

@@ -32,7 +32,9 @@ use crate::door::client_response::deliver_response;
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
 use crate::method::lists::{self, ListRequest, ListResponse};
-use crate::method::offered_methods::{check_offered_or_ask, is_call, list_of_method};
+use crate::method::offered_methods::{
+    check_offered_or_ask, is_call, list_of_method, wait_for_task_support,
+};
 use crate::method::subscriptions;
 use crate::method::tasks;
 use crate::reply::client_asker::ClientAsker;
@@ -227,6 +229,9 @@ async fn serve_request(
         Some(method) if waits_for_upstream(revision, method) => {
             match check_offered_or_ask(context, method, opened.class()).await {
                 Ok(()) => {
+                    if tasks::asks_for_task(revision, method, &params) {
+                        Box::pin(wait_for_task_support(context, opened.class())).await;
+                    }
                     let method = CallMethod::Known(method);
                     call(session, &request.id, stream, method, params)
                 }

@@ -34,7 +34,7 @@ pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Res
         | Method::TasksUpdate
         | Method::TasksCancel
         | Method::TasksResult
-        | Method::TasksList => catalog.has_tasks(endpoint),
+        | Method::TasksList => catalog.may_have_tasks(endpoint),
         _ => lists_of(method)
             .iter()
             .any(|kind| catalog.offers(endpoint, *kind)),
@@ -98,6 +98,15 @@ const fn lists_of(method: Method) -> &'static [ListKind] {
             &[ListKind::Resources, ListKind::Templates]
         }
         _ => &[],
+    }
+}
+
+/// Waits until it is known if calls of the endpoint can become tasks, as long as the first lists of
+/// its servers may take.
+pub(crate) async fn wait_for_task_support(context: &HttpRequestContext, class: CapabilityClass) {
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    if !catalog.has_tasks(endpoint) && catalog.may_have_tasks(endpoint) {
+        let _known = catalog.settled_view(endpoint, ListKind::Tools, class).await;
     }
 }
 

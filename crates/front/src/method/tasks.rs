@@ -51,6 +51,13 @@ pub(crate) fn require_tasks_extension(class: CapabilityClass) -> Result<(), Fail
     Err(Failure::new(FailureKind::MissingCapability(needed), text))
 }
 
+/// True if a legacy client asks that its call becomes a task.
+pub(crate) fn asks_for_task(revision: Revision, method: Method, params: &Params) -> bool {
+    method == Method::ToolsCall
+        && revision.has_task_param()
+        && tasks::requested_ttl(params.raw()).is_some()
+}
+
 /// Decides if a call of a legacy client becomes a task. A client of a revision without tasks must
 /// never see one.
 pub(crate) fn task_mode_of_legacy(
