@@ -50,6 +50,7 @@ fn a_smoke_run_measures_pipe_and_upstream_without_an_error() {
             "dual",
             "gates",
             "telemetry",
+            "store",
             "transports",
             "hang",
             "body",
