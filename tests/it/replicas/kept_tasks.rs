@@ -128,7 +128,10 @@ async fn task_is_found_at_a_replica_that_does_not_know_its_server_yet() {
     let client = at(&client, &replicas, number);
     let early = client.ask("tasks/get", about.clone()).await;
     let error = &early.last()["error"];
-    assert_eq!(error["data"]["reason"], "unavailable", "{}", early.last());
+    // The proxy refuses the connection, or breaks it.
+    let reason = error["data"]["reason"].as_str().unwrap_or_default();
+    let is_failure = ["unavailable", "result_unknown"].contains(&reason);
+    assert!(is_failure, "{}", early.last());
     between.set_refusing(false);
     wait_until_async("the result of the task", async || {
         let state = client.ask("tasks/get", about.clone()).await;
