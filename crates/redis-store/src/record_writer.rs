@@ -216,18 +216,42 @@ impl RecordWriter {
     }
 
     /// Has all records and the last ends written again, each time that `rewrites` changes: the server
-    /// may have records that ended.
+    /// may lack the last writes.
     pub(crate) async fn keep_rewriting(&self, mut rewrites: watch::Receiver<u64>) {
-        let random = self.commands.link().random().clone();
-        while rewrites.changed().await.is_ok() {
-            sleep(full_jitter(&*random, REWRITE_SPREAD)).await;
-            lock(&self.state).again.clear();
+        while self.wait_for_rewrite(&mut rewrites).await {
             for key in std::mem::take(&mut *lock(&self.written_ends)) {
                 self.queue(&key, PendingWrite::End(RecordEnd::Removed));
             }
-            self.write_again(|_| true);
             self.wake.notify_one();
+            self.write_all_again();
         }
+    }
+
+    /// Has all records written again, each time that `gaps` changes: notices of other replicas were
+    /// missed.
+    pub(crate) async fn keep_looking(&self, mut gaps: watch::Receiver<u64>) {
+        while self.wait_for_rewrite(&mut gaps).await {
+            self.write_all_again();
+        }
+    }
+
+    /// Waits for the next change, and a time that differs between replicas; false without further
+    /// ones.
+    async fn wait_for_rewrite(&self, rewrites: &mut watch::Receiver<u64>) -> bool {
+        let is_due = rewrites.changed().await.is_ok();
+        if is_due {
+            sleep(full_jitter(
+                &**self.commands.link().random(),
+                REWRITE_SPREAD,
+            ))
+            .await;
+        }
+        is_due
+    }
+
+    fn write_all_again(&self) {
+        lock(&self.state).again.clear();
+        self.write_again(|_| true);
     }
 
     /// Has the records that are wanted written again. One that another replica owns, or that has

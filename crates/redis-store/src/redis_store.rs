@@ -248,11 +248,13 @@ impl RedisStore {
         self.spawn(record_looks::keep_looking(own, looking, noticed));
         let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
-        let mut rewrites = vec![self.registry.rewrites(), self.link.server_runs()];
-        rewrites.append(&mut lock(&self.subscriptions).clone());
-        for rewrites in rewrites {
+        for rewrites in [self.registry.rewrites(), self.link.server_runs()] {
             let rewriting = writer.clone();
             self.spawn(async move { rewriting.keep_rewriting(rewrites).await });
+        }
+        for gaps in lock(&self.subscriptions).clone() {
+            let looking = writer.clone();
+            self.spawn(async move { looking.keep_looking(gaps).await });
         }
         let registry = self.registry.clone();
         Arc::new(SharedRecords::new(local, writer, registry, clock.clone()))
