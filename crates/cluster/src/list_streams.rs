@@ -1,16 +1,15 @@
 //! The answers to replicas that announce lists: this one knows the announcement, and has the lists.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, Request, Response};
-use http_body::{Body, Frame};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use weir_core::port::{Fut, ListAnnouncements};
-use weir_listen::{BodyError, ForwardedBody, ReplicaStreams, RequestBody};
+use weir_listen::{ForwardedBody, ReplicaStreams, RequestBody};
 
 /// The header of a stream that asks for a confirmation: the version of the announcement.
 pub(crate) const LIST_VERSION_HEADER: HeaderName = HeaderName::from_static("weir-list-version");
@@ -79,10 +78,13 @@ impl ReplicaStreams for ListStreams {
         let Some(version) = read_version(request.headers()) else {
             return self.others.clone().serve(request);
         };
-        Response::new(Box::pin(AnswerBytes {
-            _request: request.into_body(),
-            bytes: self.answers(version).boxed(),
-        }))
+        // Dropped with the answer: a request that is dropped earlier resets the stream.
+        let request = request.into_body();
+        let frames = self.answers(version).map(move |byte| {
+            let _held = &request;
+            Ok(Frame::data(Bytes::copy_from_slice(&[byte])))
+        });
+        Response::new(Box::pin(StreamBody::new(frames)))
     }
 }
 
@@ -98,25 +100,5 @@ fn read_version(headers: &HeaderMap) -> Option<u64> {
 impl fmt::Debug for ListStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListStreams").finish_non_exhaustive()
-    }
-}
-
-/// An answer, a byte at a time.
-struct AnswerBytes {
-    /// Dropped with the answer: a request that is dropped earlier resets the stream.
-    _request: RequestBody,
-    bytes: Pin<Box<dyn Stream<Item = u8> + Send>>,
-}
-
-impl Body for AnswerBytes {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let byte = ready!(self.bytes.as_mut().poll_next(cx));
-        Poll::Ready(byte.map(|byte| Ok(Frame::data(Bytes::copy_from_slice(&[byte])))))
     }
 }

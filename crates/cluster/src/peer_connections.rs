@@ -13,7 +13,7 @@ use weir_core::port::{ReplicaDirectory, ReplicaId};
 
 use crate::cluster_tls::ClusterTls;
 use crate::peer_connection::{self, OpenFailure, OpenedPeer, PeerConnection};
-use crate::peer_dialer::{self, PeerDialer, PeerHandshake, TcpDialer};
+use crate::peer_dialer::{self, PeerDialer, PeerHandshake};
 
 /// A connection that is being opened or is open. All requests to its replica share it.
 type SharedConnection = Shared<BoxFuture<'static, Result<PeerConnection, OpenFailure>>>;
@@ -43,14 +43,6 @@ struct OpenContext {
 
 impl PeerConnections {
     pub(crate) fn new(
-        directory: Arc<dyn ReplicaDirectory>,
-        tls: ClusterTls,
-        budgets: Budgets,
-    ) -> Self {
-        Self::over(Arc::new(TcpDialer), directory, tls, budgets)
-    }
-
-    pub(crate) fn over(
         dialer: Arc<dyn PeerDialer>,
         directory: Arc<dyn ReplicaDirectory>,
         tls: ClusterTls,

@@ -17,7 +17,7 @@ use crate::cluster_tls::ClusterTls;
 use crate::forwarded_head::{forwarded_head, remove_hop_by_hop};
 use crate::peer_connection::{PeerConnection, SendFailure};
 use crate::peer_connections::PeerConnections;
-use crate::peer_dialer::PeerDialer;
+use crate::peer_dialer::{PeerDialer, TcpDialer};
 use crate::peer_stream::PeerStream;
 
 /// The connections on which a request is tried: one that was open may take no more requests.
@@ -34,9 +34,7 @@ impl PeerForwarder {
     /// it cannot connect to. Windows and file descriptors count in `budgets`.
     #[must_use]
     pub fn new(directory: Arc<dyn ReplicaDirectory>, tls: ClusterTls, budgets: Budgets) -> Self {
-        Self {
-            connections: PeerConnections::new(directory, tls, budgets),
-        }
+        Self::over(Arc::new(TcpDialer), directory, tls, budgets)
     }
 
     /// As [`Self::new`], with connections that `dialer` opens.
@@ -48,7 +46,7 @@ impl PeerForwarder {
         budgets: Budgets,
     ) -> Self {
         Self {
-            connections: PeerConnections::over(dialer, directory, tls, budgets),
+            connections: PeerConnections::new(dialer, directory, tls, budgets),
         }
     }
 
@@ -151,7 +149,7 @@ fn stream_head(headers: HeaderMap) -> Request<()> {
     head
 }
 
-/// The URI of streams: the header says what they are, and an older replica has nothing there.
+/// The URI of streams. The header names their kind, and an older replica serves no such path.
 fn stream_uri() -> Uri {
     let mut parts = http::uri::Parts::default();
     parts.scheme = Some(http::uri::Scheme::HTTPS);
