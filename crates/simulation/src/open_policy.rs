@@ -1,14 +1,12 @@
-//! The ports of policy in their smallest form: a token is the name of its bearer, every call is
-//! permitted, and nothing is recorded.
+//! Ports of policy in their smallest form: a token is the name of its bearer, and nothing is recorded.
 
-use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
-    Audience, AuditLog, Authorizer, CallAttempt, CallPermission, EndedCall, Evidence, Fut,
-    GateDecision, OperatorAction, SenderEntrance, Verifier, Visibility,
+    AuditLog, CallAttempt, EndedCall, Evidence, Fut, GateDecision, OperatorAction, SenderEntrance,
+    Verifier,
 };
 use weir_core::principal::VerifiedIdentity;
-use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
+use weir_core::{Failure, FailureKind};
 
 /// The issuer of all principals.
 pub(crate) const ISSUER: &str = "world";
@@ -29,32 +27,6 @@ impl Verifier for NameVerifier {
                     Failure::new(missing, "no token")
                 })
         })
-    }
-}
-
-/// Permits every call.
-pub(crate) struct OpenPolicy;
-
-impl Authorizer for OpenPolicy {
-    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn audience(&self, _: &Principal, _: &EndpointId) -> Option<Audience> {
-        None
-    }
-
-    fn may_see(&self, _: &Principal, _: &EndpointId, _: &CatalogItem) -> Visibility {
-        Visibility::Visible
-    }
-
-    fn may_call(
-        &self,
-        _: &Principal,
-        _: &Call,
-        _: &CatalogItem,
-    ) -> Result<CallPermission, Failure> {
-        Ok(CallPermission::default())
     }
 }
 

@@ -23,8 +23,8 @@ use weir_front::{
     ForwardError, ForwardedBody, ForwardedRequest, Front, FrontPorts, FrontSettings, ReplicaPorts,
     RequestForwarder,
 };
-use weir_policy::BlocklistAuthorizer;
 use weir_policy::limit::{LimitSettings, PolicyLimiter};
+use weir_policy::{AllowAll, BlocklistAuthorizer};
 use weir_redis_store::{
     OwnReplica, RedisSettings, RedisStore, RedisTopology, ServerDialer, StorePorts,
 };
@@ -37,7 +37,7 @@ use crate::door::Door;
 use crate::host::HostClock;
 use crate::links::HostName;
 use crate::network::Network;
-use crate::open_policy::{ISSUER, NameVerifier, NoAudit, OpenPolicy};
+use crate::open_policy::{ISSUER, NameVerifier, NoAudit};
 use crate::options::PlantedFault;
 use crate::redis_server::REDIS_ADDRESS;
 use crate::replica_world::ReplicaWorld;
@@ -256,7 +256,7 @@ impl Replica {
         let bells = Arc::<SessionNotifier>::default();
         let bus = Arc::<MemoryBus>::default();
         links.store.link_bus(&bus);
-        let blocked = Arc::new(BlocklistAuthorizer::new(Arc::new(OpenPolicy)));
+        let blocked = Arc::new(BlocklistAuthorizer::new(Arc::new(AllowAll)));
         let counters = links
             .store
             .counters(Arc::new(MemoryCounters::new(clock.clone())));
