@@ -1,6 +1,6 @@
-//! The pause between two looks at another process.
+//! Looks at another process until it has done something.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -11,4 +11,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 )]
 pub(crate) fn pause() {
     std::thread::sleep(POLL_INTERVAL);
+}
+
+/// Waits until `is_true`.
+///
+/// # Panics
+/// With `otherwise`, if that takes longer than `limit`.
+pub(crate) fn wait_until(limit: Duration, otherwise: &str, is_true: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < limit, "{otherwise}");
+        pause();
+    }
 }

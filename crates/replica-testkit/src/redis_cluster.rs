@@ -1,9 +1,9 @@
 //! A cluster of three real servers, for tests of redirections and of an outage of one of them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::free_port::free_port;
-use crate::poll_pause::pause;
+use crate::poll_pause::wait_until;
 use crate::redis_server::{RedisServer, RespValue};
 
 /// The most time for the nodes to agree.
@@ -119,7 +119,6 @@ impl RedisCluster {
     /// # Panics
     /// The nodes do not agree in a minute.
     pub fn wait_complete(&self) {
-        let begun = Instant::now();
         let is_complete = |node: &RedisServer| {
             let info = node.run(&["CLUSTER", "INFO"]).text();
             [
@@ -130,13 +129,9 @@ impl RedisCluster {
             .iter()
             .all(|line| info.contains(line))
         };
-        while !self.nodes.iter().all(is_complete) {
-            assert!(
-                begun.elapsed() < AGREEMENT_TIMEOUT,
-                "the nodes do not agree"
-            );
-            pause();
-        }
+        wait_until(AGREEMENT_TIMEOUT, "the nodes do not agree", || {
+            self.nodes.iter().all(is_complete)
+        });
     }
 
     /// Waits until every node that answers reports an incomplete cluster.
@@ -144,18 +139,13 @@ impl RedisCluster {
     /// # Panics
     /// A node still takes the cluster for complete after a minute.
     pub fn wait_down(&self) {
-        let begun = Instant::now();
         let is_down = |node: &RedisServer| {
             let info = node.command(&["CLUSTER", "INFO"]);
             info.map_or(true, |info| info.text().contains("cluster_state:fail"))
         };
-        while !self.nodes.iter().all(is_down) {
-            assert!(
-                begun.elapsed() < AGREEMENT_TIMEOUT,
-                "the cluster stays complete"
-            );
-            pause();
-        }
+        wait_until(AGREEMENT_TIMEOUT, "the cluster stays complete", || {
+            self.nodes.iter().all(is_down)
+        });
     }
 }
 

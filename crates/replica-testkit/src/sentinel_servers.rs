@@ -1,8 +1,8 @@
 //! A primary Redis, its replica, and the sentinel that watches both.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::poll_pause::pause;
+use crate::poll_pause::wait_until;
 use crate::redis_server::{RedisServer, RespValue};
 
 /// The most time until the servers know each other.
@@ -31,12 +31,12 @@ impl SentinelServers {
         let replica = RedisServer::start();
         let port = primary.address().port().to_string();
         replica.run(&["REPLICAOF", "127.0.0.1", &port]);
-        wait_for("a replica", || {
+        wait_until(START_TIMEOUT, "the replica does not follow", || {
             replication(&primary).contains("state=online")
         });
         let sentinel = RedisServer::sentinel_of(&primary);
         let none = RespValue::Array(Vec::new());
-        wait_for("a replica that the sentinel knows", || {
+        wait_until(START_TIMEOUT, "the sentinel knows no replica", || {
             sentinel.run(&["SENTINEL", "REPLICAS", "main"]) != none
         });
         Self {
@@ -65,22 +65,15 @@ impl SentinelServers {
     /// # Panics
     /// The sentinel does not make it the primary server.
     pub fn wait_until_replica_is_primary(&self) {
-        wait_for("the new primary server", || {
+        wait_until(START_TIMEOUT, "the replica stays a replica", || {
             replication(&self.replica).contains("role:master")
         });
     }
 }
 
-/// Returns what a server reports of its part; nothing while it changes, which closes connections.
+/// Returns the section `replication` of a server's `INFO`. It is empty while the server changes its
+/// part, because that closes connections.
 fn replication(server: &RedisServer) -> String {
     let reported = server.command(&["INFO", "replication"]);
     reported.map_or_else(|_| String::new(), |info| info.text())
-}
-
-fn wait_for(what: &str, is_true: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_true() {
-        assert!(begun.elapsed() < START_TIMEOUT, "waited in vain for {what}");
-        pause();
-    }
 }
