@@ -3,14 +3,23 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, fs};
 
 /// File descriptors that a process keeps for itself: its standard streams, listeners, upstream
 /// connections, logs.
 const RESERVED_FILES: usize = 600;
+
+/// Finds a program on PATH, and then in further folders.
+pub(crate) fn find_program(name: &str, further: &[&str]) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(further.iter().map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
+}
 
 /// The machine and the build a run was made on.
 #[derive(Clone, Debug, Serialize)]

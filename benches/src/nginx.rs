@@ -3,13 +3,14 @@
 //! One location, kept connections on both sides, no access log, a worker for each processor as weir
 //! has. It is measured where it is installed; the bench installs none.
 
+use crate::machine::find_program;
 use crate::process::ChildProcess;
 use anyhow::{Context as _, Result, ensure};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fs, thread};
+use std::{fs, thread};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
@@ -26,11 +27,7 @@ const TEMPORARY: [&str; 5] = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"
 
 /// The path of nginx, if it is installed.
 pub(crate) fn program() -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain(FURTHER_FOLDERS.map(PathBuf::from))
-        .map(|folder| folder.join("nginx"))
-        .find(|program| program.is_file())
+    find_program("nginx", &FURTHER_FOLDERS)
 }
 
 /// Starts `program` on `listen` with all its files in `folder`, and waits until it listens.
