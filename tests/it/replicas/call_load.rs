@@ -3,6 +3,8 @@
 mod call_kind;
 pub(super) mod caller_group;
 
+use std::convert::Infallible;
+
 use serde_json::{Value, json};
 use weir_testkit::{MockServer, RawClient};
 
@@ -12,8 +14,6 @@ use caller_group::{CallerGroup, CallerSignals};
 
 /// Callers of each kind.
 const CALLERS: usize = 2;
-/// The most looks at one task: that of the mock server is over after two.
-const MOST_LOOKS: usize = 20;
 
 /// The counts of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,15 +152,11 @@ impl Caller {
         true
     }
 
-    async fn call_with_input(&self, mut params: Value) -> bool {
+    async fn call_with_input(&self, params: Value) -> bool {
         let Some(asked) = self.ask("tools/call", params.clone()).await else {
             return false;
         };
-        assert_eq!(asked["resultType"], "input_required", "{asked}");
-        let requests = asked["inputRequests"].as_object().unwrap();
-        let key = requests.keys().next().unwrap();
-        params["inputResponses"] = json!({ key: self.kind.answer("Ada") });
-        params["requestState"] = asked["requestState"].clone();
+        let params = self.kind.with_input(params, &asked, "Ada");
         self.go_on("tools/call", params).await;
         true
     }
@@ -169,28 +165,11 @@ impl Caller {
         let Some(created) = self.ask("tools/call", params).await else {
             return false;
         };
-        let is_modern = self.kind.revision().is_modern();
-        let task = if is_modern {
-            &created
-        } else {
-            &created["task"]
+        let go_on = |method, about| {
+            Box::pin(async move { Ok::<_, Infallible>(self.go_on(method, about).await) }) as _
         };
-        assert!(task["taskId"].is_string(), "{created}");
-        let about = json!({ "taskId": task["taskId"] });
-        for _ in 0..MOST_LOOKS {
-            let state = self.go_on("tasks/get", about.clone()).await;
-            if state["status"] != "completed" {
-                assert_eq!(state["status"], "working", "{state}");
-                continue;
-            }
-            let result = if is_modern {
-                state["result"].clone()
-            } else {
-                self.go_on("tasks/result", about).await
-            };
-            assert_eq!(result["content"][0]["text"], "{}", "{result}");
-            return true;
-        }
-        panic!("a task of {:?} does not end", self.kind);
+        let Ok(result) = self.kind.follow_task(&created, go_on).await;
+        assert_eq!(result["content"][0]["text"], "{}", "{result}");
+        true
     }
 }

@@ -33,10 +33,14 @@ fn rates() -> Value {
 /// Starts callers of each kind: of 2026-07-28, in a session at its owner and at another replica, and
 /// under both rates at each replica.
 async fn start_callers(replicas: &Replicas) -> Vec<TimedCaller> {
-    let modern = |number: usize| RawClient::new(&replicas.replica(number).url("/mcp")).modern();
+    let modern = |number: usize| {
+        let client = RawClient::new(&replicas.replica(number).url("/mcp"));
+        client.modern().keeping_connections()
+    };
     let session = open_at(replicas, 1, Revision::NEWEST_LEGACY).await;
     let elsewhere = session.at_url(&replicas.replica(2).url("/mcp"));
-    let (owned, forwarded) = (session.raw().clone(), elsewhere.raw().clone());
+    let [owned, forwarded] =
+        [session, elsewhere].map(|client| client.raw().clone().keeping_connections());
     let mut callers = vec![
         TimedCaller::start("no session", modern(0), "tool_0000", PAUSE),
         TimedCaller::start("session, at its owner", owned, "tool_0000", PAUSE),

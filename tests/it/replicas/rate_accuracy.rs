@@ -37,7 +37,7 @@ async fn measure(replicas: usize, rate: u32) -> MeasuredRate {
         .running()
         .flat_map(|weir| (0..CALLERS).map(|_| weir.url("/mcp")))
         .map(|url| {
-            let client = RawClient::new(&url).modern();
+            let client = RawClient::new(&url).modern().keeping_connections();
             TimedCaller::start("caller", client, "tool_0000", Duration::from_millis(1))
         })
         .collect();

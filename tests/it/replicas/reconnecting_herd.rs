@@ -2,8 +2,7 @@
 //! accept and authenticate them, and serve their own clients meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
@@ -16,6 +15,7 @@ use weir_replica_testkit::TlsFiles;
 use weir_testkit::{HttpExchange, IdentityProvider, MockServer, RawClient};
 
 use super::COUNT;
+use super::timed_calls::{TimedCaller, percentile};
 use crate::harness::{Replicas, wait_until_async};
 
 /// The most clients. Each takes one descriptor of the test, and one of its replica.
@@ -113,55 +113,15 @@ async fn read_to_end(mut stream: HttpExchange) {
     while let Ok(Some(_)) = stream.next_event().await {}
 }
 
-/// A client of another replica that makes one call after the other over one connection. It has a
-/// thread of its own, so that it does not wait for the herd's side of the test.
-struct Bystander {
-    is_over: Arc<AtomicBool>,
-    calling: JoinHandle<Vec<Duration>>,
-}
-
-impl Bystander {
-    fn start(client: RawClient) -> Self {
-        let is_over = Arc::<AtomicBool>::default();
-        let until = is_over.clone();
-        let calling = std::thread::spawn(move || {
-            let mut builder = tokio::runtime::Builder::new_current_thread();
-            let runtime = builder.enable_all().build().unwrap();
-            runtime.block_on(call_until(client, &until))
-        });
-        Self { is_over, calling }
-    }
-
-    /// Returns the times of its calls, none of which may have failed.
-    fn stop(self) -> Vec<Duration> {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.calling.join().expect("no call of the bystander fails")
-    }
-}
-
-async fn call_until(client: RawClient, is_over: &AtomicBool) -> Vec<Duration> {
-    let mut times = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        let answer = client.call("tool_0000", json!({})).await;
-        let answer = answer.expect("the bystander's call is answered");
-        assert_eq!((answer.status.as_u16(), answer.text()), (200, "{}"));
-        times.push(begun.elapsed());
-        sleep(CALL_PAUSE).await;
-    }
-    times
-}
-
-/// Describes the times of calls.
-fn describe(mut times: Vec<Duration>) -> String {
-    times.sort_unstable();
-    let at = |share: usize| times[(times.len() - 1) * share / 100];
+/// Stops a client of another replica, none of whose calls may have failed. Describes their times.
+fn stop_bystander(bystander: TimedCaller) -> String {
+    let (_, calls) = bystander.stop();
+    let failed = calls.iter().find(|call| !call.is_admitted);
+    assert!(failed.is_none(), "{failed:?}");
+    let [middle, slow, longest] = [50, 99, 100].map(|share| percentile(&calls, share));
     format!(
-        "{} calls: p50 {:?}, p99 {:?}, longest {:?}",
-        times.len(),
-        at(50),
-        at(99),
-        at(100)
+        "{} calls: p50 {middle:?}, p99 {slow:?}, longest {longest:?}",
+        calls.len()
     )
 }
 
@@ -221,10 +181,14 @@ async fn measure_herd(policy: ReconnectPolicy, transport: ClientTransport) {
             None => client,
         }
     };
-    // A client with TLS has a handshake before each call.
-    let bystander = || match transport {
-        ClientTransport::Plain => client_of("bystander", 1).keeping_connections(),
-        ClientTransport::Tls => client_of("bystander", 1),
+    let bystander = || {
+        let client = client_of("bystander", 1);
+        // A client with TLS has a handshake before each call.
+        let client = match transport {
+            ClientTransport::Plain => client.keeping_connections(),
+            ClientTransport::Tls => client,
+        };
+        TimedCaller::start("bystander", client, "tool_0000", CALL_PAUSE)
     };
     let (count, herd) = (client_count(), Arc::<Herd>::default());
     let opening = Arc::new(Semaphore::new(OPENING));
@@ -244,17 +208,17 @@ async fn measure_herd(policy: ReconnectPolicy, transport: ClientTransport) {
         (herd.opened.load(Ordering::Relaxed) == count).then_some(())
     })
     .await;
-    let calm = Bystander::start(bystander());
+    let calm = bystander();
     sleep(CALM).await;
-    let calm = calm.stop();
-    let disturbed = Bystander::start(bystander());
+    let calm = stop_bystander(calm);
+    let disturbed = bystander();
     let begun = Instant::now();
     replicas.kill(0).await;
     wait_until_async("the return of all listeners", async || {
         (herd.returned() == count).then_some(())
     })
     .await;
-    let disturbed = disturbed.stop();
+    let disturbed = stop_bystander(disturbed);
     let mut returned = herd.returned.lock().unwrap().clone();
     returned.sort_unstable();
     let after = |share: usize| returned[(count - 1) * share / 100] - begun;
@@ -264,8 +228,8 @@ async fn measure_herd(policy: ReconnectPolicy, transport: ClientTransport) {
         after(100),
         herd.refusals.load(Ordering::Relaxed),
     );
-    println!("a client of another replica before: {}", describe(calm));
-    println!("and meanwhile: {}", describe(disturbed));
+    println!("a client of another replica before: {calm}");
+    println!("and meanwhile: {disturbed}");
     assert_eq!(herd.returned(), count, "all came back");
     let begun = Instant::now();
     replicas.start_another();

@@ -26,7 +26,7 @@ pub(super) struct TimedCall {
 }
 
 impl TimedCaller {
-    /// Starts a caller of a tool, with a pause between its calls.
+    /// Starts a caller of a tool that returns its arguments, with a pause between its calls.
     pub(super) fn start(
         name: &'static str,
         client: RawClient,
@@ -38,12 +38,7 @@ impl TimedCaller {
         let calling = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().build().unwrap();
-            runtime.block_on(call_until(
-                client.keeping_connections(),
-                tool,
-                pause,
-                &until,
-            ))
+            runtime.block_on(call_until(client, tool, pause, &until))
         });
         Self {
             name,
@@ -71,12 +66,17 @@ async fn call_until(
         let begun = Instant::now();
         let answer = client.call(tool, json!({})).await;
         let answer = answer.expect("the call is answered");
+        let taken = begun.elapsed();
         let status = answer.status.as_u16();
+        let is_admitted = status == 200 && answer.result()["isError"] != json!(true);
+        if is_admitted {
+            assert_eq!(answer.text(), "{}");
+        }
         calls.push(TimedCall {
             begun,
-            taken: begun.elapsed(),
+            taken,
             status,
-            is_admitted: status == 200 && answer.result()["isError"] != json!(true),
+            is_admitted,
         });
         sleep(pause).await;
     }

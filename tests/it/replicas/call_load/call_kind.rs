@@ -1,9 +1,14 @@
 //! The kinds of calls under load, and the server that answers them.
 
+use std::pin::Pin;
+
 use serde_json::{Value, json};
 use weir_testkit::mock_server::AnswerStep;
 use weir_testkit::{MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
+
+/// The most looks at one task: that of the mock server is over after two.
+const MOST_LOOKS: usize = 20;
 
 /// The kind of calls that a caller makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +123,42 @@ impl CallKind {
             return json!({ "role": "assistant", "model": "m", "content": text });
         }
         json!({ "action": "accept", "content": { "name": name } })
+    }
+
+    /// The params of a call again, with the client's answer to an `input_required` result.
+    pub(crate) fn with_input(self, mut params: Value, asked: &Value, name: &str) -> Value {
+        assert_eq!(asked["resultType"], "input_required", "{asked}");
+        let requests = asked["inputRequests"].as_object().unwrap();
+        let key = requests.keys().next().unwrap();
+        params["inputResponses"] = json!({ key: self.answer(name) });
+        params["requestState"] = asked["requestState"].clone();
+        params
+    }
+
+    /// Looks at the task that a call became, by `ask`, until the task has ended. Returns the result of
+    /// the call.
+    pub(crate) async fn follow_task<'a, E>(
+        self,
+        created: &Value,
+        ask: impl Fn(&'static str, Value) -> Pin<Box<dyn Future<Output = Result<Value, E>> + Send + 'a>>,
+    ) -> Result<Value, E> {
+        let is_modern = self.revision().is_modern();
+        let task = if is_modern { created } else { &created["task"] };
+        assert!(task["taskId"].is_string(), "{created}");
+        let about = json!({ "taskId": task["taskId"] });
+        for _ in 0..MOST_LOOKS {
+            let state = ask("tasks/get", about.clone()).await?;
+            if state["status"] != "completed" {
+                assert_eq!(state["status"], "working", "{state}");
+                continue;
+            }
+            return if is_modern {
+                Ok(state["result"].clone())
+            } else {
+                ask("tasks/result", about).await
+            };
+        }
+        panic!("a task of {self:?} does not end");
     }
 
     /// The method of the server's question.

@@ -11,8 +11,6 @@ use super::chaos_totals::CallEnd;
 /// Attempts to answer a question, and the pause after each.
 const ATTEMPTS: u32 = 150;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
-/// The most looks at one task: that of the mock server is over after two.
-const MOST_LOOKS: usize = 20;
 /// The bound of a call whose answer weir took. A replica that asks can stand still for 8 s, and weir
 /// sends the answer to the server again for up to 10 s.
 const ANSWERED_CALL_BOUND: Duration = Duration::from_secs(40);
@@ -53,13 +51,9 @@ impl NumberedCall<'_> {
         }
     }
 
-    async fn run_with_input(&self, mut params: Value) -> Result<CallEnd, CallEnd> {
+    async fn run_with_input(&self, params: Value) -> Result<CallEnd, CallEnd> {
         let asked = self.ask(params.clone()).await?;
-        assert_eq!(asked["resultType"], "input_required", "{asked}");
-        let requests = asked["inputRequests"].as_object().unwrap();
-        let key = requests.keys().next().unwrap();
-        params["inputResponses"] = json!({ key: self.kind.answer(&self.name()) });
-        params["requestState"] = asked["requestState"].clone();
+        let params = self.kind.with_input(params, &asked, &self.name());
         // It had begun with the first request.
         let result = self.ask(params).await.map_err(|_| CallEnd::Unknown)?;
         Ok(self.echoed(&result))
@@ -127,33 +121,14 @@ impl NumberedCall<'_> {
 
     async fn run_as_task(&self, params: Value) -> Result<CallEnd, CallEnd> {
         let created = self.ask(params).await?;
-        let is_modern = self.kind.revision().is_modern();
-        let task = if is_modern {
-            &created
-        } else {
-            &created["task"]
-        };
-        assert!(task["taskId"].is_string(), "{created}");
-        let about = json!({ "taskId": task["taskId"] });
-        for _ in 0..MOST_LOOKS {
-            let state = self.ask_about_task("tasks/get", &about).await?;
-            if state["status"] != "completed" {
-                assert_eq!(state["status"], "working", "{state}");
-                continue;
-            }
-            let result = if is_modern {
-                state["result"].clone()
-            } else {
-                self.ask_about_task("tasks/result", &about).await?
-            };
-            return Ok(self.echoed(&result));
-        }
-        panic!("a task of {:?} does not end", self.kind);
+        let ask = |method, about| Box::pin(self.ask_about_task(method, about)) as _;
+        let result = self.kind.follow_task(&created, ask).await?;
+        Ok(self.echoed(&result))
     }
 
     /// Makes a request about the task, which has run already. A fault can lose its name.
-    async fn ask_about_task(&self, method: &str, about: &Value) -> Result<Value, CallEnd> {
-        let answer = self.client.ask(method, about.clone()).await;
+    async fn ask_about_task(&self, method: &str, about: Value) -> Result<Value, CallEnd> {
+        let answer = self.client.ask(method, about).await;
         let answer = answer.map_err(|_| CallEnd::Unknown)?;
         if self.is_session_gone(&answer) {
             return Err(CallEnd::SessionGone);
