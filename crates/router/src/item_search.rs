@@ -41,7 +41,10 @@ impl ItemSearch<'_> {
         };
         let mut look =
             ViewForPrincipal::of(self.catalog, principal, call, kind).ok_or_else(gone)?;
-        let is_unknown = look.seen.find(name).item().is_none();
+        // A refusal for want of scopes is certain now, and waits for nothing: its status and its
+        // challenge go with the head of a response, which becomes a stream after a wait.
+        let is_unknown = look.seen.find(name).item().is_none()
+            && self.missing_scopes(principal, call, &look, name).is_none();
         if is_unknown && (!look.whole.settled || self.catalog.may_be_behind()) {
             // Right after a start, and while another replica has newer lists, the item may be there
             // in a moment.
@@ -164,21 +167,33 @@ impl ItemSearch<'_> {
         look: &ViewForPrincipal,
         target: &CallTarget<'_>,
     ) -> Failure {
-        let hidden = look.whole.find(&target.name).item();
-        match hidden.map(|item| self.authorizer.may_see(principal, &call.endpoint, item)) {
-            Some(Visibility::NeedsScopes(scopes)) => Failure::new(
+        if let Some(scopes) = self.missing_scopes(principal, call, look, &target.name) {
+            return Failure::new(
                 FailureKind::InsufficientScope(scopes),
                 "This takes scopes that your token lacks",
-            ),
-            // A hidden item looks like one that does not exist.
-            Some(Visibility::Hidden | Visibility::Visible) => {
-                let decided = hidden.map(|item| self.authorizer.may_call(principal, call, item));
-                let rule = decided
-                    .and_then(Result::err)
-                    .and_then(|failure| failure.rule().cloned());
-                target::unknown(target).forbidden_by(rule)
-            }
-            None => self.missing_item_failure(&look.seen, call, target),
+            );
+        }
+        let Some(hidden) = look.whole.find(&target.name).item() else {
+            return self.missing_item_failure(&look.seen, call, target);
+        };
+        // A hidden item looks like one that does not exist.
+        let decided = self.authorizer.may_call(principal, call, hidden);
+        let rule = decided.err().and_then(|failure| failure.rule().cloned());
+        target::unknown(target).forbidden_by(rule)
+    }
+
+    /// The scopes that would show a hidden item to its caller.
+    fn missing_scopes(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        look: &ViewForPrincipal,
+        name: &str,
+    ) -> Option<Arc<[Arc<str>]>> {
+        let item = look.whole.find(name).item()?;
+        match self.authorizer.may_see(principal, &call.endpoint, item) {
+            Visibility::NeedsScopes(scopes) => Some(scopes),
+            Visibility::Hidden | Visibility::Visible => None,
         }
     }
 

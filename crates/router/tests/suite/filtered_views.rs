@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 use weir_catalog::{ListChange, ViewWatch};
 use weir_core::CapabilityClass;
 use weir_core::FailureKind;
@@ -78,6 +79,32 @@ async fn list_and_call_decisions_agree_for_each_principal() {
             "insufficient_scope"
         ]
     );
+}
+
+// The status of the refusal is lost if its response has begun as a stream by then.
+#[tokio::test(start_paused = true)]
+async fn refusal_for_scopes_does_not_wait_for_lists() {
+    let (fake, world) = three();
+    let slow = ScriptedUpstream::new("slow", &["d"]);
+    slow.set(|script| script.page_delay = Duration::from_secs(60));
+    world.show(&[&fake, &slow], NamePrefix::Always, 1000);
+    world.gate.rule("bob", "b", GateRule::Hidden);
+    world.gate.rule("bob", "c", GateRule::Scope("tools:c"));
+    world.rest().await;
+    let desk = RouterWorld::of(world);
+    let took = async |tool: &str| {
+        let began = Instant::now();
+        let refused = failure(desk.call_by("bob", json!({ "name": tool })).await);
+        (refused.kind().clone(), began.elapsed())
+    };
+    let (lacking, of_scopes) = took("up__c").await;
+    assert_eq!(
+        lacking,
+        FailureKind::InsufficientScope(Arc::new(["tools:c".into()]))
+    );
+    assert_eq!(of_scopes, Duration::ZERO);
+    let (_, of_hidden) = took("up__b").await;
+    assert!(of_hidden > Duration::ZERO, "it looks like an unknown one");
 }
 
 #[tokio::test(start_paused = true)]
