@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, fmt::Write as _, fs};
 
 use anyhow::{Context, bail};
 
-use crate::run::root;
+use crate::{
+    run::root,
+    test_report::{report_file, test_cases},
+};
 
 /// The revisions of the protocol, oldest first.
 const REVISIONS: [&str; 5] = [
@@ -207,8 +210,7 @@ struct MatrixResults(BTreeMap<(RevisionPairing, &'static str), FeatureState>);
 
 impl MatrixResults {
     fn read() -> anyhow::Result<Self> {
-        // The report's folder is below the tree, for any folder of build output.
-        let file = root()?.join("target/nextest/default/junit.xml");
+        let file = report_file("default")?;
         let text = fs::read_to_string(&file).with_context(|| {
             format!(
                 "cannot read {}: the tables need a run of cargo-nextest",
@@ -218,25 +220,19 @@ impl MatrixResults {
         Self::parse(&text)
     }
 
-    /// Reads the test runner's report. It has one `testcase` a test, with a `failure` or `error` in
-    /// it if the test failed, and else with the test's output.
+    /// Reads the test runner's report. A test that passed has its output there.
     fn parse(report: &str) -> anyhow::Result<Self> {
         let mut found = BTreeMap::new();
-        for case in report.split("<testcase ").skip(1) {
-            let name = case
-                .split_once("name=\"")
-                .and_then(|(_, rest)| rest.split_once('"'))
-                .map(|(name, _)| name);
-            let Some((name, (test, pairing))) = name.and_then(|name| Some((name, pairing(name)?)))
-            else {
+        for case in test_cases(report) {
+            let name = case.name;
+            let Some((test, pairing)) = pairing(name) else {
                 continue;
             };
-            let own = case.split_once("</testcase>").map_or(case, |(own, _)| own);
-            let fails = own.contains("<failure") || own.contains("<error");
+            let fails = case.has_failed();
             let told = if fails {
                 BTreeMap::new()
             } else {
-                printed_features(own, &test)?
+                printed_features(case.elements, &test)?
             };
             for MatrixFeature(_, feature, _) in
                 FEATURES.iter().filter(|MatrixFeature(of, ..)| *of == test)

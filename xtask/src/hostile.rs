@@ -9,8 +9,9 @@ use serde::Deserialize;
 
 use crate::{
     peers,
-    run::{build_weir, cargo, checked, empty_folder, has_cargo_command},
+    run::{build_weir, cargo, empty_folder, has_cargo_command},
     test::environment,
+    test_report::checked_tests,
 };
 
 /// The attacks of one package: names of modules (`name::`) and beginnings of names of tests.
@@ -110,7 +111,10 @@ pub(crate) fn run(options: &HostileOptions) -> anyhow::Result<()> {
         });
     }
     environment(&mut suite, &weir, Some(&peers))?;
-    let ran = checked(suite.env("WEIR_PROVE", "1").env("WEIR_FIGURES", &figures));
+    let ran = checked_tests(
+        suite.env("WEIR_PROVE", "1").env("WEIR_FIGURES", &figures),
+        "prove",
+    );
     println!(
         "{}",
         table(&fs::read_to_string(&figures).unwrap_or_default())?

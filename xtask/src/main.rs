@@ -21,6 +21,7 @@ mod peers;
 mod prove;
 mod run;
 mod test;
+mod test_report;
 mod words;
 
 use std::process::ExitCode;

@@ -9,8 +9,9 @@ use clap::Args;
 use crate::{
     bench,
     peers::{self, ForeignPeers},
-    run::{build_weir, cargo, checked, has_cargo_command},
+    run::{build_weir, cargo, has_cargo_command},
     test::{all_replicated_pairings, environment},
+    test_report::{all_of, checked_tests},
 };
 
 /// The packages with ignored tests. Optimizing and linking the tests of all others would take
@@ -36,7 +37,8 @@ pub(crate) struct ProveOptions {
     args: Vec<String>,
 }
 
-/// Builds the release binary of weir, runs every ignored test against it, and measures it.
+/// Builds the release binary of weir, runs every ignored test against it, and measures it. What comes
+/// after a failed proof also runs, so that one run shows all failures.
 pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
     let peers: ForeignPeers = peers::install()?;
     peers::install_clients()?;
@@ -66,14 +68,13 @@ pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
     if let Some(before) = &options.before {
         prove.env("WEIR_BEFORE", before.canonicalize()?);
     }
-    checked(prove.env("WEIR_PROVE", "1"))?;
-    if options.args.is_empty() {
-        let scope: Vec<_> = SCOPE.into_iter().chain(selected()).collect();
-        all_replicated_pairings(&weir, &peers, &scope)?;
-        bench::measure()
-    } else {
-        Ok(())
+    let proofs = checked_tests(prove.env("WEIR_PROVE", "1"), "prove");
+    if !options.args.is_empty() {
+        return proofs;
     }
+    let scope: Vec<_> = SCOPE.into_iter().chain(selected()).collect();
+    let pairings = all_replicated_pairings(&weir, &peers, &scope);
+    all_of([proofs, pairings, bench::measure()])
 }
 
 fn selected() -> impl Iterator<Item = &'static str> {

@@ -15,6 +15,7 @@ use crate::{
     bench, compat_tables, conformance,
     peers::{self, ForeignPeers},
     run::{build_with_tests, cargo, checked, empty_folder, has_cargo_command, root},
+    test_report::{all_of, checked_tests},
 };
 
 /// The filter of `--quick`: the crates' own tests, and the pairings of each era's newest revision.
@@ -85,7 +86,7 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     let tests = tests(options, &weir, peers.as_ref(), emitted.as_ref());
     let types = emitted.map_or(Ok(()), |emitted| emitted.check(options.args.is_empty()));
     let Some(peers) = peers.filter(|_| options.args.is_empty()) else {
-        return tests.and(types);
+        return all_of([tests, types]);
     };
     let scope = ["--workspace", "--locked", "--test", "it"];
     let replicated = replicated_pairings(&weir, &peers, &scope, NEWEST_PAIRINGS);
@@ -99,14 +100,9 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     } else {
         Ok(())
     };
-    tests
-        .and(types)
-        .and(replicated)
-        .and(valkey)
-        .and(examples)
-        .and(smoke)
-        .and(suite)
-        .and(tables)
+    all_of([
+        tests, types, replicated, valkey, examples, smoke, suite, tables,
+    ])
 }
 
 /// Runs one test for the file that it writes; `variable` gives the test its path.
@@ -150,7 +146,7 @@ fn tests(
     if let Some(emitted) = emitted {
         tests.env("WEIR_EMITTED", &emitted.folder);
     }
-    checked(&mut tests)
+    checked_tests(&mut tests, "default")
 }
 
 /// Runs the pairings in front of replicas behind a load balancer, with the tests of a release build.
@@ -184,7 +180,7 @@ fn replicated_pairings(
         pairings.arg("test").args(scope).args(["--", "matrix::"]);
     }
     environment(&mut pairings, weir, Some(peers))?;
-    checked(pairings.env(REPLICAS_VARIABLE, REPLICAS))
+    checked_tests(pairings.env(REPLICAS_VARIABLE, REPLICAS), "replicas")
 }
 
 /// Runs tests of the shared store once more, on Valkey, where a package brings it.
@@ -203,7 +199,7 @@ fn on_valkey(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
         tests.env(TEST_THREADS_VARIABLE, at_a_time().to_string());
     }
     environment(&mut tests, weir, Some(peers))?;
-    checked(tests.env(STORE_VARIABLE, server))
+    checked_tests(tests.env(STORE_VARIABLE, server), "replicas")
 }
 
 /// The variable of nextest for the count of tests at a time.
