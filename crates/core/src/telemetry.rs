@@ -133,6 +133,7 @@ instruments! {
     store_fallbacks: Counter<u64> = u64_counter("weir.store.fallbacks", "{use}", ["operation"], "Operations that used the state of this replica alone, because the shared store did not answer: `count` (a quota), `locate` (the owner of a session) or `take_tokens` (a rate)"),
     store_pending: Gauge<u64> = u64_gauge("weir.store.pending", "{write}", [], "Writes that wait for the shared store"),
     store_dropped: Counter<u64> = u64_counter("weir.store.dropped", "{item}", ["kind"], "Items that did not reach the shared store: `write` (too many writes waited), `event` (too many events of resumable streams waited), `task` (too many tasks waited) or `message` (a message to the other replicas)"),
+    store_missed: Counter<u64> = u64_counter("weir.store.missed", "{frame}", [], "Frames of messages of other replicas that did not arrive. The replica then looks at its sessions and at the lists"),
     store_lost: Counter<u64> = u64_counter("weir.store.lost", "{record}", [], "Sessions that another replica took over while this one still had them"),
     replicas: Gauge<u64> = u64_gauge("weir.replicas", "{replica}", [], "Replicas that answer requests, as this one sees them, this one included"),
     config_drift: Gauge<u64> = u64_gauge("weir.replicas.config_drift", "{drift}", [], "1 while replicas that answer requests announce different digests of their configs"),

@@ -31,6 +31,9 @@ const ROUND_SIZE: usize = 100;
 const ROUND_PAUSE: Duration = Duration::from_millis(20);
 /// Replicas begin to write all their records again within this time.
 const REWRITE_SPREAD: Duration = Duration::from_secs(1);
+/// Replicas begin to look at all their records after a gap within this time. With two intervals of
+/// heartbeats, by which a gap is noticed, it stays below the hard age of a copy: 5 s.
+const LOOK_SPREAD: Duration = Duration::from_millis(500);
 /// The pause after a failed round.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -218,7 +221,7 @@ impl RecordWriter {
     /// Has all records and the last ends written again, each time that `rewrites` changes: the server
     /// may lack the last writes.
     pub(crate) async fn keep_rewriting(&self, mut rewrites: watch::Receiver<u64>) {
-        while self.wait_for_rewrite(&mut rewrites).await {
+        while self.wait_for_rewrite(&mut rewrites, REWRITE_SPREAD).await {
             for key in std::mem::take(&mut *lock(&self.written_ends)) {
                 self.queue(&key, PendingWrite::End(RecordEnd::Removed));
             }
@@ -230,21 +233,18 @@ impl RecordWriter {
     /// Has all records written again, each time that `gaps` changes: notices of other replicas were
     /// missed.
     pub(crate) async fn keep_looking(&self, mut gaps: watch::Receiver<u64>) {
-        while self.wait_for_rewrite(&mut gaps).await {
+        while self.wait_for_rewrite(&mut gaps, LOOK_SPREAD).await {
             self.write_all_again();
         }
     }
 
-    /// Waits for the next change, and a time that differs between replicas; false without further
-    /// ones.
-    async fn wait_for_rewrite(&self, rewrites: &mut watch::Receiver<u64>) -> bool {
-        let is_due = rewrites.changed().await.is_ok();
+    /// Waits for the next change, and a time up to `spread` that differs between replicas; false
+    /// without further ones.
+    async fn wait_for_rewrite(&self, due: &mut watch::Receiver<u64>, spread: Duration) -> bool {
+        let is_due = due.changed().await.is_ok();
         if is_due {
-            sleep(full_jitter(
-                &**self.commands.link().random(),
-                REWRITE_SPREAD,
-            ))
-            .await;
+            let random = &**self.commands.link().random();
+            sleep(full_jitter(random, spread)).await;
         }
         is_due
     }

@@ -94,12 +94,12 @@ impl RedisLists {
     }
 
     /// Looks at messages, after each gap between them, and every few seconds; writes the lists that
-    /// could not be written before. `subscriptions` counts the times that messages began to arrive.
+    /// could not be written before. `gaps` counts the gaps between messages.
     /// It ends with the sender of the messages.
     pub(crate) async fn keep_looking(
         &self,
         mut messages: broadcast::Receiver<BusMessage>,
-        mut subscriptions: watch::Receiver<u64>,
+        mut gaps: watch::Receiver<u64>,
     ) {
         let mut connection = 0;
         loop {
@@ -118,7 +118,7 @@ impl RedisLists {
                     }
                     self.is_looking.send_replace(true);
                 }
-                Ok(()) = subscriptions.changed() => {}
+                Ok(()) = gaps.changed() => {}
                 number = self.link.wait_opened(connection) => connection = number,
                 () = self.is_due.notified() => {}
                 () = self.is_asked.notified() => {
@@ -244,12 +244,13 @@ impl RedisLists {
             topic: TOPIC,
             body: bytes::Bytes::new(),
         };
+        // Its frame needs no number: replicas look at lists every few seconds.
         let mut call = ANNOUNCE_LISTS.prepare_invoke();
         call.key(&self.versions_key)
             .key(&self.values_key)
             .arg(TTL.as_secs() * 1000)
             .arg(&self.channel)
-            .arg(encode_frame(&self.own, &[message]).as_ref());
+            .arg(encode_frame(&self.own, None, &[message]).as_ref());
         for (group, lists) in batch {
             call.arg(field_name(group)).arg(encode_value(lists));
         }

@@ -106,8 +106,8 @@ pub struct RedisStore {
     /// The writes of replay logs and of tasks that wait.
     copies: Mutex<Vec<PendingCount>>,
     buses: Mutex<Vec<Weak<MemoryBus>>>,
-    /// The times that messages of other replicas began to arrive: those before are lost.
-    subscriptions: Mutex<Vec<watch::Receiver<u64>>>,
+    /// The number of gaps in the messages of other replicas.
+    gaps: watch::Sender<u64>,
     changes: Mutex<Option<Arc<RedisChanges>>>,
     lists: Arc<RedisLists>,
     rates: Mutex<Vec<Arc<RedisRates>>>,
@@ -161,6 +161,7 @@ impl RedisStore {
             sealing_key: None,
             opens_all: false,
             draining: false,
+            frames: None,
         };
         let begun = ports.clock.monotonic();
         let lists = RedisLists::new(link.clone(), &settings.namespace, own.id.clone());
@@ -181,7 +182,7 @@ impl RedisStore {
             writers: Mutex::default(),
             copies: Mutex::default(),
             buses: Mutex::default(),
-            subscriptions: Mutex::default(),
+            gaps: watch::Sender::default(),
             changes: Mutex::default(),
             rates: Mutex::default(),
             tasks: Mutex::default(),
@@ -252,10 +253,8 @@ impl RedisStore {
             let rewriting = writer.clone();
             self.spawn(async move { rewriting.keep_rewriting(rewrites).await });
         }
-        for gaps in lock(&self.subscriptions).clone() {
-            let looking = writer.clone();
-            self.spawn(async move { looking.keep_looking(gaps).await });
-        }
+        let (looking, gaps) = (writer.clone(), self.gaps.subscribe());
+        self.spawn(async move { looking.keep_looking(gaps).await });
         let registry = self.registry.clone();
         Arc::new(SharedRecords::new(local, writer, registry, clock.clone()))
     }
@@ -290,15 +289,20 @@ impl RedisStore {
 
     /// Sends every message of a bus to the other replicas, and theirs to it. To be called once.
     pub fn link_bus(&self, bus: &Arc<MemoryBus>) {
-        let own = self.registry.own().clone();
-        let (shared, waiting) = SharedBus::link(self.link.clone(), &self.namespace, own, bus);
+        let (shared, waiting) = SharedBus::link(
+            self.link.clone(),
+            &self.namespace,
+            self.registry.clone(),
+            bus,
+            self.gaps.clone(),
+        );
         lock(&self.buses).push(Arc::downgrade(bus));
-        lock(&self.subscriptions).push(shared.subscriptions());
         let lists = self.lists.clone();
-        let (messages, subscriptions) = (bus.subscribe(LIST_TOPIC), shared.subscriptions());
-        self.spawn(async move { lists.keep_looking(messages, subscriptions).await });
+        let (messages, gaps) = (bus.subscribe(LIST_TOPIC), self.gaps.subscribe());
+        self.spawn(async move { lists.keep_looking(messages, gaps).await });
         let sending = Arc::new(shared);
-        let receiving = sending.clone();
+        let (receiving, comparing) = (sending.clone(), sending.clone());
+        self.spawn(async move { comparing.keep_comparing().await });
         self.spawn(async move { sending.keep_sending(waiting).await });
         self.spawn(async move { receiving.keep_receiving().await });
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use weir_core::port::{ReplicaId, ReplicaSeen};
 
+use crate::frame_numbers::FrameNumbers;
 use crate::replica_info::ReplicaInfo;
 use crate::sealing_rotation::ListedKeys;
 
@@ -212,6 +213,14 @@ impl RegistryView {
                 info: known.info.clone(),
                 is_silent: known.silence >= REPLICA_TTL,
             })
+            .collect()
+    }
+
+    /// The last frame that each replica besides `own` announced.
+    pub(crate) fn announced_frames(&self, own: &ReplicaId) -> FrameNumbers {
+        let others = self.replicas.iter().filter(|(id, _)| *id != own);
+        others
+            .filter_map(|(id, known)| Some((id.clone(), known.info.frames?)))
             .collect()
     }
 

@@ -33,6 +33,9 @@ pub(crate) struct ReplicaInfo {
     /// True once it ends.
     #[serde(default)]
     pub(crate) draining: bool,
+    /// The number of its last frame on the shared channel. Absent from versions without numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) frames: Option<u64>,
 }
 
 impl ReplicaInfo {

@@ -15,6 +15,7 @@ use weir_core::port::{
 use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
 
+use crate::frame_numbers::{FrameNumbers, SentFrames};
 use crate::jitter::full_jitter;
 use crate::locking::lock;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
@@ -51,6 +52,9 @@ pub struct ReplicaRegistry {
     has_left: AtomicBool,
     /// Grows each time that all records have to be written again.
     rewrites: watch::Sender<u64>,
+    sent_frames: Arc<SentFrames>,
+    /// The frames that the other replicas announced.
+    announced_frames: watch::Sender<FrameNumbers>,
     seen_key: String,
     info_key: String,
     born_key: String,
@@ -77,6 +81,8 @@ impl ReplicaRegistry {
             changed: Notify::new(),
             has_left: AtomicBool::new(false),
             rewrites: watch::Sender::new(0),
+            sent_frames: Arc::default(),
+            announced_frames: watch::Sender::default(),
             seen_key: format!("{{{namespace}:replicas}}:seen"),
             info_key: format!("{{{namespace}:replicas}}:info"),
             born_key: format!("{{{namespace}:replicas}}:born"),
@@ -123,8 +129,11 @@ impl ReplicaRegistry {
         if self.has_left.load(Ordering::Relaxed) {
             return Err(StoreError("this process has left the registry".to_owned()));
         }
-        let info = serde_json::to_string(&*lock(&self.info))
-            .map_err(|error| StoreError(error.to_string()))?;
+        let info = ReplicaInfo {
+            frames: Some(self.sent_frames.announced()),
+            ..lock(&self.info).clone()
+        };
+        let info = serde_json::to_string(&info).map_err(|error| StoreError(error.to_string()))?;
         let asked_at = self.clock.monotonic();
         // Another value each time, so that data that this replica itself began anew differ.
         let minted = HEXLOWER.encode(&random_id(&**self.link.random()));
@@ -136,6 +145,8 @@ impl ReplicaRegistry {
         if change.was_emptied || change.was_interrupted {
             self.rewrites.send_modify(|count| *count += 1);
         }
+        let announced = lock(&self.view).announced_frames(&self.own);
+        self.announced_frames.send_replace(announced);
         self.record_live();
         self.review_keys();
         Ok(())
@@ -227,6 +238,16 @@ impl ReplicaRegistry {
     /// The number of live replicas as of the last heartbeat, this one included.
     pub(crate) fn count_live(&self) -> usize {
         1 + lock(&self.view).live_others(&self.own)
+    }
+
+    /// The numbers of this replica's frames, which heartbeats announce.
+    pub(crate) fn sent_frames(&self) -> &Arc<SentFrames> {
+        &self.sent_frames
+    }
+
+    /// A receiver of the frames that the other replicas announced, after each heartbeat.
+    pub(crate) fn announced_frames(&self) -> watch::Receiver<FrameNumbers> {
+        self.announced_frames.subscribe()
     }
 
     /// A receiver of the moments when all records have to be written again.

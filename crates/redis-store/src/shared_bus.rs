@@ -1,5 +1,6 @@
 //! The link between the bus of this replica and those of the others, over a channel of the shared
-//! store. Messages are not kept: a replica that is not connected misses them.
+//! store. Messages are not kept: a replica that is not connected misses them, and notices it by the
+//! numbers of frames.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,13 +12,15 @@ use redis::aio::PubSub;
 use redis::{RedisResult, cmd};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
-use weir_core::port::{BusMessage, ReplicaId, StoreError};
+use weir_core::port::{BusMessage, ReplicaDirectory as _, ReplicaId, StoreError};
 use weir_core::telemetry::instruments;
 use weir_store::{BusLinkId, MemoryBus};
 
 use crate::bus_frame::{decode_frame, encode_frame};
+use crate::frame_numbers::ReceivedFrames;
 use crate::jitter::Backoff;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
+use crate::replica_registry::ReplicaRegistry;
 
 /// The link's id at the bus. Links to other processes count from zero.
 const LINK_ID: BusLinkId = BusLinkId(u64::MAX);
@@ -33,6 +36,9 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The silence after which the subscription is checked.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// The time after a heartbeat in which the frames that it announces arrive: they take another
+/// connection.
+const ARRIVAL_TIME: Duration = Duration::from_millis(250);
 /// The bounds of the pauses between attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -42,20 +48,26 @@ pub(crate) struct SharedBus {
     link: Arc<RedisLink>,
     channel: String,
     own: ReplicaId,
+    registry: Arc<ReplicaRegistry>,
     bus: Weak<MemoryBus>,
-    /// The number of times that messages of others began to arrive.
-    subscriptions: watch::Sender<u64>,
+    received: ReceivedFrames,
+    /// The number of gaps in the messages of others.
+    gaps: watch::Sender<u64>,
 }
 
 impl SharedBus {
-    /// Links `bus`. Returns the messages to send, for [`Self::keep_sending`].
+    /// Links `bus`. `gaps` counts the gaps in the messages of others: the times before a
+    /// subscription, and frames that did not arrive. Returns the messages to send, for
+    /// [`Self::keep_sending`].
     pub(crate) fn link(
         link: Arc<RedisLink>,
         namespace: &str,
-        own: ReplicaId,
+        registry: Arc<ReplicaRegistry>,
         bus: &Arc<MemoryBus>,
+        gaps: watch::Sender<u64>,
     ) -> (Self, mpsc::Receiver<BusMessage>) {
         let (sender, waiting) = mpsc::channel(MAX_WAITING);
+        let sent = registry.sent_frames().clone();
         bus.link(LINK_ID, move |message| {
             if message.body.len() > MAX_BODY_BYTES {
                 let bytes = message.body.len();
@@ -64,24 +76,23 @@ impl SharedBus {
                     bytes,
                     "message to replicas too large"
                 );
+                sent.skip();
                 count_dropped(1);
             } else if sender.try_send(message.clone()).is_err() {
+                sent.skip();
                 count_dropped(1);
             }
         });
         let shared = Self {
             link,
             channel: format!("{namespace}:bus"),
-            own,
+            own: registry.own().clone(),
+            registry,
             bus: Arc::downgrade(bus),
-            subscriptions: watch::Sender::new(0),
+            received: ReceivedFrames::default(),
+            gaps,
         };
         (shared, waiting)
-    }
-
-    /// The number of times that messages of others began to arrive. Those before are lost.
-    pub(crate) fn subscriptions(&self) -> watch::Receiver<u64> {
-        self.subscriptions.subscribe()
     }
 
     /// Ends the link of a bus.
@@ -93,10 +104,13 @@ impl SharedBus {
     pub(crate) async fn keep_sending(&self, mut waiting: mpsc::Receiver<BusMessage>) {
         let mut messages = Vec::with_capacity(MAX_FRAME_MESSAGES);
         while waiting.recv_many(&mut messages, MAX_FRAME_MESSAGES).await > 0 {
-            let frame = encode_frame(&self.own, &messages);
+            let sent = self.registry.sent_frames();
+            let number = sent.next_number();
+            let frame = encode_frame(&self.own, Some(number), &messages);
             if self.send(&frame).await.is_err() {
                 count_dropped(messages.len());
             }
+            sent.end(number);
             messages.clear();
         }
     }
@@ -126,7 +140,7 @@ impl SharedBus {
             match timeout(SUBSCRIBE_TIMEOUT, self.subscribe()).await {
                 Ok(Ok(subscription)) => {
                     backoff.reset();
-                    self.subscriptions.send_modify(|times| *times += 1);
+                    self.gaps.send_modify(|gaps| *gaps += 1);
                     self.receive(subscription).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "subscription to replicas failed"),
@@ -152,8 +166,14 @@ impl SharedBus {
                     let Some(bus) = self.bus.upgrade() else {
                         return;
                     };
-                    for received in decode_frame(&self.own, frame) {
-                        bus.receive(LINK_ID, &received.topic, received.body);
+                    let Some(received) = decode_frame(&self.own, frame) else {
+                        continue;
+                    };
+                    for message in received.messages {
+                        bus.receive(LINK_ID, &message.topic, message.body);
+                    }
+                    if let Some(number) = received.number {
+                        self.report_missed(self.received.note_arrival(received.sender, number));
                     }
                 }
                 Ok(None) => return,
@@ -164,6 +184,25 @@ impl SharedBus {
                     }
                 }
             }
+        }
+    }
+
+    /// Compares the frames that heartbeats of other replicas announce with those that arrived. It
+    /// never ends.
+    pub(crate) async fn keep_comparing(&self) {
+        let mut announced = self.registry.announced_frames();
+        while announced.changed().await.is_ok() {
+            let numbers = announced.borrow_and_update().clone();
+            sleep(ARRIVAL_TIME).await;
+            self.report_missed(self.received.compare(&numbers));
+        }
+    }
+
+    fn report_missed(&self, frames: u64) {
+        if frames > 0 {
+            tracing::info!(frames, "messages of other replicas missed");
+            instruments().store_missed.add(frames, &[]);
+            self.gaps.send_modify(|gaps| *gaps += 1);
         }
     }
 }

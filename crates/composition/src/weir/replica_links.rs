@@ -320,6 +320,7 @@ fn start_at_zero() {
     for kind in ["write", "event", "task", "message"] {
         all.store_dropped.add(0, &[KeyValue::new("kind", kind)]);
     }
+    all.store_missed.add(0, &[]);
     for operation in ["count", "locate", "take_tokens"] {
         let labels = [KeyValue::new("operation", operation)];
         all.store_fallbacks.add(0, &labels);

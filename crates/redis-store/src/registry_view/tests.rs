@@ -22,6 +22,7 @@ fn listed(stamp: u64, age: u64) -> ListedReplica {
             sealing_key: None,
             opens_all: true,
             draining: false,
+            frames: None,
         },
     }
 }

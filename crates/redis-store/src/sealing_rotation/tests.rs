@@ -22,6 +22,7 @@ fn other(ids: &[u8], sealing: u8) -> ListedKeys {
         sealing_key: None,
         opens_all: true,
         draining: false,
+        frames: None,
     };
     let names: Vec<_> = ids.iter().copied().map(name).collect();
     info.set_keys(&names, name(sealing));

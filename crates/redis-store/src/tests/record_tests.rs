@@ -8,6 +8,9 @@ use weir_core::port::{RecordKind, RecordStore, ReplicaId};
 
 use super::replica::{FoundPlace, TestReplica, here, key, old_server, shared_name, wait_for};
 
+/// Longer than two heartbeats.
+const HEARTBEATS: Duration = Duration::from_millis(4500);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn session_of_a_live_replica_is_elsewhere_without_a_command() {
     let server = old_server();
@@ -228,6 +231,29 @@ async fn owner_that_was_given_up_drops_its_session_though_it_is_not_used() {
     .await;
     let left = one.records.load(&key(2), None).await.unwrap();
     assert!(left.is_some(), "a session that stayed is still here");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn owner_looks_after_a_message_that_never_arrived() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    one.store.link_bus(&one.bus);
+    two.wait_live(&[&one]).await;
+    let is_subscribed = || server.run(&["PUBSUB", "NUMSUB", "test:bus"]).texts()[1] == "1";
+    wait_for("the subscription", is_subscribed).await;
+    one.open(&key(1), "value").await;
+    // The looks of the start are over, and a heartbeat of the other has been compared.
+    tokio::time::sleep(HEARTBEATS).await;
+    // The bus of the other is not linked: its message about the session goes nowhere.
+    assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
+    tokio::time::sleep(HEARTBEATS).await;
+    assert_eq!(one.local.count(RecordKind::Session), 1, "it knows nothing");
+    two.store.registry().sent_frames().skip();
+    wait_for("the end of the copy", || {
+        one.local.count(RecordKind::Session) == 0
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
