@@ -232,10 +232,11 @@ impl Client {
     }
 
     /// An ended session is refused at every replica. The end is lost if its replica crashes before
-    /// the store could be told: [`RedisServer::was_asked_to_end`].
+    /// the store could be told, and comes late if its request was held up on the way:
+    /// [`RedisServer::time_since_end`].
     async fn check_ended(&mut self, session: Session) {
         sleep(LONGEST_STALE).await;
-        for _ in 0..4 {
+        for _ in 0..6 {
             let message = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
             let request = self.post(&session.principal, Some(&session.id), &message);
             let event = format!("{} looks after its end", session.principal);
@@ -245,7 +246,8 @@ impl Client {
                 && self
                     .world
                     .redis
-                    .was_asked_to_end(&digest_of(&session.principal))
+                    .time_since_end(&digest_of(&session.principal))
+                    .is_some_and(|time| time >= LONGEST_STALE)
             {
                 self.violate(format!("{} is served after its end", session.principal));
             }

@@ -17,8 +17,14 @@ pub(crate) const FAULT_TIME: Duration = Duration::from_secs(25);
 /// The time before the first fault: all replicas have started.
 const FIRST: u64 = 2_000;
 
-/// The longest time for which a replica does not notice that it loses messages.
-const MOST_UNNOTICED: Duration = Duration::from_secs(1);
+/// The subscriptions of replicas that missed messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subscriptions {
+    /// Their connections are closed.
+    End,
+    /// They go on.
+    GoOn,
+}
 
 /// A fault. It ends by itself after its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +39,9 @@ pub(crate) enum Fault {
     StoreFreeze,
     /// The server of the store refuses commands.
     StoreRefusal(Refusal),
-    /// Messages between replicas are lost, and their subscriptions end after that.
-    LostMessages,
+    /// Messages between replicas are lost. Their subscriptions end after that, or go on as if
+    /// nothing were.
+    LostMessages(Subscriptions),
     /// Two hosts do not reach each other.
     Cut(HostName, HostName),
     /// The streams between two hosts break.
@@ -49,18 +56,26 @@ pub(crate) enum Fault {
 pub(crate) fn plan_faults(random: &Seeded) -> Vec<(Duration, Fault, Duration)> {
     let most = u64::try_from(FAULT_TIME.as_millis()).unwrap_or(0) - 3_000;
     let count = random.between(3, 12);
-    let mut plan: Vec<_> = (0..count)
+    let mut plan: Vec<(Duration, Fault, Duration)> = (0..count)
         .map(|_| {
             let begins = Duration::from_millis(random.between(FIRST, most));
             let lasts = Duration::from_millis(random.between(50, 6_000));
-            let fault = draw_fault(random);
-            if matches!(fault, Fault::LostMessages) {
-                (begins, fault, lasts.min(MOST_UNNOTICED))
-            } else {
-                (begins, fault, lasts)
-            }
+            (begins, draw_fault(random), lasts)
         })
         .collect();
+    // Replicas that reach each other need no messages.
+    let silent: Vec<_> = plan
+        .iter()
+        .filter(|(_, fault, _)| *fault == Fault::LostMessages(Subscriptions::GoOn))
+        .map(|(begins, _, lasts)| (*begins, *lasts))
+        .collect();
+    for (begins, lasts) in silent {
+        let one = random.pick(&[0, 1, 2]);
+        for other in (0..REPLICAS.len()).filter(|other| other != one) {
+            let cut = Fault::Cut(REPLICAS[*one], REPLICAS[other]);
+            plan.push((begins, cut, lasts));
+        }
+    }
     plan.sort_by_key(|(begins, ..)| *begins);
     plan
 }
@@ -75,7 +90,10 @@ fn draw_fault(random: &Seeded) -> Fault {
         4 => Fault::StoreCrash,
         5 => Fault::StoreFreeze,
         6 => Fault::StoreRefusal(*random.pick(&[Refusal::Full, Refusal::Loading])),
-        7 => Fault::LostMessages,
+        7 => {
+            let after = random.pick(&[Subscriptions::End, Subscriptions::GoOn]);
+            Fault::LostMessages(*after)
+        }
         8 | 9 => Fault::Cut(REPLICAS[replica], random.pick::<HostName>(&peers)),
         10 => Fault::Reset(REPLICAS[replica], random.pick::<HostName>(&peers)),
         _ if random.percent(50) => Fault::Slow(random.between(5, 80)),

@@ -1,14 +1,15 @@
 //! The simulated server of the shared store: it speaks RESP2 on streams of the simulated network.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use weir_core::port::Clock as _;
 
+use crate::faults::Subscriptions;
 use crate::host::HostClock;
 use crate::network::Accepted;
 use crate::redis_data::{RedisData, Reply, Text};
@@ -43,8 +44,9 @@ struct ServerState {
     loses_messages: bool,
     /// Ends of records leave no mark.
     forgets_ends: bool,
-    /// The names of the records that a replica has asked to end.
-    ends_asked: BTreeSet<Text>,
+    /// The names of the records that a replica has asked to end, and the time of the first request,
+    /// in milliseconds.
+    ends_asked: BTreeMap<Text, u64>,
 }
 
 /// An event of a subscription.
@@ -77,11 +79,14 @@ impl RedisServer {
         self.lock().loses_messages = true;
     }
 
-    /// Delivers messages again. Connections that lost some are closed, as the server does with a
-    /// subscriber that is too slow.
-    pub(crate) fn deliver_messages(&self) {
+    /// Delivers messages again. Connections that lost some are closed, if their subscriptions end:
+    /// the server does that with a subscriber that is too slow.
+    pub(crate) fn deliver_messages(&self, after: Subscriptions) {
         let mut state = self.lock();
         state.loses_messages = false;
+        if after == Subscriptions::GoOn {
+            return;
+        }
         for (_, sender) in state.subscribers.drain(..) {
             // The subscriber may have gone.
             let _gone = sender.send(Published::Lost);
@@ -103,13 +108,14 @@ impl RedisServer {
         found.is_some_and(|name| state.data.field(name, b"v").is_some())
     }
 
-    /// True if a replica has asked to end a record whose name has this text.
-    pub(crate) fn was_asked_to_end(&self, part: &str) -> bool {
+    /// The time since a replica asked to end a record whose name has this text.
+    pub(crate) fn time_since_end(&self, part: &str) -> Option<Duration> {
         let state = self.lock();
-        state
+        let (_, asked) = state
             .ends_asked
             .iter()
-            .any(|name| String::from_utf8_lossy(name).contains(part))
+            .find(|(name, _)| String::from_utf8_lossy(name).contains(part))?;
+        Some(Duration::from_millis(state.data.now.saturating_sub(*asked)))
     }
 
     /// Serves the streams of an address, until the host ends.
@@ -257,7 +263,10 @@ impl ServerState {
             return Reply::Error("NOSCRIPT No matching script.");
         };
         if is_end(&digest) {
-            self.ends_asked.extend(args.get(2).cloned());
+            let now = self.data.now;
+            if let Some(name) = args.get(2) {
+                self.ends_asked.entry(name.clone()).or_insert(now);
+            }
         }
         if self.forgets_ends && is_end(&digest) {
             return Reply::Number(1);

@@ -232,7 +232,7 @@ impl World {
                 }
             }
             Fault::StoreRefusal(refusal) => self.redis.refuse(Some(*refusal)),
-            Fault::LostMessages => self.redis.lose_messages(),
+            Fault::LostMessages(_) => self.redis.lose_messages(),
             Fault::Cut(one, other) => self.network.links.cut(one, other),
             Fault::Reset(one, other) => self.network.reset(one, other),
             Fault::Slow(millis) => self.network.links.set_delay(*millis),
@@ -282,7 +282,7 @@ impl World {
         }
         match fault {
             Fault::StoreRefusal(_) => self.redis.refuse(None),
-            Fault::LostMessages => self.redis.deliver_messages(),
+            Fault::LostMessages(after) => self.redis.deliver_messages(*after),
             Fault::Cut(one, other) => self.network.links.heal(one, other),
             Fault::Slow(_) => self.network.links.set_delay(2),
             Fault::Crash(_)
