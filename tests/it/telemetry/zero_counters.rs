@@ -7,7 +7,7 @@ use crate::harness::{Weir, wait_until};
 
 /// Counters with a label that the config does not determine, or of a feature that this config
 /// lacks, each with its reason.
-const FOUND_OUT: [(&str, &str); 22] = [
+const FOUND_OUT: [(&str, &str); 23] = [
     ("weir.upstream.calls", "the revision is found out"),
     (
         "weir.outputs.cleaned",
@@ -35,6 +35,7 @@ const FOUND_OUT: [(&str, &str); 22] = [
     ("weir.upstream.forwarded", "there is no shared store"),
     ("weir.store.fallbacks", "there is no shared store"),
     ("weir.store.dropped", "there is no shared store"),
+    ("weir.store.missed", "there is no shared store"),
     ("weir.store.lost", "there is no shared store"),
 ];
 
