@@ -224,11 +224,17 @@ def wait_for(is_met, name):
         time.sleep(0.05)
 
 
+def repeat(work, count):
+    for number in range(count):
+        work(number)
+    # Some states and events are written a moment later.
+    time.sleep(2)
+
+
 def commands_of(redis, work, count, idle):
     """Commands of one repetition, beside those that two idle replicas send in the same time."""
     before, begun = redis.commands(), time.monotonic()
-    for number in range(count):
-        work(number)
+    repeat(work, count)
     taken, after = time.monotonic() - begun, redis.commands()
     names = ("evalsha", "publish", "hgetall")
     extra = {name: after.get(name, 0) - before.get(name, 0) - idle.get(name, 0) * taken for name in names}
@@ -255,10 +261,7 @@ def bytes_of(redis, replica, work, count):
     """Bytes of Redis and of weir for one repetition, beside those of the first one."""
     work(0)
     before = redis.used(), replica.resident()
-    for number in range(count):
-        work(number)
-    # Events and states are written a moment later.
-    time.sleep(2)
+    repeat(work, count)
     after = redis.used(), replica.resident()
     return [round((after[at] - before[at]) / count) for at in range(2)]
 
