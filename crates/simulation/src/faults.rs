@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::links::HostName;
-use crate::redis_server::Refusal;
+use crate::redis_server::{Refusal, Subscriptions};
 use crate::seeded::Seeded;
 use crate::tool_server::TOOLS_HOST;
 
@@ -16,15 +16,6 @@ pub(crate) const FAULT_TIME: Duration = Duration::from_secs(25);
 
 /// The time before the first fault: all replicas have started.
 const FIRST: u64 = 2_000;
-
-/// The subscriptions of replicas that missed messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subscriptions {
-    /// Their connections are closed.
-    End,
-    /// They go on.
-    GoOn,
-}
 
 /// A fault. It ends by itself after its time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use weir_core::port::Clock as _;
 
-use crate::faults::Subscriptions;
 use crate::host::HostClock;
 use crate::network::Accepted;
 use crate::redis_data::{RedisData, Reply, Text};
@@ -26,6 +25,15 @@ pub(crate) enum Refusal {
     Full,
     /// It loads its data: all commands fail.
     Loading,
+}
+
+/// The subscriptions of replicas that missed messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subscriptions {
+    /// Their connections are closed.
+    End,
+    /// They go on.
+    GoOn,
 }
 
 /// The server. Its data outlive its host.
