@@ -235,7 +235,7 @@ impl<'a> EmittedCheck<'a> {
         let types = checked(check.args(whole.then_some("--whole")));
         let mut check = Command::new(&self.peers.node);
         check.arg(node.join("emitted.mjs")).arg(&self.folder);
-        types.and(checked(check.args(whole.then_some("--whole"))))
+        all_of([types, checked(check.args(whole.then_some("--whole")))])
     }
 }
 

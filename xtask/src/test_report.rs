@@ -1,12 +1,7 @@
 //! The results of a run: the report of the test runner in the format of JUnit, with the tests that
 //! failed, and one error of several checks.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fmt::Write as _, fs, path::PathBuf, process::Command};
 
 use anyhow::bail;
 
@@ -27,19 +22,14 @@ pub(crate) struct TestCase<'a> {
 }
 
 impl TestCase<'_> {
-    /// Reports if the test failed, also when it was repeated.
+    /// Reports if the test failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.elements.contains("<failure") || self.elements.contains("<error")
     }
 
-    /// Reports if the test failed, and passed when it was repeated.
-    fn is_flaky(&self) -> bool {
-        self.elements.contains("<flakyFailure") || self.elements.contains("<flakyError")
-    }
-
     /// The first lines of the first failure.
     fn first_failure(&self) -> String {
-        let text = ["<failure", "<error", "<flakyFailure", "<flakyError"]
+        let text = ["<failure", "<error"]
             .iter()
             .find_map(|kind| self.elements.split_once(kind))
             .and_then(|(_, rest)| rest.split_once('>'))
@@ -77,22 +67,17 @@ pub(crate) fn report_file(profile: &str) -> anyhow::Result<PathBuf> {
 /// # Errors
 ///
 /// Names the tests that failed and the beginning of each failure: whoever reads the end of a long
-/// run sees what to look at. Tests that passed only when repeated are printed, and are no error.
+/// run sees what to look at.
 pub(crate) fn checked_tests(runner: &mut Command, profile: &str) -> anyhow::Result<()> {
     let file = report_file(profile)?;
     // A report of an earlier run must not speak for one that wrote none.
     if file.exists() {
         fs::remove_file(&file)?;
     }
-    let result = checked(runner);
-    let summary = summary_of(&file);
-    match result {
-        Ok(()) => {
-            eprint!("{summary}");
-            Ok(())
-        }
-        Err(error) => bail!("{error}\n{summary}"),
-    }
+    checked(runner).or_else(|error| {
+        let report = fs::read_to_string(&file).unwrap_or_default();
+        bail!("{error}\n{}", failures(&report))
+    })
 }
 
 /// Succeeds if all of `results` do.
@@ -115,28 +100,15 @@ pub(crate) fn all_of<const COUNT: usize>(
     }
 }
 
-fn summary_of(file: &Path) -> String {
-    fs::read_to_string(file)
-        .map(|report| failures(&report))
-        .unwrap_or_default()
-}
-
-/// Renders the failed tests of a report, then those that passed when they were repeated.
+/// Renders the failed tests of a report.
 fn failures(report: &str) -> String {
     let mut text = String::new();
-    let unsteady: Vec<_> = test_cases(report)
-        .filter(|case| case.has_failed() || case.is_flaky())
-        .collect();
-    let (failed, flaky): (Vec<_>, Vec<_>) = unsteady.iter().partition(|case| case.has_failed());
-    for case in failed.iter().chain(&flaky).take(SHOWN_FAILURES) {
-        let result = if case.has_failed() {
-            "failed"
-        } else {
-            "passed only when repeated"
-        };
-        let _ = write!(text, "  {} {result}:\n{}", case.name, case.first_failure());
+    let failed: Vec<_> = test_cases(report).filter(TestCase::has_failed).collect();
+    for case in failed.iter().take(SHOWN_FAILURES) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "  {} failed:\n{}", case.name, case.first_failure());
     }
-    let left = unsteady.len().saturating_sub(SHOWN_FAILURES);
+    let left = failed.len().saturating_sub(SHOWN_FAILURES);
     if left > 0 {
         let _ = writeln!(text, "  and {left} more");
     }
@@ -170,17 +142,13 @@ mod tests {
             <system-out>1
 </system-out>
         </testcase>
-        <testcase name="replicas::unsteady" classname="weir-tests::it" time="1">
-            <flakyFailure message="no" type="test failure"><system-err>late</system-err></flakyFailure>
-        </testcase>
         </testsuite></testsuites>"#;
 
     #[test]
-    fn failed_tests_stand_before_those_that_passed_when_repeated() {
+    fn failed_tests_are_shown_with_the_beginning_of_the_failure() {
         assert_eq!(
             failures(REPORT),
-            "  replicas::broken failed:\n    thread panicked: 1 < 2 && it failed\n  \
-             replicas::unsteady passed only when repeated:\n"
+            "  replicas::broken failed:\n    thread panicked: 1 < 2 && it failed\n"
         );
         assert_eq!(failures("<testsuites/>"), "");
     }
@@ -206,6 +174,6 @@ mod tests {
     #[test]
     fn a_test_without_elements_takes_none_of_the_next_one() {
         let cases: Vec<_> = test_cases(REPORT).map(|case| case.has_failed()).collect();
-        assert_eq!(cases, [false, true, false]);
+        assert_eq!(cases, [false, true]);
     }
 }
