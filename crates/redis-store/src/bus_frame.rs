@@ -30,8 +30,8 @@ pub(crate) struct ReceivedMessage {
     pub(crate) body: Bytes,
 }
 
-/// Writes messages into a frame, with a number if its loss must be noticed. A topic is a name in the code, far shorter than its limit of 255
-/// bytes.
+/// Writes messages into a frame, with a number if its loss must be noticed. A topic is a name in the
+/// code, far shorter than its limit of 255 bytes.
 pub(crate) fn encode_frame(own: &ReplicaId, number: Option<u64>, messages: &[BusMessage]) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(FRAME_VERSION);

@@ -188,16 +188,21 @@ impl RegistryView {
         }
     }
 
+    /// The replicas besides `own`.
+    fn known_besides(&self, own: &ReplicaId) -> impl Iterator<Item = (&ReplicaId, &KnownReplica)> {
+        self.replicas.iter().filter(move |(id, _)| *id != own)
+    }
+
     /// The number of live replicas besides `own`.
     pub(crate) fn live_others(&self, own: &ReplicaId) -> usize {
-        let others = self.replicas.iter().filter(|(id, _)| *id != own);
-        others.filter(|(_, known)| known.is_live()).count()
+        self.known_besides(own)
+            .filter(|(_, known)| known.is_live())
+            .count()
     }
 
     /// Reports if a live replica besides `own` announces another config than this digest.
     pub(crate) fn has_other_config(&self, own: &ReplicaId, digest: &str) -> bool {
-        let others = self.replicas.iter().filter(|(id, _)| *id != own);
-        others
+        self.known_besides(own)
             .filter(|(_, known)| known.is_live())
             .any(|(_, known)| *known.info.config != *digest)
     }
@@ -205,8 +210,7 @@ impl RegistryView {
     /// The keys of the replicas besides `own` that are not ending. One that requests do not reach
     /// counts as well: it may serve its own clients.
     pub(crate) fn keys_of_others(&self, own: &ReplicaId) -> Vec<ListedKeys> {
-        let others = self.replicas.iter().filter(|(id, _)| *id != own);
-        others
+        self.known_besides(own)
             .filter(|(_, known)| !known.info.draining)
             .map(|(id, known)| ListedKeys {
                 id: id.clone(),
@@ -218,16 +222,14 @@ impl RegistryView {
 
     /// The last frame that each replica besides `own` announced.
     pub(crate) fn announced_frames(&self, own: &ReplicaId) -> FrameNumbers {
-        let others = self.replicas.iter().filter(|(id, _)| *id != own);
-        others
+        self.known_besides(own)
             .filter_map(|(id, known)| Some((id.clone(), known.info.frames?)))
             .collect()
     }
 
     /// All replicas besides `own`.
     pub(crate) fn others(&self, own: &ReplicaId) -> Vec<ReplicaSeen> {
-        let others = self.replicas.iter().filter(|(id, _)| *id != own);
-        others
+        self.known_besides(own)
             .map(|(id, known)| ReplicaSeen {
                 id: id.clone(),
                 address: known.info.address.clone(),

@@ -12,7 +12,7 @@ use redis::aio::PubSub;
 use redis::{RedisResult, cmd};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
-use weir_core::port::{BusMessage, ReplicaDirectory as _, ReplicaId, StoreError};
+use weir_core::port::{BusMessage, ReplicaDirectory as _, StoreError};
 use weir_core::telemetry::instruments;
 use weir_store::{BusLinkId, MemoryBus};
 
@@ -47,7 +47,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub(crate) struct SharedBus {
     link: Arc<RedisLink>,
     channel: String,
-    own: ReplicaId,
     registry: Arc<ReplicaRegistry>,
     bus: Weak<MemoryBus>,
     received: ReceivedFrames,
@@ -86,7 +85,6 @@ impl SharedBus {
         let shared = Self {
             link,
             channel: format!("{namespace}:bus"),
-            own: registry.own().clone(),
             registry,
             bus: Arc::downgrade(bus),
             received: ReceivedFrames::default(),
@@ -106,7 +104,7 @@ impl SharedBus {
         while waiting.recv_many(&mut messages, MAX_FRAME_MESSAGES).await > 0 {
             let sent = self.registry.sent_frames();
             let number = sent.next_number();
-            let frame = encode_frame(&self.own, Some(number), &messages);
+            let frame = encode_frame(self.registry.own(), Some(number), &messages);
             if self.send(&frame).await.is_err() {
                 count_dropped(messages.len());
             }
@@ -166,7 +164,7 @@ impl SharedBus {
                     let Some(bus) = self.bus.upgrade() else {
                         return;
                     };
-                    let Some(received) = decode_frame(&self.own, frame) else {
+                    let Some(received) = decode_frame(self.registry.own(), frame) else {
                         continue;
                     };
                     for message in received.messages {
