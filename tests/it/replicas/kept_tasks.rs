@@ -140,3 +140,37 @@ async fn task_is_found_at_a_replica_that_does_not_know_its_server_yet() {
     })
     .await;
 }
+
+/// A client that asks for a task gets one or a refusal, also while a replica that begins learns whether
+/// the server has tasks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_as_a_task_is_never_answered_without_one() {
+    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
+        .with_tasks()
+        .start()
+        .await;
+    let between = FaultProxy::start(upstream.address()).await;
+    let mut config = config(&upstream);
+    config["upstreams"]["one"]["url"] = json!(between.url("/mcp"));
+    let mut replicas = Replicas::start(COUNT, config).await;
+    let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    between.set_refusing(true);
+    between.reset_all();
+    let number = replicas.start_another();
+    let client = at(&client, &replicas, number);
+    let params = json!({ "name": "task_done", "arguments": { "n": 1 }, "task": { "ttl": 60_000 } });
+    let mut refusals = 0;
+    wait_until_async("a task", async || {
+        let answer = client.ask("tools/call", params.clone()).await;
+        let answer = answer.last();
+        if answer["error"]["data"]["reason"] == "unavailable" {
+            refusals += 1;
+            between.set_refusing(false);
+            return None;
+        }
+        assert!(answer["result"]["task"]["taskId"].is_string(), "{answer}");
+        Some(())
+    })
+    .await;
+    assert!(refusals > 0);
+}

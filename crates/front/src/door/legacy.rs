@@ -33,7 +33,7 @@ use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
 use crate::method::lists::{self, ListRequest, ListResponse};
 use crate::method::offered_methods::{
-    check_offered_or_ask, is_call, list_of_method, wait_for_task_support,
+    check_offered_or_ask, check_task_support, is_call, list_of_method,
 };
 use crate::method::subscriptions;
 use crate::method::tasks;
@@ -227,11 +227,12 @@ async fn serve_request(
             }
         }
         Some(method) if waits_for_upstream(revision, method) => {
-            match check_offered_or_ask(context, method, opened.class()).await {
+            let mut checked = check_offered_or_ask(context, method, opened.class()).await;
+            if checked.is_ok() && tasks::asks_for_task(revision, method, &params) {
+                checked = Box::pin(check_task_support(context, opened.class(), &params)).await;
+            }
+            match checked {
                 Ok(()) => {
-                    if tasks::asks_for_task(revision, method, &params) {
-                        Box::pin(wait_for_task_support(context, opened.class())).await;
-                    }
                     let method = CallMethod::Known(method);
                     call(session, &request.id, stream, method, params)
                 }

@@ -4,6 +4,7 @@ use weir_core::upstream::ListKind;
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_wire::method::Method;
+use weir_wire::params::Params;
 
 /// The list that a method asks for.
 pub(crate) fn list_of_method(method: Method) -> Option<ListKind> {
@@ -101,13 +102,34 @@ const fn lists_of(method: Method) -> &'static [ListKind] {
     }
 }
 
-/// Waits until it is known if calls of the endpoint can become tasks, as long as the first lists of
-/// its servers may take.
-pub(crate) async fn wait_for_task_support(context: &HttpRequestContext, class: CapabilityClass) {
+/// Checks a request for a task. Waits until it is known if calls of the endpoint can become tasks, as
+/// long as the first lists of its servers may take.
+///
+/// # Errors
+///
+/// `Unavailable` if the server of the tool is unknown even then: it could run the call, but not as the
+/// task that the client expects.
+pub(crate) async fn check_task_support(
+    context: &HttpRequestContext,
+    class: CapabilityClass,
+    params: &Params,
+) -> Result<(), Failure> {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
-    if !catalog.has_tasks(endpoint) && catalog.may_have_tasks(endpoint) {
-        let _known = catalog.settled_view(endpoint, ListKind::Tools, class).await;
+    let is_known = || catalog.has_tasks(endpoint) || !catalog.may_have_tasks(endpoint);
+    if is_known() {
+        return Ok(());
     }
+    let tools = catalog.settled_view(endpoint, ListKind::Tools, class).await;
+    // The server of a tool that is listed is known.
+    let is_listed = |name: &str| tools.find(name).item().is_some();
+    let name = params.name().ok().flatten();
+    if is_known() || name.is_none_or(|name| is_listed(&name)) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        FailureKind::Unavailable,
+        "The server that has this tool is not known yet, nor if it has tasks; try again later",
+    ))
 }
 
 /// Returns true if the server of a transparent endpoint has prompts or resources that could be
