@@ -24,7 +24,9 @@ const PACKAGES: [&str; 5] = [
     "weir-tests",
 ];
 
-const SCOPE: [&str; 5] = ["--locked", "--release", "--lib", "--test", "it"];
+/// The test programs of those packages.
+const TEST_PROGRAMS: [&str; 2] = ["it", "simulated"];
+const PROFILE: [&str; 3] = ["--locked", "--release", "--lib"];
 
 /// Options of the command.
 #[derive(Args)]
@@ -55,11 +57,10 @@ pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
                 "--run-ignored",
                 "only",
             ])
-            .args(SCOPE)
-            .args(selected());
+            .args(scope());
         prove.args(&options.args);
     } else {
-        prove.arg("test").args(SCOPE).args(selected());
+        prove.arg("test").args(scope());
         prove
             .args(["--", "--ignored", "--test-threads", "1"])
             .args(&options.args);
@@ -72,13 +73,21 @@ pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
     if !options.args.is_empty() {
         return proofs;
     }
-    let scope: Vec<_> = SCOPE.into_iter().chain(selected()).collect();
-    let pairings = all_replicated_pairings(&weir, &peers, &scope);
+    let pairings = all_replicated_pairings(&weir, &peers, &scope());
     all_of([proofs, pairings, bench::measure()])
 }
 
-fn selected() -> impl Iterator<Item = &'static str> {
-    PACKAGES.into_iter().flat_map(|package| ["-p", package])
+/// The arguments that select the profile, the packages and their test programs.
+fn scope() -> Vec<&'static str> {
+    let programs = TEST_PROGRAMS
+        .into_iter()
+        .flat_map(|program| ["--test", program]);
+    let packages = PACKAGES.into_iter().flat_map(|package| ["-p", package]);
+    PROFILE
+        .into_iter()
+        .chain(programs)
+        .chain(packages)
+        .collect()
 }
 
 #[cfg(test)]
@@ -137,5 +146,20 @@ mod tests {
             left.is_empty(),
             "`cargo xtask prove` would not run those of {left:?}"
         );
+        for place in places.iter().filter(|place| place.ends_with("tests/it/")) {
+            let folder = root().unwrap().join(place.replace("tests/it/", ""));
+            let manifest = ["", "tests"].map(|part| folder.join(part).join("Cargo.toml"));
+            let manifest = manifest.iter().find(|file| file.is_file()).unwrap();
+            let text = std::fs::read_to_string(manifest).unwrap();
+            // A package that does not name its program has one named after its folder, `it`.
+            let named = text
+                .split("[[test]]\nname = \"")
+                .nth(1)
+                .and_then(|rest| rest.split('"').next());
+            assert!(
+                named.is_none_or(|name| TEST_PROGRAMS.contains(&name)),
+                "`cargo xtask prove` would not run the tests of {place}"
+            );
+        }
     }
 }
