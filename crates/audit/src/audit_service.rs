@@ -12,6 +12,7 @@
 mod audit_file;
 mod audit_thread;
 mod copy_backlog;
+mod event_places;
 mod event_queue;
 mod file_tail;
 mod otlp_export;

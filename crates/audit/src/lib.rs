@@ -4,6 +4,7 @@
 mod audit_plan;
 mod audit_service;
 mod record;
+mod sync;
 
 pub use audit_plan::{AuditFilePlan, AuditPlan};
 pub use audit_service::{AuditError, AuditService, ChainHeads, PreparedAudit};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use super::event_places::EventPlaces;
 use crate::record::{AuditEvent, EventKeeper, RecordNotKept};
 use weir_core::telemetry::instruments;
 
@@ -30,11 +31,8 @@ pub(super) struct AuditEventQueue {
     /// The `sink` attribute of its losses in the metrics.
     sink: &'static str,
     limit: usize,
-    /// The number of events on their way to the writer.
-    queued: AtomicUsize,
-    /// The number of allowed calls whose events are still to come. Each has a reserved slot in a
-    /// closed queue.
-    promised: AtomicUsize,
+    /// The places of events. Each allowed call has one for its event in a closed queue.
+    places: EventPlaces,
     /// The number of events dropped since the last `Lost` record.
     lost: AtomicU64,
     /// True if a call is refused without a record.
@@ -75,8 +73,7 @@ impl AuditEventQueue {
             sender,
             sink,
             limit,
-            queued: AtomicUsize::new(0),
-            promised: AtomicUsize::new(0),
+            places: EventPlaces::default(),
             lost: AtomicU64::new(0),
             closed: AtomicBool::new(closed),
             healthy: AtomicBool::new(false),
@@ -100,12 +97,12 @@ impl AuditEventQueue {
 
     /// Counts an event as taken by the writer.
     pub(super) fn taken(&self) {
-        self.queued.fetch_sub(1, Ordering::AcqRel);
+        self.places.give_back();
     }
 
     /// Returns the number of waiting events.
     pub(super) fn waiting(&self) -> usize {
-        self.queued.load(Ordering::Acquire)
+        self.places.queued()
     }
 
     /// Returns the number of dropped events, and resets it.
@@ -148,13 +145,8 @@ impl AuditEventQueue {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn taken_places(&self) -> usize {
-        self.waiting() + self.promised.load(Ordering::Acquire)
-    }
-
-    /// Puts an event in, if the channel has room.
+    /// Puts in an event that has its place, if the channel has room.
     fn put(&self, event: AuditEvent) -> Result<(), RecordNotKept> {
-        self.queued.fetch_add(1, Ordering::AcqRel);
         match self.sender.try_send(AuditWriterMessage::Event(event)) {
             Ok(()) => Ok(()),
             // The channel is full, or the writer has ended: the event is lost either way.
@@ -174,48 +166,37 @@ impl AuditEventQueue {
             .add(1, &[opentelemetry::KeyValue::new("sink", self.sink)]);
         RecordNotKept
     }
-
-    fn refuse(&self) -> RecordNotKept {
-        self.promised.fetch_sub(1, Ordering::AcqRel);
-        instruments().audit_refused.add(1, &[]);
-        RecordNotKept
-    }
 }
 
 impl EventKeeper for AuditEventQueue {
     fn reserve(&self) -> Result<(), RecordNotKept> {
-        self.promised.fetch_add(1, Ordering::AcqRel);
-        if self.is_closed() && (!self.is_writing() || self.taken_places() > self.limit) {
-            return Err(self.refuse());
+        if !self.is_closed() {
+            self.places.promise();
+            return Ok(());
         }
-        Ok(())
+        if self.is_writing() && self.places.promise_within(self.limit) {
+            return Ok(());
+        }
+        instruments().audit_refused.add(1, &[]);
+        Err(RecordNotKept)
     }
 
     fn keep_reserved(&self, event: AuditEvent) {
-        // A call that was allowed before the audit was switched on has no reserved slot.
-        let _ = self
-            .promised
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |promised| {
-                promised.checked_sub(1)
-            });
-        // A closed queue has room, since a slot was reserved; an open one counts the loss.
+        // A call that was allowed before the audit was switched on has no reserved place.
+        self.places.take_promised();
+        // A closed queue has room, since a place was reserved; an open one counts the loss.
         let _ = self.put(event);
     }
 
     fn keep(&self, event: AuditEvent) -> Result<(), RecordNotKept> {
         let closed = self.is_closed();
-        let places = if closed {
-            self.taken_places()
-        } else {
-            self.waiting()
-        };
         let is_denied = event.is_denial() || event.kind() == "entry";
         let limit = if is_denied {
             self.limit / DENIED
         } else {
             self.limit
         };
-        let kept = if places < limit {
+        let kept = if self.places.take_within(limit, closed) {
             self.put(event)
         } else {
             Err(self.lose())

@@ -1,0 +1,4 @@
+//! The atomics of this crate's own synchronization. `crates/interleavings` compiles the same code
+//! with those of loom, which tries every order of the threads' steps.
+
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
