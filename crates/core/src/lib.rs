@@ -36,6 +36,7 @@ pub mod reply;
 pub mod seal;
 pub mod secrets;
 pub mod session_notifier;
+mod sync;
 pub mod telemetry;
 pub mod token;
 pub mod tool;

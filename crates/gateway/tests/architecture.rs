@@ -320,6 +320,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("weir-testkit", &["weir-core", "weir-wire"]),
     ("weir-replica-testkit", &["weir-testkit", "weir-wire"]),
+    ("weir-interleavings", &["weir-core"]),
     (
         "weir-simulation",
         &[

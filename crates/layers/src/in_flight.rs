@@ -20,36 +20,46 @@
 //! there is a gain.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::task::yield_now;
-use tokio::time::timeout;
+use crate::sync::{
+    AtomicBool, AtomicUsize, Handle, Mutex, MutexGuard, Ordering, oneshot, timeout, yield_now,
+};
 
 /// The most requests that wait at a time. Beyond it the oldest one is refused.
 const MAX_QUEUED: usize = 10_000;
-/// Permits for each worker thread that are given without a round while no request waits.
-const PERMITS_WITHOUT_QUEUE: usize = 32;
-/// The same while requests wait.
-const PERMITS_WITH_QUEUE: usize = 8;
-/// The most permits of a round for each worker thread.
-const PERMITS_PER_ROUND: usize = 8;
 /// A queue is long from so many requests for each worker thread on.
 const LONG_QUEUE: usize = 128;
 
+/// Numbers of permits for each worker thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PermitsPerWorker {
+    /// Given without a round while no request waits.
+    pub(crate) without_queue: usize,
+    /// Given without a round while requests wait.
+    pub(crate) with_queue: usize,
+    /// The most of one round.
+    pub(crate) per_round: usize,
+}
+
+const PERMITS: PermitsPerWorker = PermitsPerWorker {
+    without_queue: 32,
+    with_queue: 8,
+    per_round: 8,
+};
+
 /// The permits for requests in flight.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct InFlightLimit(Arc<PermitQueue>);
 
 /// One request in flight, until it is dropped.
 #[derive(Debug)]
 pub struct InFlightPermit(Option<Arc<PermitQueue>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PermitQueue {
+    permits: PermitsPerWorker,
     taken: AtomicUsize,
     /// The limit, as the last request gave it.
     most: AtomicUsize,
@@ -63,7 +73,32 @@ struct PermitQueue {
     workers: OnceLock<usize>,
 }
 
+impl Default for InFlightLimit {
+    fn default() -> Self {
+        Self::new(PERMITS)
+    }
+}
+
 impl InFlightLimit {
+    /// A limit without requests.
+    pub(crate) fn new(permits: PermitsPerWorker) -> Self {
+        Self(Arc::new(PermitQueue {
+            permits,
+            taken: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::default(),
+            in_rounds: AtomicBool::new(false),
+            workers: OnceLock::new(),
+        }))
+    }
+
+    /// The number of requests in flight.
+    #[cfg(test)]
+    fn taken(&self) -> usize {
+        self.0.taken.load(Ordering::SeqCst)
+    }
+
     /// A permit if fewer than `most` are taken, or one that is given back within `wait`.
     ///
     /// Cancel safe: a dropped future leaves the queue.
@@ -115,9 +150,9 @@ impl PermitQueue {
     /// The number of permits that are given without a round.
     fn without_round(&self) -> usize {
         let each = if self.waiting.load(Ordering::SeqCst) == 0 {
-            PERMITS_WITHOUT_QUEUE
+            self.permits.without_queue
         } else {
-            PERMITS_WITH_QUEUE
+            self.permits.with_queue
         };
         self.most.load(Ordering::SeqCst).min(each * self.workers())
     }
@@ -148,7 +183,7 @@ impl PermitQueue {
         loop {
             // The tasks that are ready by now go first.
             yield_now().await;
-            let mut left = PERMITS_PER_ROUND * self.workers();
+            let mut left = self.permits.per_round * self.workers();
             while left > 0 && self.give_to_next(self.most.load(Ordering::SeqCst)) {
                 left -= 1;
             }
@@ -254,10 +289,6 @@ mod tests {
 
     const LONG_TIME: Duration = Duration::from_secs(3600);
 
-    fn taken(permits: &InFlightLimit) -> usize {
-        permits.0.taken.load(Ordering::SeqCst)
-    }
-
     // Proves F11.
     #[tokio::test(start_paused = true)]
     async fn requests_are_served_in_order_and_no_wait_is_endless() {
@@ -287,7 +318,7 @@ mod tests {
         );
         drop(held);
         assert!(second.await.is_some());
-        assert_eq!(taken(&permits), 0);
+        assert_eq!(permits.taken(), 0);
     }
 
     // Proves F11.
@@ -327,8 +358,8 @@ mod tests {
     async fn requests_beyond_a_few_go_in_rounds_behind_the_tasks_that_are_ready() {
         let permits = InFlightLimit::default();
         let (at_once, most) = (
-            PERMITS_WITHOUT_QUEUE,
-            PERMITS_WITHOUT_QUEUE + PERMITS_PER_ROUND + 3,
+            PERMITS.without_queue,
+            PERMITS.without_queue + PERMITS.per_round + 3,
         );
         let mut looks = Context::from_waker(Waker::noop());
         let mut waiting: Vec<_> = (0..most + 2)
@@ -354,7 +385,7 @@ mod tests {
         while look(&mut held) == at_once {
             tokio::task::yield_now().await;
         }
-        assert_eq!(held.len(), at_once + PERMITS_PER_ROUND, "a round");
+        assert_eq!(held.len(), at_once + PERMITS.per_round, "a round");
         assert!(
             held.contains_key(&at_once) && !held.contains_key(&(most + 1)),
             "in their order"
@@ -373,9 +404,9 @@ mod tests {
             most,
             "each permit that is given back goes to a request"
         );
-        assert_eq!(taken(&permits), most);
+        assert_eq!(permits.taken(), most);
         drop(held);
-        assert_eq!(taken(&permits), 0);
+        assert_eq!(permits.taken(), 0);
     }
 
     // Proves F11.
@@ -394,10 +425,10 @@ mod tests {
         let mut leaves = Box::pin(permits.acquire(1, LONG_TIME));
         assert!(leaves.as_mut().poll(&mut looks).is_pending());
         drop(held);
-        assert_eq!(taken(&permits), 1);
+        assert_eq!(permits.taken(), 1);
         drop(leaves);
         assert!(stays.await.is_some());
-        assert_eq!(taken(&permits), 0);
+        assert_eq!(permits.taken(), 0);
     }
 
     // Proves F11.
@@ -430,7 +461,7 @@ mod tests {
         // Without rounds, and with them.
         for (most, tasks) in [
             (3, 64),
-            (4 * PERMITS_WITH_QUEUE + 10, 4 * PERMITS_WITHOUT_QUEUE + 40),
+            (4 * PERMITS.with_queue + 10, 4 * PERMITS.without_queue + 40),
         ] {
             let permits = InFlightLimit::default();
             let mut working = tokio::task::JoinSet::new();
@@ -445,7 +476,7 @@ mod tests {
                             LONG_TIME
                         };
                         let permit = permits.acquire(most, wait).await;
-                        assert!(taken(&permits) <= most);
+                        assert!(permits.taken() <= most);
                         if round % 2 == 0 {
                             tokio::task::yield_now().await;
                         }
@@ -456,7 +487,7 @@ mod tests {
             while let Some(done) = working.join_next().await {
                 done.unwrap();
             }
-            assert_eq!(taken(&permits), 0);
+            assert_eq!(permits.taken(), 0);
         }
     }
 }

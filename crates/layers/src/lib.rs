@@ -14,3 +14,4 @@ pub mod ports;
 pub mod request;
 pub mod settings;
 pub mod state;
+mod sync;

@@ -26,6 +26,7 @@ mod request_body;
 mod request_framing;
 mod request_service;
 mod socket;
+mod sync;
 mod tls;
 mod write_stall_watch;
 

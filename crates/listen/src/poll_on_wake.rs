@@ -7,10 +7,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use futures_util::task::AtomicWaker;
+use crate::sync::{AtomicBool, AtomicWaker, Ordering};
 
 /// The future `inner`, polled once at first, and then after each wake alone.
 pub(super) struct PollOnWake<F> {

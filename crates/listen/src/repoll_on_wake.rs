@@ -8,8 +8,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+
+use crate::sync::{AtomicU8, Ordering};
 
 /// The polls in a row before the task does yield.
 const MAX_POLLS: usize = 4;
