@@ -7,15 +7,12 @@
 mod byte_budget;
 mod descriptors;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use self::byte_budget::{ByteBudget, ByteReservation};
 pub use self::descriptors::{ConnectionSide, DescriptorBudget, DescriptorPermit};
+pub use crate::budget_owner::BudgetOwner;
 use crate::hold::{HoldBudget, HoldLimits};
-use crate::names::UpstreamId;
-use crate::network::SenderNetwork;
-use crate::principal::Principal;
 
 /// The budgets of one process. Clones are the same budgets.
 #[derive(Clone, Debug)]
@@ -88,38 +85,5 @@ impl Default for Budgets {
             hold: HoldBudget::new(HoldLimits::default()),
             descriptors: DescriptorBudget::default(),
         }
-    }
-}
-
-/// The owner of bytes: one principal, the network of a client without credentials, or an upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BudgetOwner {
-    /// The digest of a principal.
-    Principal([u8; 16]),
-    /// A network of anonymous clients.
-    Network(SenderNetwork),
-    /// The id of an upstream, in a form that is copied.
-    Upstream([u8; UpstreamId::LONGEST]),
-}
-
-impl BudgetOwner {
-    /// The owner of bytes that a client at this address sends or receives.
-    #[must_use]
-    pub fn of(principal: &Principal, address: IpAddr) -> Self {
-        if principal.is_anonymous() {
-            Self::Network(SenderNetwork::of(address))
-        } else {
-            Self::Principal(*principal.digest())
-        }
-    }
-
-    /// The owner of bytes that an upstream sends, and of those that wait to be taken by it.
-    #[must_use]
-    pub fn of_upstream(id: &UpstreamId) -> Self {
-        let mut text = [0; UpstreamId::LONGEST];
-        text.iter_mut()
-            .zip(id.as_str().bytes())
-            .for_each(|(to, byte)| *to = byte);
-        Self::Upstream(text)
     }
 }

@@ -10,6 +10,7 @@
 
 pub mod authenticated;
 pub mod budget;
+mod budget_owner;
 pub mod call;
 mod call_deadlines;
 pub mod capability;

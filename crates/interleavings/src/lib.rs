@@ -4,6 +4,9 @@
 //!
 //! The files are those of the other crates, unchanged: `crate::sync` is what differs.
 
+// The unit tests in the files run in their own crates.
+#![cfg(not(test))]
+
 #[path = "../../core/src/budget/byte_budget.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the models need a part of it")]
 mod byte_budget;
@@ -28,7 +31,8 @@ mod oneshot;
 mod sync;
 
 // What the files use of their own crates.
-use weir_core::{budget, fast, telemetry};
+use weir_core::budget as budget_owner;
+use weir_core::{fast, telemetry};
 
 /// The most interruptions of a thread between two steps of its own, in one order. More find little,
 /// and take minutes.

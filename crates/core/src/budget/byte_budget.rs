@@ -8,7 +8,7 @@ use bytes::Bytes;
 use opentelemetry::KeyValue;
 use tokio::sync::Notify;
 
-use crate::budget::BudgetOwner;
+use crate::budget_owner::BudgetOwner;
 use crate::fast::FastMap;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, timeout};
 use crate::telemetry::instruments;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use loom::thread::JoinHandle;
 
 use super::{block_on, in_every_order, join_all, poll_and_drop, spawn};
-use crate::budget::BudgetOwner;
+use crate::budget_owner::BudgetOwner;
 use crate::byte_budget::ByteBudget;
 
 const WAIT: Duration = Duration::from_secs(1);
