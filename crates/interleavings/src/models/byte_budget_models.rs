@@ -55,7 +55,7 @@ pub fn reservation_that_leaves_takes_no_bytes() {
         let held = budget.try_reserve(1);
         let leaving = {
             let budget = budget.clone();
-            spawn(move || drop(poll_and_drop(budget.reserve(1, WAIT))))
+            spawn(move || poll_and_drop(budget.reserve(1, WAIT)))
         };
         let other = reservation(&budget, 1);
         drop(held);

@@ -70,7 +70,7 @@ pub fn request_that_leaves_keeps_no_permit() {
         let held = acquire(&limit, 1);
         let leaving = {
             let limit = limit.clone();
-            spawn(move || drop(poll_and_drop(limit.acquire(1, WAIT))))
+            spawn(move || poll_and_drop(limit.acquire(1, WAIT)))
         };
         let other = request(&limit, 1);
         drop(held);
