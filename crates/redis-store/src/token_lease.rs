@@ -290,14 +290,15 @@ impl TokenLease {
         self.is_asking = false;
         let mut decided = 0;
         while let Some(TokenWaiter { cost, reply }) = self.waiters.pop_front() {
-            if reply.is_closed() {
-                continue;
-            }
             let cost = NonZeroU32::new(cost).unwrap_or(NonZeroU32::MIN);
+            let before = self.share;
             let decision = self.take_unanswered(cost, replicas, now);
-            // A request that was given up meanwhile has paid: it is one of the local share alone.
-            let _ = reply.send(decision);
-            decided += 1;
+            if reply.send(decision).is_ok() {
+                decided += 1;
+            } else {
+                // The request stopped waiting, and takes from the share itself.
+                self.share = before;
+            }
         }
         decided
     }

@@ -1,5 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::{Barrier, Mutex};
+use std::thread;
+
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
@@ -136,13 +139,41 @@ fn failed_trip_leaves_the_decisions_to_the_local_share() {
     let mut receivers: Vec<_> = (0..50).map(|_| lease.enqueue(some(1))).collect();
     assert!(lease.order_trip());
     lease.begin_trip(&PLAN, TripPurpose::Tokens, NOW).unwrap();
-    drop(receivers.pop());
-    assert_eq!(lease.fail_trip(4, NOW), 49);
+    // Requests that stopped waiting.
+    receivers.drain(..20);
+    assert_eq!(lease.fail_trip(4, NOW), 30);
     let decisions = receivers.iter_mut().map(oneshot::Receiver::try_recv);
     let granted = decisions.filter(|decision| *decision == Ok(Ok(()))).count();
     assert_eq!(granted, 25, "a quarter of the burst");
     assert!(lease.take_alone(some(1), 4, NOW).is_err());
     assert!(lease.order_trip());
+}
+
+/// A request whose time is over just as its trip fails pays once, whichever of the two decides.
+#[test]
+fn request_that_stops_waiting_as_its_trip_fails_takes_one_token() {
+    for _ in 0..2000 {
+        let mut lease = lease();
+        let mut receiver = lease.enqueue(some(1));
+        assert!(lease.order_trip());
+        let lease = Mutex::new(lease);
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                lease.lock().unwrap().fail_trip(4, NOW);
+            });
+            start.wait();
+            receiver.close();
+            if receiver.try_recv().is_err() {
+                let decision = lease.lock().unwrap().take_unanswered(some(1), 4, NOW);
+                assert_eq!(decision, Ok(()));
+            }
+        });
+        let mut lease = lease.into_inner().unwrap();
+        let alone = (0..100).filter(|_| lease.take_alone(some(1), 4, NOW).is_ok());
+        assert_eq!(alone.count(), 24, "of a quarter of the burst");
+    }
 }
 
 #[test]
