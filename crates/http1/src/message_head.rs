@@ -121,8 +121,9 @@ fn parse_head(bytes: &Bytes) -> Result<Option<ResponseHead>, MalformedResponse> 
             value.map_err(|_| MalformedResponse("a field's value is none"))?,
         );
     }
-    let (framing, is_clear) = framing(status, &headers)?;
-    let persists = is_clear && parsed.version == Some(1) && !closes(&headers);
+    let is_http_1_1 = parsed.version == Some(1);
+    let (framing, is_clear) = framing(status, is_http_1_1, &headers)?;
+    let persists = is_clear && is_http_1_1 && !closes(&headers);
     Ok(Some(ResponseHead {
         status,
         headers,
@@ -135,12 +136,20 @@ fn parse_head(bytes: &Bytes) -> Result<Option<ResponseHead>, MalformedResponse> 
 /// HEAD or CONNECT.
 fn framing(
     status: StatusCode,
+    is_http_1_1: bool,
     headers: &HeaderMap,
 ) -> Result<(ResponseFraming, bool), MalformedResponse> {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter().peekable();
     let is_coded = codings.peek().is_some();
     if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok((ResponseFraming::Length(0), !is_coded));
+    }
+    // HTTP/1.0 has no transfer codings: a proxy on the way may have read the body differently
+    // (RFC 9112, 6.1).
+    if is_coded && !is_http_1_1 {
+        return Err(MalformedResponse(
+            "it has a transfer coding, which HTTP/1.0 does not have",
+        ));
     }
     let length = length(headers)?;
     if is_coded {

@@ -378,6 +378,23 @@ async fn after_a_lost_connection_pooled_ones_rest_before_reuse() {
 }
 
 #[tokio::test]
+async fn transfer_coding_of_http_1_0_is_refused() {
+    const CHUNKED: &str =
+        "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    const BOTH: &str =
+        "HTTP/1.0 200 OK\r\ntransfer-encoding: identity\r\ncontent-length: 2\r\n\r\nok";
+    for answer in [CHUNKED, BOTH] {
+        let (listener, lines, uri) = listening().await;
+        let counts = serve(listener, answer, false);
+        for _ in 0..2 {
+            let seen = ask(&lines, &uri, &POST, b"{}").await;
+            assert_eq!(seen, Err(RequestProgress::MaybeExecuted), "{answer}");
+        }
+        assert_eq!(counted(&counts), [2, 2], "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn endless_interim_responses_are_refused() {
     let (listener, lines, uri) = listening().await;
     let server = async {
