@@ -32,10 +32,23 @@ NOW = "2026-01-01T00:00:00Z"
 STREAMS, CALLS = 500, 200
 
 
+def modern_results():
+    """The results of an MCP server of 2026-07-28 whose calls end before they become tasks, so that weir keeps their results as tasks."""
+    known = {"resultType": "complete", "ttlMs": 3600000, "cacheScope": "public"}
+    able = {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+    return {
+        "server/discover": {**known, "supportedVersions": [MODERN], "capabilities": able},
+        "tools/list": {**known, "tools": [{"name": "echo", "inputSchema": SCHEMA}]},
+        "tools/call": {"resultType": "complete", "content": [{"type": "text", "text": "done"}]},
+    }
+
+
 class Server(http.server.BaseHTTPRequestHandler):
-    """An MCP server of one revision: tools that answer at once, slowly with a notification, after a question, or as a task."""
+    """MCP servers. At `/` one of 2025-11-25, whose tools answer at once, slowly with a notification, after a question, or as a task; at `/modern` one of 2026-07-28."""
 
     protocol_version = "HTTP/1.1"
+    # Head and body are two writes: without it an answer takes 40 ms, and becomes a stream at weir.
+    disable_nagle_algorithm = True
 
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -49,8 +62,11 @@ class Server(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        is_modern = self.path == "/modern"
+        if is_modern:
+            results = modern_results()
         answer = {"jsonrpc": "2.0", "id": asked["id"], "result": results.get(asked["method"], {})}
-        if asked["method"] == "tools/call":
+        if asked["method"] == "tools/call" and not is_modern:
             params = asked["params"]
             if "task" in params:
                 times = {"createdAt": NOW, "lastUpdatedAt": NOW, "ttl": 3600000, "pollInterval": 3600000}
@@ -132,7 +148,7 @@ class Replica:
             "store": f"redis://127.0.0.1:{redis.port}",
             "cluster": {"listen": others},
             "limits": {"parked_per_principal": CALLS + 1},
-            "upstreams": {"one": {"url": f"http://127.0.0.1:{upstream}/"}},
+            "upstreams": {"one": {"url": f"http://127.0.0.1:{upstream}/"}, "two": {"url": f"http://127.0.0.1:{upstream}/modern"}},
         }
         file = pathlib.Path(folder) / f"{name}.json"
         file.write_text(json.dumps(config))
@@ -181,8 +197,8 @@ class Client:
         self.ask({"jsonrpc": "2.0", "method": "notifications/initialized"}, session)
         return session
 
-    def call(self, session, tool="echo", **more):
-        params = {"name": f"one__{tool}", "arguments": {}, **more}
+    def call(self, session, tool="one__echo", **more):
+        params = {"name": tool, "arguments": {}, **more}
         self.ask({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}, session)
 
     def park(self):
@@ -268,8 +284,9 @@ def bytes_of(redis, replica, work, count):
 
 def measure_calls(found, redis, replica, client, session):
     kinds = {
-        "a stream with a notification and an answer": (STREAMS, lambda _: client.call(session, "slow")),
+        "a stream with a notification and an answer": (STREAMS, lambda _: client.call(session, "one__slow")),
         "a task": (CALLS, lambda _: client.call(session, task={"ttl": 3600000})),
+        "a result that weir keeps as a task": (CALLS, lambda _: client.call(session, "two__echo", task={"ttl": 3600000})),
         "a parked call": (CALLS, lambda _: client.park()),
     }
     for name, (count, work) in kinds.items():
