@@ -175,7 +175,7 @@ impl RecordClaims {
                     self.writer.note_ended(key);
                     return Ok(RecordPlace::Gone);
                 }
-                ClaimOutcome::Missing => return self.judge_missing().await,
+                ClaimOutcome::Missing => return self.judge_missing(candidate).await,
                 ClaimOutcome::Other(owner) => match self.state_of(&owner).await? {
                     OwnerState::Live => return Ok(self.remember(key, owner)),
                     // A live owner may not be listed again yet.
@@ -254,10 +254,17 @@ impl RecordClaims {
         }
     }
 
-    /// A record that the shared store does not have is gone, unless the store lost it.
-    async fn judge_missing(&self) -> Result<RecordPlace, StoreError> {
+    /// A record that the shared store does not have is gone, unless the store lost it, or has not got
+    /// it yet from the replica that opened it.
+    async fn judge_missing(&self, candidate: &ReplicaId) -> Result<RecordPlace, StoreError> {
         if self.registry.is_emptied_lately() || self.registry.has_new_data().await? {
             return Err(emptied());
+        }
+        // A replica that has just begun is not listed yet, and its first records are written late if
+        // the store is slow.
+        let is_other = candidate != self.writer.commands().own();
+        if is_other && self.state_of(candidate).await? == OwnerState::Live {
+            return Ok(RecordPlace::Elsewhere(candidate.clone()));
         }
         Ok(RecordPlace::Gone)
     }

@@ -284,3 +284,14 @@ async fn unknown_session_is_gone() {
     let place = one.records.locate(&key(9), None, &unknown).await.unwrap();
     assert!(matches!(place, weir_core::port::RecordPlace::Gone));
 }
+
+/// While the store is slow, the first records of a replica are written after the client has its
+/// session.
+#[tokio::test(flavor = "multi_thread")]
+async fn unwritten_session_of_a_replica_that_just_began_is_not_gone() {
+    let server = old_server();
+    let two = TestReplica::start(&server, 2).await;
+    let one = TestReplica::start(&server, 1).await;
+    let place = two.locate(&key(1), &one).await;
+    assert_eq!(place, FoundPlace::Elsewhere(one.id.clone()));
+}
