@@ -48,6 +48,8 @@ pub(crate) struct OwnerSearch {
     seen: Option<u64>,
     /// The reason that the last attempt did not run, for operators.
     last: Option<String>,
+    /// True if an outage of the store does not end the search.
+    waits_for_store: bool,
 }
 
 impl OwnerAccess {
@@ -63,6 +65,17 @@ impl OwnerAccess {
             pause: FIRST_PAUSE,
             seen: None,
             last: None,
+            waits_for_store: false,
+        }
+    }
+
+    /// A search that also waits while the store does not answer. For what this replica needs whoever
+    /// calls, such as lists: a failure at once would be tried again after ever longer pauses, and the
+    /// last of them would go on after the outage.
+    pub(crate) fn patient_search(&self) -> OwnerSearch {
+        OwnerSearch {
+            waits_for_store: true,
+            ..self.search(self.max_wait())
         }
     }
 
@@ -93,7 +106,8 @@ impl OwnerAccess {
                 return Ok(OwnerRoute::Other(owner.clone()));
             }
             let left = search.deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || is_new && view.error.is_some() {
+            let ends_at_once = is_new && view.error.is_some() && !search.waits_for_store;
+            if left.is_zero() || ends_at_once {
                 return Err(self.no_owner(search, view.error.as_deref()));
             }
             sleep(search.pause.min(left)).await;
@@ -154,8 +168,8 @@ impl OwnerAccess {
     pub(crate) async fn open(
         &self,
         request: &Frame,
+        mut search: OwnerSearch,
     ) -> Result<Option<(FrameStream, Frame)>, Failure> {
-        let mut search = self.search(self.max_wait());
         loop {
             let owner = match self.route(&mut search).await? {
                 OwnerRoute::Here => return Ok(None),

@@ -166,7 +166,8 @@ impl SingletonUpstream {
             class: class.bits(),
         };
         let request = Frame::new(FrameKind::Watch, &form);
-        let Some((stream, first)) = self.access.open(&request).await? else {
+        let search = self.access.patient_search();
+        let Some((stream, first)) = self.access.open(&request, search).await? else {
             return self.local.clone().watch(class).await;
         };
         let upstream = self.local.id();
@@ -180,7 +181,8 @@ impl SingletonUpstream {
 
     async fn open_updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
         let request = Frame::empty(FrameKind::Updates);
-        match self.access.open(&request).await? {
+        let search = self.access.patient_search();
+        match self.access.open(&request, search).await? {
             Some((stream, _)) => {
                 let upstream = self.local.id().clone();
                 Ok(Box::new(RemoteUpdates::new(upstream, stream)))
@@ -191,7 +193,8 @@ impl SingletonUpstream {
 
     async fn follow(self: Arc<Self>, outbound: OutboundCall) -> Option<TaskNotifications> {
         let request = call_frame(FrameKind::FollowTask, &outbound, &*self.random);
-        let Some((stream, _)) = self.access.open(&request).await.ok()? else {
+        let search = self.access.search(self.access.max_wait());
+        let Some((stream, _)) = self.access.open(&request, search).await.ok()? else {
             return self.local.clone().follow_task(outbound).await;
         };
         let items = stream::unfold(stream, |mut stream| async move {
@@ -213,7 +216,10 @@ impl SingletonUpstream {
             async move {
                 let mut stream = match opened {
                     Some(stream) => stream,
-                    None => this.access.open(&request).await.ok()??.0,
+                    None => {
+                        let search = this.access.search(this.access.max_wait());
+                        this.access.open(&request, search).await.ok()??.0
+                    }
                 };
                 let frame = stream.next_frame().await.ok()?;
                 (frame.kind == FrameKind::Item).then(|| (frame.part(0), Some(stream)))
