@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use weir_core::Principal;
 
 use crate::door::{DoorAnswer, DoorRequest};
+use crate::faults::REPLICAS;
 use crate::host::HostClock;
 use crate::open_policy::ISSUER;
 use crate::redis_server::RedisServer;
@@ -28,6 +29,8 @@ const MODERN: &str = "2026-07-28";
 const LONGEST_REQUEST: Duration = Duration::from_secs(30);
 /// The longest time for which an ended session or a missing block may be seen at a replica.
 pub(crate) const LONGEST_STALE: Duration = Duration::from_secs(5);
+/// The longest time in which a replica drops an ended session once it noticed that it lacks a message.
+const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// The way into a replica, by its number.
 type OpenDoor = (usize, mpsc::UnboundedSender<DoorRequest>);
@@ -67,6 +70,8 @@ pub(crate) struct ClientWorld {
 /// The answer to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
+    /// The number of the replica that answered.
+    pub(crate) replica: usize,
     pub(crate) status: u16,
     pub(crate) session: Option<String>,
     pub(crate) body: String,
@@ -232,8 +237,8 @@ impl Client {
     }
 
     /// An ended session is refused at every replica. The end is lost if its replica crashes before
-    /// the store could be told, and comes late if its request was held up on the way:
-    /// [`RedisServer::time_since_end`].
+    /// the store could be told, and comes late if its request was held up on the way, or a replica
+    /// that got no message cannot use the store: [`RedisServer::times_since_end`].
     async fn check_ended(&mut self, session: Session) {
         sleep(LONGEST_STALE).await;
         for _ in 0..6 {
@@ -243,11 +248,12 @@ impl Client {
             let answer = self.exchange(request, None, &event).await;
             if let Some(answer) = answer
                 && answer.status < 300
-                && self
+                && let Some([ended, noticed]) = self
                     .world
                     .redis
-                    .time_since_end(&digest_of(&session.principal))
-                    .is_some_and(|time| time >= LONGEST_STALE)
+                    .times_since_end(&digest_of(&session.principal), REPLICAS[answer.replica])
+                && ended >= LONGEST_STALE
+                && noticed >= LOOK_TIME
             {
                 self.violate(format!("{} is served after its end", session.principal));
             }
@@ -395,7 +401,7 @@ impl Client {
         if door.send(DoorRequest { request, answer }).is_err() {
             return None;
         }
-        let outcome = timeout(LONGEST_REQUEST, collect(&mut parts)).await;
+        let outcome = timeout(LONGEST_REQUEST, collect(number, &mut parts)).await;
         let taken = self.world.clock.now().saturating_sub(begun);
         match &outcome {
             Err(_) => self.violate(format!(
@@ -430,7 +436,10 @@ fn digest_of(principal: &str) -> String {
         .collect()
 }
 
-async fn collect(parts: &mut mpsc::UnboundedReceiver<DoorAnswer>) -> Option<Answer> {
+async fn collect(
+    replica: usize,
+    parts: &mut mpsc::UnboundedReceiver<DoorAnswer>,
+) -> Option<Answer> {
     let Some(DoorAnswer::Head(head)) = parts.recv().await else {
         return None;
     };
@@ -439,6 +448,7 @@ async fn collect(parts: &mut mpsc::UnboundedReceiver<DoorAnswer>) -> Option<Answ
         .get("mcp-session-id")
         .and_then(|id| id.to_str().ok());
     let mut answer = Answer {
+        replica,
         status: head.status.as_u16(),
         session: session.map(str::to_owned),
         body: String::new(),

@@ -23,11 +23,11 @@ pub(crate) fn find_script(digest: &str) -> Option<ScriptFn> {
     found.map(|(_, _, script)| *script)
 }
 
-/// True for the script that ends a record.
-pub(crate) fn is_end(digest: &str) -> bool {
+/// True if the script of this digest has this name.
+pub(crate) fn has_name(digest: &str, name: &str) -> bool {
     SCRIPTS
         .iter()
-        .any(|(known, name, _)| *known == digest && *name == "END")
+        .any(|(known, of, _)| *known == digest && *of == name)
 }
 
 /// The scripts by the SHA-1 of their texts.

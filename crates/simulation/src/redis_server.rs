@@ -10,9 +10,10 @@ use tokio::sync::mpsc;
 use weir_core::port::Clock as _;
 
 use crate::host::HostClock;
+use crate::links::HostName;
 use crate::network::Accepted;
 use crate::redis_data::{RedisData, Reply, Text};
-use crate::redis_scripts::{ScriptCall, find_script, is_end};
+use crate::redis_scripts::{ScriptCall, find_script, has_name};
 use crate::stream::SimStream;
 
 /// The address of the server.
@@ -52,9 +53,21 @@ struct ServerState {
     loses_messages: bool,
     /// Ends of records leave no mark.
     forgets_ends: bool,
-    /// The names of the records that a replica has asked to end, and the time of the first request,
-    /// in milliseconds.
-    ends_asked: BTreeMap<Text, u64>,
+    /// The records that a replica has asked to end, by their names.
+    ends_asked: BTreeMap<Text, AskedEnd>,
+}
+
+/// The end of a record, with times in milliseconds.
+struct AskedEnd {
+    /// The first request for it.
+    at: u64,
+    /// The replica that made it.
+    by: HostName,
+    /// The first heartbeat of that replica afterwards: it announces the message about the end.
+    announced: Option<u64>,
+    /// The first time at which each replica could know of the end, though it got no message: of its
+    /// first heartbeat after that one.
+    noticed: BTreeMap<HostName, u64>,
 }
 
 /// An event of a subscription.
@@ -116,14 +129,30 @@ impl RedisServer {
         found.is_some_and(|name| state.data.field(name, b"v").is_some())
     }
 
-    /// The time since a replica asked to end a record whose name has this text.
-    pub(crate) fn time_since_end(&self, part: &str) -> Option<Duration> {
+    /// The time since a replica asked to end a record whose name has this text, and since `replica`
+    /// could know of it without a message.
+    pub(crate) fn times_since_end(&self, part: &str, replica: HostName) -> Option<[Duration; 2]> {
         let state = self.lock();
-        let (_, asked) = state
+        let (_, end) = state
             .ends_asked
             .iter()
             .find(|(name, _)| String::from_utf8_lossy(name).contains(part))?;
-        Some(Duration::from_millis(state.data.now.saturating_sub(*asked)))
+        let noticed = *end.noticed.get(replica)?;
+        let since = |time: u64| Duration::from_millis(state.data.now.saturating_sub(time));
+        Some([since(end.at), since(noticed)])
+    }
+
+    /// The process of a replica ended: its messages are announced no more, and the next process has
+    /// no copies of ended records.
+    pub(crate) fn forget_process(&self, replica: HostName) {
+        let mut state = self.lock();
+        let now = state.data.now;
+        for end in state.ends_asked.values_mut() {
+            end.noticed.insert(replica, now);
+        }
+        state
+            .ends_asked
+            .retain(|_, end| end.by != replica || end.announced.is_some());
     }
 
     /// Serves the streams of an address, until the host ends.
@@ -132,21 +161,21 @@ impl RedisServer {
         mut accepted: mpsc::UnboundedReceiver<Accepted>,
         clock: HostClock,
     ) {
-        while let Some((stream, _)) = accepted.recv().await {
+        while let Some((stream, host)) = accepted.recv().await {
             let (server, clock) = (self.clone(), clock.clone());
             tokio::spawn(async move {
                 let stream = stream.accepted_at(clock.clone());
-                server.serve_stream(stream, clock).await;
+                server.serve_stream(stream, host, clock).await;
             });
         }
     }
 
-    async fn serve_stream(self, mut stream: SimStream, clock: HostClock) {
+    async fn serve_stream(self, mut stream: SimStream, host: HostName, clock: HostClock) {
         let (messages, mut published) = mpsc::unbounded_channel();
         let (mut read, mut out) = (BytesMut::new(), Vec::new());
         loop {
             while let Some(command) = take_command(&mut read) {
-                for reply in self.answer(&command, &clock, &messages) {
+                for reply in self.answer(&command, host, &clock, &messages) {
                     reply.encode(&mut out);
                 }
             }
@@ -167,6 +196,7 @@ impl RedisServer {
     fn answer(
         &self,
         command: &[Text],
+        host: HostName,
         clock: &HostClock,
         messages: &mpsc::UnboundedSender<Published>,
     ) -> Vec<Reply> {
@@ -188,7 +218,7 @@ impl RedisServer {
             };
             return args.iter().map(subscribe).collect();
         }
-        vec![state.run(&name, args)]
+        vec![state.run(&name, args, host)]
     }
 
     fn lock(&self) -> MutexGuard<'_, ServerState> {
@@ -197,7 +227,7 @@ impl RedisServer {
 }
 
 impl ServerState {
-    fn run(&mut self, name: &[u8], args: &[Text]) -> Reply {
+    fn run(&mut self, name: &[u8], args: &[Text], host: HostName) -> Reply {
         match (self.refusal, name) {
             (Some(Refusal::Loading), _) => {
                 return Reply::Error("LOADING Redis is loading the dataset in memory");
@@ -212,7 +242,7 @@ impl ServerState {
             b"INFO" => Reply::text(self.info()),
             b"PING" => Reply::Many(vec![Reply::text("pong"), Reply::text("")]),
             b"SCRIPT" => self.load_script(arg(1)),
-            b"EVALSHA" => self.run_script(args),
+            b"EVALSHA" => self.run_script(args, host),
             b"PUBLISH" => {
                 self.publish(arg(0), arg(1));
                 Reply::Number(1)
@@ -254,6 +284,17 @@ impl ServerState {
         )
     }
 
+    fn note_heartbeat(&mut self, host: HostName) {
+        let now = self.data.now;
+        for end in self.ends_asked.values_mut() {
+            if end.by == host {
+                end.announced.get_or_insert(now);
+            } else if end.announced.is_some() {
+                end.noticed.entry(host).or_insert(now);
+            }
+        }
+    }
+
     fn load_script(&mut self, text: &[u8]) -> Reply {
         let digest = sha1_smol::Sha1::from(text).digest().to_string();
         assert!(
@@ -265,18 +306,28 @@ impl ServerState {
         Reply::text(digest)
     }
 
-    fn run_script(&mut self, args: &[Text]) -> Reply {
+    fn run_script(&mut self, args: &[Text], host: HostName) -> Reply {
         let digest = String::from_utf8_lossy(&args[0]).into_owned();
         let Some(script) = find_script(&digest).filter(|_| self.scripts.contains(&digest)) else {
             return Reply::Error("NOSCRIPT No matching script.");
         };
-        if is_end(&digest) {
-            let now = self.data.now;
-            if let Some(name) = args.get(2) {
-                self.ends_asked.entry(name.clone()).or_insert(now);
-            }
+        if has_name(&digest, "HEARTBEAT") {
+            self.note_heartbeat(host);
         }
-        if self.forgets_ends && is_end(&digest) {
+        if has_name(&digest, "END")
+            && let Some(name) = args.get(2)
+        {
+            let now = self.data.now;
+            self.ends_asked
+                .entry(name.clone())
+                .or_insert_with(|| AskedEnd {
+                    at: now,
+                    by: host,
+                    announced: None,
+                    noticed: [(host, now)].into(),
+                });
+        }
+        if self.forgets_ends && has_name(&digest, "END") {
             return Reply::Number(1);
         }
         let keys = usize::try_from(parse(&args[1])).unwrap_or(0);

@@ -245,6 +245,7 @@ impl World {
 
     fn crash(&mut self, number: usize, until: Duration) {
         self.client_world.doors.close(number);
+        self.redis.forget_process(REPLICAS[number]);
         // The memory goes with the tasks.
         let lost = std::mem::replace(
             &mut self.replicas[number],
