@@ -1,11 +1,13 @@
-//! Clients that call without a pause while replicas come and go.
+//! Clients that call while replicas come and go.
 
 mod call_kind;
 pub(super) mod caller_group;
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use weir_testkit::{MockServer, RawClient};
 
 use crate::harness::CheckedClient;
@@ -30,8 +32,13 @@ pub(super) struct CallLoad {
 }
 
 impl CallLoad {
-    /// Starts callers of each of the kinds at this URL.
+    /// Starts callers of each of the kinds at this URL, which call without a pause.
     pub(super) async fn start(url: &str, kinds: &[CallKind]) -> Self {
+        Self::start_paced(url, kinds, Duration::ZERO).await
+    }
+
+    /// Starts callers of each of the kinds at this URL, each with this pause after a call.
+    pub(super) async fn start_paced(url: &str, kinds: &[CallKind], pause: Duration) -> Self {
         let mut callers = CallerGroup::new();
         for kind in kinds {
             for _ in 0..CALLERS {
@@ -39,6 +46,7 @@ impl CallLoad {
                 let client = CheckedClient::with_capabilities(url, kind.revision(), able).await;
                 let caller = Caller {
                     kind: *kind,
+                    pause,
                     client: kind.connected(client.raw().clone()),
                 };
                 callers.spawn(|signals| caller.call_until_stopped(signals));
@@ -77,6 +85,7 @@ impl CallLoad {
 
 struct Caller {
     kind: CallKind,
+    pause: Duration,
     client: RawClient,
 }
 
@@ -89,6 +98,10 @@ impl Caller {
                 signals.count_answer();
             } else {
                 totals.refused += 1;
+            }
+            // A sleep of no time is one of up to a millisecond.
+            if !self.pause.is_zero() {
+                sleep(self.pause).await;
             }
         }
         (self.kind, totals)

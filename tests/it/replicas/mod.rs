@@ -24,6 +24,7 @@ mod reconnecting_herd;
 mod replica_overview;
 mod server_requests;
 mod session_takeover;
+mod steady_memory;
 mod stopped_replicas;
 mod store_commands;
 mod store_failovers;
