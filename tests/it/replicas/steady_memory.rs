@@ -60,7 +60,6 @@ fn median(mut numbers: Vec<usize>) -> usize {
 }
 
 /// Redis keeps the mark of an ended session for a day, so its memory is printed and not compared.
-// Proves R284.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes half an hour"]
 async fn memory_of_replicas_stays_the_same_under_a_steady_load() {
