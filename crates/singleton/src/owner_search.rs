@@ -69,13 +69,18 @@ impl OwnerAccess {
         }
     }
 
-    /// A search that also waits while the store does not answer. For what this replica needs whoever
-    /// calls, such as lists: a failure at once would be tried again after ever longer pauses, and the
-    /// last of them would go on after the outage.
+    /// A search of a request without a time limit of its own.
+    pub(crate) fn longest_search(&self) -> OwnerSearch {
+        self.search(self.max_wait())
+    }
+
+    /// A search that also waits while the store does not answer. It is for requests of this replica
+    /// itself, such as watches of lists. Their callers repeat a failure after ever longer pauses, and
+    /// the last pause would outlast the outage.
     pub(crate) fn patient_search(&self) -> OwnerSearch {
         OwnerSearch {
             waits_for_store: true,
-            ..self.search(self.max_wait())
+            ..self.longest_search()
         }
     }
 

@@ -193,7 +193,7 @@ impl SingletonUpstream {
 
     async fn follow(self: Arc<Self>, outbound: OutboundCall) -> Option<TaskNotifications> {
         let request = call_frame(FrameKind::FollowTask, &outbound, &*self.random);
-        let search = self.access.search(self.access.max_wait());
+        let search = self.access.longest_search();
         let Some((stream, _)) = self.access.open(&request, search).await.ok()? else {
             return self.local.clone().follow_task(outbound).await;
         };
@@ -217,7 +217,7 @@ impl SingletonUpstream {
                 let mut stream = match opened {
                     Some(stream) => stream,
                     None => {
-                        let search = this.access.search(this.access.max_wait());
+                        let search = this.access.longest_search();
                         this.access.open(&request, search).await.ok()??.0
                     }
                 };
