@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use weir_core::Principal;
+use weir_core::port::Clock as _;
 
 use crate::door::{DoorAnswer, DoorRequest};
 use crate::faults::REPLICAS;
@@ -262,6 +263,7 @@ impl Client {
     }
 
     async fn call(&mut self, session: Option<Session>) {
+        let begun = self.world.clock.wall();
         let (call, answer) = self.send_call(session.as_ref(), None).await;
         let Some(answer) = answer else { return };
         let principal = session
@@ -269,7 +271,7 @@ impl Client {
             .map_or(&self.name, |session| &session.principal)
             .clone();
         if answer.status == 404 {
-            self.check_lost(session, &call);
+            self.check_lost(session, &call, answer.replica, begun);
         }
         let is_refused = matches!(answer.status, 404 | 421 | 429 | 503)
             || self.has_reason(&answer, "unavailable");
@@ -288,15 +290,23 @@ impl Client {
         }
     }
 
-    /// A session that the store has goes on.
-    fn check_lost(&mut self, session: Option<Session>, call: &str) {
+    /// A session goes on if the store had it when the replica claimed it: one whose owner crashed may
+    /// be written just after the claim of a call that began at `begun`.
+    fn check_lost(
+        &mut self,
+        session: Option<Session>,
+        call: &str,
+        replica: usize,
+        begun: SystemTime,
+    ) {
         self.session = None;
         let Some(session) = session else {
             return self.violate(format!("404 for {call}"));
         };
         let digest = digest_of(&session.principal);
         let age = self.world.clock.now().saturating_sub(session.begun);
-        if self.world.redis.has_record(&digest) {
+        let redis = &self.world.redis;
+        if redis.has_record(&digest) && !redis.has_missed_claim(&digest, REPLICAS[replica], begun) {
             self.violate(format!(
                 "{} is unknown after {age:?}, and the store has it",
                 session.principal

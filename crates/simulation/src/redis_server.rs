@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -55,6 +55,8 @@ struct ServerState {
     forgets_ends: bool,
     /// The records that a replica has asked to end, by their names.
     ends_asked: BTreeMap<Text, AskedEnd>,
+    /// The last time at which a replica claimed a record that was not there, in milliseconds.
+    missed_claims: BTreeMap<(HostName, Text), u64>,
 }
 
 /// The end of a record, with times in milliseconds.
@@ -129,6 +131,22 @@ impl RedisServer {
         found.is_some_and(|name| state.data.field(name, b"v").is_some())
     }
 
+    /// True if a replica has claimed a record whose name has this text since then, and the record
+    /// was not there: a write on its way may follow.
+    pub(crate) fn has_missed_claim(
+        &self,
+        part: &str,
+        replica: HostName,
+        since: SystemTime,
+    ) -> bool {
+        let since = epoch_millis(since);
+        let state = self.lock();
+        let mut claims = state.missed_claims.iter();
+        claims.any(|((host, name), at)| {
+            *host == replica && *at >= since && String::from_utf8_lossy(name).contains(part)
+        })
+    }
+
     /// The time since a replica asked to end a record whose name has this text, and since `replica`
     /// could know of it without a message.
     pub(crate) fn times_since_end(&self, part: &str, replica: HostName) -> Option<[Duration; 2]> {
@@ -201,10 +219,7 @@ impl RedisServer {
         messages: &mpsc::UnboundedSender<Published>,
     ) -> Vec<Reply> {
         let mut state = self.lock();
-        let now = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        state
-            .data
-            .set_time(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        state.data.set_time(epoch_millis(clock.wall()));
         let name = command
             .first()
             .map(|name| name.to_ascii_uppercase())
@@ -343,6 +358,10 @@ impl ServerState {
         for (channel, message) in published {
             self.publish(&channel, &message);
         }
+        if has_name(&digest, "CLAIM") && reply == Reply::Many(vec![Reply::text("missing")]) {
+            let claim = (host, keys[0].clone());
+            self.missed_claims.insert(claim, self.data.now);
+        }
         reply
     }
 
@@ -379,6 +398,11 @@ impl ServerState {
             .flat_map(|(member, score)| [Reply::Bulk(member), Reply::text(format!("{score:.0}"))]);
         Reply::Many(rows.collect())
     }
+}
+
+fn epoch_millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn parse(text: &[u8]) -> u64 {

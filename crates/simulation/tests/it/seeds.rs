@@ -9,8 +9,9 @@ const FEW: u64 = 4;
 const MANY: u64 = 1000;
 
 /// The seeds that found faults: lists of a shared process that stayed away after an outage of the
-/// store, and a session that was unknown before its replica, which had just begun, could write it.
-const FOUND_FAULTS: [u64; 6] = [341, 412, 466, 662, 783, 789];
+/// store, a session that was unknown before its replica, which had just begun, could write it, and an
+/// invariant that did not allow for a write just after a claim (616).
+const FOUND_FAULTS: [u64; 7] = [341, 412, 466, 616, 662, 783, 789];
 
 fn check_first_seeds(usual: u64) {
     let count = env::var("WEIR_SIMULATION_SEEDS")
