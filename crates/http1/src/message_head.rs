@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::mem::MaybeUninit;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use httparse::{ParserConfig, Status};
 
@@ -52,8 +52,8 @@ pub fn write_request_head(ask: OutgoingRequest<'_>) -> Vec<u8> {
 }
 
 /// Takes the head of the response off `unread`; absent until it is complete. Interim responses
-/// (1xx) are skipped, and their bytes are added to `interim`: a server may send as many of them as
-/// fit into one head.
+/// (1xx) and empty lines before a head are skipped, and their bytes are added to `interim`: a
+/// server may send as many of them as fit into one head.
 ///
 /// # Errors
 /// The bytes are not the head of a response, or are too long.
@@ -62,6 +62,7 @@ pub fn read_response_head(
     interim: &mut usize,
 ) -> Result<Option<ResponseHead>, MalformedResponse> {
     loop {
+        add_skipped(interim, skip_empty_lines(unread))?;
         let Some(end) = end_of_head(unread) else {
             return if unread.len() > MAX_HEAD_BYTES {
                 Err(MalformedResponse("its head is too long"))
@@ -73,11 +74,33 @@ pub fn read_response_head(
         if let Some(head) = parse_head(&bytes)? {
             return Ok(Some(head));
         }
-        *interim += end;
-        if *interim > MAX_HEAD_BYTES {
-            return Err(MalformedResponse("too many interim answers come before it"));
-        }
+        add_skipped(interim, end)?;
     }
+}
+
+/// Adds skipped bytes to `interim`, up to the limit of a head.
+fn add_skipped(interim: &mut usize, skipped: usize) -> Result<(), MalformedResponse> {
+    *interim += skipped;
+    if *interim > MAX_HEAD_BYTES {
+        return Err(MalformedResponse(
+            "too many interim answers or empty lines come before it",
+        ));
+    }
+    Ok(())
+}
+
+/// Takes the empty lines before a head off `unread`, and returns their length: hyper and other
+/// clients skip them, as servers do before a request (RFC 9112, 2.2).
+fn skip_empty_lines(unread: &mut BytesMut) -> usize {
+    let before = unread.len();
+    while let Some(length) = match &unread[..] {
+        [b'\n', ..] => Some(1),
+        [b'\r', b'\n', ..] => Some(2),
+        _ => None,
+    } {
+        unread.advance(length);
+    }
+    before - unread.len()
 }
 
 /// Finds the end of the empty line that ends a head.

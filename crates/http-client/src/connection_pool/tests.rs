@@ -395,19 +395,29 @@ async fn transfer_coding_of_http_1_0_is_refused() {
 }
 
 #[tokio::test]
-async fn endless_interim_responses_are_refused() {
+async fn endless_interim_responses_and_empty_lines_are_refused() {
+    for endless in ["HTTP/1.1 102 Processing\r\n\r\n", "\r\n", "\n"] {
+        let (listener, lines, uri) = listening().await;
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            request(&mut stream).await.unwrap();
+            let endless = endless.repeat(1000);
+            while stream.write_all(endless.as_bytes()).await.is_ok() {}
+        };
+        let (seen, ()) = tokio::join!(ask(&lines, &uri, &POST, b"{}"), server);
+        assert_eq!(seen, Err(RequestProgress::MaybeExecuted), "{endless:?}");
+    }
+}
+
+#[tokio::test]
+async fn empty_lines_before_a_response_are_skipped() {
+    const AFTER_OTHERS: &str = "\n\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
     let (listener, lines, uri) = listening().await;
-    let server = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        request(&mut stream).await.unwrap();
-        while stream
-            .write_all(b"HTTP/1.1 102 Processing\r\n\r\n")
-            .await
-            .is_ok()
-        {}
-    };
-    let (seen, ()) = tokio::join!(ask(&lines, &uri, &POST, b"{}"), server);
-    assert_eq!(seen, Err(RequestProgress::MaybeExecuted));
+    let counts = serve(listener, AFTER_OTHERS, false);
+    for _ in 0..2 {
+        assert!(ask(&lines, &uri, &POST, b"{}").await.is_ok());
+    }
+    assert_eq!(counted(&counts), [1, 2]);
 }
 
 #[tokio::test]
