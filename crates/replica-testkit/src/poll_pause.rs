@@ -17,7 +17,7 @@ pub(crate) fn pause() {
 ///
 /// # Panics
 /// With `otherwise`, if that takes longer than `limit`.
-pub(crate) fn wait_until(limit: Duration, otherwise: &str, is_true: impl Fn() -> bool) {
+pub(crate) fn wait_until(limit: Duration, otherwise: &str, mut is_true: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_true() {
         assert!(begun.elapsed() < limit, "{otherwise}");

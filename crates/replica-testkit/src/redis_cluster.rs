@@ -26,7 +26,16 @@ impl RedisCluster {
     /// `redis-server` is not on PATH, a node does not start, or the nodes do not agree.
     #[must_use]
     pub fn start() -> Self {
-        let nodes = SLOTS.map(|_| start_node());
+        Self::with_settings(&[])
+    }
+
+    /// Starts three nodes with further directives of their config.
+    ///
+    /// # Panics
+    /// `redis-server` is not on PATH, a node does not start, or the nodes do not agree.
+    #[must_use]
+    pub fn with_settings(settings: &[[&str; 2]]) -> Self {
+        let nodes = SLOTS.map(|_| start_node(settings));
         let [first, others @ ..] = &nodes;
         for (node, [from, to]) in nodes.iter().zip(SLOTS) {
             node.run(&["CLUSTER", "ADDSLOTSRANGE", from, to]);
@@ -149,14 +158,15 @@ impl RedisCluster {
     }
 }
 
-fn start_node() -> RedisServer {
+fn start_node(settings: &[[&str; 2]]) -> RedisServer {
     let bus = free_port().to_string();
-    RedisServer::with_settings(&[
+    let of_cluster = [
         ["cluster-enabled", "yes"],
         ["cluster-config-file", "nodes.conf"],
         ["cluster-node-timeout", "1000"],
         ["cluster-port", &bus],
-    ])
+    ];
+    RedisServer::with_settings(&[&of_cluster, settings].concat())
 }
 
 fn id_of(node: &RedisServer) -> String {

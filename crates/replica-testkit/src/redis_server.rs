@@ -57,6 +57,9 @@ enum ServerMode {
 }
 
 impl RedisServer {
+    /// The setting of a server that clients of this machine may tell to fail.
+    pub const DEBUG_COMMANDS: [&str; 2] = ["enable-debug-command", "local"];
+
     /// Starts a server without a password, and waits until it answers.
     ///
     /// # Panics
@@ -302,6 +305,23 @@ impl RedisServer {
             assert!(begun.elapsed() < START_TIMEOUT, "it does not load: {log}");
             pause();
         }
+    }
+
+    /// Has the server load its data again from a snapshot, so slowly that it answers `LOADING` for
+    /// about this time, or not at all without keys. [`RedisServer::DEBUG_COMMANDS`] allows it.
+    ///
+    /// # Panics
+    /// The server does not answer, or the time is more than some seconds.
+    pub fn reload_slowly(&self, time: Duration) {
+        let Ok(keys @ 1..) = self.run(&["DBSIZE"]).text().parse() else {
+            return;
+        };
+        let micros = Duration::as_micros(&(time / keys)).to_string();
+        let set = |name, value| self.run(&["CONFIG", "SET", name, value]);
+        set("loading-process-events-interval-bytes", "1024");
+        set("key-load-delay", &micros);
+        self.run(&["DEBUG", "RELOAD"]);
+        set("key-load-delay", "0");
     }
 
     fn has_snapshots_alone(&self) -> bool {

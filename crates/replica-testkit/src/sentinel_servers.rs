@@ -27,8 +27,18 @@ impl SentinelServers {
     /// `redis-server` is not on PATH, or does not start.
     #[must_use]
     pub fn start() -> Self {
-        let primary = RedisServer::start();
-        let replica = RedisServer::start();
+        Self::with_settings(&[])
+    }
+
+    /// Starts all three, and waits until they know each other. The primary and its copy have further
+    /// directives of their config.
+    ///
+    /// # Panics
+    /// `redis-server` is not on PATH, or does not start.
+    #[must_use]
+    pub fn with_settings(settings: &[[&str; 2]]) -> Self {
+        let primary = RedisServer::with_settings(settings);
+        let replica = RedisServer::with_settings(settings);
         let port = primary.address().port().to_string();
         replica.run(&["REPLICAOF", "127.0.0.1", &port]);
         wait_until(START_TIMEOUT, "the replica does not follow", || {
@@ -58,6 +68,35 @@ impl SentinelServers {
     pub fn kill_primary(&mut self) {
         self.primary.kill();
         self.replica.resume();
+    }
+
+    /// Waits until the server that the sentinel names takes writes and the other one is its copy,
+    /// after an outage of either of them. [`Self::primary`] and [`Self::replica`] are these then.
+    ///
+    /// # Panics
+    /// A server does not run, or they do not agree.
+    pub fn settle(&mut self) {
+        wait_until(START_TIMEOUT, "the servers do not agree", || {
+            if self.named_port() == Some(self.replica.address().port()) {
+                std::mem::swap(&mut self.primary, &mut self.replica);
+            }
+            let primary = replication(&self.primary);
+            if !primary.contains("role:master") {
+                return false;
+            }
+            if replication(&self.replica).contains("role:master") {
+                // The sentinel would wait for ten seconds with that.
+                let port = self.primary.address().port().to_string();
+                self.replica.run(&["REPLICAOF", "127.0.0.1", &port]);
+            }
+            primary.contains("state=online")
+        });
+    }
+
+    /// The port of the server that the sentinel names as the primary one.
+    fn named_port(&self) -> Option<u16> {
+        let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"];
+        self.sentinel.run(&asked).texts().last()?.parse().ok()
     }
 
     /// Waits until the replica takes writes.

@@ -75,7 +75,13 @@ impl Replicas {
 
     /// Starts replicas with the `store` of the config, whose servers the caller keeps.
     pub async fn with_store(count: usize, config: Value) -> Self {
-        Self::start_all(vec![config; count], None).await
+        Self::with_stores(vec![config; count]).await
+    }
+
+    /// Starts a replica with each of these configs, and the `store` of each. Later ones have the
+    /// first.
+    pub async fn with_stores(configs: Vec<Value>) -> Self {
+        Self::start_all(configs, None).await
     }
 
     async fn start_all(mut configs: Vec<Value>, program: Option<&Path>) -> Self {

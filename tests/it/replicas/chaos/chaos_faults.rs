@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
+use weir_replica_testkit::RedisServer;
 use weir_testkit::{FaultProxy, ProxyDirection, Toxic};
 
-use super::chaos_scene::{ChaosScene, PASSWORD, USER};
+use super::chaos_scene::ChaosScene;
+use super::chaos_store::{ChaosStore, PASSWORD, StoreKind, USER};
 use crate::harness::{Replicas, SplitMixRandom};
 
 /// A fault. Each one has ended when [`ChaosFault::inject`] returns.
@@ -25,8 +27,10 @@ pub(super) enum ChaosFault {
     PeersCut,
     /// Some replicas do not reach Redis for some time, and the others do.
     RedisCutFromSome,
-    /// Redis is killed, and starts with the data that it saved.
+    /// Redis is killed, and starts with the data that it saved, at once or after some time.
     RedisRestarted,
+    /// Redis loads its data for some time.
+    RedisLoading,
     /// Redis stands still for some time.
     RedisFrozen,
     /// Redis loses its data.
@@ -43,33 +47,48 @@ pub(super) enum ChaosFault {
     RedisPasswordRefused,
     /// Redis loses its scripts.
     RedisScriptsLost,
+    /// Redis is killed, and its copy lacks the last writes.
+    RedisFailedOver,
+    /// A slot of the cluster moves to another Redis.
+    RedisSlotMoved,
     /// The connections to the server break.
     UpstreamReset,
 }
 
 impl ChaosFault {
-    const ALL: [Self; 17] = [
+    /// The faults of every kind of store.
+    const COMMON: [Self; 16] = [
         Self::ReplicaKilled,
         Self::ReplicaStopped,
         Self::ReplicaFrozen,
         Self::ReplicaReloaded,
         Self::KeysRotated,
         Self::PeersCut,
-        Self::RedisCutFromSome,
         Self::RedisRestarted,
+        Self::RedisLoading,
         Self::RedisFrozen,
         Self::RedisFlushed,
         Self::RedisCommandsCut,
         Self::RedisMessagesCut,
-        Self::RedisReadOnly,
         Self::RedisFull,
         Self::RedisPasswordRefused,
         Self::RedisScriptsLost,
         Self::UpstreamReset,
     ];
 
-    pub(super) fn choose(random: &mut SplitMixRandom) -> Self {
-        *random.pick(&Self::ALL)
+    /// The faults of one kind of store. In a cluster no server can be made a copy by hand, and a
+    /// proxy before a server would not be found by its address.
+    fn of_store(kind: StoreKind) -> &'static [Self] {
+        match kind {
+            StoreKind::Single => &[Self::RedisCutFromSome, Self::RedisReadOnly],
+            StoreKind::Sentinel => &[Self::RedisFailedOver, Self::RedisFailedOver],
+            StoreKind::Cluster => &[Self::RedisSlotMoved, Self::RedisSlotMoved],
+        }
+    }
+
+    pub(super) fn choose(kind: StoreKind, random: &mut SplitMixRandom) -> Self {
+        let all = [&Self::COMMON, Self::of_store(kind)].concat();
+        *random.pick(&all)
     }
 
     /// True if sessions of ended replicas may be lost.
@@ -78,6 +97,8 @@ impl ChaosFault {
             self,
             Self::RedisCutFromSome
                 | Self::RedisRestarted
+                | Self::RedisLoading
+                | Self::RedisFailedOver
                 | Self::RedisFlushed
                 | Self::RedisFrozen
                 | Self::RedisReadOnly
@@ -95,9 +116,18 @@ impl ChaosFault {
             | Self::ReplicaReloaded => self.hit_replica(&mut scene.replicas, random).await,
             Self::KeysRotated => scene.rotate_keys(),
             Self::PeersCut => cut_for_some_time(&scene.to_peer, random).await,
-            Self::RedisCutFromSome => cut_for_some_time(&scene.to_redis, random).await,
+            Self::RedisCutFromSome => {
+                let proxy = scene.to_redis.as_ref();
+                cut_for_some_time(proxy.expect("a store with a proxy"), random).await;
+            }
+            Self::RedisFailedOver => scene.store.fail_over(millis(random, 10, 1_000)).await,
+            Self::RedisSlotMoved => {
+                let time = millis(random, 10, 1_000);
+                scene.store.move_slot(random, time).await;
+            }
             Self::UpstreamReset => scene.to_upstream.reset_all(),
             Self::RedisRestarted
+            | Self::RedisLoading
             | Self::RedisFrozen
             | Self::RedisFlushed
             | Self::RedisCommandsCut
@@ -105,8 +135,9 @@ impl ChaosFault {
             | Self::RedisReadOnly
             | Self::RedisFull
             | Self::RedisPasswordRefused
-            | Self::RedisScriptsLost => self.hit_redis(&mut scene.replicas, random).await,
+            | Self::RedisScriptsLost => self.hit_redis(&mut scene.store, random).await,
         }
+        scene.store.settle();
     }
 
     #[expect(
@@ -137,22 +168,26 @@ impl ChaosFault {
         clippy::wildcard_enum_match_arm,
         reason = "of the faults of Redis, which alone come here, one is left"
     )]
-    async fn hit_redis(self, replicas: &mut Replicas, random: &mut SplitMixRandom) {
+    async fn hit_redis(self, store: &mut ChaosStore, random: &mut SplitMixRandom) {
         let some_time = millis(random, 10, 3_000);
-        let redis = replicas.redis_mut();
+        let redis = store.pick_primary(random);
         match self {
             Self::RedisRestarted => {
+                redis.kill();
+                if random.once_in(2) {
+                    sleep(some_time).await;
+                }
                 redis.restart();
-                redis.add_documented_user(PASSWORD);
             }
+            Self::RedisLoading => redis.reload_slowly(some_time),
             Self::RedisFrozen => {
                 redis.pause();
                 sleep(some_time).await;
                 redis.resume();
             }
             Self::RedisFlushed => redis.flush(),
-            Self::RedisCommandsCut => close_connections(replicas, &["TYPE", "normal"]),
-            Self::RedisMessagesCut => close_connections(replicas, &["TYPE", "pubsub"]),
+            Self::RedisCommandsCut => close_connections(redis, &["TYPE", "normal"]),
+            Self::RedisMessagesCut => close_connections(redis, &["TYPE", "pubsub"]),
             Self::RedisReadOnly => {
                 redis.run(&["REPLICAOF", "127.0.0.1", "1"]);
                 sleep(some_time).await;
@@ -165,10 +200,10 @@ impl ChaosFault {
             }
             Self::RedisPasswordRefused => {
                 redis.run(&["ACL", "SETUSER", USER, "resetpass", ">another-of-a-test"]);
-                close_connections(replicas, &["USER", USER]);
+                close_connections(redis, &["USER", USER]);
                 sleep(some_time).await;
                 let password = format!(">{PASSWORD}");
-                replicas.redis().run(&["ACL", "SETUSER", USER, &password]);
+                redis.run(&["ACL", "SETUSER", USER, &password]);
             }
             _ => {
                 redis.run(&["SCRIPT", "FLUSH"]);
@@ -199,7 +234,7 @@ async fn cut_for_some_time(proxy: &FaultProxy, random: &mut SplitMixRandom) {
     proxy.clear_toxics();
 }
 
-fn close_connections(replicas: &Replicas, which: &[&str]) {
+fn close_connections(redis: &RedisServer, which: &[&str]) {
     let words = [&["CLIENT", "KILL"], which, &["SKIPME", "yes"]].concat();
-    replicas.redis().run(&words);
+    redis.run(&words);
 }

@@ -3,6 +3,7 @@
 mod chaos_callers;
 mod chaos_faults;
 mod chaos_scene;
+mod chaos_store;
 mod chaos_totals;
 mod numbered_call;
 
@@ -12,10 +13,12 @@ use crate::harness::{Replicas, SplitMixRandom, Weir, wait_until_async};
 use chaos_callers::{CallRate, ChaosCallers};
 use chaos_faults::ChaosFault;
 use chaos_scene::ChaosScene;
+use chaos_store::StoreKind;
 
-/// The time of the test of each run, and of one round of the long one: the server records every
-/// request that it saw.
-const TIME: Duration = Duration::from_secs(60);
+/// The time of a short run, and of one round of the long test: the server records every request that
+/// it saw.
+const SHORT_TIME: Duration = Duration::from_secs(20);
+const ROUND_TIME: Duration = Duration::from_secs(60);
 /// Rounds of the long test.
 const ROUNDS: u64 = 30;
 
@@ -23,8 +26,9 @@ const ROUNDS: u64 = 30;
 /// the call waited for input.
 const MOST_DESCRIPTORS: usize = 64;
 
-/// The calls of a run.
+/// The length of a run, and its calls.
 struct ChaosLoad {
+    time: Duration,
     rate: CallRate,
     /// At most so many calls are answered between two faults.
     calls_between_faults: usize,
@@ -35,6 +39,7 @@ struct ChaosLoad {
 impl ChaosLoad {
     /// A load that leaves the processor to other tests.
     const LIGHT: Self = Self {
+        time: SHORT_TIME,
         rate: CallRate {
             callers: 1,
             pause: Duration::from_millis(500),
@@ -43,6 +48,7 @@ impl ChaosLoad {
         calls_after_faults: 60,
     };
     const FULL: Self = Self {
+        time: ROUND_TIME,
         rate: CallRate {
             callers: 2,
             pause: Duration::ZERO,
@@ -52,17 +58,17 @@ impl ChaosLoad {
     };
 }
 
-/// Injects faults for [`TIME`], in the order of a seed that a failure prints. Then all that runs
-/// must be whole again.
-async fn run(seed: u64, load: ChaosLoad) {
-    println!("chaos by seed {seed}");
-    let mut scene = ChaosScene::start().await;
+/// Injects faults into replicas with a store of this kind, in the order of a seed that a failure
+/// prints. Then all that runs must be whole again.
+async fn run(kind: StoreKind, seed: u64, load: ChaosLoad) {
+    println!("chaos by seed {seed}, with a store of the kind {kind:?}");
+    let mut scene = ChaosScene::start(kind).await;
     let callers = ChaosCallers::start(&scene.replicas.url("/mcp"), load.rate);
     let mut random = SplitMixRandom::new(seed);
     let mut faults = Vec::new();
     let begun = Instant::now();
-    while begun.elapsed() < TIME {
-        let fault = ChaosFault::choose(&mut random);
+    while begun.elapsed() < load.time {
+        let fault = ChaosFault::choose(kind, &mut random);
         faults.push(fault);
         fault.inject(&mut scene, &mut random).await;
         let calls = random.below(load.calls_between_faults);
@@ -121,16 +127,30 @@ fn children(weir: &Weir) -> String {
 // Proves R284, F03, F04.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_runs_twice_or_reaches_another_client_under_random_faults() {
-    run(1, ChaosLoad::LIGHT).await;
+    run(StoreKind::Single, 1, ChaosLoad::LIGHT).await;
 }
 
-/// `WEIR_CHAOS_SEED` sets the seed of the first round, `WEIR_CHAOS_ROUNDS` the number of rounds.
-// Proves R284, F03, F04.
+// Proves R284, F03, F04, F07.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_runs_twice_or_reaches_another_client_under_random_faults_and_failovers() {
+    run(StoreKind::Sentinel, 1, ChaosLoad::LIGHT).await;
+}
+
+// Proves R284, F03, F04, F07.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_runs_twice_or_reaches_another_client_under_random_faults_of_a_cluster() {
+    run(StoreKind::Cluster, 1, ChaosLoad::LIGHT).await;
+}
+
+/// Each round has the next kind of store. `WEIR_CHAOS_SEED` sets the seed of the first round,
+/// `WEIR_CHAOS_ROUNDS` the number of rounds.
+// Proves R284, F03, F04, F07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes half an hour"]
 async fn no_call_runs_twice_or_reaches_another_client_in_half_an_hour_of_random_faults() {
     let first = super::number_of_environment("WEIR_CHAOS_SEED", 100);
-    for seed in first..first + super::number_of_environment("WEIR_CHAOS_ROUNDS", ROUNDS) {
-        run(seed, ChaosLoad::FULL).await;
+    let rounds = super::number_of_environment("WEIR_CHAOS_ROUNDS", ROUNDS);
+    for (seed, kind) in (first..first + rounds).zip(StoreKind::ALL.into_iter().cycle()) {
+        run(kind, seed, ChaosLoad::FULL).await;
     }
 }
