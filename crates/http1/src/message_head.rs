@@ -174,10 +174,7 @@ fn framing(
             "it has a transfer coding, which HTTP/1.0 does not have",
         ));
     }
-    let length = length(headers)?;
     if is_coded {
-        // A length beside a transfer coding may be an attempt at request smuggling: the connection
-        // is not used again.
         let is_chunked = codings.next_back().is_some_and(|last| {
             let last = last
                 .as_bytes()
@@ -191,11 +188,14 @@ fn framing(
         } else {
             ResponseFraming::Close
         };
-        return Ok((framing, length.is_none()));
+        // A length beside a transfer coding counts for nothing, and may be an attempt at request
+        // smuggling: the connection is not used again.
+        return Ok((framing, !headers.contains_key(header::CONTENT_LENGTH)));
     }
-    Ok(length.map_or((ResponseFraming::Close, false), |length| {
-        (ResponseFraming::Length(length), true)
-    }))
+    Ok(match length(headers)? {
+        Some(length) => (ResponseFraming::Length(length), true),
+        None => (ResponseFraming::Close, false),
+    })
 }
 
 /// Returns the one length that all fields of the name agree on.

@@ -220,6 +220,7 @@ async fn a_connection_is_used_again_after_a_whole_answer_and_never_after_another
         "HTTP/1.1 200 OK\r\nconnection: x, Close\r\ncontent-length: 2\r\n\r\nok";
     const OLD: &str = "HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok";
     const BOTH: &str = "HTTP/1.1 200 OK\r\ncontent-length: 7\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    const BAD_LENGTH: &str = "HTTP/1.1 200 OK\r\ncontent-length: +7\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
     const MORE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
     for (answer, connections) in [
         (LENGTH, 1),
@@ -228,6 +229,7 @@ async fn a_connection_is_used_again_after_a_whole_answer_and_never_after_another
         (SAYS_CLOSE, 3),
         (OLD, 3),
         (BOTH, 3),
+        (BAD_LENGTH, 3),
         (MORE, 3),
     ] {
         let (listener, lines, uri) = listening().await;
