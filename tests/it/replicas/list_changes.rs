@@ -11,6 +11,7 @@ use weir_testkit::mock_server::MockTool;
 use weir_wire::Revision;
 
 use super::COUNT;
+use super::changing_list::{self, tool};
 use crate::harness::{
     CheckedClient, CheckedStream, Replicas, wait_until_async, within_test_timeout,
 };
@@ -109,10 +110,6 @@ impl SeparateServers {
 
 async fn expect_change(stream: &mut CheckedStream, what: &str) {
     within_test_timeout(what, stream.expect_list_changed()).await;
-}
-
-fn tool(number: usize) -> String {
-    format!("tool_{number:04}")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -341,19 +338,14 @@ async fn clients_are_told_while_redis_is_away_and_the_others_follow_once_it_is_b
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_over_replicas_are_one_list_while_it_changes() {
     let all = SeparateServers::with_redis([20; COUNT], RedisServer::start(), |_, config| {
-        config["endpoints"]["/mcp"]["page"] = json!({ "items": 4 });
+        config["endpoints"]["/mcp"]["page"] = json!({ "items": changing_list::PAGE });
     })
     .await;
     let client = CheckedClient::open(&all.replicas.url("/mcp"), Revision::MODERN).await;
     let changing = async {
         for round in 0.. {
-            // A list is a run of numbers, and no two lists have the same beginning and end.
-            let from = round % 7;
-            let tools: Vec<_> = (from..from + 20 + from)
-                .map(|number| MockTool::new(&tool(number)))
-                .collect();
             for server in &all.servers {
-                server.set_tools(tools.clone());
+                server.set_tools(changing_list::tools(round));
             }
             all.servers[round % COUNT].notify_list_changed();
             tokio::time::sleep(Duration::from_millis(700)).await;
@@ -362,13 +354,17 @@ async fn pages_over_replicas_are_one_list_while_it_changes() {
     let reading = async {
         let (mut whole, mut refused, mut lists) = (0, 0, BTreeSet::new());
         while whole < 60 || lists.len() < 6 {
-            match read_pages(&client).await {
-                Some(names) => {
-                    expect_run(&names);
+            let ask = |params| async { client.ask("tools/list", params).await.last().clone() };
+            match changing_list::read_pages(ask).await {
+                Ok(names) => {
+                    changing_list::expect_whole(&names);
                     lists.insert(names.len());
                     whole += 1;
                 }
-                None => refused += 1,
+                Err(message) => {
+                    assert!(changing_list::is_invalid_cursor(&message), "{message}");
+                    refused += 1;
+                }
             }
         }
         println!("{whole} whole lists, {refused} with an invalid cursor");
@@ -377,36 +373,4 @@ async fn pages_over_replicas_are_one_list_while_it_changes() {
         () = within_test_timeout("the lists", reading) => {}
         () = changing => unreachable!("it never ends"),
     }
-}
-
-/// Reads all pages; `None` if a cursor is not valid any more.
-async fn read_pages(client: &CheckedClient) -> Option<Vec<String>> {
-    let (mut names, mut params) = (Vec::new(), json!({}));
-    loop {
-        let answer = client.ask("tools/list", params).await;
-        if let Some(error) = answer.messages.iter().find_map(|one| one.get("error")) {
-            assert_eq!(error["code"], -32602, "{error}");
-            return None;
-        }
-        let result = answer.result();
-        let tools = result["tools"].as_array().unwrap().iter();
-        names.extend(tools.map(|tool| tool["name"].as_str().unwrap().to_owned()));
-        match result.get("nextCursor") {
-            Some(cursor) => params = json!({ "cursor": cursor }),
-            None => return Some(names),
-        }
-    }
-}
-
-/// Expects the numbers of one of the lists: no gap, and none twice.
-fn expect_run(names: &[String]) {
-    let numbers: Vec<usize> = names
-        .iter()
-        .map(|name| name[5..].parse().unwrap())
-        .collect();
-    let different: BTreeSet<_> = numbers.iter().collect();
-    assert_eq!(different.len(), names.len(), "none twice: {names:?}");
-    let from = numbers[0];
-    let whole: Vec<_> = (from..from + 20 + from).collect();
-    assert_eq!(numbers, whole, "no gap");
 }

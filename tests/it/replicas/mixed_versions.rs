@@ -10,6 +10,11 @@ use crate::harness::Replicas;
 /// The variable with the program of an earlier weir.
 const BEFORE_VARIABLE: &str = "WEIR_BEFORE";
 
+/// Returns the program of an earlier weir, if there is one.
+pub(super) fn earlier_program() -> Option<PathBuf> {
+    std::env::var_os(BEFORE_VARIABLE).map(PathBuf::from)
+}
+
 /// Calls that are answered at least by each mixture of versions.
 const CALLS_PER_REPLACEMENT: usize = 500;
 
@@ -18,7 +23,7 @@ const CALLS_PER_REPLACEMENT: usize = 500;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an earlier weir"]
 async fn no_request_fails_while_replicas_are_upgraded_and_downgraded() {
-    let Some(before) = std::env::var_os(BEFORE_VARIABLE).map(PathBuf::from) else {
+    let Some(before) = earlier_program() else {
         eprintln!("left out: {BEFORE_VARIABLE} names no earlier weir");
         return;
     };

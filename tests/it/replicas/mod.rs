@@ -3,6 +3,7 @@
 mod admin_all;
 mod call_load;
 mod change_streams;
+mod changing_list;
 mod chaos;
 mod graceful_restart;
 mod http_sse;

@@ -8,7 +8,7 @@ use weir_testkit::{FaultProxy, ProxyDirection, Toxic};
 
 use super::chaos_scene::ChaosScene;
 use super::chaos_store::{ChaosStore, PASSWORD, StoreKind, USER};
-use crate::harness::{Replicas, SplitMixRandom};
+use crate::harness::SplitMixRandom;
 
 /// A fault. Each one has ended when [`ChaosFault::inject`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl ChaosFault {
             Self::ReplicaKilled
             | Self::ReplicaStopped
             | Self::ReplicaFrozen
-            | Self::ReplicaReloaded => self.hit_replica(&mut scene.replicas, random).await,
+            | Self::ReplicaReloaded => self.hit_replica(scene, random).await,
             Self::KeysRotated => scene.rotate_keys(),
             Self::PeersCut => cut_for_some_time(&scene.to_peer, random).await,
             Self::RedisCutFromSome => {
@@ -144,16 +144,17 @@ impl ChaosFault {
         clippy::wildcard_enum_match_arm,
         reason = "of the faults of replicas, which alone come here, one is left"
     )]
-    async fn hit_replica(self, replicas: &mut Replicas, random: &mut SplitMixRandom) {
+    async fn hit_replica(self, scene: &mut ChaosScene, random: &mut SplitMixRandom) {
+        let replicas = &mut scene.replicas;
         let number = *random.pick(&replicas.running_numbers());
         match self {
             Self::ReplicaKilled => {
                 replicas.kill(number).await;
-                replicas.start_another();
+                scene.start_another(random);
             }
             Self::ReplicaStopped => {
                 assert_eq!(replicas.stop(number).await, Some(0));
-                replicas.start_another();
+                scene.start_another(random);
             }
             Self::ReplicaFrozen => {
                 replicas.replica(number).process.signal("STOP");

@@ -1,19 +1,27 @@
 //! The parts that faults hit: replicas, and proxies between them, Redis and a server.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use weir_replica_testkit::free_port;
 use weir_testkit::{FaultProxy, MockServer};
 
 use super::super::COUNT;
 use super::super::call_load;
+use super::super::changing_list::{PAGE, tools};
+use super::super::mixed_versions::earlier_program;
+use super::chaos_lists::ENDPOINT;
 use super::chaos_store::{ChaosStore, PASSWORD, StoreKind, USER};
-use crate::harness::Replicas;
+use crate::harness::{Replicas, SplitMixRandom};
 
 /// Replicas with all their neighbours.
 pub(super) struct ChaosScene {
     pub(super) replicas: Replicas,
     pub(super) store: ChaosStore,
     pub(super) upstream: MockServer,
+    /// The server whose list changes.
+    pub(super) lists: Arc<MockServer>,
     pub(super) to_upstream: FaultProxy,
     /// Before a single Redis, for all replicas but one of the first.
     pub(super) to_redis: Option<FaultProxy>,
@@ -21,6 +29,8 @@ pub(super) struct ChaosScene {
     pub(super) to_peer: FaultProxy,
     /// The ids of the sealing keys, newest first.
     keys: Vec<usize>,
+    /// An earlier weir, which replicas may run.
+    earlier: Option<PathBuf>,
 }
 
 impl ChaosScene {
@@ -36,6 +46,11 @@ impl ChaosScene {
         // A parked call whose client lost its connection waits for ten minutes.
         config["limits"]["parked_per_principal"] = json!(1000);
         config["store"] = store.config();
+        let lists = Arc::new(MockServer::modern().start().await);
+        lists.set_tools(tools(0));
+        config["upstreams"]["changing"] = json!({ "url": lists.url() });
+        config["endpoints"][ENDPOINT] =
+            json!({ "upstream": "changing", "page": { "items": PAGE } });
         let mut configs: Vec<Value> = vec![config; COUNT];
         configs[1]["cluster"]["listen"] = json!(format!("127.0.0.1:{peer}"));
         configs[1]["cluster"]["advertise"] = json!(to_peer.address().to_string());
@@ -53,11 +68,20 @@ impl ChaosScene {
             replicas: Replicas::with_stores(configs).await,
             store,
             upstream,
+            lists,
             to_upstream,
             to_redis,
             to_peer,
             keys: vec![1, 2, 3],
+            earlier: earlier_program(),
         }
+    }
+
+    /// Starts another replica, of the earlier weir once in two times if there is one.
+    pub(super) fn start_another(&mut self, random: &mut SplitMixRandom) {
+        let program = self.earlier.as_deref().filter(|_| random.once_in(2));
+        self.replicas.use_program(program);
+        self.replicas.start_another();
     }
 
     /// Has the next key seal, at every replica. All keys stay, so that none is lost.

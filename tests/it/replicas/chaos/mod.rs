@@ -2,16 +2,19 @@
 
 mod chaos_callers;
 mod chaos_faults;
+mod chaos_lists;
 mod chaos_scene;
 mod chaos_store;
 mod chaos_totals;
 mod numbered_call;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::harness::{Replicas, SplitMixRandom, Weir, wait_until_async};
 use chaos_callers::{CallRate, ChaosCallers};
 use chaos_faults::ChaosFault;
+use chaos_lists::{ChaosLists, ENDPOINT};
 use chaos_scene::ChaosScene;
 use chaos_store::StoreKind;
 
@@ -64,6 +67,7 @@ async fn run(kind: StoreKind, seed: u64, load: ChaosLoad) {
     println!("chaos by seed {seed}, with a store of the kind {kind:?}");
     let mut scene = ChaosScene::start(kind).await;
     let callers = ChaosCallers::start(&scene.replicas.url("/mcp"), load.rate);
+    let lists = ChaosLists::start(Arc::clone(&scene.lists), &scene.replicas.url(ENDPOINT));
     let mut random = SplitMixRandom::new(seed);
     let mut faults = Vec::new();
     let begun = Instant::now();
@@ -77,6 +81,7 @@ async fn run(kind: StoreKind, seed: u64, load: ChaosLoad) {
     scene.replicas.wait_until_known().await;
     scene.replicas.wait_until_store_is_used().await;
     callers.wait_for_answers(load.calls_after_faults).await;
+    lists.stop(&scene.replicas).await;
     let totals = callers.stop().await;
     println!("{} faults, {totals}: {faults:?}", faults.len());
     totals.compare_with(&scene.upstream);
@@ -142,7 +147,8 @@ async fn no_call_runs_twice_or_reaches_another_client_under_random_faults_of_a_c
     run(StoreKind::Cluster, 1, ChaosLoad::LIGHT).await;
 }
 
-/// Each round has the next kind of store. `WEIR_CHAOS_SEED` sets the seed of the first round,
+/// Each round has the next kind of store. With an earlier weir (`cargo xtask prove --before BINARY`)
+/// half of the replicas that start run that one. `WEIR_CHAOS_SEED` sets the seed of the first round,
 /// `WEIR_CHAOS_ROUNDS` the number of rounds.
 // Proves R284, F03, F04, F07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
