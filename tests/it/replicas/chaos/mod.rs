@@ -132,19 +132,19 @@ fn children(weir: &Weir) -> String {
 // Proves R284, F03, F04.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_runs_twice_or_reaches_another_client_under_random_faults() {
-    run(StoreKind::Single, 1, ChaosLoad::LIGHT).await;
+    run(StoreKind::Single, 359, ChaosLoad::LIGHT).await;
 }
 
 // Proves R284, F03, F04, F07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_runs_twice_or_reaches_another_client_under_random_faults_and_failovers() {
-    run(StoreKind::Sentinel, 1, ChaosLoad::LIGHT).await;
+    run(StoreKind::Sentinel, 298, ChaosLoad::LIGHT).await;
 }
 
 // Proves R284, F03, F04, F07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_runs_twice_or_reaches_another_client_under_random_faults_of_a_cluster() {
-    run(StoreKind::Cluster, 1, ChaosLoad::LIGHT).await;
+    run(StoreKind::Cluster, 144, ChaosLoad::LIGHT).await;
 }
 
 /// Each round has the next kind of store. With an earlier weir (`cargo xtask prove --before BINARY`)
