@@ -76,8 +76,8 @@ impl ChaosFault {
         Self::UpstreamReset,
     ];
 
-    /// The faults of one kind of store. In a cluster no server can be made a copy by hand, and a
-    /// proxy before a server would not be found by its address.
+    /// The faults of one kind of store: each kind has as many, so that they are as likely. In a cluster
+    /// no server can be made a copy by hand, and a proxy would not be found by a server's address.
     fn of_store(kind: StoreKind) -> &'static [Self] {
         match kind {
             StoreKind::Single => &[Self::RedisCutFromSome, Self::RedisReadOnly],
