@@ -11,7 +11,7 @@ use crate::admin::{OperatorClient, with_two};
 use crate::harness::{CheckedClient, Replicas, Weir, wait_until_async};
 
 /// The time within which a change is in force on every replica.
-const IN_FORCE: Duration = Duration::from_secs(5);
+pub(super) const IN_FORCE: Duration = Duration::from_secs(5);
 const TOOL: &str = "one__tool_0000";
 
 async fn start(upstream: &MockServer) -> (Replicas, [String; 2]) {

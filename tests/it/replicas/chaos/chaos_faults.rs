@@ -10,7 +10,7 @@ use super::chaos_scene::ChaosScene;
 use super::chaos_store::{ChaosStore, PASSWORD, StoreKind, USER};
 use crate::harness::SplitMixRandom;
 
-/// A fault. Each one has ended when [`ChaosFault::inject`] returns.
+/// A fault, or another event. Each one has ended when [`ChaosFault::inject`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChaosFault {
     /// A replica is killed, and another one starts.
@@ -23,6 +23,8 @@ pub(super) enum ChaosFault {
     ReplicaReloaded,
     /// Another key seals, on every replica.
     KeysRotated,
+    /// An operator blocks a principal.
+    PrincipalBlocked,
     /// One replica is not reached by the others for some time.
     PeersCut,
     /// Some replicas do not reach Redis for some time, and the others do.
@@ -57,12 +59,13 @@ pub(super) enum ChaosFault {
 
 impl ChaosFault {
     /// The faults of every kind of store.
-    const COMMON: [Self; 16] = [
+    const COMMON: [Self; 17] = [
         Self::ReplicaKilled,
         Self::ReplicaStopped,
         Self::ReplicaFrozen,
         Self::ReplicaReloaded,
         Self::KeysRotated,
+        Self::PrincipalBlocked,
         Self::PeersCut,
         Self::RedisRestarted,
         Self::RedisLoading,
@@ -115,6 +118,10 @@ impl ChaosFault {
             | Self::ReplicaFrozen
             | Self::ReplicaReloaded => self.hit_replica(scene, random).await,
             Self::KeysRotated => scene.rotate_keys(),
+            Self::PrincipalBlocked => {
+                let replicas = &scene.replicas;
+                scene.blocks.block_another(replicas, random).await;
+            }
             Self::PeersCut => cut_for_some_time(&scene.to_peer, random).await,
             Self::RedisCutFromSome => {
                 let proxy = scene.to_redis.as_ref();

@@ -11,6 +11,7 @@ use super::super::COUNT;
 use super::super::call_load;
 use super::super::changing_list::{PAGE, tools};
 use super::super::mixed_versions::earlier_program;
+use super::chaos_blocks::ChaosBlocks;
 use super::chaos_lists::ENDPOINT;
 use super::chaos_store::{ChaosStore, PASSWORD, StoreKind, USER};
 use crate::harness::{Replicas, SplitMixRandom};
@@ -27,6 +28,7 @@ pub(super) struct ChaosScene {
     pub(super) to_redis: Option<FaultProxy>,
     /// Before the cluster listener of one of the first replicas.
     pub(super) to_peer: FaultProxy,
+    pub(super) blocks: ChaosBlocks,
     /// The ids of the sealing keys, newest first.
     keys: Vec<usize>,
     /// An earlier weir, which replicas may run.
@@ -72,6 +74,7 @@ impl ChaosScene {
             to_upstream,
             to_redis,
             to_peer,
+            blocks: ChaosBlocks::default(),
             keys: vec![1, 2, 3],
             earlier: earlier_program(),
         }
