@@ -153,16 +153,16 @@ async fn no_call_runs_twice_or_reaches_another_client_under_random_faults_of_a_c
     run(StoreKind::Cluster, 9, ChaosLoad::LIGHT).await;
 }
 
-/// Each round has the next kind of store. With an earlier weir (`cargo xtask prove --before BINARY`)
-/// half of the replicas that start run that one. `WEIR_CHAOS_SEED` sets the seed of the first round,
+/// The kind of store follows from the seed. With an earlier weir (`cargo xtask prove --before BINARY`) half
+/// of the replicas that start run that one. `WEIR_CHAOS_SEED` sets the seed of the first round,
 /// `WEIR_CHAOS_ROUNDS` the number of rounds.
 // Proves R284, F03, F04, F07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes half an hour"]
 async fn no_call_runs_twice_or_reaches_another_client_in_half_an_hour_of_random_faults() {
     let first = super::number_of_environment("WEIR_CHAOS_SEED", 100);
-    let rounds = super::number_of_environment("WEIR_CHAOS_ROUNDS", ROUNDS);
-    for (seed, kind) in (first..first + rounds).zip(StoreKind::ALL.into_iter().cycle()) {
+    for seed in first..first + super::number_of_environment("WEIR_CHAOS_ROUNDS", ROUNDS) {
+        let kind = StoreKind::ALL[seed as usize % StoreKind::ALL.len()];
         run(kind, seed, ChaosLoad::FULL).await;
     }
 }
