@@ -16,6 +16,9 @@ use super::chaos_lists::ENDPOINT;
 use super::chaos_store::{ChaosStore, PASSWORD, StoreKind, USER};
 use crate::harness::{Replicas, SplitMixRandom};
 
+/// The most parked calls of a replica.
+const PARKED_CALLS: usize = 1000;
+
 /// Replicas with all their neighbours.
 pub(super) struct ChaosScene {
     pub(super) replicas: Replicas,
@@ -45,8 +48,9 @@ impl ChaosScene {
         let mut config = super::super::config(&upstream);
         config["upstreams"]["one"]["url"] = json!(to_upstream.url("/mcp"));
         config["drain"] = json!("5s");
-        // A parked call whose client lost its connection waits for ten minutes.
-        config["limits"]["parked_per_principal"] = json!(1000);
+        // A parked call whose client lost its connection waits for ten minutes, in flight at the server.
+        config["limits"]["parked_per_principal"] = json!(PARKED_CALLS);
+        config["upstreams"]["one"]["limits"] = json!({ "in_flight": PARKED_CALLS });
         config["store"] = store.config();
         let lists = Arc::new(MockServer::modern().start().await);
         lists.set_tools(tools(0));
