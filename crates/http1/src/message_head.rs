@@ -93,14 +93,13 @@ fn add_skipped(interim: &mut usize, skipped: usize) -> Result<(), MalformedRespo
 /// clients skip them, as servers do before a request (RFC 9112, 2.2).
 fn skip_empty_lines(unread: &mut BytesMut) -> usize {
     let before = unread.len();
-    while let Some(length) = match &unread[..] {
-        [b'\n', ..] => Some(1),
-        [b'\r', b'\n', ..] => Some(2),
-        _ => None,
-    } {
-        unread.advance(length);
+    loop {
+        match &unread[..] {
+            [b'\n', ..] => unread.advance(1),
+            [b'\r', b'\n', ..] => unread.advance(2),
+            _ => return before - unread.len(),
+        }
     }
-    before - unread.len()
 }
 
 /// Finds the end of the empty line that ends a head.
