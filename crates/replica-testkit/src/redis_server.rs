@@ -35,6 +35,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The config file of a sentinel, which writes its own state into it.
 const SENTINEL_FILE: &str = "sentinel.conf";
 
+/// The bytes after which a server that loads its data looks at its connections.
+const LOADING_STEP: [&str; 2] = ["loading-process-events-interval-bytes", "1024"];
+
 /// A running `redis-server`. Dropping it kills the process and removes its folder.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -291,10 +294,7 @@ impl RedisServer {
         self.kill();
         let micros = time_per_key.as_micros().to_string();
         let before = self.settings.clone();
-        let slow = [
-            ["key-load-delay", &micros],
-            ["loading-process-events-interval-bytes", "1024"],
-        ];
+        let slow = [["key-load-delay", &micros], LOADING_STEP];
         self.settings
             .extend(slow.map(|line| line.map(str::to_owned)));
         self.spawn();
@@ -313,15 +313,15 @@ impl RedisServer {
     /// # Panics
     /// The server does not answer, or the time is more than some seconds.
     pub fn reload_slowly(&self, time: Duration) {
-        let Ok(keys @ 1..) = self.run(&["DBSIZE"]).text().parse() else {
+        let Ok(keys @ 1_u32..) = self.run(&["DBSIZE"]).text().parse() else {
             return;
         };
-        let micros = Duration::as_micros(&(time / keys)).to_string();
-        let set = |name, value| self.run(&["CONFIG", "SET", name, value]);
-        set("loading-process-events-interval-bytes", "1024");
-        set("key-load-delay", &micros);
+        let micros = (time / keys).as_micros().to_string();
+        let set = |[name, value]: [&str; 2]| self.run(&["CONFIG", "SET", name, value]);
+        set(LOADING_STEP);
+        set(["key-load-delay", &micros]);
         self.run(&["DEBUG", "RELOAD"]);
-        set("key-load-delay", "0");
+        set(["key-load-delay", "0"]);
     }
 
     fn has_snapshots_alone(&self) -> bool {

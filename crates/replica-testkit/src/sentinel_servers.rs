@@ -39,8 +39,7 @@ impl SentinelServers {
     pub fn with_settings(settings: &[[&str; 2]]) -> Self {
         let primary = RedisServer::with_settings(settings);
         let replica = RedisServer::with_settings(settings);
-        let port = primary.address().port().to_string();
-        replica.run(&["REPLICAOF", "127.0.0.1", &port]);
+        make_copy(&replica, &primary);
         wait_until(START_TIMEOUT, "the replica does not follow", || {
             replication(&primary).contains("state=online")
         });
@@ -86,8 +85,7 @@ impl SentinelServers {
             }
             if replication(&self.replica).contains("role:master") {
                 // The sentinel would wait for ten seconds with that.
-                let port = self.primary.address().port().to_string();
-                self.replica.run(&["REPLICAOF", "127.0.0.1", &port]);
+                make_copy(&self.replica, &self.primary);
             }
             primary.contains("state=online")
         });
@@ -108,6 +106,12 @@ impl SentinelServers {
             replication(&self.replica).contains("role:master")
         });
     }
+}
+
+/// Makes a server the copy of another one.
+fn make_copy(replica: &RedisServer, primary: &RedisServer) {
+    let port = primary.address().port().to_string();
+    replica.run(&["REPLICAOF", "127.0.0.1", &port]);
 }
 
 /// Returns the section `replication` of a server's `INFO`. It is empty while the server changes its

@@ -1,5 +1,5 @@
 //! Operators' blocks of principals while faults happen: each one is in force on every replica in time,
-//! or the replica says that it lacks the store, and stays in force.
+//! or the replica reports that it lacks the store, and stays in force.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl ChaosBlocks {
         let begun = Instant::now();
         for weir in replicas.running() {
             let mut has_store = true;
-            while !is_blocked(weir, &subject).await {
+            while !has_blocks(weir, std::slice::from_ref(&subject)).await {
                 has_store &= weir.metric("weir_store_up", &[]) > 0.5;
                 let is_late = begun.elapsed() > IN_FORCE;
                 assert!(
@@ -56,13 +56,10 @@ impl ChaosBlocks {
     /// Waits until all blocks are in force on every replica.
     pub(super) async fn expect_all(&self, replicas: &Replicas) {
         for weir in replicas.running() {
-            for subject in &self.subjects {
-                let wait = format!("a block of {subject}");
-                wait_until_async(&wait, async || {
-                    is_blocked(weir, subject).await.then_some(())
-                })
-                .await;
-            }
+            wait_until_async("all blocks", async || {
+                has_blocks(weir, &self.subjects).await.then_some(())
+            })
+            .await;
         }
     }
 
@@ -72,9 +69,12 @@ impl ChaosBlocks {
     }
 }
 
-async fn is_blocked(weir: &Weir, subject: &str) -> bool {
+/// True if the blocks of all these principals are in force on a replica.
+async fn has_blocks(weir: &Weir, subjects: &[String]) -> bool {
     let config = OperatorClient::of(weir).get_json("/admin/config").await;
-    let name = format!("{subject} of {ISSUER}");
     let changes = config["changes"].as_array().unwrap();
-    changes.iter().any(|change| change["name"] == name)
+    subjects.iter().all(|subject| {
+        let name = format!("{subject} of {ISSUER}");
+        changes.iter().any(|change| change["name"] == name)
+    })
 }

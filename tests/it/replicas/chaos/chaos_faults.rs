@@ -7,7 +7,7 @@ use weir_replica_testkit::RedisServer;
 use weir_testkit::{FaultProxy, ProxyDirection, Toxic};
 
 use super::chaos_scene::ChaosScene;
-use super::chaos_store::{ChaosStore, PASSWORD, StoreKind, USER};
+use super::chaos_store::{ChaosStore, StoreKind, USER};
 use crate::harness::SplitMixRandom;
 
 /// A fault, or another event. Each one has ended when [`ChaosFault::inject`] returns.
@@ -210,8 +210,6 @@ impl ChaosFault {
                 redis.run(&["ACL", "SETUSER", USER, "resetpass", ">another-of-a-test"]);
                 close_connections(redis, &["USER", USER]);
                 sleep(some_time).await;
-                let password = format!(">{PASSWORD}");
-                redis.run(&["ACL", "SETUSER", USER, &password]);
             }
             _ => {
                 redis.run(&["SCRIPT", "FLUSH"]);

@@ -30,14 +30,12 @@ impl StoreKind {
 
     /// Starts the servers, with the user of weir.
     pub(super) fn start(self) -> ChaosStore {
-        let store = match self {
+        let mut store = match self {
             Self::Single => ChaosStore::Single(RedisServer::with_settings(&SETTINGS)),
             Self::Sentinel => ChaosStore::Sentinel(SentinelServers::with_settings(&SETTINGS)),
             Self::Cluster => ChaosStore::Cluster(RedisCluster::with_settings(&SETTINGS)),
         };
-        for server in store.data_servers() {
-            server.add_documented_user(PASSWORD);
-        }
+        store.settle();
         store
     }
 }
@@ -119,15 +117,14 @@ impl ChaosStore {
         cluster.end_move(key, to);
     }
 
-    /// Waits until the servers are whole after a fault; weir may use them all.
+    /// Waits until the servers are whole, and lets weir use them all: a server that starts knows no
+    /// users, and a fault may have changed the password.
     pub(super) fn settle(&mut self) {
-        if let Self::Sentinel(servers) = self {
-            servers.settle();
+        match self {
+            Self::Single(_) => {}
+            Self::Sentinel(servers) => servers.settle(),
+            Self::Cluster(cluster) => cluster.wait_complete(),
         }
-        if let Self::Cluster(cluster) = self {
-            cluster.wait_complete();
-        }
-        // A server that was restarted forgot its users.
         for server in self.data_servers() {
             server.add_documented_user(PASSWORD);
         }

@@ -153,8 +153,8 @@ async fn no_call_runs_twice_or_reaches_another_client_under_random_faults_of_a_c
     run(StoreKind::Cluster, 9, ChaosLoad::LIGHT).await;
 }
 
-/// The kind of store follows from the seed. With an earlier weir (`cargo xtask prove --before BINARY`) half
-/// of the replicas that start run that one. `WEIR_CHAOS_SEED` sets the seed of the first round,
+/// The kind of store follows from the seed. With an earlier weir (`cargo xtask prove --before BINARY`)
+/// half of the replicas that start run that one. `WEIR_CHAOS_SEED` sets the seed of the first round,
 /// `WEIR_CHAOS_ROUNDS` the number of rounds.
 // Proves R284, F03, F04, F07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
