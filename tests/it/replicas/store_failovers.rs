@@ -1,7 +1,7 @@
 //! Another server becomes the primary one of the shared store.
 
 use serde_json::json;
-use weir_replica_testkit::{RespValue, SentinelServers};
+use weir_replica_testkit::{RedisServer, RespValue, SentinelServers};
 use weir_testkit::MockServer;
 use weir_wire::Revision;
 
@@ -39,6 +39,17 @@ async fn sessions_go_on_over_a_failover_of_the_store() {
     expect_takeover(&clients[1], &mut replicas, 0).await;
 }
 
+/// Returns how many sessions a server has, and how many ended ones it has marked.
+fn sessions_and_ends(server: &RedisServer) -> Option<(usize, usize)> {
+    let keys = server.command(&["KEYS", "weir:s:*"]).ok()?.texts();
+    let mut ends = 0;
+    for key in &keys {
+        let mark = server.command(&["HEXISTS", key, "x"]).ok()?;
+        ends += usize::from(mark == RespValue::Integer(1));
+    }
+    Some((keys.len() - ends, ends))
+}
+
 /// The primary server ends right after it confirmed sessions and the end of others, and the server
 /// that takes its place heard of none of that.
 // Proves F07.
@@ -64,14 +75,11 @@ async fn sessions_go_on_and_ended_ones_stay_ended_after_a_failover_that_loses_wr
     }
     replicas.wait_until_store_is_used().await;
     servers.kill_primary();
-    let sessions = clients.len() - 1;
-    wait_until_async("all sessions at the new primary server", async || {
-        let keys = servers.replica.command(&["KEYS", "weir:s:*"]);
-        let RespValue::Array(keys) = keys.ok()? else {
-            return None;
-        };
-        (keys.len() >= sessions + ended.len()).then_some(())
-    })
+    let expected = (clients.len() - 1, ended.len());
+    wait_until_async(
+        "all sessions and ends at the new primary server",
+        async || (sessions_and_ends(&servers.replica)? == expected).then_some(()),
+    )
     .await;
     wait_for_failover(&servers, &replicas).await;
     call_everywhere(&clients, &replicas).await;
