@@ -11,7 +11,9 @@ use weir_core::tool::{LABEL_LENGTH, TaskSupport, Tool};
 use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
 use weir_schema::{SchemaCache, ToolSchema};
-use weir_wire::scan::{self, JsonLimits};
+use weir_wire::scan::{self, JsonLimits, WordSearch};
+
+static HEADER_ANNOTATION: WordSearch = WordSearch::new("x-mcp-header");
 
 /// The reason why an item of a list is no tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,7 +135,7 @@ impl ToolDraft {
             .clone()
             .map(|at| &self.raw[at])
             .unwrap_or_default();
-        scan::contains(schema, b"x-mcp-header")
+        HEADER_ANNOTATION.is_in(schema)
     }
 
     fn hints(&self) -> ToolHints {

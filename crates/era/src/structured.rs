@@ -6,6 +6,7 @@
 //! clients a result stays as it is.
 
 use bytes::Bytes;
+use weir_wire::scan::WordSearch;
 use weir_wire::splice::{CarriedValues, LeftOutTexts, SpliceError, StructuredAsText};
 use weir_wire::{Revision, scan};
 
@@ -17,6 +18,8 @@ const LEFT_OUT: LeftOutTexts = LeftOutTexts {
     perhaps: "[structured content that may follow was left out: this revision of the protocol may not carry it, and too much \
               stands before it]",
 };
+
+static STRUCTURED_CONTENT: WordSearch = WordSearch::new("structuredContent");
 
 /// The edit that adds structured content to the `content` of a tool's result, as text, if a client
 /// of this revision cannot take it (R129); no value if it takes any. A text that the server added
@@ -40,7 +43,7 @@ pub fn as_text(revision: Revision) -> Option<StructuredAsText> {
 /// # Errors
 /// The result is malformed.
 pub fn add_text(revision: Revision, result: &Bytes) -> Result<Option<Bytes>, SpliceError> {
-    if revision.has_any_structured_content() || !scan::contains(result, b"structuredContent") {
+    if revision.has_any_structured_content() || !STRUCTURED_CONTENT.is_in(result) {
         return Ok(None);
     }
     let Some(at) = scan::find(result, "structuredContent") else {

@@ -5,6 +5,7 @@
 use bytes::{Bytes, BytesMut};
 use weir_core::UpstreamQuestion;
 use weir_wire::method::Method;
+use weir_wire::params::Params;
 use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::write::ObjectWriter;
@@ -266,11 +267,9 @@ pub fn listed(states: &[Bytes], next_cursor: Option<&str>) -> Bytes {
 /// The lifetime that a client of 2025-11-25 wants for its task, from the `task` of its call's
 /// `params`; no value for a call without one.
 #[must_use]
-pub fn requested_ttl(params: &[u8]) -> Option<Option<u64>> {
-    let task = scan::find(params, "task")
-        .map(|at| &params[at])
-        .filter(|task| scan::is_object(task))?;
-    Some(duration(task, "ttl").and_then(|ttl| u64::try_from(ttl).ok()))
+pub fn requested_ttl(params: &Params) -> Option<Option<u64>> {
+    let task = params.task().ok()??;
+    Some(duration(&task, "ttl").and_then(|ttl| u64::try_from(ttl).ok()))
 }
 
 /// The poll interval of a state in milliseconds, if it has one.

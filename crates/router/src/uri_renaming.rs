@@ -16,8 +16,11 @@ use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::{UpstreamId, resource_uri};
 use weir_core::reply::{Payload, PayloadSource, ReplyEnd};
+use weir_wire::scan::WordSearch;
 use weir_wire::splice::{PathStep, StringEdit, StringEditor};
 use weir_wire::{scan, write};
+
+static URI: WordSearch = WordSearch::new("\"uri\"");
 
 /// Renames the URIs of one upstream's results.
 #[derive(Debug)]
@@ -72,7 +75,7 @@ impl UriRenaming {
 
     fn renamed(&self, result: Bytes) -> Bytes {
         // Most results have no URI: one search settles it.
-        if !scan::contains(&result, b"\"uri\"") {
+        if !URI.is_in(&result) {
             return result;
         }
         let mut places = Vec::new();

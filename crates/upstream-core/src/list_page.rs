@@ -8,12 +8,16 @@ use weir_core::Failure;
 use weir_core::upstream::{ListKind, ListKinds, ListPage};
 use weir_era::lower;
 use weir_era::upstream_messages::RevisionDialect;
+use weir_wire::scan::WordSearch;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{scan, write};
 
 use crate::failed_attempt::FailedAttempt;
 use crate::upstream_record::UpstreamRecord;
+
+static HEADER_ANNOTATION: WordSearch = WordSearch::new("x-mcp-header");
+static EXECUTION: WordSearch = WordSearch::new("\"execution\"");
 
 /// The properties of a server that decide over its tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ pub fn parse_page(
 /// could not be made. To any other server they have no meaning, and they are removed, because a
 /// modern client would drop the tool for them.
 fn check_header_annotations(record: &UpstreamRecord, drops: bool, tool: &mut Bytes) -> bool {
-    if !scan::contains(tool, b"x-mcp-header") || lower::annotated_headers(tool).is_ok() {
+    if !HEADER_ANNOTATION.is_in(tool) || lower::annotated_headers(tool).is_ok() {
         return true;
     }
     record.label.count_dropped("bad_mirror_annotation");
@@ -78,7 +82,7 @@ fn mark_task_support(tongue: RevisionDialect, has_tasks: bool, tool: &Bytes) -> 
     let edits = match (has_tasks, tongue.tools_declare_tasks()) {
         (true, true) => return tool.clone(),
         (true, false) => ObjectEdits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
-        (false, _) if memchr::memmem::find(tool, b"\"execution\"").is_none() => {
+        (false, _) if !EXECUTION.is_in(tool) => {
             return tool.clone();
         }
         (false, _) => ObjectEdits::new().remove("execution"),

@@ -14,7 +14,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::log_level::LogLevel;
-use crate::method::{Method, MethodName};
+use crate::method::{Method, MethodName, NameSource};
 use crate::{scan, write};
 use member_slot::{MemberSlot, read_level, read_object, read_text, read_token, record_position};
 
@@ -60,6 +60,7 @@ pub struct Params {
     task_id: MemberSlot,
     cursor: MemberSlot,
     arguments: MemberSlot,
+    task: MemberSlot,
     level: MemberSlot,
     protocol_version: MemberSlot,
     capabilities: MemberSlot,
@@ -152,6 +153,7 @@ impl Params {
             task_id: MemberSlot::default(),
             cursor: MemberSlot::default(),
             arguments: MemberSlot::default(),
+            task: MemberSlot::default(),
             level: MemberSlot::default(),
             protocol_version: MemberSlot::default(),
             capabilities: MemberSlot::default(),
@@ -166,7 +168,7 @@ impl Params {
         }
     }
 
-    fn table(&mut self) -> [(&'static str, &mut MemberSlot); 15] {
+    fn table(&mut self) -> [(&'static str, &mut MemberSlot); 16] {
         [
             ("name", &mut self.name),
             ("arguments", &mut self.arguments),
@@ -183,6 +185,7 @@ impl Params {
             ("progressToken", &mut self.progress_token),
             ("inputResponses", &mut self.input_responses),
             ("requestState", &mut self.request_state),
+            ("task", &mut self.task),
         ]
     }
 
@@ -211,6 +214,20 @@ impl Params {
     #[must_use]
     pub fn uri_range(&self) -> Option<Range<usize>> {
         self.uri.range()
+    }
+
+    /// Reports if the member that `Mcp-Name` mirrors is this text. Equal bytes are compared without
+    /// being decoded.
+    #[must_use]
+    pub fn is_named(&self, source: NameSource, text: &str) -> bool {
+        let slot = match source {
+            NameSource::Name => self.name,
+            NameSource::Uri => self.uri,
+            NameSource::TaskId => self.task_id,
+            NameSource::None => return false,
+        };
+        let value = slot.range().map(|range| &self.raw[range]);
+        value.is_some_and(|value| scan::is_string(value, text))
     }
 
     /// The name of a tool or prompt.
@@ -275,6 +292,14 @@ impl Params {
     /// It is not an object.
     pub fn arguments(&self) -> Result<Option<Bytes>, ParamsError> {
         read_object(&self.raw, self.arguments, "arguments")
+    }
+
+    /// The request of a client of 2025-11-25 for a task: the object, as it came.
+    ///
+    /// # Errors
+    /// It is not an object.
+    pub fn task(&self) -> Result<Option<Bytes>, ParamsError> {
+        read_object(&self.raw, self.task, "task")
     }
 
     /// The client's capabilities in `initialize`: the object, as it came.

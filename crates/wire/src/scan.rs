@@ -10,6 +10,7 @@ pub(crate) mod json_limits;
 pub(crate) mod json_members;
 mod key_set;
 pub(crate) mod scan_error;
+mod word_search;
 
 use std::ops::Range;
 
@@ -18,10 +19,11 @@ use key_set::ObjectKeySet;
 
 pub use json_limits::JsonLimits;
 pub use json_members::{
-    JsonElements, JsonMember, JsonMembers, MemberKey, contains, elements, find, integer, is_object,
+    JsonElements, JsonMember, JsonMembers, MemberKey, elements, find, integer, is_object,
     is_string, members, skip_value, string, trim,
 };
 pub use scan_error::{ScanError, ScanErrorKind};
+pub use word_search::WordSearch;
 
 /// The depth up to which objects must not have duplicate keys: the envelope, `params` or `result`,
 /// and their `_meta` and `arguments`.

@@ -159,22 +159,20 @@ fn check_name_header(
     method: Method,
     params: &Params,
 ) -> Result<(), &'static str> {
-    let own = match method.name_header() {
-        NameSource::Name => params.name(),
-        NameSource::Uri => params.uri(),
-        NameSource::TaskId => params.task_id(),
+    let source = method.name_header();
+    let differs = match source {
+        NameSource::Name => "`Mcp-Name` differs from `params.name`",
+        NameSource::Uri => "`Mcp-Name` differs from `params.uri`",
+        NameSource::TaskId => "`Mcp-Name` differs from `params.taskId`",
         NameSource::None => return Ok(()),
     };
     let given = given.ok_or(NO_NAME)?;
     let given =
         header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
-    match own {
-        Ok(Some(name)) if name == given => Ok(()),
-        _ if method.name_header() == NameSource::Uri => Err("`Mcp-Name` differs from `params.uri`"),
-        _ if method.name_header() == NameSource::TaskId => {
-            Err("`Mcp-Name` differs from `params.taskId`")
-        }
-        _ => Err("`Mcp-Name` differs from `params.name`"),
+    if params.is_named(source, &given) {
+        Ok(())
+    } else {
+        Err(differs)
     }
 }
 

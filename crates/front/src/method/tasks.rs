@@ -55,7 +55,7 @@ pub(crate) fn require_tasks_extension(class: CapabilityClass) -> Result<(), Fail
 pub(crate) fn asks_for_task(revision: Revision, method: Method, params: &Params) -> bool {
     method == Method::ToolsCall
         && revision.has_task_param()
-        && tasks::requested_ttl(params.raw()).is_some()
+        && tasks::requested_ttl(params).is_some()
 }
 
 /// Decides if a call of a legacy client becomes a task. A client of a revision without tasks must
@@ -72,12 +72,13 @@ pub(crate) fn task_mode_of_legacy(
     if !revision.has_task_param() {
         return TaskMode::AwaitedByWeir;
     }
-    // An endpoint without tasks ignores a request for one (tasks, "Task Support and Handling").
-    if !context.shared.catalog.has_tasks(&context.endpoint) {
-        return TaskMode::Never;
+    match tasks::requested_ttl(&lifted.params) {
+        // An endpoint without tasks ignores a request for one (tasks, "Task Support and Handling").
+        Some(ttl_ms) if context.shared.catalog.has_tasks(&context.endpoint) => {
+            TaskMode::Wanted { ttl_ms }
+        }
+        _ => TaskMode::Never,
     }
-    tasks::requested_ttl(lifted.params.raw())
-        .map_or(TaskMode::Never, |ttl_ms| TaskMode::Wanted { ttl_ms })
 }
 
 /// The call with this task mode. A modern server sees that the client takes a task.

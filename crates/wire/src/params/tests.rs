@@ -39,6 +39,22 @@ fn members_are_read_as_they_came() {
 }
 
 #[test]
+fn mirrored_names_are_compared_with_their_own_member() {
+    let params = view(r#"{"name":"a\u0062","uri":"f:\/\/x","taskId":7}"#);
+    for (source, text, expected) in [
+        (NameSource::Name, "ab", true),
+        (NameSource::Name, r"a\u0062", false),
+        (NameSource::Name, "f://x", false),
+        (NameSource::Uri, "f://x", true),
+        (NameSource::TaskId, "7", false),
+        (NameSource::None, "ab", false),
+    ] {
+        assert_eq!(params.is_named(source, text), expected, "{source:?} {text}");
+    }
+    assert!(!view("{}").is_named(NameSource::Name, ""));
+}
+
+#[test]
 fn absent_params_are_empty_ones() {
     let params = Params::parse(None).unwrap();
     assert_eq!((params.name(), params.arguments()), (Ok(None), Ok(None)));

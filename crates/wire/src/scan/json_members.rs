@@ -140,13 +140,6 @@ pub fn find(object: &[u8], name: &str) -> Option<Range<usize>> {
         .map(|member| member.value)
 }
 
-/// Reports if these very bytes occur anywhere in `json`: a cheap check before a costly one, for a
-/// `word` that has no other spelling, or if missing another spelling is acceptable.
-#[must_use]
-pub fn contains(json: &[u8], word: &[u8]) -> bool {
-    memchr::memmem::find(json, word).is_some()
-}
-
 /// Returns the text of a JSON string, borrowed if it has no escapes. Other values and lone
 /// surrogates have no text.
 #[must_use]
@@ -155,14 +148,15 @@ pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
     MemberKey::new(inner).text()
 }
 
-/// Reports if a JSON value is the string `text`, which needs no escapes. Equal bytes are compared
-/// without being decoded.
+/// Reports if a JSON value is the string `text`. A lone surrogate equals no text. Equal bytes
+/// without escapes are not decoded.
 #[must_use]
 pub fn is_string(value: &[u8], text: &str) -> bool {
     let plain = value
         .strip_prefix(b"\"")
         .and_then(|inner| inner.strip_suffix(b"\""));
-    plain == Some(text.as_bytes()) || string(value).as_deref() == Some(text)
+    let is_same = plain == Some(text.as_bytes()) && !text.contains('\\');
+    is_same || string(value).as_deref() == Some(text)
 }
 
 /// The value of a JSON integer without fraction or exponent, if it fits.

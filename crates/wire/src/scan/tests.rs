@@ -370,6 +370,23 @@ fn integers_that_do_not_fit_are_absent() {
 }
 
 #[test]
+fn strings_are_compared_by_their_text_and_not_by_their_bytes() {
+    for (value, text, expected) in [
+        (r#""tool""#, "tool", true),
+        (r#" "tool" "#, "tool", true),
+        (r#""to\u006fl""#, "tool", true),
+        (r#""to\u006fl""#, r"to\u006fl", false),
+        (r#""a\\b""#, r"a\b", true),
+        (r#""a\\b""#, r"a\\b", false),
+        (r#""tool""#, "tools", false),
+        (r#""\ud800""#, r"\ud800", false),
+        ("7", "7", false),
+    ] {
+        assert_eq!(is_string(value.as_bytes(), text), expected, "{value}");
+    }
+}
+
+#[test]
 fn usual_messages_do_not_need_the_lexer() {
     for text in [
         r#"{"jsonrpc":"2.0","id":"a\u0020b","method":"x","params":{"name":"t","arguments":{"a":[1,-2.5e+3,null,true]}}}"#,
