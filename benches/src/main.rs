@@ -35,8 +35,7 @@ use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
 // The pipe has weir's allocator too, because it measures the cost of the stack without weir.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use mimalloc as _;
 
 #[derive(Debug, Parser)]
 #[command(

@@ -3,10 +3,9 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// For many small, short-lived buffers from many threads it makes calls cheaper, and returns memory
-/// after churn.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+// It takes the place of `malloc` in the whole process. For many small, short-lived buffers from many
+// threads it makes calls cheaper, and returns memory after churn.
+use mimalloc as _;
 
 fn main() -> ExitCode {
     if let Some(code) = weir_program::keeper::run_if_asked() {
