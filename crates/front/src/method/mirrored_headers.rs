@@ -24,15 +24,15 @@ pub(crate) async fn check_param_headers(
     }
     let (catalog, class) = (&context.shared.catalog, lifted.capabilities.class);
     let mut whole = catalog.view(&context.endpoint, ListKind::Tools, class)?;
+    // Most endpoints have no such tool, and skip the search.
+    if whole.settled && !whole.is_mirrored() {
+        return None;
+    }
     let name = lifted.params.name().ok().flatten()?;
     if !whole.settled && whole.find(&name).item().is_none() {
         // Right after a start the tools are not known yet, nor their headers. The call would wait,
         // too.
         whole = Box::pin(catalog.settled_view(&context.endpoint, ListKind::Tools, class)).await;
-    }
-    // Most endpoints have no such tool, and skip the search.
-    if !whole.is_mirrored() {
-        return None;
     }
     whole
         .find(&name)
