@@ -24,6 +24,9 @@ use weir_wire::{IncomingMessage, Message, MessageError, RequestId, Revision};
 use crate::door::client_response;
 use crate::door::forwarding;
 use crate::door::legacy;
+use crate::door::legacy_batch;
+use crate::door::legacy_notification;
+use crate::door::legacy_session;
 use crate::door::message_decoding::decode;
 use crate::door::modern;
 use crate::method::listening_stream;
@@ -72,7 +75,7 @@ async fn answer_here(
     match head.method {
         // Boxed here and below: futures that calls do not need must not enlarge theirs.
         Method::GET => Box::pin(listening_stream::open_get(context, sender, &head.headers)).await,
-        Method::DELETE => Box::pin(legacy::delete(context, sender, &head.headers)).await,
+        Method::DELETE => Box::pin(legacy_session::delete(context, sender, &head.headers)).await,
         _ => {
             let incoming = decode(context, body);
             handle_message(context, sender, &head.headers, incoming).await
@@ -96,7 +99,7 @@ pub(crate) fn handle_message<'a>(
     let message = match incoming {
         Ok(IncomingMessage::One(message)) => message,
         Ok(IncomingMessage::Batch(items)) => {
-            return Box::pin(legacy::batch(context, known, headers, items));
+            return Box::pin(legacy_batch::batch(context, known, headers, items));
         }
         Err(error) => return refused(error.id.clone().as_ref(), error.into()),
     };
@@ -109,9 +112,9 @@ pub(crate) fn handle_message<'a>(
             if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
                 return refused(None, MessageRefusal::wrong_params(error));
             }
-            Box::pin(
-                async move { legacy::notification(context, known, headers, &notification).await },
-            )
+            Box::pin(async move {
+                legacy_notification::notification(context, known, headers, &notification).await
+            })
         }
         Message::Response(response) => {
             Box::pin(client_response::response(context, known, headers, response))

@@ -1,0 +1,181 @@
+//! Batches of a legacy client's messages (2025-03-26 alone).
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::future::join_all;
+use http::HeaderMap;
+use weir_core::Authenticated;
+use weir_layers::failure;
+use weir_layers::failure::message_refusal::MessageRefusal;
+use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::failure::{RequestFailure, RequestResult};
+use weir_layers::http::answer::{self, RenderedMessage, with_labels};
+use weir_layers::request::outcome::RequestOutcome;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_tracing::{LEGACY_REQUEST, begin_span, run_item_in_span};
+use weir_wire::message::{MessageError, Request};
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::{JsonLimits, Message, RequestId};
+
+use crate::door::client_response::deliver_response;
+use crate::door::legacy::{AnswerTarget, SessionOutcome, SessionRequestContext, serve_request};
+use crate::door::legacy_notification::handle_notification;
+use crate::reply::encode;
+use crate::reply::encode::batch_budget::BatchBudget;
+use crate::session::session_lookup::{NoSession, load_session};
+
+/// Answers a batch. Each item is authenticated, admitted and answered by itself;
+/// one array comes back.
+pub(crate) async fn batch(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    items: Vec<Bytes>,
+) -> RequestResult {
+    let not_allowed = || RequestFailure::message(None, MessageRefusal::BatchNotAllowed);
+    let opened = load_session(context, known, headers)
+        .await
+        .map_err(|none| match none {
+            NoSession::Unknown | NoSession::Elsewhere(_) | NoSession::Unreadable => {
+                none.failure(None)
+            }
+            NoSession::Missing | NoSession::Version => not_allowed(),
+        })?;
+    if !opened.session.revision.has_batches() {
+        return Err(not_allowed());
+    }
+    let limits = JsonLimits::default();
+    let parsed: Vec<_> = items
+        .into_iter()
+        .map(|item| Message::parse(item, &limits))
+        .collect();
+    let is_initialize = |request: &Request| request.method.known() == Some(Method::Initialize);
+    if parsed
+        .iter()
+        .any(|item| matches!(item, Ok(Message::Request(request)) if is_initialize(request)))
+    {
+        let refusal = MessageRefusal::InitializeInBatch;
+        return Err(RequestFailure::message(None, refusal));
+    }
+    let budget = &context.shared.ports.budgets.messages;
+    let owner = context.owner(known);
+    let room = BatchBudget::new(context.limits().batch_bytes, budget, owner);
+    let session = SessionRequestContext {
+        context,
+        known,
+        opened: &opened,
+    };
+    let answers = parsed
+        .into_iter()
+        .map(|item| item_of_batch(session, item, &room));
+    let answers: Vec<RenderedMessage> = join_all(answers).await.into_iter().flatten().collect();
+    let worst = answers
+        .iter()
+        .map(|said| said.tally)
+        .max()
+        .unwrap_or(RequestOutcome::Ok);
+    let answer = if answers.is_empty() {
+        failure::accepted()
+    } else {
+        let all = json_array(&answers);
+        drop(answers);
+        let share = budget.try_reserve_of(owner, all.len()).ok_or_else(|| {
+            RequestFailure::from(RequestRefusal::Overloaded).labelled("batch", "legacy")
+        })?;
+        answer::with_outcome(failure::ok(share.hold(all)), worst)
+    };
+    Ok(with_labels(answer, "batch", "legacy"))
+}
+
+fn json_array(items: &[RenderedMessage]) -> Bytes {
+    let mut out = BytesMut::with_capacity(
+        items
+            .iter()
+            .map(|item| item.message.len() + 1)
+            .sum::<usize>()
+            + 2,
+    );
+    out.put_u8(b'[');
+    for (nth, item) in items.iter().enumerate() {
+        if nth > 0 {
+            out.put_u8(b',');
+        }
+        out.put_slice(&item.message);
+    }
+    out.put_u8(b']');
+    out.freeze()
+}
+
+async fn item_of_batch(
+    session: SessionRequestContext<'_>,
+    item: Result<Message, MessageError>,
+    room: &BatchBudget,
+) -> Option<RenderedMessage> {
+    let SessionRequestContext {
+        context,
+        known,
+        opened,
+    } = session;
+    let error = |id: Option<&RequestId>, refusal| {
+        let error = failure::message_error(refusal, &context.name);
+        let message = weir_wire::write::error_response(id, true, &error);
+        Some(failure::ok_message(message, RequestOutcome::ProtocolError))
+    };
+    match item {
+        Err(bad) => error(bad.id.clone().as_ref(), bad.into()),
+        Ok(Message::Request(request)) => {
+            let id = request.id.clone();
+            match Params::of(&request.method, request.params.as_ref()) {
+                Err(bad) => error(Some(&id), MessageRefusal::wrong_params(bad)),
+                Ok(params) => match begin_span(context, &request, &params, LEGACY_REQUEST) {
+                    None => answer_batch_item(session, request, params, room).await,
+                    Some((context, span)) => {
+                        let session = SessionRequestContext {
+                            context: &context,
+                            ..session
+                        };
+                        let answering = answer_batch_item(session, request, params, room);
+                        run_item_in_span(span, answering).await
+                    }
+                },
+            }
+        }
+        Ok(Message::Notification(notification)) => {
+            if let Err(bad) = Params::of(&notification.method, notification.params.as_ref()) {
+                return error(None, MessageRefusal::wrong_params(bad));
+            }
+            handle_notification(context, known, opened, &notification).await;
+            None
+        }
+        Ok(Message::Response(response)) => {
+            deliver_response(context, opened, response);
+            None
+        }
+    }
+}
+
+/// Answers one request of a batch. Returns `None` if its client cancelled it.
+async fn answer_batch_item(
+    session: SessionRequestContext<'_>,
+    request: Request,
+    params: Params,
+    room: &BatchBudget,
+) -> Option<RenderedMessage> {
+    let id = request.id.clone();
+    let serving = serve_request(session, AnswerTarget::Batch, request, params);
+    let said = match Box::pin(serving).await {
+        SessionOutcome::Message(said) => said,
+        SessionOutcome::List(response) => {
+            failure::ok_message(response.joined(), RequestOutcome::Ok)
+        }
+        SessionOutcome::Call(asked, owned) => {
+            return encode::encode_for_batch(*asked, owned, room).await;
+        }
+    };
+    Some(room.hold(said).unwrap_or_else(|full| {
+        let refusal = MessageRefusal::NoRoomInBatch(full.message().to_owned());
+        let error = failure::message_error(refusal, &session.context.name);
+        let message = weir_wire::write::error_response(Some(&id), true, &error);
+        failure::ok_message(message, RequestOutcome::Failed)
+    }))
+}

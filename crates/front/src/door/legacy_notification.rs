@@ -1,0 +1,109 @@
+//! Notifications of a legacy client.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use weir_core::upstream::ClientSessionChange;
+use weir_core::{Authenticated, Call};
+use weir_era::lift;
+use weir_layers::failure;
+use weir_layers::failure::RequestResult;
+use weir_layers::http::answer::with_labels;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_session::LoadedSession;
+use weir_wire::message::Notification;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::{RequestId, scan};
+
+use crate::method::canonical_call::canonical_call;
+use crate::session::session_lookup::load_session;
+
+/// Handles a notification of a session. A modern client has no notifications over HTTP that have an
+/// effect.
+pub(crate) async fn notification(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    notification: &Notification,
+) -> RequestResult {
+    let label = notification.method.known().map_or("other", Method::as_str);
+    if !headers.contains_key(&weir_layers::http::header_names::SESSION) {
+        return Ok(with_labels(failure::accepted(), label, "none"));
+    }
+    let opened = load_session(context, known, headers)
+        .await
+        .map_err(|none| none.failure(None).labelled(label, "legacy"))?;
+    handle_notification(context, known, &opened, notification).await;
+    Ok(with_labels(failure::accepted(), label, "legacy"))
+}
+
+/// Carries out a notification of a session, of a batch too.
+pub(super) async fn handle_notification(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+    notification: &Notification,
+) {
+    let params = notification.params.clone().unwrap_or_default();
+    let named = |member: &str| {
+        scan::find(&params, member).and_then(|range| RequestId::from_json(&params[range]).ok())
+    };
+    // Unknown and finished ids are ignored (cancellation, progress, every revision).
+    match notification.method.known() {
+        Some(Method::Cancelled) => {
+            if let Some(id) = named("requestId") {
+                context.shared.sessions.cancel(&opened.key, id.as_json());
+            }
+        }
+        Some(Method::Progress) => {
+            if let Some(token) = named("progressToken") {
+                context.shared.sessions.report_progress(
+                    &opened.key,
+                    token.as_json(),
+                    params.clone(),
+                );
+            }
+        }
+        Some(Method::Initialized) => {
+            context
+                .shared
+                .sessions
+                .mark_initialized(opened, &context.limits().session)
+                .await;
+            announce_session(context, known, opened);
+        }
+        Some(Method::RootsListChanged) => {
+            context.shared.router.notify_sessions(
+                &HashSet::from([opened.key]),
+                ClientSessionChange::RootsChanged,
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Reports a new session to the upstream of a transparent endpoint, so that it may open one of its
+/// own.
+fn announce_session(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+) {
+    if !opened.is_stored {
+        return;
+    }
+    let lifted = Params::parse(None)
+        .and_then(|none| lift::legacy(none, Some(&opened.session), opened.class_of_lists()));
+    if let Ok(lifted) = lifted {
+        let call = Call {
+            session: Some(opened.key),
+            ..canonical_call(context, Method::Ping, lifted)
+        };
+        context
+            .shared
+            .router
+            .open_session(&known.for_item(Arc::new(call)));
+    }
+}

@@ -1,0 +1,93 @@
+//! The begin and the end of a legacy client's session.
+
+use http::{HeaderMap, HeaderValue};
+use weir_core::{Authenticated, FailureKind};
+use weir_era::capabilities::class_of;
+use weir_era::session::{LegacySessionRecord, negotiate};
+use weir_layers::failure;
+use weir_layers::failure::message_refusal::MessageRefusal;
+use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::failure::{RequestFailure, RequestResult};
+use weir_layers::http::answer::with_labels;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_session::ClientRequest;
+use weir_wire::RequestId;
+use weir_wire::params::Params;
+
+use crate::method::lists;
+use crate::session::session_lookup::{NoSession, load_session};
+
+/// Answers `initialize`: opens a session of the revision that both sides know.
+pub(super) async fn initialize(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    id: &RequestId,
+    params: &Params,
+) -> RequestResult {
+    let bad = |text: String| RequestFailure::message(Some(id), MessageRefusal::InvalidParams(text));
+    let wrong = |error: weir_wire::params::ParamsError| bad(error.to_string());
+    let proposed = params.protocol_version().map_err(wrong)?;
+    let proposed = proposed.ok_or_else(|| bad("`protocolVersion` is missing".to_owned()))?;
+    let class = params.capabilities().map_err(wrong)?;
+    let class = class.as_deref().map(class_of).unwrap_or_default();
+    let revision = negotiate(Some(&proposed));
+    let session = LegacySessionRecord {
+        revision,
+        class,
+        level: None,
+        initialized: false,
+        began: context.shared.ports.clock.wall(),
+    };
+    let peer = context.client_address;
+    let opened = context
+        .shared
+        .sessions
+        .open(known.principal(), peer, &session, &context.limits().session)
+        .await;
+    // Refused by status alone: a client that only probes could read a JSON-RPC body as a server
+    // that is not weir.
+    let opened = opened.map_err(|failure| {
+        if matches!(failure.kind(), FailureKind::Limit) {
+            RequestRefusal::TooManySessions
+        } else {
+            RequestRefusal::NoRoomForSession
+        }
+    })?;
+    let info = params.client_info().ok().flatten();
+    context.shared.known_clients.record(&ClientRequest {
+        principal: known.principal(),
+        endpoint: &context.endpoint,
+        revision,
+        info: info.as_ref(),
+        session: Some(opened.key),
+        time: session.began,
+    });
+    let result =
+        lists::initialize_result(context, revision, !known.principal().is_anonymous()).await;
+    let mut answer = failure::ok(weir_wire::write::response(id, &result));
+    if let Ok(value) = HeaderValue::from_str(&opened.text) {
+        answer.headers_mut().insert("mcp-session-id", value);
+    }
+    Ok(answer)
+}
+
+/// Handles DELETE: ends the session.
+pub(crate) async fn delete(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> RequestResult {
+    let opened = load_session(context, known, headers)
+        .await
+        .map_err(|none| match none {
+            NoSession::Unknown => RequestRefusal::UnknownSession.into(),
+            NoSession::Missing
+            | NoSession::Version
+            | NoSession::Elsewhere(_)
+            | NoSession::Unreadable => none.failure(None),
+        })
+        .map_err(|failure| failure.labelled("DELETE", "legacy"))?;
+    let sessions = &context.shared.sessions;
+    sessions.end(&opened.record, &opened.session).await;
+    Ok(with_labels(failure::no_content(), "DELETE", "legacy"))
+}
