@@ -3,9 +3,10 @@
 pub(crate) mod canonical_call;
 pub(crate) mod extensions;
 pub(crate) mod followed_tasks;
-pub(crate) mod listening_stream;
+mod listening_stream;
 pub(crate) mod lists;
 pub(crate) mod mirrored_headers;
 pub(crate) mod offered_methods;
+pub(crate) mod open_listening;
 pub(crate) mod subscriptions;
 pub(crate) mod tasks;

@@ -29,7 +29,7 @@ use crate::door::legacy_notification;
 use crate::door::legacy_session;
 use crate::door::message_decoding::decode;
 use crate::door::modern;
-use crate::method::listening_stream;
+use crate::method::open_listening;
 
 /// The service below all layers of an endpoint.
 #[derive(Clone, Copy)]
@@ -74,7 +74,7 @@ async fn answer_here(
     let EndpointRequest { head, context } = &**request;
     match head.method {
         // Boxed here and below: futures that calls do not need must not enlarge theirs.
-        Method::GET => Box::pin(listening_stream::open_get(context, sender, &head.headers)).await,
+        Method::GET => Box::pin(open_listening::open_get(context, sender, &head.headers)).await,
         Method::DELETE => Box::pin(legacy_session::delete(context, sender, &head.headers)).await,
         _ => {
             let incoming = decode(context, body);

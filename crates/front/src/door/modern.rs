@@ -24,10 +24,10 @@ use weir_wire::{RequestId, Revision, header};
 
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
-use crate::method::listening_stream;
 use crate::method::lists::{self, ListRequest};
 use crate::method::mirrored_headers;
 use crate::method::offered_methods::{check_offered_or_ask, is_call, list_of_method};
+use crate::method::open_listening;
 use crate::method::tasks;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
@@ -213,7 +213,7 @@ async fn dispatch(
             )))
         }
         Some(Method::SubscriptionsListen) => {
-            listening_stream::open_listen(context, known, &request.id, *lifted)
+            open_listening::open_listen(context, known, &request.id, *lifted)
         }
         Some(method) if is_call(method) => {
             check_offered_or_ask(context, method, lifted.capabilities.class)

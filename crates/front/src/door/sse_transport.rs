@@ -35,7 +35,7 @@ use weir_wire::{IncomingMessage, Message};
 use crate::door::forwarding;
 use crate::door::{mcp_service, message_decoding};
 use crate::keep_alive::{self, KeepAlive};
-use crate::method::listening_stream;
+use crate::method::open_listening;
 
 /// Chunks of answers that wait for a slow reader; beyond that the answers wait.
 const QUEUED_CHUNKS: usize = 16;
@@ -127,7 +127,7 @@ async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
 
 fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
     let (context, known) = (&authenticated.request.context, &authenticated.sender);
-    let place = listening_stream::stream_permit(context, known)?;
+    let place = open_listening::stream_permit(context, known)?;
     let id = random_id(&*context.shared.ports.random);
     let (out, told) = mpsc::channel(QUEUED_CHUNKS);
     let line = Arc::new(SseConnection {
@@ -234,7 +234,7 @@ fn attach_session_stream(
     let (own, context, known) = (line.clone(), context.clone(), known.for_item(()));
     let shared = context.shared.clone();
     let telling = async move {
-        let opened = listening_stream::open_get(&context, &known, &own.headers()).await;
+        let opened = open_listening::open_get(&context, &known, &own.headers()).await;
         let answer = opened.unwrap_or_else(|failure| failure::into_answer(failure, &context.name));
         own.write(answer).await;
     };

@@ -1,0 +1,300 @@
+//! Opens streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen` of
+//! modern clients.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use weir_catalog::UpdateInbox;
+use weir_core::port::Fut;
+use weir_core::upstream::{ListKind, ListKinds};
+use weir_core::{Authenticated, CapabilityClass};
+use weir_era::lift::LiftedRequest;
+use weir_era::render;
+use weir_layers::failure::message_refusal::MessageRefusal;
+use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::failure::{self, RequestFailure, RequestResult};
+use weir_layers::http::answer;
+use weir_layers::http::body::{HttpAnswer, ResponseBody};
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_listen::BodyError;
+use weir_session::{
+    GetStreamGuard, NoStreamPermit, SessionListChanges, StreamClient, StreamPermit,
+};
+use weir_wire::{RequestId, Revision, scan};
+
+use crate::keep_alive::KeepAlive;
+use crate::method::followed_tasks::{self, FollowedTasks};
+use crate::method::listening_stream::{
+    ListenGrants, ListeningKind, ListeningParts, ListeningStream, OutOfCallMessages, WatchedList,
+};
+use crate::method::subscriptions;
+use crate::method::tasks;
+use crate::reply::client_questions::ClientQuestions;
+use crate::session::replay;
+use crate::session::session_lookup::load_session;
+
+/// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
+pub(crate) async fn open_get(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> RequestResult {
+    let answered = open_session_stream(context, known, headers).await;
+    failure::with_labels(answered, "GET", "legacy")
+}
+
+async fn open_session_stream(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> RequestResult {
+    let opened = load_session(context, known, headers)
+        .await
+        .map_err(|none| none.failure(None))?;
+    let place = stream_permit(context, known)?;
+    let place = match replay::resume(context, &opened, headers, place).await {
+        Ok(resumed) => return Ok(stream_response(resumed)),
+        Err(place) => place,
+    };
+    let (replaced, inbox, hold) = context.shared.sessions.register_get_stream(opened.key);
+    subscriptions::renew_inherited(context, known, &opened);
+    let mut changes = watch(
+        context,
+        known,
+        opened.class_of_lists(),
+        ListKind::ALL.into_iter().collect(),
+    );
+    continue_from_last(&mut changes, &hold);
+    let line = context.shared.ports.bells.open_receiver(opened.key);
+    let questions =
+        ClientQuestions::new(context.shared.clone(), opened.key, opened.session.revision);
+    let mut news = SessionListChanges::new(StreamClient {
+        catalog: context.shared.catalog.clone(),
+        endpoint: context.endpoint.clone(),
+        class: opened.class_of_lists(),
+        principal: known.principal().clone(),
+        session: opened.key,
+    });
+    // Changes that a server sent while the session had no stream are sent now.
+    for (upstream, kinds) in context
+        .shared
+        .catalog
+        .unread_session_changes(&context.endpoint, &opened.key)
+    {
+        news.receive(upstream, kinds);
+    }
+    let beside = Box::new(OutOfCallMessages {
+        endpoint: context.endpoint.clone(),
+        line,
+        questions,
+        news,
+    });
+    let kind = ListeningKind::Get {
+        hold,
+        out_of_call: beside,
+        takes_empty_events: opened.session.revision.has_stream_polling(),
+    };
+    let parts = ListeningParts {
+        changes,
+        inbox,
+        keep_alive: KeepAlive::new(context, known.principal(), "session"),
+        permit: place,
+    };
+    let stream = ListeningStream::new(context, parts, kind, &replaced);
+    Ok(stream_response(stream))
+}
+
+/// Opens a listen stream. Its first message acknowledges the honoured part of the filter, once that
+/// is known.
+pub(crate) fn open_listen(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    id: &RequestId,
+    lifted: LiftedRequest,
+) -> RequestResult {
+    let bad = |text: &str| {
+        let refusal = MessageRefusal::InvalidParams(text.to_owned());
+        RequestFailure::message(Some(id), refusal)
+    };
+    let filter = lifted.params.notifications();
+    let filter = filter
+        .map_err(|error| bad(&error.to_string()))?
+        .ok_or_else(|| bad("`notifications` is missing: say what to be told of"))?;
+    let honoured = honoured_lists(context, &filter)
+        .map_err(|member| bad(&format!("`notifications.{member}` is not a boolean")))?;
+    let Some(resources) =
+        subscriptions::resources_of_filter(&filter, context.limits().subscriptions_per_client)
+    else {
+        return Err(bad(
+            "`notifications.resourceSubscriptions` is not an array of strings",
+        ));
+    };
+    let Some(tasks) =
+        followed_tasks::tasks_of_filter(&filter, context.limits().subscriptions_per_client)
+    else {
+        return Err(bad("`notifications.taskIds` is not an array of strings"));
+    };
+    if followed_tasks::names_tasks(&filter) {
+        tasks::require_tasks_extension(lifted.capabilities.class)
+            .map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
+    }
+    let place = stream_permit(context, known)?;
+    let class = lifted.capabilities.class;
+    let changes = watch(context, known, class, honoured);
+    let inbox = UpdateInbox::default();
+    let granting = match resources.is_empty() && tasks.is_empty() {
+        true => None,
+        false => Some(subscribe_to_filter(
+            context,
+            known,
+            FilterNames { resources, tasks },
+            inbox.clone(),
+            lifted,
+        )),
+    };
+    let (subscribed, tasks) = (Vec::new(), FollowedTasks::default());
+    let kind = ListeningKind::Listen {
+        id: id.clone(),
+        about: context.about.clone(),
+        subscribed,
+        tasks,
+    };
+    let parts = ListeningParts {
+        changes,
+        inbox,
+        keep_alive: KeepAlive::new(context, known.principal(), "listen"),
+        permit: place,
+    };
+    let mut stream = ListeningStream::new(context, parts, kind, &context.shared.force);
+    match granting {
+        None => stream.write_message(&render::acknowledged(id.as_json(), honoured, &[], &[])),
+        Some(granting) => stream.opening = Some((honoured, granting)),
+    }
+    Ok(stream_response(stream))
+}
+
+/// The resources and tasks that a filter names.
+struct FilterNames {
+    resources: Vec<Arc<str>>,
+    tasks: Vec<Arc<str>>,
+}
+
+/// Subscribes to the resources and tasks that a filter names.
+fn subscribe_to_filter(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    named: FilterNames,
+    inbox: UpdateInbox,
+    lifted: LiftedRequest,
+) -> Fut<'static, ListenGrants> {
+    let (own, known) = (context.clone(), known.for_item(()));
+    Box::pin(async move {
+        let (names, followed) =
+            followed_tasks::follow_tasks(&own, &known, named.tasks, &lifted).await;
+        let granted = match named.resources.is_empty() {
+            true => Vec::new(),
+            false => {
+                subscriptions::subscribe_stream(&own, &known, named.resources, inbox, lifted).await
+            }
+        };
+        (granted, names, followed)
+    })
+}
+
+/// The lists of a filter that the endpoint has; as an error, the name of a member that is no
+/// boolean.
+fn honoured_lists(context: &HttpRequestContext, filter: &Bytes) -> Result<ListKinds, &'static str> {
+    let mut honoured = ListKinds::default();
+    for (kind, member) in render::SUBSCRIPTION_FILTERS {
+        match scan::find(filter, member).map(|range| &filter[range]) {
+            Some(b"true") if context.shared.catalog.offers(&context.endpoint, kind) => {
+                honoured = honoured.with(kind)
+            }
+            Some(b"true" | b"false" | b"null") | None => {}
+            Some(_) => return Err(member),
+        }
+    }
+    Ok(honoured)
+}
+
+fn watch(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    class: CapabilityClass,
+    kinds: ListKinds,
+) -> Vec<WatchedList> {
+    // Clients have one notification for resources and their templates.
+    let told_as = |kind| {
+        if kind == ListKind::Templates {
+            ListKind::Resources
+        } else {
+            kind
+        }
+    };
+    let watched = ListKind::ALL
+        .into_iter()
+        .filter(|kind| kinds.has(told_as(*kind)));
+    let watch = |kind| {
+        context
+            .shared
+            .catalog
+            .watch_list(&context.endpoint, class, kind, known.principal())
+    };
+    watched
+        .map(|list| WatchedList {
+            list,
+            kind: told_as(list),
+            watching: watch(list),
+        })
+        .collect()
+}
+
+/// Continues after the session's previous stream: changes in between are announced, once for each
+/// kind of notification.
+fn continue_from_last(changes: &mut [WatchedList], hold: &GetStreamGuard) {
+    let mut behind = ListKinds::default();
+    for WatchedList {
+        list,
+        kind,
+        watching,
+    } in changes
+    {
+        let last = hold
+            .last_notified(*list)
+            .filter(|last| *last != watching.last() && !behind.has(*kind));
+        if let Some(last) = last {
+            watching.resume_from(last);
+            behind = behind.with(*kind);
+        }
+        hold.record_notified(*list, watching.last());
+    }
+}
+
+fn stream_response<B>(stream: B) -> HttpAnswer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BodyError>,
+{
+    answer::events(ResponseBody::new(stream))
+}
+
+/// Takes a permit for one more stream.
+pub(crate) fn stream_permit(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+) -> Result<StreamPermit, RequestRefusal> {
+    let limits = context.limits();
+    context
+        .shared
+        .stream_permits
+        .take(
+            known.principal(),
+            limits.streams,
+            limits.streams_per_principal,
+        )
+        .map_err(|none| match none {
+            NoStreamPermit::Total => RequestRefusal::Overloaded,
+            NoStreamPermit::Principal => RequestRefusal::TooManyStreams,
+        })
+}
