@@ -227,12 +227,33 @@ impl Sealer {
         index.is_some_and(|index| index > ring.sealing)
     }
 
+    /// Reports if this key is among the keys.
+    #[must_use]
+    pub fn has_key(&self, name: SealingKeyName) -> bool {
+        let ring = self.ring.load();
+        ring.keys.iter().any(|one| one.key.name == name)
+    }
+
     /// Opens a text that [`Self::seal`] made for the same purpose.
     ///
     /// # Errors
     ///
     /// [`SealError`] for every reason.
     pub fn open(&self, purpose: &[u8], text: &str) -> Result<Vec<u8>, SealError> {
+        self.open_naming_key(purpose, text).map(|(plain, _)| plain)
+    }
+
+    /// Opens like [`Self::open`], and names the key that opened the text: a caller that keeps the
+    /// result may use it as long as it [has that key](Self::has_key).
+    ///
+    /// # Errors
+    ///
+    /// [`SealError`] for every reason.
+    pub fn open_naming_key(
+        &self,
+        purpose: &[u8],
+        text: &str,
+    ) -> Result<(Vec<u8>, SealingKeyName), SealError> {
         if text.len() > LONGEST {
             return Err(SealError);
         }
@@ -247,16 +268,12 @@ impl Sealer {
             .iter()
             .filter(|one| one.key.name.id == *id)
             .find_map(|one| {
-                one.key
-                    .cipher
-                    .decrypt(
-                        &XNonce::from(nonce),
-                        Payload {
-                            msg: body,
-                            aad: purpose,
-                        },
-                    )
-                    .ok()
+                let payload = Payload {
+                    msg: body,
+                    aad: purpose,
+                };
+                let plain = one.key.cipher.decrypt(&XNonce::from(nonce), payload);
+                Some((plain.ok()?, one.key.name))
             })
             .ok_or(SealError)
     }

@@ -71,10 +71,7 @@ impl FrontPorts {
     pub(crate) fn of_sessions(&self, sealer: &Sealer) -> SessionPorts {
         let ids = match &self.replicas {
             None => SessionIds::Random,
-            Some(_) => SessionIds::Sealed {
-                sealer: sealer.clone(),
-                own: self.replica.clone(),
-            },
+            Some(_) => SessionIds::sealed(sealer.clone(), self.replica.clone()),
         };
         SessionPorts {
             ids,

@@ -5,6 +5,7 @@
 
 mod known_clients;
 mod moved_sessions;
+mod opened_ids;
 mod permits;
 mod session_ids;
 mod session_news;
@@ -18,7 +19,7 @@ use http::HeaderName;
 pub use known_clients::{ClientRequest, ClientSeen, KnownClients};
 pub use moved_sessions::{MovedSession, MovingSessions};
 pub use permits::{NoStreamPermit, StreamPermit, StreamPermits};
-pub use session_ids::SessionIds;
+pub use session_ids::{SealedIds, SessionIds};
 pub use session_news::{SessionListChanges, StreamClient};
 pub use session_settings::{SessionLimits, SessionPorts};
 pub use sessions::local_session::{ClientReply, SubscribedResource};

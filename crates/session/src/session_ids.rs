@@ -5,12 +5,15 @@
 //! without a trip, and a forged id costs none. A sealed id opens for its principal alone.
 
 use std::fmt;
+use std::sync::Arc;
 
 use data_encoding::BASE64URL_NOPAD;
 use http::HeaderMap;
 use weir_core::Principal;
 use weir_core::port::{Random, ReplicaId};
 use weir_core::seal::Sealer;
+
+use crate::opened_ids::OpenedIds;
 
 /// Layout of the sealed bytes; another one is another number.
 const LAYOUT: u8 = 1;
@@ -26,12 +29,17 @@ pub enum SessionIds {
     #[default]
     Random,
     /// Sealed ids, of replicas that share their sessions.
-    Sealed {
-        /// Has the keys that all replicas share.
-        sealer: Sealer,
-        /// The name of this replica.
-        own: ReplicaId,
-    },
+    Sealed(SealedIds),
+}
+
+/// Writes and reads sealed ids.
+#[derive(Clone)]
+pub struct SealedIds {
+    /// Has the keys that all replicas share.
+    sealer: Sealer,
+    /// The name of this replica.
+    own: ReplicaId,
+    opened: Arc<OpenedIds>,
 }
 
 /// A session as its id names it.
@@ -44,6 +52,15 @@ pub(crate) struct NamedSession {
 }
 
 impl SessionIds {
+    /// Sealed ids of the replica `own`, with the keys that all replicas share.
+    pub fn sealed(sealer: Sealer, own: ReplicaId) -> Self {
+        Self::Sealed(SealedIds {
+            sealer,
+            own,
+            opened: Arc::default(),
+        })
+    }
+
     /// The text of the id of a session that is opened here.
     pub(crate) fn write(
         &self,
@@ -53,11 +70,11 @@ impl SessionIds {
     ) -> String {
         match self {
             Self::Random => BASE64URL_NOPAD.encode(id),
-            Self::Sealed { sealer, own } => {
+            Self::Sealed(ids) => {
                 let mut plain = [LAYOUT; 25];
-                plain[1..9].copy_from_slice(&own.0);
+                plain[1..9].copy_from_slice(&ids.own.0);
                 plain[9..].copy_from_slice(id);
-                sealer.seal(random, &purpose(principal), &plain)
+                ids.sealer.seal(random, &purpose(principal), &plain)
             }
         }
     }
@@ -80,18 +97,28 @@ impl SessionIds {
                 opened_by: None,
             }),
             Self::Random => None,
-            Self::Sealed { sealer, .. } => {
-                let plain = sealer.open(&purpose(principal), text).ok()?;
-                let (&[LAYOUT], rest) = plain.split_first_chunk::<1>()? else {
-                    return None;
-                };
-                let (replica, id) = rest.split_first_chunk::<8>()?;
-                Some(NamedSession {
-                    id: id.try_into().ok()?,
-                    opened_by: Some(ReplicaId(*replica)),
-                })
-            }
+            Self::Sealed(ids) => ids.open(principal, text),
         }
+    }
+}
+
+impl SealedIds {
+    fn open(&self, principal: &Principal, text: &str) -> Option<NamedSession> {
+        if let Some(known) = self.opened.find(&self.sealer, principal, text) {
+            return Some(known);
+        }
+        let opened = self.sealer.open_naming_key(&purpose(principal), text);
+        let (plain, key) = opened.ok()?;
+        let (&[LAYOUT], rest) = plain.split_first_chunk::<1>()? else {
+            return None;
+        };
+        let (replica, id) = rest.split_first_chunk::<8>()?;
+        let session = NamedSession {
+            id: id.try_into().ok()?,
+            opened_by: Some(ReplicaId(*replica)),
+        };
+        self.opened.keep(principal, text, &session, key);
+        Some(session)
     }
 }
 
@@ -99,8 +126,14 @@ impl fmt::Debug for SessionIds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Random => f.write_str("Random"),
-            Self::Sealed { own, .. } => write!(f, "Sealed({own:?})"),
+            Self::Sealed(ids) => write!(f, "Sealed({:?})", ids.own),
         }
+    }
+}
+
+impl fmt::Debug for SealedIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedIds").finish_non_exhaustive()
     }
 }
 
@@ -114,6 +147,7 @@ fn purpose(principal: &Principal) -> Vec<u8> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use http::HeaderValue;
+    use weir_core::seal::SealerKey;
 
     use super::*;
 
@@ -134,10 +168,8 @@ mod tests {
     }
 
     fn ids() -> SessionIds {
-        SessionIds::Sealed {
-            sealer: Sealer::ephemeral(&CountedRandom),
-            own: ReplicaId(*b"replica1"),
-        }
+        let own = ReplicaId(*b"replica1");
+        SessionIds::sealed(Sealer::ephemeral(&CountedRandom), own)
     }
 
     #[test]
@@ -156,6 +188,46 @@ mod tests {
         for bad in ["", "x", &forged, &"A".repeat(88), &"A".repeat(4000)] {
             assert_eq!(ids().read(&ada, &headers(&[bad])), None, "{bad:.40}");
         }
+    }
+
+    /// The second reading finds the id among the opened ones.
+    #[test]
+    fn opened_id_names_its_session_as_long_as_its_key_is_known() {
+        let [ada, bob] = ["ada", "bob"].map(|name| Principal::owner(Some(("idp", name))));
+        let key = |id, secret| SealerKey::new(id, &[secret; 32]);
+        let sealer = Sealer::new(vec![key(1, 1)]);
+        let ids = SessionIds::sealed(sealer.clone(), ReplicaId(*b"replica1"));
+        let text = ids.write(&ada, &[3; 16], &CountedRandom);
+        let is_read = |principal| ids.read(principal, &headers(&[&text])).is_some();
+        assert_eq!([is_read(&ada), is_read(&ada)], [true, true]);
+        assert_eq!([is_read(&bob), is_read(&bob)], [false, false]);
+        sealer.replace(vec![key(2, 2), key(1, 1)]);
+        assert!(is_read(&ada));
+        sealer.replace(vec![key(2, 2), key(1, 9)]);
+        assert!(!is_read(&ada), "another key has the id of the old one");
+        sealer.replace(vec![key(2, 2)]);
+        assert!(!is_read(&ada));
+        sealer.replace(vec![key(1, 1)]);
+        assert!(is_read(&ada));
+    }
+
+    #[test]
+    fn only_ids_that_open_are_kept() {
+        let ada = Principal::owner(Some(("idp", "ada")));
+        let ids = ids();
+        let SessionIds::Sealed(sealed) = &ids else {
+            panic!("{ids:?}")
+        };
+        let text = ids.write(&ada, &[3; 16], &CountedRandom);
+        let forged = format!("{}A", &text[..text.len() - 1]);
+        for given in [&forged, &"A".repeat(88)] {
+            assert_eq!(ids.read(&ada, &headers(&[given])), None, "{given}");
+        }
+        assert_eq!(sealed.opened.len(), 0);
+        for _ in 0..2 {
+            assert!(ids.read(&ada, &headers(&[&text])).is_some());
+        }
+        assert_eq!(sealed.opened.len(), 1);
     }
 
     #[test]
