@@ -4,12 +4,20 @@
 use quick_cache::Equivalent;
 use quick_cache::sync::Cache;
 use weir_core::Principal;
+use weir_core::port::ReplicaId;
 use weir_core::seal::{Sealer, SealingKeyName};
-
-use crate::session_ids::NamedSession;
 
 /// The most ids that are kept, of some 250 bytes each. Another one is opened with every request.
 const MAX_OPENED_IDS: usize = 10_000;
+
+/// A session as its id names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedSession {
+    /// The id of its record.
+    pub(crate) id: [u8; 16],
+    /// The replica that opened it; absent if the id is random.
+    pub(crate) opened_by: Option<ReplicaId>,
+}
 
 /// Opened ids, by their principal and text. Texts that do not open are not kept.
 pub(crate) struct OpenedIds(Cache<IdKey, OpenedId>);

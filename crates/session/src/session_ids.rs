@@ -13,7 +13,7 @@ use weir_core::Principal;
 use weir_core::port::{Random, ReplicaId};
 use weir_core::seal::Sealer;
 
-use crate::opened_ids::OpenedIds;
+use crate::opened_ids::{NamedSession, OpenedIds};
 
 /// Layout of the sealed bytes; another one is another number.
 const LAYOUT: u8 = 1;
@@ -40,15 +40,6 @@ pub struct SealedIds {
     /// The name of this replica.
     own: ReplicaId,
     opened: Arc<OpenedIds>,
-}
-
-/// A session as its id names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamedSession {
-    /// The id of its record.
-    pub(crate) id: [u8; 16],
-    /// The replica that opened it; absent if the id is random.
-    pub(crate) opened_by: Option<ReplicaId>,
 }
 
 impl SessionIds {
