@@ -35,7 +35,8 @@ use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
 // The pipe has weir's allocator too, because it measures the cost of the stack without weir.
-use mimalloc as _;
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Debug, Parser)]
 #[command(

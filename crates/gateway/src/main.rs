@@ -3,9 +3,10 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-// It takes the place of `malloc` in the whole process. For many small, short-lived buffers from many
-// threads it makes calls cheaper, and returns memory after churn.
-use mimalloc as _;
+/// For many small, short-lived buffers from many threads it makes calls cheaper, and returns memory
+/// after churn.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     if let Some(code) = weir_program::keeper::run_if_asked() {

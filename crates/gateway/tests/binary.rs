@@ -46,20 +46,6 @@ impl Drop for TestConfigFile {
     }
 }
 
-/// Nothing in the source calls the allocator, so a change of how it is linked could leave it out.
-#[test]
-fn mimalloc_allocates_the_memory_of_the_process() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("--version").env("MIMALLOC_SHOW_STATS", "1");
-    let statistics = err(&command.output().unwrap());
-    let pages = statistics.lines().find_map(|line| {
-        let numbers = line.trim_start().strip_prefix("pages")?;
-        let mut numbers = numbers.trim_start().strip_prefix(':')?.split_whitespace();
-        numbers.next()?.parse::<u32>().ok()
-    });
-    assert!(pages.is_some_and(|pages| pages > 5), "{statistics}");
-}
-
 #[test]
 fn help_lists_every_user_command() {
     let help = out(&weir(&["--help"]));

@@ -8,17 +8,18 @@ use super::allocation_sources::{allocation_sources, as_float};
 use super::callgrind_profile::{CallgrindProfile, FunctionCosts};
 use super::symbol;
 
-/// The functions of the allocator that Rust's own call, whichever of their names callgrind prints.
-const ALLOCATIONS: [&str; 7] = [
-    "malloc",
-    "calloc",
-    "posix_memalign",
+/// The functions of Rust that allocate. They are inlined in an optimized build.
+const RUST_ALLOCATIONS: [&str; 2] = ["__rustc::__rust_alloc", "__rustc::__rust_alloc_zeroed"];
+/// The function of Rust that makes an allocation larger or smaller.
+const RUST_REALLOCATION: &str = "__rustc::__rust_realloc";
+/// The functions of the allocator that Rust's call.
+const ALLOCATIONS: [&str; 4] = [
     "mi_malloc",
     "mi_malloc_aligned",
     "mi_zalloc",
     "mi_zalloc_aligned",
 ];
-const REALLOCATIONS: [&str; 3] = ["realloc", "mi_realloc", "mi_realloc_aligned"];
+const REALLOCATIONS: [&str; 2] = ["mi_realloc", "mi_realloc_aligned"];
 /// The end of a future behind a pointer to a trait object, boxed for its call.
 const BOXED_FUTURE_END: &str =
     "core::ptr::drop_in_place<alloc::boxed::Box<dyn core::future::future::Future";
@@ -114,7 +115,12 @@ impl PathFigures {
             .collect();
         path.sort_by(|one, other| other.instructions.total_cmp(&one.instructions));
         let (allocations, reallocations) = allocations(profile);
-        let mut sources = allocation_sources(profile, &ALLOCATIONS);
+        let allocating = if calls_of(profile, |name| RUST_ALLOCATIONS.contains(&name)) > 0 {
+            &RUST_ALLOCATIONS[..]
+        } else {
+            &ALLOCATIONS[..]
+        };
+        let mut sources = allocation_sources(profile, allocating);
         for count in sources.values_mut() {
             *count /= as_float(calls.max(1));
         }
@@ -172,8 +178,14 @@ fn file_of_tree(file: &str) -> Option<&str> {
     file.find("crates/").map(|at| &file[at..])
 }
 
-/// Counts allocations and changes of their size. The allocator's calls of itself do not count.
+/// Counts allocations and changes of their size: those of Rust, or of the allocator itself where the
+/// former are inlined. The allocator's calls of itself do not count.
 fn allocations(profile: &CallgrindProfile) -> (u64, u64) {
+    let of_rust = calls_of(profile, |name| RUST_ALLOCATIONS.contains(&name));
+    if of_rust > 0 {
+        let again = calls_of(profile, |name| name == RUST_REALLOCATION);
+        return (of_rust, again);
+    }
     let called_from_outside = |names: &[&str]| {
         names
             .iter()
@@ -223,7 +235,7 @@ calls=10 1
 cfn=(4) core::ptr::drop_in_place<alloc::boxed::Box<dyn core::future::future::Future+Output = ()>>
 calls=10 1
 2 0
-cfn=(5) malloc
+cfn=(5) __rustc::__rust_alloc
 calls=30 1
 2 0
 cfn=(6) weir_front::rare
@@ -281,7 +293,7 @@ calls=10 1
     }
 
     #[test]
-    fn calls_inside_the_allocator_are_no_allocations() {
+    fn the_allocators_own_functions_count_where_rusts_are_inlined() {
         let text = "events: Ir\nfn=(1) weir_a::f\n1 1\ncfn=(2) mi_malloc\ncalls=4 1\n1 0\n\
                     fn=(3) mi_zalloc\n1 1\ncfn=(2)\ncalls=9 1\n1 0\n";
         let figures = PathFigures::new(&parse(text).unwrap(), 2);

@@ -37,12 +37,9 @@ pub(crate) fn owner<'a>(name: &'a str, object: &str) -> &'a str {
     }
 }
 
-/// The functions of C's standard library that the allocator replaces.
-const REPLACED_FUNCTIONS: [&str; 5] = ["malloc", "calloc", "realloc", "free", "posix_memalign"];
-
 /// Reports if this is a C function of the allocator.
 pub(crate) fn is_allocator(name: &str) -> bool {
-    name.starts_with("mi_") || name.starts_with("_mi_") || REPLACED_FUNCTIONS.contains(&name)
+    name.starts_with("mi_") || name.starts_with("_mi_")
 }
 
 /// Returns the function in the source: without the closures and async blocks inside it, and without
@@ -164,7 +161,6 @@ mod tests {
         assert_eq!(owner("<u16>::_fmt", "/bin/weir"), STD);
         assert_eq!(owner("__rustc::__rust_alloc", "/bin/weir"), STD);
         assert_eq!(owner("_mi_malloc_generic", "/bin/weir"), ALLOCATOR);
-        assert_eq!(owner("malloc", "/bin/weir"), ALLOCATOR);
         assert_eq!(owner("memcpy", "/lib/libc.so.6"), LIBC);
         assert_eq!(owner("aes_encrypt", "/bin/weir"), C);
         assert_eq!(
