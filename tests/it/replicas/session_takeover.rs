@@ -101,6 +101,8 @@ async fn subscriptions_to_resources_outlive_the_owner() {
     assert_eq!(subscribed.result(), &json!({}));
     let heard = expect_update(&upstream, &mut stream, "memo:1");
     within_test_timeout("an update", heard).await;
+    // A subscription is written behind its answer.
+    replicas.wait_until_store_is_used().await;
     replicas.kill(0).await;
     within_test_timeout("the end of the stream", read_to_end(stream)).await;
     let mut stream = at(&client, &replicas, 2).open_change_stream().await;
