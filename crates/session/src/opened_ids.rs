@@ -1,7 +1,6 @@
 //! The sealed ids that were opened last: a client repeats its own with every request, and opening it
 //! costs more than finding it here.
 
-use quick_cache::Equivalent;
 use quick_cache::sync::Cache;
 use weir_core::Principal;
 use weir_core::port::ReplicaId;
@@ -19,31 +18,14 @@ pub(crate) struct NamedSession {
     pub(crate) opened_by: Option<ReplicaId>,
 }
 
-/// Opened ids, by their principal and text. Texts that do not open are not kept.
-pub(crate) struct OpenedIds(Cache<IdKey, OpenedId>);
-
-#[derive(PartialEq, Eq, Hash)]
-struct IdKey {
-    principal: [u8; 16],
-    text: Box<str>,
-}
-
-/// The same, borrowed. Both have equal hashes, because their members have.
-#[derive(Hash)]
-struct BorrowedIdKey<'a> {
-    principal: &'a [u8; 16],
-    text: &'a str,
-}
-
-impl Equivalent<IdKey> for BorrowedIdKey<'_> {
-    fn equivalent(&self, key: &IdKey) -> bool {
-        *self.principal == key.principal && *self.text == *key.text
-    }
-}
+/// Opened ids, by their text. Texts that do not open are not kept.
+pub(crate) struct OpenedIds(Cache<Box<str>, OpenedId>);
 
 #[derive(Clone)]
 struct OpenedId {
     session: NamedSession,
+    /// The digest of the principal that it opens for.
+    principal: [u8; 16],
     /// The key that opened it: without that key, it opens no more.
     key: SealingKeyName,
 }
@@ -55,19 +37,17 @@ impl Default for OpenedIds {
 }
 
 impl OpenedIds {
-    /// The session of an id that was opened with a key that the sealer still has.
+    /// The session of an id that was opened for this principal, with a key that the sealer still
+    /// has.
     pub(crate) fn find(
         &self,
         sealer: &Sealer,
         principal: &Principal,
         text: &str,
     ) -> Option<NamedSession> {
-        let wanted = BorrowedIdKey {
-            principal: principal.digest(),
-            text,
-        };
-        let found = self.0.get(&wanted)?;
-        sealer.has_key(found.key).then_some(found.session)
+        let found = self.0.get(text)?;
+        let is_valid = found.principal == *principal.digest() && sealer.has_key(found.key);
+        is_valid.then_some(found.session)
     }
 
     /// Keeps an id that was opened with `key`.
@@ -78,12 +58,12 @@ impl OpenedIds {
         session: &NamedSession,
         key: SealingKeyName,
     ) {
-        let id = IdKey {
+        let opened = OpenedId {
+            session: session.clone(),
             principal: *principal.digest(),
-            text: text.into(),
+            key,
         };
-        let session = session.clone();
-        self.0.insert(id, OpenedId { session, key });
+        self.0.insert(text.into(), opened);
     }
 
     #[cfg(test)]

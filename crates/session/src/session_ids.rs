@@ -23,7 +23,7 @@ const PLAIN_LENGTH: usize = 22;
 const LONGEST: usize = 128;
 
 /// Writes and reads the ids of sessions.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub enum SessionIds {
     /// Random ids, of a replica that shares no sessions.
     #[default]
@@ -113,18 +113,9 @@ impl SealedIds {
     }
 }
 
-impl fmt::Debug for SessionIds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Random => f.write_str("Random"),
-            Self::Sealed(ids) => write!(f, "Sealed({:?})", ids.own),
-        }
-    }
-}
-
 impl fmt::Debug for SealedIds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SealedIds").finish_non_exhaustive()
+        fmt::Debug::fmt(&self.own, f)
     }
 }
 
