@@ -11,9 +11,8 @@ use weir_core::tool::{LABEL_LENGTH, TaskSupport, Tool};
 use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
 use weir_schema::{SchemaCache, ToolSchema};
-use weir_wire::scan::{self, JsonLimits, WordSearch};
-
-static HEADER_ANNOTATION: WordSearch = WordSearch::new("x-mcp-header");
+use weir_wire::header;
+use weir_wire::scan::{self, JsonLimits};
 
 /// The reason why an item of a list is no tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -135,7 +134,7 @@ impl ToolDraft {
             .clone()
             .map(|at| &self.raw[at])
             .unwrap_or_default();
-        HEADER_ANNOTATION.is_in(schema)
+        header::ANNOTATION_SEARCH.is_in(schema)
     }
 
     fn hints(&self) -> ToolHints {

@@ -11,12 +11,11 @@ use weir_era::upstream_messages::RevisionDialect;
 use weir_wire::scan::WordSearch;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{scan, write};
+use weir_wire::{header, scan, write};
 
 use crate::failed_attempt::FailedAttempt;
 use crate::upstream_record::UpstreamRecord;
 
-static HEADER_ANNOTATION: WordSearch = WordSearch::new("x-mcp-header");
 static EXECUTION: WordSearch = WordSearch::new("\"execution\"");
 
 /// The properties of a server that decide over its tools.
@@ -67,7 +66,7 @@ pub fn parse_page(
 /// could not be made. To any other server they have no meaning, and they are removed, because a
 /// modern client would drop the tool for them.
 fn check_header_annotations(record: &UpstreamRecord, drops: bool, tool: &mut Bytes) -> bool {
-    if !HEADER_ANNOTATION.is_in(tool) || lower::annotated_headers(tool).is_ok() {
+    if !header::ANNOTATION_SEARCH.is_in(tool) || lower::annotated_headers(tool).is_ok() {
         return true;
     }
     record.label.count_dropped("bad_mirror_annotation");

@@ -1,5 +1,5 @@
 //! The text codec of `Mcp-Name` and `Mcp-Param-*` values (2026-07-28, Streamable HTTP, "Value
-//! encoding").
+//! encoding"), and the annotation of arguments that are sent as headers.
 //!
 //! A header carries visible ASCII as it is and any other text as `=?base64?...?=`. This module does
 //! not decide the header for a member, or the effect of a mismatch.
@@ -7,6 +7,15 @@
 use std::borrow::Cow;
 
 use data_encoding::BASE64;
+
+use crate::scan::WordSearch;
+
+/// The member of an argument's schema that requires the argument as a header, too (2026-07-28,
+/// Streamable HTTP, "Custom headers").
+pub const ANNOTATION: &str = "x-mcp-header";
+
+/// The search for [`ANNOTATION`] in a tool or a schema.
+pub static ANNOTATION_SEARCH: WordSearch = WordSearch::new(ANNOTATION);
 
 /// The longest header value that is decoded, in bytes.
 pub const MAX_LEN: usize = 8 * 1024;

@@ -6,11 +6,11 @@
 use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use weir_wire::header::ANNOTATION;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{case_folding, header, scan};
 
-const ANNOTATION: &str = "x-mcp-header";
 /// Keywords with plain data as their value, even if it looks like a schema.
 const DATA: [&str; 4] = ["default", "const", "enum", "examples"];
 /// Keywords whose values are schemas by name.
