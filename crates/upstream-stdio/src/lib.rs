@@ -6,6 +6,7 @@
 
 mod asking_turn;
 mod child_channel;
+mod child_end;
 mod child_environment;
 mod child_eras;
 mod child_fence;
@@ -14,6 +15,7 @@ mod child_key;
 mod child_relay;
 mod child_source;
 mod child_start;
+mod child_streams;
 mod error_tail;
 mod handshake;
 mod message_memory;

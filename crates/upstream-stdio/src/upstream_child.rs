@@ -4,17 +4,14 @@
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::AsyncRead;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 use weir_core::budget::{ConnectionSide, DescriptorPermit};
 use weir_core::{Failure, FailureKind};
 use weir_process::keeper::{ChildControlSocket, ChildKeeper, ChildSpec, KeptChild};
@@ -22,15 +19,15 @@ use weir_upstream_core::lease_fence::FencePass;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 use super::child_channel::ChildChannel;
+use super::child_end::{ChildEndNotifier, supervise};
 use super::child_environment;
 use super::child_fence::{self, FencedInput};
-use super::error_tail::{ErrorLineRate, ErrorTail};
-use super::message_memory::{MessageMemory, SkippedMessage};
+use super::child_streams::{
+    READ_SIZE, ReadOutcome, log_error_stream, read_messages, write_messages,
+};
+use super::error_tail::ErrorTail;
 use super::value_claim::{ValueClaim, ValueClaims, claim_pair};
 use crate::stdio_settings::StdioUpstreamSettings;
-
-/// The bytes of a child's output that are read at once.
-const READ_SIZE: usize = 16 << 10;
 
 /// A running child.
 #[derive(Debug)]
@@ -238,38 +235,33 @@ impl UpstreamChild {
         let (own, other) = UnixStream::pair().ok()?;
         let relay = other.into_std().ok()?;
         let (site, pipe, closed) = (self.pipe.site.clone(), self.pipe.clone(), parts.closed);
+        let keep_writing = |input| {
+            site.tasks.spawn(write_messages(
+                input,
+                pipe.clone(),
+                closed,
+                ValueClaims::unclaimed(),
+            ));
+        };
+        let keep_reading = |output, unread| {
+            site.tasks
+                .spawn(self.reading(output, unread, ValueClaims::unclaimed()));
+        };
         // The input comes first because it may be stuck. A part that was taken goes on if a later
         // part cannot be taken.
         let input = parts.input.take(CLAIM_TIMEOUT).await?;
         let Some((output, unread)) = parts.output.take(CLAIM_TIMEOUT).await else {
-            site.tasks.spawn(write_messages(
-                input,
-                pipe,
-                closed,
-                ValueClaims::unclaimed(),
-            ));
+            keep_writing(input);
             return None;
         };
         let Some(errors) = parts.errors.take(CLAIM_TIMEOUT).await else {
-            site.tasks.spawn(write_messages(
-                input,
-                pipe,
-                closed,
-                ValueClaims::unclaimed(),
-            ));
-            site.tasks
-                .spawn(self.reading(output, unread, ValueClaims::unclaimed()));
+            keep_writing(input);
+            keep_reading(output, unread);
             return None;
         };
         let Some((line, watched)) = parts.line.take(CLAIM_TIMEOUT).await else {
-            site.tasks.spawn(write_messages(
-                input,
-                pipe,
-                closed,
-                ValueClaims::unclaimed(),
-            ));
-            site.tasks
-                .spawn(self.reading(output, unread, ValueClaims::unclaimed()));
+            keep_writing(input);
+            keep_reading(output, unread);
             site.tasks.spawn(log_error_stream(
                 errors,
                 site.clone(),
@@ -447,234 +439,4 @@ pub(super) struct HandedOverChild {
     pub(super) kept: KeptChild,
     pub(super) unread: Bytes,
     pub(super) relay: OwnedFd,
-}
-
-/// The parts that are notified when the process has ended, for every end of its supervision.
-#[derive(Debug)]
-struct ChildEndNotifier {
-    site: Arc<UpstreamContext>,
-    pipe: Arc<ChildChannel>,
-    ended: CancellationToken,
-    status: Arc<OnceLock<String>>,
-    /// Shows the lease that the child still runs.
-    _mark: Option<TaskTrackerToken>,
-}
-
-impl Drop for ChildEndNotifier {
-    fn drop(&mut self) {
-        self.pipe.close("the process was ended");
-        self.site.label.add_open_sessions(-1);
-        self.ended.cancel();
-    }
-}
-
-/// Waits for the child's end, or ends it: with the input closed, the keeper sends SIGTERM and
-/// SIGKILL in their times, and ends its descendants.
-async fn supervise(
-    mut line: ChildControlSocket,
-    stop: CancellationToken,
-    input: CancellationToken,
-    mut watched: ChildEndNotifier,
-    mut claims: ValueClaims<(ChildControlSocket, ChildEndNotifier)>,
-) {
-    let closed = watched.pipe.closed();
-    let status = loop {
-        let claim = tokio::select! {
-            biased;
-            status = line.ended() => break status,
-            () = stop.cancelled() => break end_child(&mut line, &input, &watched).await,
-            () = closed.cancelled() => break end_child(&mut line, &input, &watched).await,
-            claim = claims.next() => claim,
-        };
-        match claim.send((line, watched)) {
-            Ok(()) => return,
-            Err(parts) => (line, watched) = parts,
-        }
-    };
-    let why = match &status {
-        Ok(status) => format!("the process ended: {status}"),
-        Err(error) => format!("the process was lost: {error}"),
-    };
-    tracing::info!(upstream = %watched.site.label.id, why, "child process exited");
-    // This is the only place that sets it.
-    let _ = watched.status.set(why.clone());
-    watched.pipe.close(&why);
-    match status {
-        Ok(_) => input.cancel(),
-        // The process still runs, and the keeper cannot end it.
-        Err(_) => line.end_without_keeper(&input).await,
-    }
-}
-
-/// Ends the child: requests that of the keeper, then closes the input.
-async fn end_child(
-    line: &mut ChildControlSocket,
-    input: &CancellationToken,
-    watched: &ChildEndNotifier,
-) -> io::Result<ExitStatus> {
-    watched.pipe.close("weir ended the process");
-    match line.close().await {
-        Some(ended) => ended,
-        None => {
-            input.cancel();
-            line.ended().await
-        }
-    }
-}
-
-/// Writes messages, one per line, until the input is to be closed or the child no longer reads.
-async fn write_messages<W: AsyncWrite + Unpin>(
-    mut input: FencedInput<W>,
-    pipe: Arc<ChildChannel>,
-    stop: CancellationToken,
-    mut claims: ValueClaims<FencedInput<W>>,
-) {
-    loop {
-        let message = tokio::select! {
-            () = stop.cancelled() => return,
-            claim = claims.next() => match claim.send(input) {
-                Ok(()) => return,
-                Err(kept) => {
-                    input = kept;
-                    continue;
-                }
-            },
-            message = pipe.next_message() => message,
-        };
-        let line = weir_wire::write::stdio_line(&message);
-        tokio::select! {
-            () = stop.cancelled() => return,
-            written = input.write_line(&line) => if written.is_err() { return pipe.close_input() },
-        }
-        pipe.site.responses.meter.sent(line.len());
-    }
-}
-
-/// The point that the reading of a child's output reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReadOutcome {
-    ToTheEnd,
-    /// Another task has it.
-    ToAClaim,
-}
-
-/// Reads lines until the child closes its output or sends one that is too long, or until the output
-/// is claimed. A line that does not fit into memory is skipped.
-async fn read_messages<R: AsyncRead + Unpin>(
-    mut output: R,
-    mut held: BytesMut,
-    pipe: &ChildChannel,
-    mut claims: ValueClaims<(R, BytesMut)>,
-) -> ReadOutcome {
-    let most = pipe.site.responses.max_reply;
-    let mut memory = MessageMemory::new(pipe.site.budgets.results.clone());
-    let mut skipped: Option<SkippedMessage> = None;
-    let mut searched = 0;
-    loop {
-        while let Some(at) = memchr::memchr(b'\n', &held[searched..]) {
-            let line = held.split_to(searched + at + 1).freeze();
-            searched = 0;
-            if let Some(mut skipped) = skipped.take() {
-                skipped.feed(&line);
-                pipe.fail_skipped(skipped.request());
-            } else if !line.iter().all(u8::is_ascii_whitespace) {
-                let is_large = line.len() > READ_SIZE;
-                pipe.receive(&memory.hold(line));
-                if is_large {
-                    // The next lines must not keep the memory of this one.
-                    held = BytesMut::from(&held[..]);
-                }
-            }
-        }
-        if skipped.is_none() && !memory.cover(held.len()).await {
-            memory.release();
-            skipped = Some(SkippedMessage::new(std::mem::take(&mut held), most));
-        } else if let Some(skipped) = &mut skipped {
-            skipped.feed(&held.split().freeze());
-        }
-        searched = held.len();
-        if held.len() > most
-            || skipped
-                .as_ref()
-                .is_some_and(|skipped| skipped.length > most)
-        {
-            pipe.site.label.count_dropped("line_too_long");
-            pipe.close("the process sent a line that is too long");
-            return ReadOutcome::ToTheEnd;
-        }
-        held.reserve(READ_SIZE);
-        let read = tokio::select! {
-            biased;
-            read = output.read_buf(&mut held) => read,
-            // The state of a skipped line cannot be handed over.
-            claim = claims.next(), if skipped.is_none() => match claim.send((output, held)) {
-                Ok(()) => return ReadOutcome::ToAClaim,
-                Err(kept) => {
-                    (output, held) = kept;
-                    continue;
-                }
-            },
-        };
-        match read {
-            Ok(0) => {
-                pipe.close("the process closed its output");
-                return ReadOutcome::ToTheEnd;
-            }
-            Ok(bytes) => pipe.site.responses.meter.received(bytes),
-            Err(error) => {
-                pipe.close(&format!("its output cannot be read: {error}"));
-                return ReadOutcome::ToTheEnd;
-            }
-        }
-    }
-}
-
-/// Logs the child's error stream: so many lines a second, and then their count.
-async fn log_error_stream(
-    mut errors: Receiver,
-    site: Arc<UpstreamContext>,
-    tail: Arc<ErrorTail>,
-    mut claims: ValueClaims<Receiver>,
-) {
-    let omitted = |lines: Option<u64>| {
-        if let Some(lines) = lines {
-            tracing::warn!(upstream = %site.label.id, lines, "child process log rate limited: stderr lines dropped");
-        }
-    };
-    let mut rate = ErrorLineRate::new(Instant::now());
-    let mut chunk = [0; 4096];
-    loop {
-        let due = rate.report_at();
-        let told = async {
-            match due {
-                Some(due) => tokio::time::sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
-        let read = tokio::select! {
-            biased;
-            read = errors.read(&mut chunk) => read,
-            () = told => {
-                omitted(rate.take_omitted(Instant::now()));
-                continue;
-            }
-            claim = claims.next() => match claim.send(errors) {
-                Ok(()) => return omitted(rate.rest()),
-                Err(kept) => {
-                    errors = kept;
-                    continue;
-                }
-            },
-        };
-        let Ok(length @ 1..) = read else { break };
-        let now = Instant::now();
-        tail.take(&chunk[..length], |line| {
-            omitted(rate.take_omitted(now));
-            if rate.admit() {
-                tracing::info!(upstream = %site.label.id, stderr = line, "child process stderr");
-            }
-        });
-    }
-    omitted(rate.rest());
-    tail.close();
 }
