@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::record::{
     ArgumentRecording, AuditKey, ChainGap, ChainHead, ChainInspector, ChainSummary,
@@ -12,9 +12,12 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_core::call::RequestName;
 use weir_core::names::EndpointId;
-use weir_core::port::{CallPermission, Evidence, Fut, SenderRejection, Verifier};
+use weir_core::port::{
+    CallAttempt, CallPermission, EndedCall, Evidence, Fut, GateDecision, OperatorAction,
+    SenderEntrance, SenderRejection, Verifier,
+};
 use weir_core::principal::VerifiedIdentity;
-use weir_core::{Call, FailureKind, Principal, authenticate};
+use weir_core::{Call, Failure, FailureKind, Principal, authenticate};
 use weir_system::SystemClock;
 use weir_testkit::FakeRandom;
 use weir_wire::Params;
