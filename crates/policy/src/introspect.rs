@@ -21,11 +21,11 @@ use weir_core::port::{BorrowedSecret, FetchRequest, UrlSource};
 use weir_oauth::{ClientAuthentication, FormRequest};
 
 use crate::auth_failure::AuthFailure;
-use crate::jwks::key_keeper::KeyKeeperPorts;
 use crate::settings::{ClientSecret, TokenIssuer};
 use crate::strict_json;
 use crate::token::claims::TokenClaims;
 use crate::token::token_refusal::TokenRefusal;
+use crate::verifier_ports::VerifierPorts;
 
 /// The largest response that is read, in bytes.
 const LARGEST: usize = 64 << 10;
@@ -85,9 +85,9 @@ impl Introspector {
             peer,
         }: PresentedToken<'_>,
         issuer: &TokenIssuer,
-        world: &KeyKeeperPorts,
+        ports: &VerifierPorts,
     ) -> Result<TokenClaims, AuthFailure> {
-        let now = world.clock.monotonic();
+        let now = ports.clock.monotonic();
         if self
             .inactive
             .get(digest)
@@ -120,7 +120,7 @@ impl Introspector {
             timeout: INTROSPECTION_TIMEOUT,
             url_source: UrlSource::Operator,
         };
-        let fetched = world.fetch.fetch(ask).await.map_err(|failure| {
+        let fetched = ports.fetch.fetch(ask).await.map_err(|failure| {
             tracing::warn!(issuer = &*issuer.name, %failure, "token introspection failed");
             AuthFailure::Unavailable("the issuer does not answer")
         })?;
@@ -245,7 +245,7 @@ mod tests {
         introspector: Arc<Introspector>,
         issuer: Arc<TokenIssuer>,
         gated: Arc<GatedIssuer>,
-        world: KeyKeeperPorts,
+        ports: VerifierPorts,
     }
 
     impl IntrospectorFixture {
@@ -270,7 +270,7 @@ mod tests {
                 claims: Vec::new(),
             });
             let random = Arc::new(FakeRandom::new(1));
-            let world = KeyKeeperPorts {
+            let ports = VerifierPorts {
                 fetch: gated.clone(),
                 clock: Arc::new(TokioClock::new()),
                 random,
@@ -279,7 +279,7 @@ mod tests {
                 introspector,
                 issuer,
                 gated,
-                world,
+                ports,
             }
         }
 
@@ -292,7 +292,7 @@ mod tests {
             };
             !matches!(
                 self.introspector
-                    .ask(shown, &self.issuer, &self.world)
+                    .ask(shown, &self.issuer, &self.ports)
                     .await,
                 Err(AuthFailure::Unavailable(_))
             )

@@ -18,10 +18,12 @@ pub mod rules;
 pub mod settings;
 mod strict_json;
 pub(crate) mod token;
+mod verifier_ports;
 
 pub use allow_all::{AllowAll, NoLimits, OpenAccessVerifier};
 pub use api_key::digest as api_key_digest;
 pub use blocklist::BlocklistAuthorizer;
 pub use certificate::{CertificateValidity, certificate_validity};
 pub use claimed_caller::{ClaimedCaller, claimed_caller};
-pub use credentials::{CredentialVerifier, IssuerStatus, VerifierPorts};
+pub use credentials::{CredentialVerifier, IssuerStatus};
+pub use verifier_ports::VerifierPorts;

@@ -12,12 +12,13 @@ use arc_swap::ArcSwapOption;
 use jsonwebtoken::DecodingKey;
 use opentelemetry::KeyValue;
 use tokio::sync::{Notify, watch};
-use weir_core::port::{Clock, DocumentFetcher, FetchRequest, Random, UrlSource};
+use weir_core::port::{FetchRequest, UrlSource};
 use weir_core::telemetry::instruments;
 
 use super::discovery::{self, KeysLocation};
 use super::{JwkSet, LARGEST};
 use crate::settings::{KeySource, SignatureAlgorithm};
+use crate::verifier_ports::VerifierPorts;
 
 /// The time for one document.
 const FETCH_TIME: Duration = Duration::from_secs(5);
@@ -41,14 +42,6 @@ const STALE_ALARM_AFTER: Duration = Duration::from_secs(3600);
 const RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// The ports that the keeper depends on.
-#[derive(Clone)]
-pub(crate) struct KeyKeeperPorts {
-    pub(crate) fetch: Arc<dyn DocumentFetcher>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) random: Arc<dyn Random>,
-}
-
 /// The answer to [`KeyKeeper::find`].
 pub(crate) enum KeyLookup {
     /// The key.
@@ -64,7 +57,7 @@ pub(crate) struct KeyKeeper {
     issuer: Arc<str>,
     at: KeySource,
     algorithms: Vec<SignatureAlgorithm>,
-    world: KeyKeeperPorts,
+    ports: VerifierPorts,
     known: ArcSwapOption<KnownKeys>,
     /// Counts the attempts that have ended, for requests that wait for the next one.
     attempts: watch::Sender<u64>,
@@ -97,13 +90,13 @@ impl KeyKeeper {
         issuer: Arc<str>,
         at: KeySource,
         algorithms: Vec<SignatureAlgorithm>,
-        world: KeyKeeperPorts,
+        ports: VerifierPorts,
     ) -> Arc<Self> {
         Arc::new(Self {
             issuer,
             at,
             algorithms,
-            world,
+            ports,
             known: ArcSwapOption::empty(),
             attempts: watch::Sender::new(0),
             wanted: Notify::new(),
@@ -126,7 +119,7 @@ impl KeyKeeper {
     /// Returns if there are keys to check with, the number of failures in a row, and the age of the
     /// keys.
     pub(crate) fn status(&self) -> (bool, u32, Option<Duration>) {
-        let now = self.world.clock.monotonic();
+        let now = self.ports.clock.monotonic();
         let age = self
             .known
             .load()
@@ -183,14 +176,14 @@ impl KeyKeeper {
     /// The keys, unless they are too old to be trusted.
     fn fresh(&self) -> Option<Arc<KnownKeys>> {
         let known = self.known.load_full()?;
-        (self.world.clock.monotonic().saturating_sub(known.fetched) < MAX_STALE_TIME)
+        (self.ports.clock.monotonic().saturating_sub(known.fetched) < MAX_STALE_TIME)
             .then_some(known)
     }
 
     /// Requests a fetch from the background task, if the cooldown since the last request is over.
     /// The result of the last one does not matter.
     fn request_fetch(&self) -> bool {
-        let now = self.world.clock.monotonic();
+        let now = self.ports.clock.monotonic();
         let mut book = self.fetch_state();
         if book
             .forced
@@ -234,7 +227,7 @@ impl KeyKeeper {
     /// Fetches the keys; returns the time until the next attempt.
     async fn attempt(&self) -> Duration {
         let outcome = self.fetch().await;
-        let now = self.world.clock.monotonic();
+        let now = self.ports.clock.monotonic();
         let wait = match outcome {
             Ok((keys, max_age)) => {
                 self.count_fetch("ok", 1);
@@ -325,7 +318,7 @@ impl KeyKeeper {
             url_source: place.named_by,
         };
         let fetched = self
-            .world
+            .ports
             .fetch
             .fetch(ask)
             .await
@@ -348,7 +341,7 @@ impl KeyKeeper {
                 if let Some(place) = self.fetch_state().place.clone() {
                     return Ok(place);
                 }
-                let place = discovery::find(&*self.world.fetch, &self.issuer, FETCH_TIME).await?;
+                let place = discovery::find(&*self.ports.fetch, &self.issuer, FETCH_TIME).await?;
                 self.fetch_state().place = Some(place.clone());
                 Ok(place)
             }
@@ -359,7 +352,7 @@ impl KeyKeeper {
     /// once.
     fn jitter(&self, time: Duration, part: f64) -> Duration {
         let mut luck = [0];
-        self.world.random.fill(&mut luck);
+        self.ports.random.fill(&mut luck);
         time.mul_f64(1.0 - part + 2.0 * part * f64::from(luck[0]) / 255.0)
     }
 

@@ -15,10 +15,11 @@ use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_testkit::owned_task::OwnedTask;
 use weir_testkit::{FakeRandom, TokenSigner, TokioClock};
 
-use super::super::{CredentialVerifier, VerifierPorts};
+use super::super::CredentialVerifier;
 use crate::settings::{
     ApiKey, KeySource, SignatureAlgorithm, TokenIssuer, TokenValidation, VerifierSettings,
 };
+use crate::verifier_ports::VerifierPorts;
 
 pub(super) const ISSUER: &str = "https://id.example.com";
 pub(super) const URL: &str = "https://mcp.example.com/mcp";

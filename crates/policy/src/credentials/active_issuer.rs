@@ -1,0 +1,140 @@
+//! An issuer of tokens, with the keys or the introspection that its tokens are checked by.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::auth_failure::AuthFailure;
+use crate::introspect::{Introspector, PresentedToken};
+use crate::jwks::key_keeper::KeyKeeper;
+use crate::settings::{TokenIssuer, TokenValidation, VerifierSettings};
+use crate::token;
+use crate::token::claims::TokenClaims;
+use crate::token::jwt::JwtParts;
+use crate::token::token_refusal::TokenRefusal;
+use crate::verifier_ports::VerifierPorts;
+
+/// The status of an issuer; for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuerStatus {
+    /// Its name, the `iss` of its tokens.
+    pub issuer: Arc<str>,
+    /// True if its tokens can be checked now.
+    pub ready: bool,
+    /// Attempts in a row to get its keys that failed.
+    pub failures: u32,
+    /// The age of its keys. `None`: they never came, or it is asked about each token.
+    pub keys_age: Option<Duration>,
+    /// Tokens of this issuer that were refused since the config was applied.
+    pub refused: u64,
+}
+
+/// An issuer in use.
+pub(super) struct ActiveIssuer {
+    pub(super) issuer: TokenIssuer,
+    check: IssuerCheck,
+    refused: AtomicU64,
+}
+
+/// The method of checking an issuer's tokens.
+enum IssuerCheck {
+    Keys(Arc<KeyKeeper>),
+    Introspection(Box<Introspector>),
+}
+
+impl ActiveIssuer {
+    /// Puts an issuer to use. It keeps the keys of the one `before` it from the same source.
+    pub(super) fn new(issuer: TokenIssuer, before: Option<&Self>, ports: &VerifierPorts) -> Self {
+        let check = match &issuer.validation {
+            TokenValidation::Keys {
+                source: at,
+                algorithms,
+                ..
+            } => match before.and_then(|before| before.keeper()) {
+                Some(same) if same.is_same_source(at, algorithms) => {
+                    IssuerCheck::Keys(same.clone())
+                }
+                _ => IssuerCheck::Keys(KeyKeeper::new(
+                    issuer.name.clone(),
+                    at.clone(),
+                    algorithms.clone(),
+                    ports.clone(),
+                )),
+            },
+            TokenValidation::Introspection {
+                url,
+                client_id,
+                client_secret,
+            } => {
+                let introspector = Introspector::new(url, client_id, client_secret);
+                IssuerCheck::Introspection(Box::new(introspector))
+            }
+        };
+        Self {
+            issuer,
+            check,
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The keeper of its keys; absent if it is asked about each token.
+    pub(super) fn keeper(&self) -> Option<&Arc<KeyKeeper>> {
+        match &self.check {
+            IssuerCheck::Keys(keeper) => Some(keeper),
+            IssuerCheck::Introspection(_) => None,
+        }
+    }
+
+    /// A number that changes when earlier verifications are no longer valid.
+    pub(super) fn generation(&self) -> u64 {
+        self.keeper().map_or(0, |keeper| keeper.generation())
+    }
+
+    /// The claims of a token that its issuer signed and that is valid now.
+    pub(super) async fn claims(
+        &self,
+        token: PresentedToken<'_>,
+        parts: Option<JwtParts<'_>>,
+        settings: &VerifierSettings,
+        ports: &VerifierPorts,
+    ) -> Result<TokenClaims, AuthFailure> {
+        let leeway = settings.leeway;
+        match (&self.check, &self.issuer.validation, parts) {
+            (
+                IssuerCheck::Keys(keeper),
+                TokenValidation::Keys { max_lifetime, .. },
+                Some(parts),
+            ) => {
+                let claims = token::verify_signature(parts, &self.issuer, keeper).await?;
+                let now = ports.clock.wall();
+                claims.times().check(now, leeway)?;
+                claims.times().check_lifetime(now, leeway, *max_lifetime)?;
+                Ok(claims)
+            }
+            (IssuerCheck::Introspection(asked), _, _) => {
+                let claims = asked.ask(token, &self.issuer, ports).await?;
+                claims.times().check(ports.clock.wall(), leeway)?;
+                Ok(claims)
+            }
+            (IssuerCheck::Keys(_), _, _) => Err(TokenRefusal::Malformed.into()),
+        }
+    }
+
+    /// The status for operators.
+    pub(super) fn status(&self) -> IssuerStatus {
+        let (ready, failures, keys_age) = self
+            .keeper()
+            .map_or((true, 0, None), |keeper| keeper.status());
+        IssuerStatus {
+            issuer: self.issuer.name.clone(),
+            ready,
+            failures,
+            keys_age,
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+}
