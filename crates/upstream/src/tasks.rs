@@ -19,7 +19,7 @@ use weir_era::upstream_messages::RevisionDialect;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
-use weir_wire::{ErrorObject, Revision, error_code};
+use weir_wire::{ErrorObject, error_code};
 
 use crate::stack::CallStack;
 use task_result_requests::TaskResultRequests;
@@ -80,16 +80,18 @@ struct UpstreamTaskRequest {
 impl UpstreamTaskRequest {
     async fn state(&self) -> Result<Bytes, Failure> {
         let state = self.request(Method::TasksGet).await?;
-        // The state of a modern server is in the form of the extension; another is lifted below.
-        if self.is_modern() == Some(true) {
-            let tongue = RevisionDialect::new(Revision::MODERN);
+        // A state in the form of the extension is complete; another is lifted below.
+        if let Some(dialect) = self
+            .dialect()
+            .filter(|dialect| dialect.has_task_extension())
+        {
             let class = self
                 .outbound
                 .call
                 .capabilities
                 .class
-                .cut(self.server.site.permissions.carries(tongue));
-            if tongue.may_ask(class, &state) {
+                .cut(self.server.site.permissions.carries(dialect));
+            if dialect.may_ask(class, &state) {
                 return Ok(state);
             }
             let text = "The upstream's task asks for input that the client did not say it can give";
@@ -175,16 +177,15 @@ impl UpstreamTaskRequest {
             held.answer(&answers)?;
             return Ok(ACKNOWLEDGED);
         }
-        if self.is_modern().is_none() {
+        if self.dialect().is_none() {
             // The server is unknown yet: it has to be probed first.
             self.request(Method::TasksGet).await?;
         }
-        // An older server has no such method, and no open question is known. The request only makes
-        // sure that the task exists.
-        let method = if self.is_modern() == Some(true) {
-            Method::TasksUpdate
-        } else {
-            Method::TasksGet
+        // A server without the extension has no such method, and no open question is known. The
+        // request only makes sure that the task exists.
+        let method = match self.dialect() {
+            Some(dialect) if dialect.has_task_extension() => Method::TasksUpdate,
+            Some(_) | None => Method::TasksGet,
         };
         self.request(method).await
     }
@@ -197,9 +198,11 @@ impl UpstreamTaskRequest {
             }
             Err(failure) => failure,
         };
-        // Older servers refuse to cancel a task that is over. In the extension that is no error.
+        // Servers without the extension refuse to cancel a task that is over. With it that is no
+        // error.
         let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS);
-        if is_refused && self.is_modern() == Some(false) {
+        let has_extension = self.dialect().map(RevisionDialect::has_task_extension);
+        if is_refused && has_extension == Some(false) {
             let state = self.request(Method::TasksGet).await?;
             if TaskStatus::of(&state).is_some_and(TaskStatus::is_final) {
                 return Ok(ACKNOWLEDGED);
@@ -254,8 +257,8 @@ impl UpstreamTaskRequest {
         }
     }
 
-    /// True for a modern server; absent if the server was not called yet.
-    fn is_modern(&self) -> Option<bool> {
+    /// The dialect in which the server has the task; absent if the server was not called yet.
+    fn dialect(&self) -> Option<RevisionDialect> {
         // A task is in the era of its call: the name of the task carries the class.
         let class = self.outbound.call.capabilities.class;
         self.server
@@ -263,7 +266,7 @@ impl UpstreamTaskRequest {
             .attempts
             .server
             .revision_of_task(class, &self.outbound.native)
-            .map(Revision::is_modern)
+            .map(RevisionDialect::new)
     }
 
     /// Ends the reports of a task that is over.

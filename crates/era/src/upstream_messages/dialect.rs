@@ -123,6 +123,13 @@ impl RevisionDialect {
         self.0.is_modern()
     }
 
+    /// True if tasks have the form of the extension: a state has the result or the questions, and
+    /// `tasks/update` answers them. In 2025-11-25 `tasks/result` is the request for both.
+    #[must_use]
+    pub const fn has_task_extension(self) -> bool {
+        self.0.is_modern()
+    }
+
     /// True if each tool declares its support of tasks, and a call asks for one (2025-11-25). With the
     /// extension of 2026-07-28 any call of a client that takes tasks may become one.
     pub const fn tools_declare_tasks(self) -> bool {
