@@ -182,7 +182,7 @@ impl RefusedResponse {
     }
 
     /// True if the body is an error that only a modern server sends.
-    pub(crate) fn is_modern(&self) -> bool {
+    pub(crate) fn is_modern_error(&self) -> bool {
         let code = self
             .error
             .as_ref()

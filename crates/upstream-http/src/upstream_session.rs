@@ -402,13 +402,15 @@ impl UpstreamSession {
             && match refused.status {
                 StatusCode::NOT_FOUND if refused.is_own() => true,
                 StatusCode::NOT_FOUND => self.ping_is_refused().await,
-                StatusCode::BAD_REQUEST if !refused.is_modern() => self.ping_is_refused().await,
+                StatusCode::BAD_REQUEST if !refused.is_modern_error() => {
+                    self.ping_is_refused().await
+                }
                 _ => false,
             };
         // A modern server may have taken its place.
-        let is_modern = refused.is_modern();
+        let is_modern_error = refused.is_modern_error();
         let refusal = refused.into_refusal(&self.site);
-        let refusal = if is_modern {
+        let refusal = if is_modern_error {
             refusal.mark_era_in_doubt()
         } else {
             refusal
