@@ -3,14 +3,15 @@
 # glibc, because aws-lc-rs (TLS) and mimalloc are C code and are tested with it.
 
 FROM rust:1.90-bookworm AS build
-# aws-lc-rs needs cmake for its C code, `cargo xtask dist` llvm-profdata.
+# aws-lc-rs needs cmake for its C code, `cargo xtask dist` llvm-profdata and llvm-bolt.
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install -y --no-install-recommends cmake llvm-19 && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends cmake llvm-19 bolt-19 && rm -rf /var/lib/apt/lists/*
 # The generator of the SBOM.
 RUN cargo install --locked cargo-cyclonedx@0.5.9
 WORKDIR /src
 COPY . .
-# Two builds: the first counts the branches that a load takes through it, the second is laid out by the counts.
+# Two builds: the first counts the branches that a load takes through it, the second is optimized by the counts, and its code
+# is laid out by a second load.
 # The cache mounts keep compiled dependencies: a change of weir's code recompiles weir alone.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \

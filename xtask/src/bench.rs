@@ -46,7 +46,7 @@ fn generate(args: &[String]) -> anyhow::Result<()> {
         .iter()
         .any(|arg| arg == "--weir" || arg.starts_with("--weir="));
     let guided = (is_measured && !is_named)
-        .then(|| dist::build_guided("bench"))
+        .then(|| dist::build_as_deployed("bench"))
         .transpose()?;
     let mut bench = cargo()?;
     bench

@@ -61,8 +61,9 @@ enum Command {
     /// Build weir as it is deployed, guided by the counts of a load
     ///
     /// Builds weir twice, with a load in between: the second build knows which branches calls take,
-    /// and a call takes about a third less CPU time. Needs `llvm-profdata`, of the toolchain's
-    /// component `llvm-tools` or of a package such as `llvm-19`.
+    /// and a call takes about a third less CPU time. A second load then decides the place of each
+    /// function and block in the program, and a call takes a further quarter less. Needs
+    /// `llvm-profdata` and `llvm-bolt`, of packages such as `llvm-19` and `bolt-19`.
     Dist(dist::DistOptions),
     /// Run the hostile suite against the release build: clients, upstreams and files written to do
     /// harm

@@ -289,7 +289,7 @@ pub(crate) fn install_valgrind() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the programs of LLVM that read counts of branches; false if it cannot.
+/// Installs a package of LLVM's programs; false if it cannot.
 pub(crate) fn install_llvm(package: &str) -> bool {
     debian(package)
 }

@@ -44,6 +44,12 @@ pub(crate) fn cargo() -> anyhow::Result<Command> {
     Ok(command)
 }
 
+/// Returns an option of a program, `name` followed by a file or folder.
+pub(crate) fn path_option(name: &str, path: &Path) -> anyhow::Result<String> {
+    let path = path.to_str().context("the path of the tree is not UTF-8")?;
+    Ok(format!("{name}{path}"))
+}
+
 /// Shows `command`, runs it without standard input and fails unless it succeeds.
 pub(crate) fn checked(command: &mut Command) -> anyhow::Result<()> {
     let shown = shown(command);
