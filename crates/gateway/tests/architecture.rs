@@ -100,32 +100,52 @@ fn crates_are_small_enough_to_be_read() {
     }
 }
 
+/// Returns the names of all crates that `is_checked`, as their folders have them.
+fn checked_crates(is_checked: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static str> {
+    MAY_USE
+        .iter()
+        .map(|(name, _)| name.trim_start_matches("weir-"))
+        .filter(move |name| is_checked(name))
+}
+
+/// Returns the sources of crates, by their paths below `crates/`.
+fn sources<'a>(crates: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (String, String)> {
+    crates
+        .flat_map(|name| source_files(&format!("crates/{name}/src")))
+        .map(|file| (file.trim_start_matches("crates/").to_owned(), code(&file)))
+}
+
+/// Fails unless exactly the listed files have code that `is_meant`.
+fn assert_listed_files_only(
+    sources: impl Iterator<Item = (String, String)>,
+    is_meant: impl Fn(&str) -> bool,
+    listed: &[(&str, &str)],
+    advice: &str,
+) {
+    let found: BTreeSet<String> = sources
+        .filter(|(_, code)| is_meant(code))
+        .map(|(path, _)| path)
+        .collect();
+    let listed: BTreeSet<String> = listed.iter().map(|(file, _)| (*file).to_owned()).collect();
+    assert_eq!(found, listed, "{advice}, or list the file with its reason");
+}
+
 #[test]
 fn tasks_are_spawned_in_listed_files_only() {
-    let mut spawning = BTreeSet::new();
-    for (name, _) in MAY_USE {
-        let name = name.trim_start_matches("weir-");
-        if name.ends_with("testkit") || ["simulation", "interleavings"].contains(&name) {
-            continue;
-        }
-        for file in source_files(&format!("crates/{name}/src")) {
-            let bare = [
-                "tokio::spawn(",
-                "task::spawn(",
-                "runtime.spawn(",
-                "thread::spawn(",
-                "thread::Builder",
-            ];
-            let code = code(&file);
-            if bare.iter().any(|call| code.contains(call)) {
-                spawning.insert(file.trim_start_matches("crates/").to_owned());
-            }
-        }
-    }
-    let listed: BTreeSet<String> = SPAWNS.iter().map(|(file, _)| (*file).to_owned()).collect();
-    assert_eq!(
-        spawning, listed,
-        "spawn on a TaskTracker or JoinSet with an owner, or list the file with its reason"
+    let is_product =
+        |name: &str| !name.ends_with("testkit") && !["simulation", "interleavings"].contains(&name);
+    let bare = [
+        "tokio::spawn(",
+        "task::spawn(",
+        "runtime.spawn(",
+        "thread::spawn(",
+        "thread::Builder",
+    ];
+    assert_listed_files_only(
+        sources(checked_crates(is_product)),
+        |code| bare.iter().any(|call| code.contains(call)),
+        SPAWNS,
+        "spawn on a TaskTracker or JoinSet with an owner",
     );
 }
 
@@ -178,15 +198,6 @@ fn pure_crates_use_no_clock_no_randomness_and_no_tokio() {
     }
 }
 
-/// Returns the sources of the model's crates, by their paths below `crates/`.
-fn model_sources() -> Vec<(String, String)> {
-    MODEL
-        .iter()
-        .flat_map(|name| source_files(&format!("crates/{name}/src")))
-        .map(|file| (file.trim_start_matches("crates/").to_owned(), code(&file)))
-        .collect()
-}
-
 /// Returns the text up to the end of the statement that follows each `start`.
 fn statements<'a>(code: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
     let rests = code.split(start).skip(1);
@@ -195,31 +206,25 @@ fn statements<'a>(code: &'a str, start: &'a str) -> impl Iterator<Item = &'a str
 
 #[test]
 fn model_reads_std_clocks_in_listed_files_only() {
-    let reading: BTreeSet<String> = model_sources()
-        .into_iter()
-        .filter(|(_, code)| {
-            let has_instant = statements(code, "use std::time::")
-                .any(|import| import.contains("Instant"))
-                || code.contains("std::time::Instant");
-            code.contains("SystemTime::now")
-                || code.contains("UNIX_EPOCH.elapsed")
-                || (has_instant && code.contains("Instant::now"))
-        })
-        .map(|(path, _)| path)
-        .collect();
-    let listed: BTreeSet<String> = STD_CLOCKS
-        .iter()
-        .map(|(file, _)| (*file).to_owned())
-        .collect();
-    assert_eq!(
-        reading, listed,
-        "take the time from the port `Clock` or from `tokio::time`, or list the file with its reason"
+    let reads_clock = |code: &str| {
+        let has_instant = statements(code, "use std::time::")
+            .any(|import| import.contains("Instant"))
+            || code.contains("std::time::Instant");
+        code.contains("SystemTime::now")
+            || code.contains("UNIX_EPOCH.elapsed")
+            || (has_instant && code.contains("Instant::now"))
+    };
+    assert_listed_files_only(
+        sources(MODEL.into_iter()),
+        reads_clock,
+        &STD_CLOCKS,
+        "take the time from the port `Clock` or from `tokio::time`",
     );
 }
 
 #[test]
 fn model_uses_tokio_without_io_and_runtime() {
-    for (path, code) in model_sources() {
+    for (path, code) in sources(MODEL.into_iter()) {
         assert!(
             !code.contains("use tokio::{") && !code.contains("use tokio_util::{"),
             "{path}: name one module of tokio in an import"
@@ -362,26 +367,12 @@ fn statuses_are_chosen_in_one_file_of_the_client_side() {
 
 #[test]
 fn era_is_asked_in_listed_files_only() {
-    let in_both = ["weir-wire", "weir-era", "weir-testkit", "weir-simulation"];
-    let asking: BTreeSet<String> = MAY_USE
-        .iter()
-        .filter(|(name, _)| !in_both.contains(name))
-        .flat_map(|(name, _)| {
-            let name = name.trim_start_matches("weir-");
-            source_files(&format!("crates/{name}/src"))
-        })
-        .filter(|file| {
-            let code = code(file);
-            code.contains(".is_modern()") || code.contains("Revision::is_modern")
-        })
-        .map(|file| file.trim_start_matches("crates/").to_owned())
-        .collect();
-    let listed: BTreeSet<String> = ASKS_ERA
-        .iter()
-        .map(|(file, _)| (*file).to_owned())
-        .collect();
-    assert_eq!(
-        asking, listed,
-        "ask `RevisionDialect` or the revision for the feature, or list the file with its reason"
+    assert_listed_files_only(
+        sources(checked_crates(|name| {
+            !["wire", "era", "testkit"].contains(&name)
+        })),
+        |code| code.contains(".is_modern()") || code.contains("Revision::is_modern"),
+        ASKS_ERA,
+        "ask `RevisionDialect` or the revision for the feature",
     );
 }
