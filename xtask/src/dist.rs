@@ -18,7 +18,11 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 
-use self::{guided_build::LinkedFor, program_layout::LayoutTools, training_load::TrainingLoad};
+use self::{
+    llvm_tool::{LlvmTool, PROFDATA},
+    program_layout::{LINK_FLAGS, LayoutTools},
+    training_load::TrainingLoad,
+};
 use crate::run::target_dir;
 
 /// Options of the command.
@@ -35,9 +39,7 @@ pub(crate) struct DistOptions {
 /// Builds weir in a profile, and prints its path.
 pub(crate) fn run(options: &DistOptions) -> anyhow::Result<()> {
     let weir = if options.without_layout {
-        let load = TrainingLoad::build()?;
-        let weir = guided_build::build(&options.profile, LinkedFor::Use, &load)?;
-        put_in_place(&weir, &options.profile)?
+        build(&options.profile, None)?
     } else {
         build_as_deployed(&options.profile)?
     };
@@ -50,11 +52,21 @@ pub(crate) fn run(options: &DistOptions) -> anyhow::Result<()> {
 /// # Errors
 /// A step fails, or a program of LLVM is missing.
 pub(crate) fn build_as_deployed(profile: &str) -> anyhow::Result<PathBuf> {
-    // First, so that a missing program is reported before the two long builds.
-    let tools = LayoutTools::find()?;
+    build(profile, Some(&LayoutTools::find()?))
+}
+
+/// Builds weir in a profile, guided by a load, and has the tools lay it out.
+fn build(profile: &str, layout: Option<&LayoutTools>) -> anyhow::Result<PathBuf> {
+    // First, so that a missing program is reported before the long builds.
+    let merger = LlvmTool::find_or_install(&PROFDATA)?;
     let load = TrainingLoad::build()?;
-    let linked = guided_build::build(profile, LinkedFor::Layout, &load)?;
-    put_in_place(&tools.lay_out(&linked, &load)?, profile)
+    let flags = layout.map_or(&[][..], |_| &LINK_FLAGS[..]);
+    let linked = guided_build::build(profile, flags, &merger, &load)?;
+    let weir = match layout {
+        Some(tools) => tools.lay_out(&linked, &load)?,
+        None => linked,
+    };
+    put_in_place(&weir, profile)
 }
 
 /// Copies a program to the place of a build without a target, where scripts look for it.

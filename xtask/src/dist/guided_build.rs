@@ -5,32 +5,20 @@ use std::{env, path::PathBuf, process::Command};
 
 use anyhow::Context as _;
 
-use super::{
-    llvm_tool::{LlvmTool, PROFDATA},
-    training_load::TrainingLoad,
-};
+use super::{llvm_tool::LlvmTool, training_load::TrainingLoad};
 use crate::run::{built, cargo, checked, empty_folder, output_of, path_option};
 
 /// The separator of flags in `CARGO_ENCODED_RUSTFLAGS`.
 const FLAG_SEPARATOR: &str = "\x1f";
 
-/// The use of a linked program.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LinkedFor {
-    /// It runs as it is.
-    Use,
-    /// It is rewritten. Functions can only be moved if the linker leaves its relocations in the
-    /// file.
-    Layout,
-}
-
 /// Builds weir in a profile, guided by the counts of the load, and returns the linked program.
+/// `link_flags` are further flags of the last build, `merger` merges the counts.
 pub(super) fn build(
     profile: &str,
-    linked: LinkedFor,
+    link_flags: &[&str],
+    merger: &LlvmTool,
     load: &TrainingLoad,
 ) -> anyhow::Result<PathBuf> {
-    let merger = LlvmTool::find_or_install(&PROFDATA)?;
     let counts = empty_folder("counts")?;
     let mut unlinked = build_with(profile, &[path_option("-Cprofile-generate=", &counts)?])?;
     // Branches are counted in each crate before a link optimizes across crates.
@@ -50,9 +38,7 @@ pub(super) fn build(
             .args(written),
     )?;
     let mut flags = vec![path_option("-Cprofile-use=", &merged)?];
-    if linked == LinkedFor::Layout {
-        flags.push("-Clink-arg=-Wl,--emit-relocs".to_owned());
-    }
+    flags.extend(link_flags.iter().map(|&flag| flag.to_owned()));
     built(&mut build_with(profile, &flags)?, "weir")
 }
 

@@ -21,6 +21,8 @@ pub(super) struct ToolNames {
     variable: &'static str,
     /// Debian's package, without its version.
     package: &'static str,
+    /// Advice on a source beside that package, or no text.
+    other_source: &'static str,
 }
 
 /// Merges the counts of branches for the compiler.
@@ -28,6 +30,7 @@ pub(super) const PROFDATA: ToolNames = ToolNames {
     program: "llvm-profdata",
     variable: "LLVM_PROFDATA",
     package: "llvm",
+    other_source: "run `rustup component add llvm-tools`, ",
 };
 
 /// Rewrites a linked program.
@@ -35,6 +38,7 @@ pub(super) const BOLT: ToolNames = ToolNames {
     program: "llvm-bolt",
     variable: "LLVM_BOLT",
     package: "bolt",
+    other_source: "",
 };
 
 /// Merges the counts that rewritten programs write.
@@ -42,6 +46,7 @@ pub(super) const MERGE_FDATA: ToolNames = ToolNames {
     program: "merge-fdata",
     variable: "MERGE_FDATA",
     package: "bolt",
+    other_source: "",
 };
 
 /// A program that is there.
@@ -63,10 +68,13 @@ impl LlvmTool {
             })
             .with_context(|| {
                 let ToolNames {
-                    program, variable, ..
+                    program,
+                    variable,
+                    other_source,
+                    ..
                 } = names;
                 format!(
-                    "there is no {program}: install a package such as {package}, or name the program in {variable}"
+                    "there is no {program}: {other_source}install a package such as {package}, or name the program in {variable}"
                 )
             })
     }

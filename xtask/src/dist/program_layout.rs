@@ -10,6 +10,10 @@ use super::{
 };
 use crate::run::{checked, empty_folder, path_option};
 
+/// The flags of the link of a program that is laid out: functions can only be moved if the linker
+/// leaves its relocations in the file.
+pub(super) const LINK_FLAGS: [&str; 1] = ["-Clink-arg=-Wl,--emit-relocs"];
+
 /// The changes of the program: the blocks of each function follow one another as they are executed,
 /// functions that call each other lie together, and blocks that the load never reached lie apart,
 /// with what unwinds them.
@@ -43,7 +47,7 @@ impl LayoutTools {
         })
     }
 
-    /// Rewrites `weir`, which was linked with its relocations, and returns the new program.
+    /// Rewrites `weir`, which was linked with [`LINK_FLAGS`], and returns the new program.
     pub(super) fn lay_out(&self, weir: &Path, load: &TrainingLoad) -> anyhow::Result<PathBuf> {
         let folder = empty_folder("layout")?;
         let counting = folder.join("counting-weir");
@@ -54,7 +58,7 @@ impl LayoutTools {
                 .arg(weir)
                 .arg("-instrument")
                 .arg(path_option("-instrumentation-file=", &counts.join("weir"))?)
-                // weir is two processes: the gateway and the keeper of its child processes.
+                // Each process of the load has a file of its own.
                 .arg("-instrumentation-file-append-pid")
                 .arg("-o")
                 .arg(&counting),
