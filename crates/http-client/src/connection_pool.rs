@@ -1,5 +1,5 @@
 //! The pool of connections to one server: HTTP/1.1 connections, each driven by the request that
-//! uses it, and one HTTP/2 connection if the server has that.
+//! uses it, or HTTP/2 connections if the server has that, as many as the open streams need.
 
 use std::future::poll_fn;
 use std::sync::{Arc, MutexGuard};
@@ -15,7 +15,7 @@ use crate::byte_stream::ByteStream;
 use crate::connector::{ConnectTimeout, UpstreamConnector};
 use crate::http_error::UpstreamHttpError;
 use crate::http1_connection::Http1Connection;
-use crate::http2_connection::{Http2Connection, RetiredMark};
+use crate::http2_connection::{Http2Connection, StreamSlot};
 use crate::idle_connections::{IDLE_TIMEOUT, IdleConnections, RestedConnection, TRIAL_TIME};
 use crate::idle_pool::IdlePool;
 use crate::response_body::HttpResponseBody;
@@ -38,7 +38,7 @@ pub(crate) struct ConnectionPool {
 /// The connection that carries a request.
 enum PooledConnection {
     Http1(Http1Connection),
-    Http2(Http2Connection),
+    Http2(Http2Connection, StreamSlot),
 }
 
 impl ConnectionPool {
@@ -106,35 +106,28 @@ impl ConnectionPool {
         }
     }
 
-    /// Sends a request over the HTTP/2 connection; absent if no such connection takes it.
+    /// Sends a request over an open HTTP/2 connection; absent if none takes it.
     async fn send_over_http2(
         self: &Arc<Self>,
         ask: OutgoingRequest<'_>,
     ) -> Option<Result<Response<HttpResponseBody>, UpstreamHttpError>> {
-        let many = {
-            let mut idle = self.idle();
-            idle.http2.take_if(|(many, _)| !many.is_open());
-            let (many, used) = idle.http2.as_mut()?;
-            *used = Instant::now();
-            many.clone()
-        };
-        let mark = many.retired();
+        let (many, slot) = self.idle().take_stream(Instant::now())?;
         match Box::pin(many.send_request(ask)).await {
             // A connection may refuse new requests before it ends.
             Err(UpstreamHttpError::NotSent(_)) => {
-                self.idle.retire(&mark);
+                self.idle.retire(&slot);
                 None
             }
-            answer => Some(answer.map(|answer| self.http2_response(answer, mark))),
+            answer => Some(answer.map(|answer| self.http2_response(answer, slot))),
         }
     }
 
     fn http2_response(
         &self,
         answer: Response<Incoming>,
-        mark: RetiredMark,
+        slot: StreamSlot,
     ) -> Response<HttpResponseBody> {
-        answer.map(|body| HttpResponseBody::http2(body, mark, self.idle.clone()))
+        answer.map(|body| HttpResponseBody::http2(body, slot, self.idle.clone()))
     }
 
     /// Sends a request over an HTTP/1.1 connection.
@@ -160,10 +153,9 @@ impl ConnectionPool {
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
         match Box::pin(self.open()).await? {
             PooledConnection::Http1(line) => self.send_over_http1(line, ask).await,
-            PooledConnection::Http2(many) => {
-                let mark = many.retired();
+            PooledConnection::Http2(many, slot) => {
                 let sent = Box::pin(many.send_request(ask)).await;
-                sent.map(|answer| self.http2_response(answer, mark))
+                sent.map(|answer| self.http2_response(answer, slot))
             }
         }
     }
@@ -193,7 +185,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Opens a connection, or returns the HTTP/2 connection that another request has opened
+    /// Opens a connection, or takes a stream of an HTTP/2 connection that another request has opened
     /// meanwhile.
     async fn open(self: &Arc<Self>) -> Result<PooledConnection, UpstreamHttpError> {
         let descriptor = self
@@ -217,17 +209,23 @@ impl ConnectionPool {
                 stream, descriptor,
             )));
         }
-        if let Some((many, _)) = self
-            .idle()
-            .http2
-            .as_ref()
-            .filter(|(many, _)| many.is_open())
-        {
-            return Ok(PooledConnection::Http2(many.clone()));
-        }
-        let many = Http2Connection::open(stream, descriptor, &self.windows).await?;
-        self.idle().http2 = Some((many.clone(), Instant::now()));
+        let most = {
+            let mut idle = self.idle();
+            if let Some((many, slot)) = idle.take_stream(Instant::now()) {
+                return Ok(PooledConnection::Http2(many, slot));
+            }
+            idle.assumed_max_streams()
+        };
+        let opened = Http2Connection::open(stream, descriptor, &self.windows, most).await?;
+        let (many, slot) = {
+            let (mut idle, now) = (self.idle(), Instant::now());
+            idle.take_stream(now).unwrap_or_else(|| {
+                let slot = opened.take_slot();
+                idle.add_http2(opened.clone(), now);
+                (opened, slot)
+            })
+        };
         self.idle.start_sweep();
-        Ok(PooledConnection::Http2(many))
+        Ok(PooledConnection::Http2(many, slot))
     }
 }

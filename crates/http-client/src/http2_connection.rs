@@ -1,8 +1,10 @@
 //! An HTTP/2 connection: many requests at once, by hyper.
 
 use std::error::Error as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +30,9 @@ const PONG_TIMEOUT: Duration = Duration::from_secs(20);
 /// free memory.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 const STREAM_WINDOW: u32 = 256 << 10;
+/// The streams that a server is taken to allow until its settings arrive: as few as RFC 9113,
+/// 6.5.2 recommends to allow.
+pub(super) const ASSUMED_MAX_STREAMS: usize = 100;
 /// The smallest window of a connection (RFC 9113, 6.9.2).
 const MIN_WINDOW: u32 = 65_535;
 
@@ -41,34 +46,52 @@ const REFUSED_STREAM: &str =
 #[derive(Clone, Debug)]
 pub(super) struct Http2Connection {
     sender: http2::SendRequest<Full<Bytes>>,
-    /// Set once the connection takes no more requests. It ends with those that it has.
-    retired: RetiredMark,
+    /// A task drives it. It knows the server's settings. Its lock is taken after that of the pool.
+    connection: Arc<Mutex<DrivenConnection>>,
+    use_state: Arc<ConnectionUse>,
 }
 
-/// The retirement mark of one connection: it takes no more requests.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RetiredMark(Arc<AtomicBool>);
+type DrivenConnection =
+    http2::Connection<TokioIo<BoundedConnection<ByteStream>>, Full<Bytes>, TokioExecutor>;
 
-impl RetiredMark {
-    pub(super) fn set(&self) {
-        self.0.store(true, Ordering::Release);
+fn lock(connection: &Mutex<DrivenConnection>) -> MutexGuard<'_, DrivenConnection> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The use of a connection, shared by its handles, its requests and their responses.
+#[derive(Debug, Default)]
+struct ConnectionUse {
+    /// Set once the connection takes no more requests. It ends with those that it has.
+    is_retired: AtomicBool,
+    /// The requests whose response has not ended.
+    streams: AtomicUsize,
+}
+
+/// The slot of one request among the streams of its connection. It is free again once the slot is
+/// dropped, which must not be before the end of the response.
+#[derive(Debug)]
+pub(super) struct StreamSlot(Arc<ConnectionUse>);
+
+impl StreamSlot {
+    /// Retires the connection.
+    pub(super) fn retire_connection(&self) {
+        self.0.is_retired.store(true, Ordering::Release);
     }
+}
 
-    fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// True if both are the mark of the same connection.
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Http2Connection {
+    /// Opens a connection. Until the server's settings arrive, it is taken to allow `max_streams`.
     pub(super) async fn open(
         stream: ByteStream,
         descriptor: DescriptorPermit,
         windows: &ByteBudget,
+        max_streams: usize,
     ) -> Result<Self, UpstreamHttpError> {
         let share = windows.reserve_share((CONNECTION_WINDOW - MIN_WINDOW) as usize);
         let window =
@@ -77,38 +100,59 @@ impl Http2Connection {
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PONG_TIMEOUT)
+            .initial_max_send_streams(max_streams)
             .initial_stream_window_size(STREAM_WINDOW.min(window))
             .initial_connection_window_size(window)
             .handshake(TokioIo::new(BoundedConnection::frames(stream)))
             .await;
         let (sender, connection) =
             made.map_err(|error| UpstreamHttpError::Connect(error.into()))?;
+        let connection = Arc::new(Mutex::new(connection));
+        let driven = connection.clone();
         // The connection's error goes to the requests on it.
         tokio::spawn(async move {
             let _held = (descriptor, share);
-            drop(connection.await);
+            drop(poll_fn(|cx| Pin::new(&mut *lock(&driven)).poll(cx)).await);
         });
         Ok(Self {
             sender,
-            retired: RetiredMark::default(),
+            connection,
+            use_state: Arc::default(),
         })
     }
 
     /// True while the connection takes requests.
     pub(super) fn is_open(&self) -> bool {
-        !self.sender.is_closed() && !self.retired.is_set()
+        !self.sender.is_closed() && !self.is_retired()
     }
 
-    /// True for the connection of this mark.
-    pub(super) fn has_mark(&self, retired: &RetiredMark) -> bool {
-        self.retired.is_same(retired)
+    fn is_retired(&self) -> bool {
+        self.use_state.is_retired.load(Ordering::Acquire)
     }
 
-    /// Returns the connection's mark.
-    pub(super) fn retired(&self) -> RetiredMark {
-        self.retired.clone()
+    /// Returns the number of requests whose response has not ended.
+    pub(super) fn streams(&self) -> usize {
+        self.use_state.streams.load(Ordering::Relaxed)
     }
 
+    /// Returns the most streams that the server allows at once (RFC 9113, 5.1.2).
+    pub(super) fn max_streams(&self) -> usize {
+        lock(&self.connection).current_max_send_streams()
+    }
+
+    /// True if the server allows one more stream.
+    pub(super) fn has_free_stream(&self) -> bool {
+        self.streams() < self.max_streams()
+    }
+
+    /// Takes the slot of one more request.
+    pub(super) fn take_slot(&self) -> StreamSlot {
+        self.use_state.streams.fetch_add(1, Ordering::Relaxed);
+        StreamSlot(self.use_state.clone())
+    }
+
+    /// Sends a request, for which the caller has a slot. Beyond the streams that the server allows
+    /// it waits until one ends.
     pub(super) async fn send_request(
         mut self,
         ask: OutgoingRequest<'_>,
@@ -121,7 +165,7 @@ impl Http2Connection {
             request.headers_mut().append(name, value.clone());
         }
         let sent = match self.sender.ready().await {
-            Ok(()) if self.retired.is_set() => {
+            Ok(()) if self.is_retired() => {
                 return Err(UpstreamHttpError::NotSent(std::io::Error::other(
                     "the connection takes no more requests",
                 )));

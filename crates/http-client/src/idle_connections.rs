@@ -1,4 +1,5 @@
-//! The idle connections to one server, and the rules of their reuse.
+//! The connections to one server that take a request, and the rules of their reuse: idle HTTP/1.1
+//! connections, and HTTP/2 connections.
 //!
 //! A server may close a connection after any response without notice. A request that is written in
 //! that moment is lost, and may have run, so it cannot be sent again. Therefore the first
@@ -10,13 +11,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::http1_connection::Http1Connection;
-use super::http2_connection::Http2Connection;
+use super::http2_connection::{ASSUMED_MAX_STREAMS, Http2Connection, StreamSlot};
 
 /// The idle timeout of connections. It is shorter than that of common servers (5 s for node and
 /// uvicorn), so that a request seldom meets a connection that is being closed.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// The most idle connections that are kept.
 const MAX_IDLE_CONNECTIONS: usize = 256;
+/// The most HTTP/2 connections. Requests beyond their streams wait.
+const MAX_HTTP2_CONNECTIONS: usize = 256;
 
 /// The time that an idle connection must stay open before its server counts as one that keeps
 /// connections.
@@ -30,7 +33,8 @@ const CAUTION_AFTER_LOSS: Duration = Duration::from_secs(30);
 pub(super) struct IdleConnections {
     /// The idle HTTP/1.1 connections, the least recently used first.
     pub(super) http1: Vec<(Http1Connection, Instant)>,
-    pub(super) http2: Option<(Http2Connection, Instant)>,
+    /// The HTTP/2 connections, in the order of their opening, with the time of their last request.
+    http2: Vec<(Http2Connection, Instant)>,
     pub(super) is_swept: bool,
     /// True once an idle connection of the server was found open after [`TRIAL_TIME`].
     is_proven: bool,
@@ -83,6 +87,43 @@ impl IdleConnections {
         }
     }
 
+    /// Takes a stream of an HTTP/2 connection: of the first that has one left. So the newest ones
+    /// end once fewer are needed. Absent if a further connection is to be opened.
+    pub(super) fn take_stream(&mut self, now: Instant) -> Option<(Http2Connection, StreamSlot)> {
+        self.remove_retired();
+        let free = self
+            .http2
+            .iter()
+            .position(|(many, _)| many.has_free_stream());
+        let index = match free {
+            Some(index) => index,
+            None if self.http2.len() < MAX_HTTP2_CONNECTIONS => return None,
+            None => {
+                let streams = self.http2.iter().map(|(many, _)| many.streams());
+                streams.enumerate().min_by_key(|(_, streams)| *streams)?.0
+            }
+        };
+        let (many, used) = self.http2.get_mut(index)?;
+        *used = now;
+        Some((many.clone(), many.take_slot()))
+    }
+
+    /// Returns the streams that a new HTTP/2 connection is taken to allow: no more than the others.
+    pub(super) fn assumed_max_streams(&self) -> usize {
+        let known = self.http2.iter().map(|(many, _)| many.max_streams());
+        known.fold(ASSUMED_MAX_STREAMS, usize::min)
+    }
+
+    /// Adds a new HTTP/2 connection.
+    pub(super) fn add_http2(&mut self, many: Http2Connection, now: Instant) {
+        self.http2.push((many, now));
+    }
+
+    /// Removes the HTTP/2 connections that take no more requests.
+    pub(super) fn remove_retired(&mut self) {
+        self.http2.retain(|(many, _)| many.is_open());
+    }
+
     /// Notes the state in which an idle connection was found after `rest`.
     pub(super) fn record_check(&mut self, is_quiet: bool, rest: Duration) {
         if is_quiet {
@@ -103,7 +144,7 @@ impl IdleConnections {
         self.http1
             .retain(|(_, since)| now.duration_since(*since) < IDLE_TIMEOUT);
         self.http2
-            .take_if(|(many, used)| !many.is_open() || now.duration_since(*used) >= IDLE_TIMEOUT);
-        self.http1.is_empty() && self.http2.is_none()
+            .retain(|(many, used)| many.is_open() && now.duration_since(*used) < IDLE_TIMEOUT);
+        self.http1.is_empty() && self.http2.is_empty()
     }
 }

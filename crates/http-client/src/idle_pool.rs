@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::time::Instant;
 
 use super::http1_connection::Http1Connection;
-use super::http2_connection::RetiredMark;
+use super::http2_connection::StreamSlot;
 use super::idle_connections::{IDLE_TIMEOUT, IdleConnections};
 
 /// The idle connections to one server.
@@ -18,11 +18,11 @@ impl IdlePool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Retires the HTTP/2 connection that has this mark: it gets no more requests and ends with
-    /// those that it has.
-    pub(super) fn retire(&self, mark: &RetiredMark) {
-        mark.set();
-        self.lock().http2.take_if(|(many, _)| many.has_mark(mark));
+    /// Retires the HTTP/2 connection of this stream: it gets no more requests and ends with those
+    /// that it has.
+    pub(super) fn retire(&self, slot: &StreamSlot) {
+        slot.retire_connection();
+        self.lock().remove_retired();
     }
 
     /// Returns a connection that is ready for another request to the pool.

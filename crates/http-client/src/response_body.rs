@@ -11,7 +11,7 @@ use weir_http1::ResponseFraming;
 
 use super::http_error::UpstreamHttpError;
 use super::http1_connection::Http1Connection;
-use super::http2_connection::RetiredMark;
+use super::http2_connection::StreamSlot;
 use super::idle_pool::IdlePool;
 
 /// The body of a response. Dropping it before its end cancels the request.
@@ -30,9 +30,11 @@ enum BodyProtocol {
 /// A body on an HTTP/2 stream.
 #[derive(Debug)]
 struct Http2Body {
+    /// Dropped before its slot: dropping it ends the stream.
     incoming: Incoming,
-    /// The retirement mark of its connection, and the pool that keeps the connection.
-    connection: (RetiredMark, Arc<IdlePool>),
+    slot: StreamSlot,
+    /// The pool that keeps the connection.
+    pool: Arc<IdlePool>,
 }
 
 /// A body on an HTTP/1.1 connection.
@@ -67,11 +69,12 @@ impl HttpResponseBody {
         }
     }
 
-    pub(super) fn http2(incoming: Incoming, connection: RetiredMark, home: Arc<IdlePool>) -> Self {
+    pub(super) fn http2(incoming: Incoming, slot: StreamSlot, pool: Arc<IdlePool>) -> Self {
         Self {
             kind: BodyProtocol::Http2(Http2Body {
                 incoming,
-                connection: (connection, home),
+                slot,
+                pool,
             }),
             is_kept: false,
         }
@@ -89,10 +92,7 @@ impl HttpResponseBody {
     pub fn retire_connection(&mut self) {
         match &mut self.kind {
             BodyProtocol::Http1(single) => single.pool = None,
-            BodyProtocol::Http2(Http2Body {
-                connection: (mark, home),
-                ..
-            }) => home.retire(mark),
+            BodyProtocol::Http2(Http2Body { slot, pool, .. }) => pool.retire(slot),
         }
     }
 }

@@ -51,6 +51,7 @@ impl MockServerBuilder {
             get_stream: true,
             cache: Some((60_000, "public".to_owned())),
             http2: false,
+            http2_streams: None,
             library: false,
             tasks: false,
             name: "mockup".to_owned(),
@@ -161,6 +162,12 @@ impl MockServerBuilder {
     pub fn http2(mut self) -> Self {
         self.settings.http2 = true;
         self
+    }
+
+    /// Speaks HTTP/2 as above, and allows so many streams on a connection at once.
+    pub fn http2_streams(mut self, most: u32) -> Self {
+        self.settings.http2_streams = Some(most);
+        self.http2()
     }
 
     /// Answers every request of this kind by a behaviour, before any tool runs: a JSON-RPC method,

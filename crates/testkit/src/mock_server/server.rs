@@ -39,18 +39,18 @@ async fn connection(stream: TcpStream, shared: Arc<MockState>) {
     let _ = stream.set_nodelay(true);
     let (number, switch) = (opened.number, ResetSwitch::new());
     let io = TokioIo::new(BreakableStream::new(stream, switch.clone()));
-    let http2 = shared.settings.http2;
+    let (http2, streams) = (shared.settings.http2, shared.settings.http2_streams);
     let service = service_fn(move |request| {
         let (shared, switch) = (Arc::clone(&shared), switch.clone());
         async move { Ok::<_, Infallible>(answer(&shared, request, number, &switch).await) }
     });
     // An error of a connection shows at the client.
     if http2 {
-        drop(
-            hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                .serve_connection(io, service)
-                .await,
-        );
+        let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        if streams.is_some() {
+            server.max_concurrent_streams(streams);
+        }
+        drop(server.serve_connection(io, service).await);
     } else {
         drop(
             hyper::server::conn::http1::Builder::new()

@@ -32,6 +32,8 @@ pub(super) struct MockSettings {
     /// `ttlMs` and `cacheScope` of modern lists.
     pub(super) cache: Option<(i64, String)>,
     pub(super) http2: bool,
+    /// The most streams of an HTTP/2 connection, if not hyper's default.
+    pub(super) http2_streams: Option<u32>,
     pub(super) library: bool,
     pub(super) tasks: bool,
     pub(super) name: String,

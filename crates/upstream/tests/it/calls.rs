@@ -274,19 +274,7 @@ async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_conne
         .tool("wait", MockBehaviour::gated(&gate))
         .start()
         .await;
-    let http = HttpUpstreamSettings {
-        instances: Vec::new(),
-        url: mock.url().parse().unwrap(),
-        headers: Vec::new(),
-        auth: None,
-        ca_file: None,
-        h2c: true,
-    };
-    let upstream = build(UpstreamSettings {
-        transport: TransportSettings::Http(http),
-        protocol: UpstreamProtocol::Modern,
-        ..settings(&mock.url())
-    });
+    let upstream = over_http2(&mock.url(), UpstreamProtocol::Modern);
     let both = tokio::join!(
         async { text(call_anonymously(&upstream, "wait", json!({"n": 1})).await).await },
         async { text(call_anonymously(&upstream, "wait", json!({"n": 2})).await).await },

@@ -15,7 +15,8 @@ use weir_core::{Failure, Principal};
 use weir_process::keeper::ChildKeeper;
 use weir_testkit::{FakeRandom, TokioClock};
 use weir_upstream::{
-    ClientImplementation, UpstreamFactory, UpstreamPorts, UpstreamProtocol, UpstreamSettings,
+    ClientImplementation, HttpUpstreamSettings, TransportSettings, UpstreamFactory, UpstreamPorts,
+    UpstreamProtocol, UpstreamSettings,
 };
 use weir_wire::Params;
 use weir_wire::method::Method;
@@ -51,6 +52,23 @@ pub(crate) fn upstream(url: &str) -> Arc<dyn Upstream> {
 
 pub(crate) fn pinned(url: &str, protocol: UpstreamProtocol) -> Arc<dyn Upstream> {
     build(UpstreamSettings {
+        protocol,
+        ..settings(url)
+    })
+}
+
+/// An upstream that speaks HTTP/2 without TLS.
+pub(crate) fn over_http2(url: &str, protocol: UpstreamProtocol) -> Arc<dyn Upstream> {
+    let http = HttpUpstreamSettings {
+        instances: Vec::new(),
+        url: url.parse().unwrap(),
+        headers: Vec::new(),
+        auth: None,
+        ca_file: None,
+        h2c: true,
+    };
+    build(UpstreamSettings {
+        transport: TransportSettings::Http(http),
         protocol,
         ..settings(url)
     })

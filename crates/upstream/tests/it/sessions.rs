@@ -121,6 +121,32 @@ async fn principals_and_client_sessions_never_share_a_session_unless_the_operato
     assert_eq!(mock.requests_of("initialize").len(), 1);
 }
 
+#[tokio::test]
+async fn sessions_over_http2_get_calls_beyond_the_streams_of_one_connection() {
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .http2_streams(4)
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let upstream = over_http2(&mock.url(), UpstreamProtocol::Legacy);
+    // Each session has a standing stream.
+    for session in 0..10 {
+        as_principal(&upstream, "ann", Some(session)).await;
+    }
+    mock.wait_until("all listen", |mock| mock.requests_of("GET").len() == 10)
+        .await;
+    for session in 0..10 {
+        as_principal(&upstream, "ann", Some(session)).await;
+    }
+    assert_eq!(mock.executions("echo"), 20);
+    assert_eq!(mock.requests_of("initialize").len(), 10);
+    let connections = mock.connections();
+    assert!(
+        (3..=4).contains(&connections),
+        "ten streams and a call, four on a connection: {connections}"
+    );
+}
+
 // Proves E10, R077.
 #[tokio::test]
 async fn a_lost_session_is_opened_again_once_and_the_call_runs_once() {
