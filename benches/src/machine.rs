@@ -68,9 +68,11 @@ impl MachineFacts {
         }
     }
 
-    /// The count of connections that one process can hold beside its own files.
+    /// The count of clients' connections that one process can hold beside its own files. weir keeps
+    /// a sixteenth for connections to upstreams (docs/limits.md, "File descriptors").
     pub(crate) const fn connections(&self) -> usize {
-        self.open_files.saturating_sub(RESERVED_FILES)
+        let free = self.open_files.saturating_sub(RESERVED_FILES);
+        free - free / 16
     }
 }
 
