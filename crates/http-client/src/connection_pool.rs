@@ -111,14 +111,13 @@ impl ConnectionPool {
         self: &Arc<Self>,
         ask: OutgoingRequest<'_>,
     ) -> Option<Result<Response<HttpResponseBody>, UpstreamHttpError>> {
-        let (many, slot) = self.idle().take_stream(Instant::now())?;
-        match Box::pin(many.send_request(ask)).await {
-            // A connection may refuse new requests before it ends.
-            Err(UpstreamHttpError::NotSent(_)) => {
-                self.idle.retire(&slot);
-                None
+        loop {
+            let (many, slot) = self.idle().take_stream(Instant::now())?;
+            match Box::pin(many.send_request(ask)).await {
+                // A connection may refuse new requests before it ends.
+                Err(UpstreamHttpError::NotSent(_)) => self.idle.retire(&slot),
+                answer => return Some(answer.map(|answer| self.http2_response(answer, slot))),
             }
-            answer => Some(answer.map(|answer| self.http2_response(answer, slot))),
         }
     }
 
@@ -151,10 +150,21 @@ impl ConnectionPool {
         self: &Arc<Self>,
         ask: OutgoingRequest<'_>,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
-        match Box::pin(self.open()).await? {
+        let connection = match Box::pin(self.open()).await {
+            Ok(connection) => connection,
+            // The request waits for a stream of an open connection.
+            Err(error) => match self.idle().take_coming_stream(Instant::now()) {
+                Some((many, slot)) => PooledConnection::Http2(many, slot),
+                None => return Err(error),
+            },
+        };
+        match connection {
             PooledConnection::Http1(line) => self.send_over_http1(line, ask).await,
             PooledConnection::Http2(many, slot) => {
                 let sent = Box::pin(many.send_request(ask)).await;
+                if let Err(UpstreamHttpError::NotSent(_)) = sent {
+                    self.idle.retire(&slot);
+                }
                 sent.map(|answer| self.http2_response(answer, slot))
             }
         }
@@ -185,8 +195,8 @@ impl ConnectionPool {
         }
     }
 
-    /// Opens a connection, or takes a stream of an HTTP/2 connection that another request has opened
-    /// meanwhile.
+    /// Opens a connection, or takes a stream of an HTTP/2 connection that another request has
+    /// opened meanwhile.
     async fn open(self: &Arc<Self>) -> Result<PooledConnection, UpstreamHttpError> {
         let descriptor = self
             .descriptors

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use weir_core::budget::{ByteBudget, DescriptorPermit};
+use weir_core::budget::{ByteBudget, ByteReservation, DescriptorPermit};
 
 use super::bounded_connection::BoundedConnection;
 use super::byte_stream::ByteStream;
@@ -46,8 +46,9 @@ const REFUSED_STREAM: &str =
 #[derive(Clone, Debug)]
 pub(super) struct Http2Connection {
     sender: http2::SendRequest<Full<Bytes>>,
-    /// A task drives it. It knows the server's settings. Its lock is taken after that of the pool.
-    connection: Arc<Mutex<DrivenConnection>>,
+    /// It knows the server's settings. Its task owns it: hyper learns of the end of a connection by
+    /// its drop. Its lock is taken after that of the pool.
+    connection: Weak<Mutex<DrivenConnection>>,
     use_state: Arc<ConnectionUse>,
 }
 
@@ -59,16 +60,18 @@ fn lock(connection: &Mutex<DrivenConnection>) -> MutexGuard<'_, DrivenConnection
 }
 
 /// The use of a connection, shared by its handles, its requests and their responses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ConnectionUse {
     /// Set once the connection takes no more requests. It ends with those that it has.
     is_retired: AtomicBool,
-    /// The requests whose response has not ended.
+    /// The slots that are taken.
     streams: AtomicUsize,
+    /// Its share of the budgets. Streams need the connection after its last handle is gone.
+    _held: (DescriptorPermit, ByteReservation),
 }
 
-/// The slot of one request among the streams of its connection. It is free again once the slot is
-/// dropped, which must not be before the end of the response.
+/// The slot of one request among the streams of its connection, from before the request until its
+/// response was dropped.
 #[derive(Debug)]
 pub(super) struct StreamSlot(Arc<ConnectionUse>);
 
@@ -107,17 +110,23 @@ impl Http2Connection {
             .await;
         let (sender, connection) =
             made.map_err(|error| UpstreamHttpError::Connect(error.into()))?;
-        let connection = Arc::new(Mutex::new(connection));
-        let driven = connection.clone();
+        let driven = Arc::new(Mutex::new(connection));
+        let connection = Arc::downgrade(&driven);
+        let use_state = Arc::new(ConnectionUse {
+            is_retired: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
+            _held: (descriptor, share),
+        });
+        let held = use_state.clone();
         // The connection's error goes to the requests on it.
         tokio::spawn(async move {
-            let _held = (descriptor, share);
+            let _held = held;
             drop(poll_fn(|cx| Pin::new(&mut *lock(&driven)).poll(cx)).await);
         });
         Ok(Self {
             sender,
             connection,
-            use_state: Arc::default(),
+            use_state,
         })
     }
 
@@ -130,14 +139,16 @@ impl Http2Connection {
         self.use_state.is_retired.load(Ordering::Acquire)
     }
 
-    /// Returns the number of requests whose response has not ended.
+    /// Returns the number of requests whose response was not dropped yet.
     pub(super) fn streams(&self) -> usize {
         self.use_state.streams.load(Ordering::Relaxed)
     }
 
-    /// Returns the most streams that the server allows at once (RFC 9113, 5.1.2).
+    /// Returns the most streams that the server allows at once (RFC 9113, 5.1.2); none once the
+    /// connection has ended.
     pub(super) fn max_streams(&self) -> usize {
-        lock(&self.connection).current_max_send_streams()
+        let connection = self.connection.upgrade();
+        connection.map_or(0, |connection| lock(&connection).current_max_send_streams())
     }
 
     /// True if the server allows one more stream.

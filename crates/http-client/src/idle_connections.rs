@@ -95,14 +95,37 @@ impl IdleConnections {
             .http2
             .iter()
             .position(|(many, _)| many.has_free_stream());
-        let index = match free {
-            Some(index) => index,
-            None if self.http2.len() < MAX_HTTP2_CONNECTIONS => return None,
-            None => {
-                let streams = self.http2.iter().map(|(many, _)| many.streams());
-                streams.enumerate().min_by_key(|(_, streams)| *streams)?.0
-            }
-        };
+        if let Some(index) = free {
+            return self.take_stream_of(index, now);
+        }
+        // A server that allows no stream would not allow one on a further connection either.
+        let is_refused = self.http2.iter().all(|(many, _)| many.max_streams() == 0);
+        if is_refused || self.http2.len() >= MAX_HTTP2_CONNECTIONS {
+            return self.take_coming_stream(now);
+        }
+        None
+    }
+
+    /// Takes the stream of an HTTP/2 connection that is likely to be free first; absent if there is
+    /// no such connection.
+    pub(super) fn take_coming_stream(
+        &mut self,
+        now: Instant,
+    ) -> Option<(Http2Connection, StreamSlot)> {
+        self.remove_retired();
+        let load = self.http2.iter().map(|(many, _)| {
+            let allows_none = many.max_streams() == 0;
+            (allows_none, many.streams())
+        });
+        let (index, _) = load.enumerate().min_by_key(|(_, load)| *load)?;
+        self.take_stream_of(index, now)
+    }
+
+    fn take_stream_of(
+        &mut self,
+        index: usize,
+        now: Instant,
+    ) -> Option<(Http2Connection, StreamSlot)> {
         let (many, used) = self.http2.get_mut(index)?;
         *used = now;
         Some((many.clone(), many.take_slot()))

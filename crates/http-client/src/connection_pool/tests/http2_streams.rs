@@ -9,6 +9,7 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::*;
@@ -19,6 +20,14 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Starts a server that allows `streams` on a connection. The body of the answer to a GET does not
 /// end. Returns a pool of connections to it, and the number of connections that it got.
 async fn server(streams: u32) -> (Arc<ConnectionPool>, Uri, Arc<AtomicUsize>) {
+    server_with_cut(streams, Arc::default()).await
+}
+
+/// Starts a server as [`server`] does, which closes its connections when it is notified.
+async fn server_with_cut(
+    streams: u32,
+    cut: Arc<Notify>,
+) -> (Arc<ConnectionPool>, Uri, Arc<AtomicUsize>) {
     let (listener, lines, uri) = listening().await;
     let (dial, origin) = (lines.dial.clone(), lines.origin.clone());
     let lines = ConnectionPool::new(dial, origin, true, &Budgets::default());
@@ -40,7 +49,13 @@ async fn server(streams: u32) -> (Arc<ConnectionPool>, Uri, Arc<AtomicUsize>) {
             let served = http2::Builder::new(TokioExecutor::new())
                 .max_concurrent_streams(streams)
                 .serve_connection(TokioIo::new(stream), service);
-            tokio::spawn(served);
+            let cut = cut.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = cut.notified() => {}
+                    ended = served => drop(ended),
+                }
+            });
         }
     });
     (lines, uri, connections)
@@ -94,4 +109,38 @@ async fn requests_of_one_moment_are_all_answered() {
     let posts = (0..50).map(|_| post(&lines, &uri));
     futures_util::future::join_all(posts).await;
     assert!(connections.load(Ordering::SeqCst) > 1);
+}
+
+#[tokio::test]
+async fn connection_that_ended_is_replaced() {
+    let cut: Arc<Notify> = Arc::default();
+    let (lines, uri, connections) = server_with_cut(2, cut.clone()).await;
+    let standing = open_stream(&lines, &uri).await;
+    post(&lines, &uri).await;
+    let (first, slot) = lines.idle().take_coming_stream(Instant::now()).unwrap();
+    drop(slot);
+    cut.notify_waiters();
+    let ended = async {
+        while first.is_open() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(TEST_TIMEOUT, ended).await.expect("its end shows");
+    post(&lines, &uri).await;
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
+    drop(standing);
+}
+
+#[tokio::test]
+async fn server_that_allows_no_stream_gets_no_further_connections() {
+    let (lines, uri, connections) = server(0).await;
+    // Goes before the settings, and is refused.
+    let first = timeout(TEST_TIMEOUT, ask(&lines, &uri, &POST, b"{}")).await;
+    assert!(first.expect("an answer").is_err());
+    for _ in 0..3 {
+        let waiting = ask(&lines, &uri, &POST, b"{}");
+        let waited = timeout(Duration::from_millis(50), waiting).await;
+        assert!(waited.is_err(), "{waited:?}");
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
