@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::sync::{Arc, MutexGuard};
 
 use http::{Response, Uri};
-use hyper::body::Incoming;
 use tokio::time::Instant;
 use tower::Service;
 use weir_core::Budgets;
@@ -113,20 +112,27 @@ impl ConnectionPool {
     ) -> Option<Result<Response<HttpResponseBody>, UpstreamHttpError>> {
         loop {
             let (many, slot) = self.idle().take_stream(Instant::now())?;
-            match Box::pin(many.send_request(ask)).await {
-                // A connection may refuse new requests before it ends.
-                Err(UpstreamHttpError::NotSent(_)) => self.idle.retire(&slot),
-                answer => return Some(answer.map(|answer| self.http2_response(answer, slot))),
+            match self.send_on_stream(many, slot, ask).await {
+                Err(UpstreamHttpError::NotSent(_)) => {}
+                answer => return Some(answer),
             }
         }
     }
 
-    fn http2_response(
+    /// Sends a request over an HTTP/2 connection, and retires the connection if it does not take
+    /// the request.
+    async fn send_on_stream(
         &self,
-        answer: Response<Incoming>,
+        many: Http2Connection,
         slot: StreamSlot,
-    ) -> Response<HttpResponseBody> {
-        answer.map(|body| HttpResponseBody::http2(body, slot, self.idle.clone()))
+        ask: OutgoingRequest<'_>,
+    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+        let sent = Box::pin(many.send_request(ask)).await;
+        if let Err(UpstreamHttpError::NotSent(_)) = sent {
+            // A connection may refuse new requests before it ends.
+            self.idle.retire(&slot);
+        }
+        sent.map(|answer| answer.map(|body| HttpResponseBody::http2(body, slot, self.idle.clone())))
     }
 
     /// Sends a request over an HTTP/1.1 connection.
@@ -160,13 +166,7 @@ impl ConnectionPool {
         };
         match connection {
             PooledConnection::Http1(line) => self.send_over_http1(line, ask).await,
-            PooledConnection::Http2(many, slot) => {
-                let sent = Box::pin(many.send_request(ask)).await;
-                if let Err(UpstreamHttpError::NotSent(_)) = sent {
-                    self.idle.retire(&slot);
-                }
-                sent.map(|answer| self.http2_response(answer, slot))
-            }
+            PooledConnection::Http2(many, slot) => self.send_on_stream(many, slot, ask).await,
         }
     }
 
@@ -229,11 +229,8 @@ impl ConnectionPool {
         let opened = Http2Connection::open(stream, descriptor, &self.windows, most).await?;
         let (many, slot) = {
             let (mut idle, now) = (self.idle(), Instant::now());
-            idle.take_stream(now).unwrap_or_else(|| {
-                let slot = opened.take_slot();
-                idle.add_http2(opened.clone(), now);
-                (opened, slot)
-            })
+            idle.take_stream(now)
+                .unwrap_or_else(|| idle.add_http2(opened, now))
         };
         self.idle.start_sweep();
         Ok(PooledConnection::Http2(many, slot))

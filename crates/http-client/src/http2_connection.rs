@@ -139,13 +139,13 @@ impl Http2Connection {
         self.use_state.is_retired.load(Ordering::Acquire)
     }
 
-    /// Returns the number of requests whose response was not dropped yet.
+    /// Returns the number of slots that are taken.
     pub(super) fn streams(&self) -> usize {
         self.use_state.streams.load(Ordering::Relaxed)
     }
 
-    /// Returns the most streams that the server allows at once (RFC 9113, 5.1.2); none once the
-    /// connection has ended.
+    /// Returns the most streams that the server allows at once (RFC 9113, 5.1.2), and 0 after the
+    /// end of the connection.
     pub(super) fn max_streams(&self) -> usize {
         let connection = self.connection.upgrade();
         connection.map_or(0, |connection| lock(&connection).current_max_send_streams())

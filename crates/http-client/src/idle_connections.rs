@@ -137,9 +137,15 @@ impl IdleConnections {
         known.fold(ASSUMED_MAX_STREAMS, usize::min)
     }
 
-    /// Adds a new HTTP/2 connection.
-    pub(super) fn add_http2(&mut self, many: Http2Connection, now: Instant) {
-        self.http2.push((many, now));
+    /// Adds a new HTTP/2 connection, and takes a stream of it.
+    pub(super) fn add_http2(
+        &mut self,
+        many: Http2Connection,
+        now: Instant,
+    ) -> (Http2Connection, StreamSlot) {
+        let slot = many.take_slot();
+        self.http2.push((many.clone(), now));
+        (many, slot)
     }
 
     /// Removes the HTTP/2 connections that take no more requests.

@@ -164,7 +164,7 @@ impl MockServerBuilder {
         self
     }
 
-    /// Speaks HTTP/2 as above, and allows so many streams on a connection at once.
+    /// Speaks HTTP/2 as after [`Self::http2`], and allows at most so many streams on a connection.
     pub fn http2_streams(mut self, most: u32) -> Self {
         self.settings.http2_streams = Some(most);
         self.http2()

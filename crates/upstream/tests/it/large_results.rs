@@ -12,10 +12,7 @@ use weir_core::{CapabilityClass, Failure};
 use weir_testkit::mock_server::{AnswerStep, CallGate};
 use weir_testkit::scripted_server::{LargeAnswer as Large, ServerAct, modern_answer, text_answer};
 use weir_testkit::{MockBehaviour, MockServer, ScriptedServer};
-use weir_upstream::{
-    ClientImplementation, HttpUpstreamSettings, TransportSettings, UpstreamFactory,
-    UpstreamSettings,
-};
+use weir_upstream::{ClientImplementation, UpstreamFactory, UpstreamProtocol};
 
 use crate::fixtures::*;
 
@@ -301,19 +298,7 @@ async fn over_http2_a_late_fault_takes_its_connection_out_of_use_and_no_other_st
             .tool("gated", MockBehaviour::gated(&gate))
             .start()
             .await;
-        let url = mock.url();
-        let http = HttpUpstreamSettings {
-            instances: Vec::new(),
-            url: url.parse().unwrap(),
-            headers: Vec::new(),
-            auth: None,
-            ca_file: None,
-            h2c: true,
-        };
-        let upstream = build(UpstreamSettings {
-            transport: TransportSettings::Http(http),
-            ..settings(&url)
-        });
+        let upstream = over_http2(&mock.url(), UpstreamProtocol::Auto);
         let case = format!("{id} {result_type}");
         assert_eq!(text_of(&upstream, "small").await, "own", "{case}");
         assert_eq!(mock.connections(), 1, "{case}");

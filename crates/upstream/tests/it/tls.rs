@@ -284,18 +284,7 @@ async fn a_request_that_http2_refuses_unread_is_sent_again_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let requests = tokio::spawn(refuse_calls(listener));
-    let http = HttpUpstreamSettings {
-        instances: Vec::new(),
-        url: url.parse().unwrap(),
-        headers: Vec::new(),
-        auth: None,
-        ca_file: None,
-        h2c: true,
-    };
-    let upstream = build(UpstreamSettings {
-        transport: TransportSettings::Http(http),
-        ..settings(&url)
-    });
+    let upstream = over_http2(&url, UpstreamProtocol::Auto);
     let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;
     assert_eq!(
         failure.reason(),

@@ -6,6 +6,7 @@ use futures_util::stream;
 use http::Request;
 use http_body::Frame;
 use http_body_util::{Either, Full, StreamBody};
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -122,7 +123,7 @@ async fn connection_that_ended_is_replaced() {
     cut.notify_waiters();
     let ended = async {
         while first.is_open() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::task::yield_now().await;
         }
     };
     timeout(TEST_TIMEOUT, ended).await.expect("its end shows");
