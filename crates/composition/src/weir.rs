@@ -36,7 +36,6 @@ use listeners::{
 };
 use replica_links::ReplicaLinks;
 use weir_admin::{AdminListener, ControlHandles, Strictness};
-use weir_audit::ChainHeads;
 use weir_config::{
     Config, ConfigLoader, ConfigSource, IncludeErrors, TeamFile, TeamFileVersion, Weakening,
     weakenings,
@@ -452,11 +451,7 @@ impl Weir {
         self.listeners.close_admin().await;
         // Last, so that all earlier events are recorded.
         let last = self.components.policy.auditing.shutdown().await;
-        if let Some(successor) = self
-            .successor
-            .take()
-            .filter(|_| last != ChainHeads::default())
-        {
+        if let Some(successor) = self.successor.take() {
             successor.send_end(&last).await;
         }
         self.telemetry.shutdown().await;

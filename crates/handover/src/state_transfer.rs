@@ -23,7 +23,8 @@ use super::link::{HandoverLink, next_message};
 use super::message::{Base64Bytes, HandoverMessage, LogChange, WireSession};
 use super::stores::{MovableRecords, MovableReplays, answer};
 
-/// The time that requests wait for sessions on their way.
+/// The time that requests wait for sessions on their way, and the process before until it has sent
+/// them.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The stores, sessions and upstreams that take part in a move.
@@ -117,14 +118,15 @@ const DESCRIPTOR_TAG: u8 = b'c';
 pub(crate) struct LinkToSuccessor(Arc<HandoverLink>);
 
 impl LinkToSuccessor {
-    /// Reports the end of this process, with its last audit records.
+    /// Reports the end of this process, with its last audit records, and waits until all is sent, for
+    /// a bounded time.
     pub(crate) async fn send_end(self, last: &ChainHeads) {
         let text = |head: &Option<ChainHead>| head.as_ref().map(ToString::to_string);
         self.0.send(HandoverMessage::Ended {
             calls: text(&last.calls),
             refusals: text(&last.refusals),
         });
-        self.0.flush().await;
+        let _in_time = tokio::time::timeout(ARRIVAL_TIMEOUT, self.0.flush()).await;
     }
 }
 

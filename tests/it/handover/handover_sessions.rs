@@ -15,6 +15,9 @@ const REVISIONS: [Revision; 3] = [
     Revision::V2025_11_25,
 ];
 
+/// The number of sessions that move at a time.
+const SESSIONS: usize = 300;
+
 /// weir in front of one server, and the processes that served in turn.
 struct HandoverBench {
     weir: Weir,
@@ -290,6 +293,26 @@ async fn a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_
         .unwrap();
         assert_eq!(again.text(), r#"{"n":1}"#, "what was kept has moved");
         bench.hand_over();
+    }
+    bench.end();
+}
+
+/// No request runs in the process before and nothing is recorded, so it ends while the sessions are
+/// on their way.
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_sessions_of_a_process_that_ends_at_once_are_known_to_the_next_one() {
+    let mut bench = HandoverBench::new(server()).await;
+    let mut clients = Vec::new();
+    for _ in 0..SESSIONS {
+        clients.push(bench.client(Revision::V2025_06_18).await);
+    }
+    for _ in 0..2 {
+        bench.hand_over();
+        for client in &clients {
+            let answer = client.ask("ping", json!({})).await.unwrap();
+            assert_eq!(answer.result(), &json!({}));
+        }
     }
     bench.end();
 }
