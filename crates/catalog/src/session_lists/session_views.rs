@@ -48,8 +48,9 @@ struct SessionPart {
 }
 
 impl Catalog {
-    /// `whole` with the differences of the client's sessions. Lists that are due are walked first,
-    /// each for at most [`super::super::CatalogSettings::first_list_wait`]. Cancel safe.
+    /// The shared view with the differences of the client's sessions; `whole` if no session serves the
+    /// client. Lists that are due are walked first, each for at most
+    /// [`super::super::CatalogSettings::first_list_wait`]. Cancel safe.
     pub(crate) async fn session_view(
         &self,
         client: &SessionClient<'_>,
@@ -64,6 +65,11 @@ impl Catalog {
             self.refresh_session(served, kind, client.class, WalkCause::Changed)
                 .await;
         }
+        // A difference is from the shared list of its walk, which may be newer than `whole`.
+        self.context.rebuild.wait_for_views().await;
+        let whole = self
+            .view(client.endpoint, kind, client.class)
+            .unwrap_or(whole);
         self.known_of_session(client.endpoint, whole, kind, served)
     }
 

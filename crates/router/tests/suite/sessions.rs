@@ -22,6 +22,8 @@ struct ScriptedSession {
     /// Without a value it fails.
     tools: Mutex<Option<Vec<&'static str>>>,
     reads: AtomicUsize,
+    /// The time that it takes to answer.
+    delay: Mutex<Duration>,
 }
 
 impl ScriptedSession {
@@ -29,6 +31,7 @@ impl ScriptedSession {
         Arc::new(Self {
             tools: Mutex::new(Some(tools.to_vec())),
             reads: AtomicUsize::new(0),
+            delay: Mutex::default(),
         })
     }
 
@@ -70,7 +73,11 @@ impl ListWatch for ScriptedSessionWatch {
             ..ListPage::default()
         });
         let page = page.ok_or_else(|| Failure::new(FailureKind::Unavailable, "it fails"));
-        Box::pin(std::future::ready(page))
+        let delay = *self.0.delay.lock().unwrap();
+        Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            page
+        })
     }
 
     fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
@@ -158,6 +165,28 @@ async fn session_list_is_read_after_a_notification_and_shown_to_its_client_alone
         names(&world, &who, ONE).await,
         ["one__a", "one__b", "two__c", "two__d"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn shared_change_during_a_walk_over_a_sessions_list_is_shown_to_its_client() {
+    let one = ScriptedUpstream::new("one", &["a"]);
+    let world = CatalogWorld::of(&[&one]);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
+    world.settled().await;
+    let lists = open(&world, &session, ONE);
+    let delay = Duration::from_secs(1);
+    *session.delay.lock().unwrap() = delay;
+    lists.handle_list_changed(tools());
+    let change = async {
+        tokio::time::sleep(delay / 10).await;
+        assert_eq!(session.reads(), 1, "the walk has begun");
+        one.set_tools(&["a", "new"]);
+        one.tell();
+    };
+    let (seen, ()) = tokio::join!(names(&world, &who, ONE), change);
+    // Both lists are the same now, so the difference is none.
+    assert_eq!(seen, ["one__a", "one__new"]);
+    assert_eq!(names(&world, &who, ONE).await, seen);
 }
 
 #[tokio::test(start_paused = true)]
