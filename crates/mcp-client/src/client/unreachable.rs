@@ -87,8 +87,10 @@ fn is_of_a_ca(error: &rustls::OtherError) -> bool {
 
 fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String> {
     let error = cause.downcast_ref::<hyper::Error>()?;
-    // Bytes before any request have no predicate of their own.
-    let foreign = error.is_parse() || error.to_string().contains("unexpected message");
+    // Bytes before any request have no predicate of their own. They end a new connection, which may
+    // cancel the request that is about to be sent.
+    let foreign =
+        error.is_parse() || error.is_canceled() || error.to_string().contains("unexpected message");
     if foreign && !https {
         let other = with_scheme(url, "https");
         return Some(format!(
