@@ -32,8 +32,9 @@ const STEADY_AGE: Duration = Duration::from_secs(30);
 /// The time after which the log reports a process that has not answered; each further report comes
 /// after twice the time.
 const FIRST_REPORT: Duration = Duration::from_secs(10);
-/// The wait for the last lines and the exit status of a process that closed its output.
-const EXIT_WAIT: Duration = Duration::from_millis(500);
+/// The longest wait for the last lines and the exit status of a process that closed its output. A
+/// process that goes on without output has its failure reported after this time.
+const EXIT_WAIT: Duration = Duration::from_secs(3);
 
 /// The lines of a failed start that are kept for operators.
 const MAX_KEPT_LINES: usize = 10;
