@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
+use weir_testkit::ClosedPort;
 
 use crate::admin::OperatorClient;
 use crate::harness::{
@@ -109,15 +110,10 @@ struct BrokenUpstream {
     says: &'static [&'static str],
 }
 
-fn broken() -> Vec<BrokenUpstream> {
+fn broken(closed: &ClosedPort) -> Vec<BrokenUpstream> {
     let url = |port: u16, scheme: &str| json!({ "url": format!("{scheme}://127.0.0.1:{port}/path-of-it") });
     let http = |answer| url(answering(answer, None), "http");
     let shell = |script: &str| json!({ "command": "sh", "args": ["-c", script], "env": { "TOKEN": SECRET }, "start": "3s" });
-    let closed = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
     let of = |id, config, says| BrokenUpstream { id, config, says };
     vec![
         of(
@@ -141,7 +137,7 @@ fn broken() -> Vec<BrokenUpstream> {
         ),
         of(
             "refused",
-            url(closed, "http"),
+            url(closed.address().port(), "http"),
             &["Connection refused", "no server listens at that address"],
         ),
         of(
@@ -279,7 +275,8 @@ fn agrees_with_doctor_and_check(weir: &Weir, broken: &[BrokenUpstream], causes: 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_cause_reaches_operators_everywhere_and_no_client() {
-    let broken = broken();
+    let closed = ClosedPort::new();
+    let broken = broken(&closed);
     let upstreams: Value = broken
         .iter()
         .map(|one| (one.id.to_owned(), one.config.clone()))

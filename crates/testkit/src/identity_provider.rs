@@ -10,9 +10,9 @@ use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use crate::accept::answer_all;
+use crate::closed_port::ClosedPort;
 use crate::owned_task::OwnedTask;
 use crate::token_signer::TokenSigner;
 
@@ -25,6 +25,8 @@ pub struct IdentityProvider {
     address: SocketAddr,
     state: Arc<Mutex<IdpState>>,
     server: Option<OwnedTask>,
+    /// Its port while it is stopped.
+    port: Option<ClosedPort>,
 }
 
 /// The answer of the provider in place of its keys.
@@ -60,11 +62,12 @@ impl IdentityProvider {
             max_age: None,
             asked: Vec::new(),
         };
-        let address = ([127, 0, 0, 1], 0).into();
+        let port = ClosedPort::new();
         let mut idp = Self {
-            address,
+            address: port.address(),
             state: Arc::new(Mutex::new(state)),
             server: None,
+            port: Some(port),
         };
         idp.restart().await;
         idp
@@ -87,22 +90,23 @@ impl IdentityProvider {
     }
 
     /// Closes the listener and every connection.
-    pub fn stop(&mut self) {
+    pub async fn stop(&mut self) {
         self.server = None;
+        if self.port.is_none() {
+            self.port = Some(ClosedPort::after_listener(self.address).await);
+        }
     }
 
     /// Serves again, at the same address.
     pub async fn restart(&mut self) {
-        self.server = None;
-        let listener = TcpListener::bind(self.address)
-            .await
-            .expect("the provider has its address");
-        self.address = listener.local_addr().expect("a listener has an address");
+        self.stop().await;
         let (state, address) = (Arc::clone(&self.state), self.address);
-        self.server = Some(OwnedTask::spawn(answer_all(listener, move |request| {
-            let state = Arc::clone(&state);
-            async move { answer(&state, address, request).await }
-        })));
+        self.server = self.port.take().map(|port| {
+            OwnedTask::spawn(answer_all(port.into_listener(), move |request| {
+                let state = Arc::clone(&state);
+                async move { answer(&state, address, request).await }
+            }))
+        });
     }
 
     /// Signs with another key from now on; the old keys leave the set.

@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 pub use authorization::CANARY;
@@ -38,11 +37,12 @@ pub use mock_tool::{CursorBehaviour, MockTool};
 pub use recorded_request::RecordedRequest;
 pub use state::CallCounts;
 
+use crate::closed_port::ClosedPort;
 use crate::owned_task::OwnedTask;
 use state::{AnswerRule, MockChange, MockState};
 
 /// The most time [`MockServer::wait_until`] waits before it fails the test.
-const UNTIL_TIMEOUT: Duration = Duration::from_secs(20);
+const UNTIL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running mock server. Dropping it closes every connection.
 #[derive(Debug)]
@@ -50,14 +50,18 @@ pub struct MockServer {
     address: SocketAddr,
     shared: Arc<MockState>,
     server: Option<OwnedTask>,
+    /// Its port while it is stopped.
+    port: Option<ClosedPort>,
 }
 
 impl MockServer {
     async fn start(shared: MockState) -> Self {
+        let port = ClosedPort::new();
         let mut mockup = Self {
-            address: ([127, 0, 0, 1], 0).into(),
+            address: port.address(),
             shared: Arc::new(shared),
             server: None,
+            port: Some(port),
         };
         mockup.restart().await;
         mockup
@@ -228,24 +232,21 @@ impl MockServer {
             mockup.open_connections() == 0
         })
         .await;
+        if self.port.is_none() {
+            self.port = Some(ClosedPort::after_listener(self.address).await);
+        }
     }
 
     /// Listens again on the same port, without the former sessions. Stops first if it still runs.
-    ///
-    /// # Panics
-    /// Another program took the port.
     pub async fn restart(&mut self) {
         self.stop().await;
         self.drop_sessions();
-        let listener = TcpListener::bind(self.address).await;
-        let listener = listener.unwrap_or_else(|error| panic!("{}: {error}", self.address));
-        self.address = listener
-            .local_addr()
-            .unwrap_or_else(|error| panic!("{error}"));
-        self.server = Some(OwnedTask::spawn(server::serve(
-            listener,
-            Arc::clone(&self.shared),
-        )));
+        self.server = self.port.take().map(|port| {
+            OwnedTask::spawn(server::serve(
+                port.into_listener(),
+                Arc::clone(&self.shared),
+            ))
+        });
     }
 
     /// Waits until the condition holds. It is checked at every change of the state.
