@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use weir_testkit::mock_server::RecordedRequest;
 use weir_testkit::{MockBehaviour, MockServer};
 
 use super::{AuditFolder, assert_chain_whole, call, client, config, of_kind, records, verify};
@@ -33,6 +34,11 @@ async fn a_full_disk_refuses_calls_until_there_is_room_again() {
     );
     weir.wait_until_listed("/mcp", &["one__tool_0000"]);
     let client = client(&weir);
+    // Until the first record is on the disk, calls are refused.
+    wait_until("a synchronized record", || {
+        let synced = weir.metric("weir_audit_sync_seconds_count", &[]) >= 1.0;
+        (synced && weir.metric("weir_audit_failing", &[]) < 0.5).then_some(())
+    });
     assert!(call(&client, json!({})).await);
     wait_until("the record of it", || {
         (of_kind(&folder.file(), "call").len() == 1).then_some(())
@@ -142,7 +148,7 @@ async fn unread_audit_pipe_blocks_no_request() {
             "it ends, and says what it lost"
         );
         assert!(
-            weir.process.output().contains("disk hangs"),
+            weir.process.final_output().contains("disk hangs"),
             "{}",
             weir.process.output()
         );
@@ -170,8 +176,17 @@ async fn copies_go_to_standard_output_and_to_a_collector() {
     for n in 0..50 {
         assert!(call(&client(&weir), json!({ "n": n })).await);
     }
-    wait_until("the attempt that fails", || {
-        (!collector.requests_of("POST").is_empty()).then_some(())
+    // Only the last records depend on the time that the end of a process has for them.
+    wait_until("the copies of the calls", || {
+        let records = |request: &RecordedRequest| {
+            request
+                .message
+                .to_string()
+                .matches("\\\"kind\\\":\\\"call\\\"")
+                .count()
+        };
+        let attempts = collector.requests_of("POST");
+        (attempts.iter().skip(1).map(records).sum::<usize>() == 50).then_some(())
     });
     weir.process.signal("TERM");
     assert_eq!(weir.process.wait_for_exit(), Some(0));

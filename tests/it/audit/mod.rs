@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::{MockServer, RawClient};
+use weir_testkit::{MockServer, RawClient, memory_folder};
 
 use crate::harness::{Weir, weir_binary};
 
@@ -17,8 +17,7 @@ pub struct AuditFolder(pub PathBuf);
 
 impl AuditFolder {
     pub fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("weir-it-audit-{name}-{}", std::process::id()));
+        let path = memory_folder().join(format!("weir-it-audit-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)

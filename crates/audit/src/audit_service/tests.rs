@@ -19,7 +19,7 @@ use weir_core::port::{
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, Failure, FailureKind, Principal, authenticate};
 use weir_system::SystemClock;
-use weir_testkit::FakeRandom;
+use weir_testkit::{FakeClock, FakeRandom, memory_folder};
 use weir_wire::Params;
 use weir_wire::method::Method;
 
@@ -31,7 +31,7 @@ struct AuditTestFolder(PathBuf);
 
 impl AuditTestFolder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-audit-{name}-{}", std::process::id()));
+        let path = memory_folder().join(format!("weir-audit-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -83,13 +83,12 @@ fn factory() -> UpstreamFactory {
 }
 
 async fn start(plan: &AuditPlan) -> AuditService {
-    let auditing = AuditService::start(
-        Some(plan),
-        ChainHeads::default(),
-        Arc::new(SystemClock::new()),
-        &factory(),
-    )
-    .unwrap();
+    start_at(plan, Arc::new(SystemClock::new())).await
+}
+
+async fn start_at(plan: &AuditPlan, clock: Arc<dyn Clock>) -> AuditService {
+    let auditing =
+        AuditService::start(Some(plan), ChainHeads::default(), clock, &factory()).unwrap();
     auditing.wait_for_first_record().await;
     auditing
 }
@@ -707,7 +706,9 @@ async fn denials_of_principals_displace_no_record_of_a_call_and_are_kept_all_the
 async fn the_chain_of_refusals_goes_on_in_the_next_process() {
     let folder = AuditTestFolder::new("refusals-handed-over");
     let plan = folder.plan("audit.jsonl");
-    let old = start(&plan).await;
+    // The refusals of a minute are written at its end, which must not come in between.
+    let clock = FakeClock::new();
+    let old = start_at(&plan, Arc::new(clock.clone())).await;
     refuse(&old, [192, 0, 2, 1], None);
     let left = old.release_files().await;
     assert_eq!(
@@ -715,8 +716,7 @@ async fn the_chain_of_refusals_goes_on_in_the_next_process() {
         Some(3),
         "the open minute is written at a hand-over"
     );
-    let new =
-        AuditService::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory()).unwrap();
+    let new = AuditService::start(Some(&plan), left, Arc::new(clock), &factory()).unwrap();
     new.wait_for_first_record().await;
     refuse(&new, [192, 0, 2, 1], None);
     refuse(&old, [192, 0, 2, 1], None);
