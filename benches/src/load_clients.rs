@@ -250,10 +250,14 @@ impl LoadWorker {
 
     async fn calls(&mut self, work: &LoadWork, latencies: &LatencyHistogram, end: Instant) {
         let last = self.sent + MAX_ROUND_CALLS;
-        while Instant::now() < end && self.sent < last && self.errors < MAX_WORKER_ERRORS {
+        // At least one call, also in a round that is over before this worker begins.
+        loop {
             match self.one_call(work).await {
                 Ok(latency) => latencies.record(latency),
                 Err(error) => self.failed(&error),
+            }
+            if Instant::now() >= end || self.sent >= last || self.errors >= MAX_WORKER_ERRORS {
+                break;
             }
         }
     }

@@ -297,7 +297,8 @@ mod tests {
             workers(shell.pid).unwrap(),
             [worker.parse::<u32>().unwrap()]
         );
-        assert!(shell.cpu_nanos().unwrap() >= thread_nanos(shell.pid).unwrap());
+        let own = thread_nanos(shell.pid).unwrap();
+        assert!(shell.cpu_nanos().unwrap() >= own);
         drop(shell);
         let status = format!("/proc/{worker}/status");
         // It ends, and is removed by whatever process adopts it.

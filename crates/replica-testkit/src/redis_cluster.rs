@@ -163,7 +163,7 @@ fn start_node(settings: &[[&str; 2]]) -> RedisServer {
     let of_cluster = [
         ["cluster-enabled", "yes"],
         ["cluster-config-file", "nodes.conf"],
-        ["cluster-node-timeout", "1000"],
+        ["cluster-node-timeout", "5000"],
         ["cluster-port", &bus],
     ];
     RedisServer::with_settings(&[&of_cluster, settings].concat())

@@ -118,7 +118,7 @@ impl RedisServer {
         let (ip, port) = (primary.address.ip(), primary.address.port());
         let config = format!(
             "sentinel monitor main {ip} {port} 1\n\
-             sentinel down-after-milliseconds main 500\n\
+             sentinel down-after-milliseconds main 3000\n\
              sentinel failover-timeout main 2000\n"
         );
         std::fs::write(server.folder.join(SENTINEL_FILE), config)

@@ -181,8 +181,13 @@ impl SseRelayEvents {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        let message = self.messages.recv().await?;
-        Some(format!("event: message\ndata: {message}\n\n"))
+        let event = |message: String| format!("event: message\ndata: {message}\n\n");
+        let mut events = event(self.messages.recv().await?);
+        // Messages that come together are sent together, as the server sent them.
+        while let Ok(next) = self.messages.try_recv() {
+            events.push_str(&event(next));
+        }
+        Some(events)
     }
 }
 

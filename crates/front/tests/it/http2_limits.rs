@@ -119,7 +119,10 @@ async fn a_stream_without_window_is_reset_and_its_connection_goes_on() {
 // Proves A12.
 #[tokio::test]
 async fn slow_stream_with_growing_window_is_served_to_its_end() {
-    let world = TestFront::anonymous(short_stall_settings()).await;
+    let mut settings = settings();
+    // Longer than this machine may stand still: only a window that does not grow is a stall.
+    settings.limits.listener.stall_time = Duration::from_secs(5);
+    let world = TestFront::anonymous(settings).await;
     let mut client = connect(&world, 0).await;
     let slow = echo(&world, &mut client, 1000).await;
     let (mut body, mut ended) = (0, false);
@@ -192,8 +195,9 @@ async fn waiting_bytes_of_a_connection_are_bounded() {
 #[tokio::test]
 async fn an_old_connection_ends_its_streams_gracefully_and_then_itself() {
     let mut settings = settings();
-    settings.limits.listener.h2.age = Duration::from_millis(300);
-    settings.limits.listener.h2.last_streams = Duration::from_millis(300);
+    // The streams have to begin within the first time, and the subscription to end in the second.
+    settings.limits.listener.h2.age = Duration::from_secs(3);
+    settings.limits.listener.h2.last_streams = Duration::from_secs(3);
     let mut world = TestFront::anonymous(settings).await;
     let mut client = connect(&world, 1 << 20).await;
     let waiting = ask(

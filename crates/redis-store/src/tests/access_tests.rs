@@ -117,9 +117,8 @@ async fn server_of_an_unknown_authority_is_an_outage_with_its_reason() {
         let store = weir_settings(&url, authorities);
         let one = TestReplica::unconnected_with(&store, 1);
         prompt(one.open(&key(1), "value")).await;
-        wait_for("the error", || one.store.status().last_error.is_some()).await;
+        wait_for_outage(&one, "certificate").await;
         let error = one.store.status().last_error.unwrap();
-        assert!(error.contains("certificate"), "{error}");
         assert!(!error.contains("secret"), "{error}");
         assert!(!one.store.status().is_connected);
     }

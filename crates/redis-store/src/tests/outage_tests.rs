@@ -9,8 +9,8 @@ use weir_testkit::ClosedPort;
 use crate::RedisTopology;
 
 use super::replica::{
-    COMMAND_TIMEOUT, FoundPlace, TestReplica, here, key, old_server, prompt, records_in,
-    shared_name, wait_for,
+    FoundPlace, SHORT_COMMAND_TIMEOUT, TestReplica, here, impatient_settings, key, old_server,
+    prompt, records_in, shared_name, wait_for,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,8 +90,9 @@ async fn removal_during_an_outage_reaches_the_server_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_server_delays_nothing_longer_than_its_time_limit() {
     let server = old_server();
-    let one = TestReplica::start(&server, 1).await;
-    let two = TestReplica::start(&server, 2).await;
+    let settings = impatient_settings(&server.url());
+    let one = TestReplica::start_with(&settings, 1).await;
+    let two = TestReplica::start_with(&settings, 2).await;
     one.open(&key(1), "value").await;
     two.wait_live(&[&one]).await;
     server.pause();
@@ -107,7 +108,7 @@ async fn paused_server_delays_nothing_longer_than_its_time_limit() {
         prompt(one.open(&key(id), "value")).await;
     }
     assert!(
-        begun.elapsed() < 20 * COMMAND_TIMEOUT,
+        begun.elapsed() < 20 * SHORT_COMMAND_TIMEOUT,
         "{:?}",
         begun.elapsed()
     );

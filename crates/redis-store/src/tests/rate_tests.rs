@@ -9,11 +9,12 @@ use weir_core::port::{Rate, RateBucket, RateDecision, RateUnit, SharedRates as _
 use weir_replica_testkit::RedisServer;
 use weir_testkit::{FaultProxy, ProxyDirection, Toxic};
 
-use crate::RedisTopology;
 use crate::lease_plan::LeasePlan;
 use crate::redis_rates::RedisRates;
 
-use super::replica::{COMMAND_TIMEOUT, TestReplica, old_server, wait_for};
+use super::replica::{
+    COMMAND_TIMEOUT, SHORT_COMMAND_TIMEOUT, TestReplica, impatient_settings, old_server, wait_for,
+};
 
 const ONE: NonZeroU32 = NonZeroU32::MIN;
 /// So long that the rate gives nothing while a test runs: its bucket has the burst alone.
@@ -286,18 +287,18 @@ async fn looks_at_a_slow_server_take_no_tokens() {
     let server = old_server();
     let proxy = FaultProxy::start(server.address()).await;
     let url = format!("redis://{}", proxy.address());
-    let one = TestReplica::start_on(&url, RedisTopology::Single, 1).await;
+    let one = TestReplica::start_with(&impatient_settings(&url), 1).await;
     let (rates, rate) = (one.store.rates(), rate(1000, DAY, 1000));
     // The server knows the script from now on.
     assert!(take(&rates, 2, &rate).await.is_ok());
     let slow = Toxic::Latency {
-        wait: COMMAND_TIMEOUT * 3 / 2,
+        wait: SHORT_COMMAND_TIMEOUT * 3 / 2,
         jitter: Duration::ZERO,
     };
     proxy.add_toxic(ProxyDirection::Down, slow);
     server.reset_command_counts();
     let begun = Instant::now();
-    while begun.elapsed() < 8 * COMMAND_TIMEOUT {
+    while begun.elapsed() < 8 * SHORT_COMMAND_TIMEOUT {
         assert!(take(&rates, 1, &rate).await.is_ok());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

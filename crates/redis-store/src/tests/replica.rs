@@ -17,7 +17,9 @@ use weir_testkit::{FakeRandom, TokioClock};
 use crate::{OwnReplica, RedisSettings, RedisStore, RedisTopology, SharedRecords, StorePorts};
 
 /// The time limit of commands in tests: generous, because the machine is busy.
-pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time limit of commands for a server that does not answer in time.
+pub(super) const SHORT_COMMAND_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time to live of records.
 pub(super) const TTL: Duration = Duration::from_secs(600);
 /// The longest wait for a condition.
@@ -71,6 +73,10 @@ impl TestReplica {
     pub(super) async fn start_with_keys(server: &RedisServer, number: u8, ids: &[u8]) -> Self {
         let settings = settings(&server.url(), RedisTopology::Single);
         let replica = Self::begin(&settings, number, keys(ids));
+        wait_for("the first heartbeat", || {
+            replica.store.registry().has_view()
+        })
+        .await;
         let viewed = replica.store.wait_for_view(PATIENCE).await;
         viewed.expect("the store answers");
         replica
@@ -203,6 +209,14 @@ pub(super) fn settings(url: &str, topology: RedisTopology) -> RedisSettings {
         ca_file: None,
         namespace: "test".to_owned(),
         command_timeout: COMMAND_TIMEOUT,
+    }
+}
+
+/// The settings of a store with one server that does not answer in time.
+pub(super) fn impatient_settings(url: &str) -> RedisSettings {
+    RedisSettings {
+        command_timeout: SHORT_COMMAND_TIMEOUT,
+        ..settings(url, RedisTopology::Single)
     }
 }
 

@@ -41,9 +41,11 @@ async fn silent_dripping_or_comment_only_call_times_out_and_is_cancelled_upstrea
                 "comments",
                 MockBehaviour::endless_comments(Duration::from_millis(20)),
             )
+            .tool("ready", MockBehaviour::echo())
             .start()
             .await;
         let upstream = upstream(&mock.url());
+        text(call_anonymously(&upstream, "ready", json!({})).await).await;
         for tool in ["hang", "hang-sse", "drip", "drip-sse", "comments"] {
             let failure = failure(hurried(&upstream, tool).await).await;
             assert_eq!(failure.reason(), "timed_out", "{era} {tool}");
@@ -74,8 +76,14 @@ async fn silent_dripping_or_comment_only_call_times_out_and_is_cancelled_upstrea
 #[tokio::test]
 async fn call_with_endless_progress_ends_at_the_hard_limit() {
     let endless = MockBehaviour::endless_progress(Duration::from_millis(20));
-    let mock = MockServer::modern().tool("endless", endless).start().await;
-    let endless = outcome(hurried(&upstream(&mock.url()), "endless").await).await;
+    let mock = MockServer::modern()
+        .tool("endless", endless)
+        .tool("ready", MockBehaviour::echo())
+        .start()
+        .await;
+    let upstream = upstream(&mock.url());
+    text(call_anonymously(&upstream, "ready", json!({})).await).await;
+    let endless = outcome(hurried(&upstream, "endless").await).await;
     assert!(!endless.notes.is_empty());
     assert_eq!(endless.end.unwrap_err().reason(), "timed_out");
     mock.wait_until("the connection is closed", |mock| {
@@ -94,7 +102,8 @@ async fn reply_is_returned_without_an_event_after_a_second() {
     let upstream = upstream(&mock.url());
     let reply = call_anonymously(&upstream, "wait", json!({"n": 5})).await;
     assert!(!reply.is_ended());
-    assert_eq!(mock.counts("wait").started, 1);
+    mock.wait_until("it runs", |mock| mock.counts("wait").started == 1)
+        .await;
     gate.open();
     assert!(text(reply).await.contains('5'));
 }
@@ -214,7 +223,7 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
 
 #[tokio::test]
 async fn lists_and_probes_have_deadlines_of_their_own() {
-    let brief = Duration::from_millis(200);
+    let (brief, long) = (Duration::from_secs(2), Duration::from_secs(25));
     for (era, builder) in [
         ("modern", MockServer::modern()),
         ("legacy", MockServer::legacy(Revision::V2025_11_25)),
@@ -234,7 +243,7 @@ async fn lists_and_probes_have_deadlines_of_their_own() {
         let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
         assert_eq!(failure.reason(), "timed_out", "{era}");
         assert!(
-            (brief..Duration::from_secs(5)).contains(&began.elapsed()),
+            (brief..long).contains(&began.elapsed()),
             "{era}: {:?}",
             began.elapsed()
         );
@@ -264,9 +273,8 @@ async fn lists_and_probes_have_deadlines_of_their_own() {
             .await
             .map(drop);
         assert!(
-            began.elapsed() < Duration::from_secs(5),
+            (brief..long).contains(&began.elapsed()),
             "{probe}: {opened:?}"
         );
-        assert!(began.elapsed() >= brief, "{probe}: {opened:?}");
     }
 }

@@ -13,7 +13,7 @@ use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_core::upstream::{CallDeadlines, OutboundCall, Upstream};
 use weir_core::{Failure, Principal};
 use weir_process::keeper::ChildKeeper;
-use weir_testkit::{FakeRandom, TokioClock};
+use weir_testkit::{FakeClock, FakeRandom, TokioClock};
 use weir_upstream::{
     ClientImplementation, HttpUpstreamSettings, TransportSettings, UpstreamFactory, UpstreamPorts,
     UpstreamProtocol, UpstreamSettings,
@@ -32,6 +32,17 @@ pub(crate) fn ports() -> UpstreamPorts {
         keeper: ChildKeeper::new(keeper_program()),
         budgets: weir_core::Budgets::default(),
     }
+}
+
+/// An upstream whose clock stands still, so that all calls seem to take no time.
+pub(crate) fn build_without_time(settings: UpstreamSettings) -> Arc<dyn Upstream> {
+    let ports = UpstreamPorts {
+        clock: Arc::new(FakeClock::new()),
+        ..ports()
+    };
+    UpstreamFactory::new(ports, ClientImplementation::new("weir", "0.1.0"))
+        .build(settings)
+        .unwrap()
 }
 
 pub(crate) fn factory() -> UpstreamFactory {

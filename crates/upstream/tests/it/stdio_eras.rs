@@ -129,11 +129,11 @@ async fn a_server_without_a_second_era_is_asked_once_where_it_refuses_and_three_
  {
     for (manner, asked) in [("modern", 1), ("modern-and-silent", 3)] {
         let starts = starts_file(manner);
-        let upstream = build(with(counted(manner, &starts), |stdio| {
-            stdio.start = Duration::from_millis(1500)
-        }));
+        // Longer than a child needs to say that it refuses, also on a busy machine.
+        let start = Duration::from_secs(4);
+        let upstream = build(with(counted(manner, &starts), |stdio| stdio.start = start));
         let own = pid(&upstream).await;
-        for _ in 0..100 {
+        for _ in 0..300 {
             assert_eq!(
                 pid_in_session(&upstream).await,
                 own,
@@ -145,7 +145,7 @@ async fn a_server_without_a_second_era_is_asked_once_where_it_refuses_and_three_
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         for _ in 0..3 {
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(start / 2).await;
             assert_eq!(pid_in_session(&upstream).await, own, "{manner}");
         }
         assert_eq!(started(&starts), 1 + asked, "{manner}: no more are started");

@@ -112,8 +112,13 @@ fn relayed(url: &str) -> Result<(), String> {
         .build();
     runtime.map_err(|error| error.to_string())?.block_on(async {
         tokio::join!(relayed, async {
-            while let Some(message) = messages.recv().await {
-                write_lines(&message);
+            while let Some(mut lines) = messages.recv().await {
+                // Messages that come together are written together, as the server sent them.
+                while let Ok(next) = messages.try_recv() {
+                    lines.push('\n');
+                    lines.push_str(&next);
+                }
+                write_lines(&lines);
             }
         });
     });

@@ -79,7 +79,8 @@ async fn killed_instance_loses_no_call_that_had_not_reached_it_and_runs_none_twi
 #[tokio::test]
 async fn instance_that_refuses_connections_is_skipped_until_it_answers() {
     let mut mocks: [MockServer; 2] = modern().await;
-    let upstream = upstream_of(&mocks);
+    // An instance that seems slow gets few calls, too few to find that it is stopped.
+    let upstream = build_without_time(even(&mocks));
     echo(&upstream, 10).await;
     mocks[0].stop().await;
     echo(&upstream, 40).await;
@@ -162,7 +163,7 @@ async fn instance_that_accepts_and_never_answers_gets_no_further_calls() {
         let settings = UpstreamSettings {
             protocol,
             own_deadlines: weir_upstream::OwnDeadlines {
-                probe: Duration::from_millis(100),
+                probe: Duration::from_secs(1),
                 ..weir_upstream::OwnDeadlines::default()
             },
             ..weighted(&[(&hung, 1000), (&good, 1)])
