@@ -15,7 +15,7 @@ use weir_testkit::{MockBehaviour, MockServer, RawClient};
 use crate::admin::{OperatorClient, body, with_two};
 use crate::audit::{AuditFolder, of_kind, records, verify};
 use crate::auth::api_key;
-use crate::harness::{Weir, signal, wait_until, wait_until_async};
+use crate::harness::{Weir, fresh_path, signal, wait_until, wait_until_async};
 
 use handover_load::{HandoverLoad, ListWatchers};
 
@@ -60,12 +60,14 @@ async fn hand_over(times: usize) {
         .with(held)
         .start()
         .await;
-    let records = std::env::temp_dir().join(format!("weir-handover-{}", std::process::id()));
+    let records = fresh_path("handover");
     std::fs::create_dir_all(&records).unwrap();
     let weir = Weir::with_config(json!({
         "upstreams": { "one": { "url": upstream.url() } },
         "endpoints": { "/mcp": { "upstreams": ["one"], "page": { "items": 1 } } },
         "audit": { "file": { "path": records.join("audit.jsonl"), "rotate": { "keep": 100 } } },
+        // One call lasts over all hand-overs.
+        "drain": "120s",
     }));
     let client = RawClient::new(&weir.url("/mcp")).modern();
     wait_until_async("the list", async || {

@@ -229,7 +229,7 @@ async fn a_stream_ends_when_its_token_does() {
     let stage = WeirWithIdp::with(json!({ "leeway": "0s" })).await;
     let url = stage.weir.url("/mcp");
     let mut claims = stage.idp.claims("ada", &url);
-    claims["exp"] = json!(now() + 4);
+    claims["exp"] = json!(now() + 12);
     let token = stage.idp.signer().token(&claims);
     let client = stage.client(&token);
     let mut stream = within_test_timeout(

@@ -91,7 +91,7 @@ fn answer_that_is_not_mcp_is_reported_with_a_next_step() {
             said.code == Some(3) && said.err.contains(words),
             "`{words}`: {said:?}"
         );
-        assert_eq!(said.err.lines().count(), 1, "{said:?}");
+        assert_eq!(said.error_lines().len(), 1, "{said:?}");
     }
     let with_token = weir(&[
         "tools",

@@ -132,7 +132,10 @@ async fn items_are_chosen_by_a_text_in_their_name_or_description() {
         (Some(0), "write_file  WRITES a file\n"),
         "{said:?}"
     );
-    assert!(said.err.starts_with("1 of 3 tools ("), "{said:?}");
+    assert!(
+        said.error_lines()[0].starts_with("1 of 3 tools ("),
+        "{said:?}"
+    );
     let said = weir(&["tools", &server.url(), "--grep", "delete"]);
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
 }

@@ -9,8 +9,8 @@ mod serve_command;
 mod terminal_questions;
 mod tool_arguments;
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::harness::weir_binary;
 
@@ -30,6 +30,13 @@ impl CliOutput {
             out: text(&output.stdout),
             err: text(&output.stderr),
         }
+    }
+
+    /// Returns the lines of the error output, without the note that a command waits for a server,
+    /// which it prints on a busy machine.
+    fn error_lines(&self) -> Vec<&str> {
+        let is_note = |line: &&str| line.contains(" has not answered yet: waiting for up to ");
+        self.err.lines().filter(|line| !is_note(line)).collect()
     }
 }
 
@@ -70,6 +77,46 @@ fn weir_with_input(arguments: &[&str], input: &str) -> CliOutput {
 /// Runs a command at a terminal with this typed input; returns the exit code and all that the
 /// terminal shows. `script` (util-linux) provides the terminal.
 fn at_terminal(setup: &str, arguments: &[&str], typed: &str) -> (Option<i32>, String) {
+    let mut child = start_at_terminal(setup, arguments);
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(typed.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), screen_text(&output.stdout))
+}
+
+/// Runs a command at a terminal until all of these words are shown, and interrupts it there; returns
+/// the exit code and all that the terminal shows.
+fn interrupted_at_terminal(
+    setup: &str,
+    arguments: &[&str],
+    words: &[&str],
+) -> (Option<i32>, String) {
+    let mut child = start_at_terminal(setup, arguments);
+    let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    while !words
+        .iter()
+        .all(|words| screen_text(&shown).contains(words))
+    {
+        let mut part = [0; 1024];
+        let bytes = screen.read(&mut part).unwrap();
+        assert!(bytes > 0, "ended early: {}", screen_text(&shown));
+        shown.extend(&part[..bytes]);
+    }
+    keys.write_all(b"\x03").unwrap();
+    screen.read_to_end(&mut shown).unwrap();
+    (child.wait().unwrap().code(), screen_text(&shown))
+}
+
+fn screen_text(shown: &[u8]) -> String {
+    String::from_utf8_lossy(shown).replace('\r', "")
+}
+
+fn start_at_terminal(setup: &str, arguments: &[&str]) -> Child {
     let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
     let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
     let line = format!(
@@ -87,18 +134,7 @@ fn at_terminal(setup: &str, arguments: &[&str], typed: &str) -> (Option<i32>, St
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = script
+    script
         .spawn()
-        .unwrap_or_else(|error| panic!("script (util-linux): {error}"));
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(typed.as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stdout).replace('\r', ""),
-    )
+        .unwrap_or_else(|error| panic!("script (util-linux): {error}"))
 }

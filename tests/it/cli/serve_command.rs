@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use weir_testkit::{ClosedPort, MockServer};
 
-use super::{at_terminal, command};
+use super::{command, interrupted_at_terminal};
 use crate::harness::{TestProcess, fresh_path, wait_until};
 
 /// A config in a folder of its own. The folder is removed when the value is dropped.
@@ -122,14 +122,11 @@ async fn serve_writes_only_json_lines_to_a_pipe() {
     }
 }
 
-/// Returns the screen of a person that starts weir in a terminal and ends it after a while.
-fn seen(setup: &str, folder: &ServedConfigFolder, seconds: u32) -> String {
-    let (code, shown) = at_terminal(
-        &format!("{setup} timeout -s INT {seconds}"),
-        &["serve", &folder.config()],
-        "",
-    );
-    assert!(matches!(code, Some(0 | 124)), "{shown}");
+/// Returns the screen of a person that starts weir in a terminal and ends it once these words are
+/// shown.
+fn seen(setup: &str, folder: &ServedConfigFolder, words: &[&str]) -> String {
+    let (code, shown) = interrupted_at_terminal(setup, &["serve", &folder.config()], words);
+    assert_eq!(code, Some(0), "{shown}");
     shown
 }
 
@@ -147,7 +144,12 @@ async fn a_person_sees_where_it_serves_and_how_the_upstreams_are() {
             "slow": { "command": "sleep", "args": ["600"] },
         },
     }));
-    let shown = seen("NO_COLOR=1 TZ=XYZ-5", &folder, 12);
+    let awaited = [
+        "one  up with 2 tools",
+        "gone down: ",
+        "slow starting for 5 s already",
+    ];
+    let shown = seen("NO_COLOR=1 TZ=XYZ-5", &folder, &awaited);
     for words in [
         "serves 3 upstreams",
         "/mcp       all of them",
@@ -169,7 +171,6 @@ async fn a_person_sees_where_it_serves_and_how_the_upstreams_are() {
         "begins with a time: {shown}"
     );
     assert!(line("gone down: ").len() > 20, "{shown}");
-    line("slow starting for 5 s already");
     assert!(!shown.contains('\u{1b}'), "NO_COLOR: {shown}");
     // The time is in the local time zone: five hours east of UTC.
     let utc = Command::new("date")
@@ -183,9 +184,5 @@ async fn a_person_sees_where_it_serves_and_how_the_upstreams_are() {
         shown_hour == hour || (shown_hour + 1) % 24 == hour,
         "{shown_hour} and {hour}"
     );
-    let colored = seen("", &folder, 5);
-    assert!(
-        colored.contains("\u{1b}[32mup\u{1b}[0m with 2 tools"),
-        "{colored}"
-    );
+    seen("", &folder, &["\u{1b}[32mup\u{1b}[0m with 2 tools"]);
 }

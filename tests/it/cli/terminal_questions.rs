@@ -1,15 +1,12 @@
 //! Elicitation and sampling in the middle of a call, answered by a person at the terminal.
 
-use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 use weir_testkit::MockServer;
 use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockTool};
 use weir_wire::Revision;
 
-use super::{at_terminal, weir};
-use crate::harness::{ForeignServer, Weir, peers_are_enabled, wait_until, weir_binary};
+use super::{at_terminal, interrupted_at_terminal, weir};
+use crate::harness::{ForeignServer, Weir, peers_are_enabled};
 
 fn form() -> Value {
     json!({
@@ -163,28 +160,12 @@ async fn without_a_terminal_nothing_is_declared_and_nothing_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupt_ends_a_question() {
     let server = legacy().await;
-    let line = format!(
-        "exec {} call {} form",
-        weir_binary().display(),
-        server.url()
+    let (code, _) = interrupted_at_terminal(
+        "",
+        &["call", &server.url(), "form"],
+        &["age, whole number: "],
     );
-    let mut script = Command::new("script");
-    script
-        .args(["-qec", &line, "/dev/null"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut script = script.spawn().unwrap();
-    let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
-    let mut shown = Vec::new();
-    while !String::from_utf8_lossy(&shown).contains("age, whole number: ") {
-        let mut part = [0; 1024];
-        let bytes = screen.read(&mut part).unwrap();
-        assert!(bytes > 0, "{}", String::from_utf8_lossy(&shown));
-        shown.extend(&part[..bytes]);
-    }
-    keys.write_all(b"\x03").unwrap();
-    let ended = wait_until("the command to end", || script.try_wait().unwrap());
-    assert_eq!(ended.code(), Some(130));
+    assert_eq!(code, Some(130));
     assert!(server.answers().is_empty());
 }
 

@@ -289,7 +289,7 @@ fn the_servers_that_people_have_are_added_tried_listed_and_called() {
         machine.shell("exec weir serve --config weir.yaml --address-file /dev/stdout"),
     );
     let url = format!("{}/mcp", weir.clients);
-    let listed = machine.run(&format!("weir tools {url} --wait"));
+    let listed = machine.run(&format!("weir tools {url} --wait=2m"));
     for (_, call, answer) in &servers {
         let call = call.replace("URL", &url);
         let tool = call.split(' ').nth(3).unwrap();

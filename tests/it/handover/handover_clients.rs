@@ -100,7 +100,9 @@ fn hand_over(times: usize, pause: Duration) {
         caller.signal("TERM");
         let code = wait_until("a client to end", || caller.wait_for_exit());
         assert_eq!(code, 0, "{client:?}: {}", caller.output());
-        let calls = events(&caller, "calls")[0]["count"].as_u64().unwrap();
+        let calls = wait_until("its count", || {
+            events(&caller, "calls").first()?["count"].as_u64()
+        });
         println!("{client:?}: {calls} calls");
         count += calls;
     }

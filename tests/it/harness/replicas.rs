@@ -10,6 +10,10 @@ use super::{Weir, wait_until_async};
 /// The variable with the number of replicas that [`WeirDeployment`] starts.
 const REPLICAS_VARIABLE: &str = "WEIR_TEST_REPLICAS";
 
+/// The time limit of requests to the store, unless the config has another one. With the default of
+/// 50 ms a replica decides by itself, as in an outage, whenever this machine stands still for longer.
+const STORE_TIMEOUT: &str = "1s";
+
 /// The 32 bytes of the sealing keys 1, 2 and 3.
 const KEYS: [&str; 3] = [
     "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
@@ -88,6 +92,9 @@ impl Replicas {
         for config in &mut configs {
             if config["cluster"]["listen"].is_null() {
                 config["cluster"]["listen"] = json!("127.0.0.1:0");
+            }
+            if config["store"]["timeout"].is_null() {
+                config["store"]["timeout"] = json!(STORE_TIMEOUT);
             }
             config["keys"] = sealing_keys(&[1]);
         }

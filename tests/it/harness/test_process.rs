@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use super::listening_ports;
 
@@ -13,6 +14,8 @@ pub struct TestProcess {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
     bytes: Arc<AtomicUsize>,
+    /// The threads that collect its outputs.
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl TestProcess {
@@ -33,7 +36,7 @@ impl TestProcess {
         );
         let out: Box<dyn std::io::Read + Send> = Box::new(child.stdout.take().unwrap());
         let err: Box<dyn std::io::Read + Send> = Box::new(child.stderr.take().unwrap());
-        for stream in [out, err] {
+        let readers = [out, err].map(|stream| {
             let (lines, bytes) = (lines.clone(), bytes.clone());
             // The thread ends with the stream, which ends with the child.
             std::thread::spawn(move || {
@@ -41,12 +44,13 @@ impl TestProcess {
                     bytes.fetch_add(line.len() + 1, Ordering::Relaxed);
                     lines.lock().unwrap().push(line);
                 }
-            });
-        }
+            })
+        });
         Self {
             child,
             lines,
             bytes,
+            readers: readers.into(),
         }
     }
 
@@ -60,12 +64,16 @@ impl TestProcess {
         self.bytes.clone()
     }
 
-    /// Returns the whole output of a process that has ended: the threads that read it may be a
-    /// little behind.
+    /// Returns the whole output of a process that has ended and has left no other process with its
+    /// outputs: waits for the threads that read them.
     pub fn final_output(&self) -> String {
-        super::wait_until("its last words", || {
-            Some(self.output()).filter(|said| !said.is_empty())
-        })
+        super::wait_until("the end of its outputs", || {
+            self.readers
+                .iter()
+                .all(JoinHandle::is_finished)
+                .then_some(())
+        });
+        self.output()
     }
 
     /// Returns the port at which it, or a process that it started, listens. Waits until there is

@@ -14,6 +14,11 @@ use super::test_process::TestProcess;
 /// Any free port: weir writes its number into a file.
 const ANY_PORT: &str = "127.0.0.1:0";
 
+/// The time in which weir gets the first lists before it answers without them, unless the config has
+/// another one. With the default of 2 s a test whose first call comes at once would depend on the
+/// speed of the machine.
+const FIRST_LIST_WAIT: &str = "10s";
+
 /// The log filter of weir, for the output of a failed test.
 const LOG: &str = "warn,weir=debug";
 
@@ -99,7 +104,7 @@ impl Weir {
 
     fn start(wrapper: &[&str], mut config: Value, page: &str, log: &str) -> Self {
         emitted_messages::start_recording();
-        config["admin"]["listen"] = json!(ANY_PORT);
+        complete(&mut config);
         let folder = fresh_folder();
         let file = folder.join("weir.json");
         std::fs::write(&file, config.to_string()).unwrap();
@@ -228,7 +233,7 @@ impl Weir {
     /// Rewrites the config, as an editor would: by a rename.
     pub fn rewrite_config(&self, mut config: Value) {
         config["listen"] = json!(ANY_PORT);
-        config["admin"]["listen"] = json!(ANY_PORT);
+        complete(&mut config);
         let next = self.folder.join("weir.json.next");
         std::fs::write(&next, config.to_string()).unwrap();
         std::fs::rename(next, self.config_file()).unwrap();
@@ -298,6 +303,14 @@ impl Drop for Weir {
     }
 }
 
+/// Adds the values of every config of these tests.
+fn complete(config: &mut Value) {
+    config["admin"]["listen"] = json!(ANY_PORT);
+    if config["first_list_wait"].is_null() {
+        config["first_list_wait"] = json!(FIRST_LIST_WAIT);
+    }
+}
+
 /// Returns the path of the binary under test: named by the environment, or built beside this test.
 pub fn weir_binary() -> PathBuf {
     if let Some(named) = std::env::var_os("WEIR_BIN") {
@@ -329,8 +342,15 @@ fn ports(line: &str) -> [u16; 2] {
 /// Returns an unused path in the folder for temporary files; no file exists at it.
 pub fn fresh_path(name: &str) -> PathBuf {
     static MADE: AtomicUsize = AtomicUsize::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("weir-it-{}-{number}-{name}", std::process::id()))
+    let folder = std::env::temp_dir();
+    loop {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("weir-it-{}-{number}-{name}", std::process::id()));
+        // An earlier process with the same id may have left one.
+        if !path.exists() {
+            return path;
+        }
+    }
 }
 
 fn fresh_folder() -> PathBuf {

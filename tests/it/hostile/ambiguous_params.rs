@@ -7,6 +7,7 @@ use weir_testkit::mock_server::{AnswerStep, MockServerBuilder, MockTool};
 use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawClient};
 use weir_wire::{Revision, meta};
 
+use crate::harness::wait_until;
 use crate::hostile_input::{RequestDraft, WeirWithUpstream, assert_refused, usual_tools};
 
 /// A rule on arguments, and a hidden tool.
@@ -630,11 +631,10 @@ async fn a_tool_that_is_nested_too_deeply_is_left_out_and_the_others_are_served(
             .map(|tool| tool["name"].clone())
             .collect();
         assert_eq!(names, ["echo"], "{levels} {padding}");
-        let said = stage.weir.process.output();
-        assert!(
-            said.contains("invalid list item skipped") && said.contains("deep"),
-            "{levels} {padding}"
-        );
+        wait_until(&format!("the log line of {levels} {padding}"), || {
+            let said = stage.weir.process.output();
+            (said.contains("invalid list item skipped") && said.contains("deep")).then_some(())
+        });
         assert!(
             stage
                 .weir

@@ -632,11 +632,11 @@ async fn one_hostile_stream_costs_no_other_call_of_the_same_server_more_than_its
             && nth.fetch_add(1, std::sync::atomic::Ordering::SeqCst) % 2 == 1;
         odd.then(|| vec![write(frame(DATA, 0, request.stream, b"no head"))])
     };
-    let scene = Http2Scene::new(H2Plan {
+    let plan = H2Plan {
         greeting: Vec::new(),
         script: Box::new(script),
-    })
-    .await;
+    };
+    let scene = Http2Scene::with(plan, "15s").await;
     let client = scene.client("/bad");
     for number in 0..20 {
         let answer = within_test_timeout("an answer", client.call("t", json!({})))

@@ -6,8 +6,8 @@
 mod token_exchange;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -438,13 +438,14 @@ async fn whatever_introspection_answers_only_an_active_token_in_its_exact_form_g
 #[tokio::test(flavor = "multi_thread")]
 async fn an_introspected_token_ends_when_it_says_whatever_becomes_of_its_issuer() {
     let hangs = Arc::new(AtomicBool::new(false));
-    let end = now() + 4;
+    let end = Arc::new(OnceLock::new());
     let server = ScriptedServer::start({
-        let hangs = hangs.clone();
+        let (hangs, end) = (hangs.clone(), end.clone());
         move |_| {
             if hangs.load(Ordering::SeqCst) {
                 return vec![ServerAct::Hang];
             }
+            let end = end.get_or_init(|| now() + 4);
             said(&json!({ "active": true, "sub": "ada", "aud": "weir", "exp": end }).to_string())
         }
     })
@@ -476,7 +477,7 @@ async fn an_introspected_token_ends_when_it_says_whatever_becomes_of_its_issuer(
         (status().await != 200).then_some(())
     })
     .await;
-    assert!(now() >= end, "it was remembered until then");
+    assert!(now() >= *end.get().unwrap(), "it was remembered until then");
     for _ in 0..3 {
         assert!([401, 503].contains(&status().await));
     }

@@ -240,6 +240,9 @@ async fn a_process_that_took_over_ends_its_children_too_when_the_keeper_is_kille
     let child = DetachingChild::staying(&legacy());
     let mut weir =
         Weir::with_config(json!({ "upstreams": { "one": child.config }, "drain": "1s" }));
+    // A child that is still starting is not handed over.
+    let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
+    wait_until_async("the child", async || serves(&client).await.then_some(())).await;
     weir.process.signal("USR2");
     assert_eq!(
         weir.process.wait_for_exit(),

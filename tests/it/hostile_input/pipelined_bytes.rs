@@ -1,6 +1,8 @@
 //! The bytes behind a request on the same connection: raw bytes, an unread body, more requests
 //! (A08, A09, A25).
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::WeirWithUpstream;
@@ -10,6 +12,9 @@ use super::raw_connection::{
 use super::request_framing::call_without_length;
 use super::weir_with_upstream::within_timeout;
 use crate::harness::wait_until;
+
+/// The time in which weir discards the body of a refused request.
+const DISCARD_TIME: Duration = Duration::from_secs(1);
 
 // Proves A08.
 #[tokio::test(flavor = "multi_thread")]
@@ -164,20 +169,24 @@ async fn a_refused_request_does_not_cost_the_next_one_its_connection() {
         };
         let mut line = RawConnection::to(&stage).await;
         for _ in 0..3 {
+            let begin = Instant::now();
             line.write(head(&stage, first, &lines).as_bytes())
                 .await
                 .unwrap();
             being_answered(&stage);
             line.write(sent.as_bytes()).await.unwrap();
+            let took = begin.elapsed();
             let reply = line
                 .reply()
                 .await
                 .unwrap_or_else(|| panic!("{name}: closed"));
-            assert_eq!(
-                (reply.status, reply.header("connection")),
-                (status, None),
-                "{name}"
-            );
+            assert_eq!(reply.status, status, "{name}");
+            if took < DISCARD_TIME {
+                assert_eq!(reply.header("connection"), None, "{name}");
+            } else {
+                // This machine stood still for so long that weir does not wait for the body.
+                line = RawConnection::to(&stage).await;
+            }
         }
         line.write(good_request(&stage, "server/discover", None, true).as_bytes())
             .await

@@ -115,7 +115,7 @@ impl ScenarioPairing {
         let reached = transport.reached(&mockup).await;
         // The same server once more, with a shorter idle deadline.
         let mut hasty = reached.config.clone();
-        hasty["deadlines"] = json!({ "idle": "600ms" });
+        hasty["deadlines"] = json!({ "idle": "2s" });
         let weir = WeirDeployment::start(json!({
             "upstreams": { "shop": reached.config, "hasty": hasty },
             "endpoints": {
@@ -175,7 +175,7 @@ async fn mockup(
     let strict = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let patient = (1..=5).flat_map(|n| {
         [
-            AnswerStep::Wait(Duration::from_millis(150)),
+            AnswerStep::Wait(Duration::from_millis(450)),
             AnswerStep::Progress(n, 5),
         ]
     });

@@ -45,7 +45,7 @@ impl LoginUser {
         let mut browser = node_peer_command("browser.mjs");
         let browsed = browser.arg(page).output().unwrap();
         assert!(browsed.status.success(), "{browsed:?}");
-        (process.wait_for_exit(), process.output())
+        (process.wait_for_exit(), process.final_output())
     }
 }
 

@@ -8,7 +8,7 @@ use weir_testkit::{MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::timed_calls::{TimedCall, TimedCaller, percentile};
-use super::{COUNT, config, open_at};
+use super::{COUNT, DEFAULT_STORE_TIMEOUT, config, open_at};
 use crate::harness::{Replicas, wait_until_async};
 
 /// The time of calls before the store hangs, and after it goes on.
@@ -106,6 +106,7 @@ async fn calls_go_on_while_the_store_hangs_for_a_minute() {
     let upstream = MockServer::dual().tools(3).start().await;
     let mut config = config(&upstream);
     config["rates"] = rates();
+    config["store"]["timeout"] = json!(DEFAULT_STORE_TIMEOUT);
     let replicas = Replicas::start(COUNT, config).await;
     let callers = start_callers(&replicas).await;
     sleep(CALM).await;

@@ -216,7 +216,7 @@ async fn clients_are_told_once_more_after_a_replica_was_late() {
     let mut told = all.client(0).await.open_change_stream().await;
     for count in [3, 5] {
         let late = &all.replicas.replica(2).process;
-        late.signal("STOP");
+        late.freeze();
         all.change_all_and_notify_first(count);
         expect_change(&mut told, "the change, without the late replica").await;
         all.expect_list_now(0, count).await;

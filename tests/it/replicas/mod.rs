@@ -44,6 +44,9 @@ use crate::harness::{CheckedClient, Replicas};
 /// has no part in it.
 const COUNT: usize = 3;
 
+/// The default of `store.timeout`, for tests of a store that does not answer.
+const DEFAULT_STORE_TIMEOUT: &str = "50ms";
+
 /// Returns the number in a variable of the environment, or else the default.
 fn number_of_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
@@ -66,6 +69,13 @@ fn config(upstream: &MockServer) -> Value {
 
 async fn start(upstream: &MockServer) -> Replicas {
     Replicas::start(COUNT, config(upstream)).await
+}
+
+/// Starts replicas that do not wait long for a store that does not answer.
+async fn start_with_default_store_timeout(upstream: &MockServer) -> Replicas {
+    let mut config = config(upstream);
+    config["store"]["timeout"] = json!(DEFAULT_STORE_TIMEOUT);
+    Replicas::start(COUNT, config).await
 }
 
 /// Returns the client with its further requests sent to one replica.

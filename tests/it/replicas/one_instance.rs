@@ -11,8 +11,9 @@ use weir_wire::{Revision, meta};
 use super::{COUNT, at};
 use crate::harness::{CheckedClient, Replicas, fresh_path, wait_until, wait_until_async};
 
-/// The time of the lease in these tests.
-const LEASE: Duration = Duration::from_secs(3);
+/// The time of the lease in these tests. A replica that cannot renew it for a third of that time
+/// ends its child, so it is longer than this machine may stall.
+const LEASE: Duration = Duration::from_secs(12);
 /// The pause between calls that go on while a replica ends.
 const CALL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -42,6 +43,14 @@ impl ChildFiles {
     fn called(&self) -> Vec<u64> {
         let id = |line: &String| line.split(' ').next().unwrap().parse().unwrap();
         lines(&self.calls).iter().map(id).collect()
+    }
+}
+
+impl Drop for ChildFiles {
+    fn drop(&mut self) {
+        for file in [&self.starts, &self.calls] {
+            let _absent = std::fs::remove_file(file);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use weir_replica_testkit::RedisServer;
 use weir_testkit::{FaultProxy, MockServer, ProxyDirection, Toxic};
 
 use super::rate_limits::{client, count_admitted};
-use super::{COUNT, config};
+use super::{COUNT, DEFAULT_STORE_TIMEOUT, config};
 use crate::auth::api_key;
 use crate::harness::{Replicas, wait_until_async};
 
@@ -38,7 +38,10 @@ impl ProxiedReplicas {
         let mut config = config(&upstream);
         config["auth"] = json!({ "mode": "required", "api_keys": hashes });
         config["rates"] = json!({ "principal": rate });
-        config["store"]["url"] = json!(format!("redis://{}", store.address()));
+        config["store"] = json!({
+            "url": format!("redis://{}", store.address()),
+            "timeout": DEFAULT_STORE_TIMEOUT,
+        });
         Self {
             replicas: Replicas::with_redis(COUNT, config, redis).await,
             store,

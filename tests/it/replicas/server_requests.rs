@@ -5,7 +5,7 @@ use weir_testkit::mock_server::AnswerStep;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::{COUNT, at, open_at, replica_pairs, start};
+use super::{COUNT, at, open_at, replica_pairs, start, start_with_default_store_timeout};
 use crate::harness::{
     CheckedClient, CheckedStream, Replicas, wait_until_async, within_test_timeout,
 };
@@ -178,7 +178,7 @@ async fn large_answer_reaches_a_call_whose_session_has_another_owner() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answer_reaches_a_call_whose_session_has_another_owner_without_redis() {
     let upstream = upstream().await;
-    let replicas = start(&upstream).await;
+    let replicas = start_with_default_store_timeout(&upstream).await;
     let client = able(&replicas).await;
     let call = ask_at_draining_replica(&client, &replicas).await;
     replicas.redis().pause();

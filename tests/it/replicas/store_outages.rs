@@ -6,12 +6,15 @@ use serde_json::json;
 use weir_testkit::MockServer;
 use weir_wire::Revision;
 
-use super::{COUNT, at, call, delete, expect_session_gone, open_at, start, use_session};
+use super::{
+    COUNT, at, call, delete, expect_session_gone, open_at, start, start_with_default_store_timeout,
+    use_session,
+};
 use crate::harness::{CheckedClient, Replicas, wait_until_async};
 
 /// The longest that any request may take while the store does not answer. Far above the limit of
 /// one command: the bound is against requests that hang.
-const REQUEST_BOUND: Duration = Duration::from_secs(5);
+const REQUEST_BOUND: Duration = Duration::from_secs(20);
 
 pub(super) async fn upstream() -> MockServer {
     MockServer::dual().tools(1).start().await
@@ -124,7 +127,7 @@ async fn sessions_outlive_their_owner_after_a_restart_of_the_store_with_its_data
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_fails_or_hangs_while_the_store_does_not_answer() {
     let upstream = upstream().await;
-    let replicas = start(&upstream).await;
+    let replicas = start_with_default_store_timeout(&upstream).await;
     let mut clients = open_clients(&replicas).await;
     replicas.redis().pause();
     // Longer than several commands wait for the store, and than a replica may be silent.

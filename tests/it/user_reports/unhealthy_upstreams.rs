@@ -115,7 +115,7 @@ async fn calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
     let well = MockServer::modern().tools(1).start().await;
     let weir = Weir::with_config(json!({
         "upstreams": {
-            "sick": { "url": sick.url(), "deadlines": { "idle": "3s" }, "limits": { "in_flight": 8 } },
+            "sick": { "url": sick.url(), "deadlines": { "idle": "10s" }, "limits": { "in_flight": 8 } },
             "well": { "url": well.url() },
         },
         "rates": { "concurrency": { "wait": "10ms" } },
@@ -168,8 +168,8 @@ async fn drips_and_comments_do_not_keep_a_call_alive() {
             "upstreams": { "one": {
                 "url": upstream.url(),
                 "tools": {
-                    "comments": { "deadlines": { "idle": "1s" } },
-                    "progress": { "deadlines": { "idle": "20s", "hard": "2s" } },
+                    "comments": { "deadlines": { "idle": "5s" } },
+                    "progress": { "deadlines": { "idle": "20s", "hard": "5s" } },
                 },
             } },
         }));

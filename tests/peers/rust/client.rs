@@ -4,6 +4,8 @@ mod library_scenario;
 mod question_answers;
 mod task_scenario;
 
+use std::time::Duration;
+
 use anyhow::{Context as _, bail};
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest,
@@ -24,6 +26,8 @@ use crate::PeerFlags;
 /// The number of notifications kept until a scenario looks at them: more than any of them causes.
 /// Later ones are dropped, so that the scenario fails.
 const MOST_HEARD: usize = 4096;
+/// The time that a handler of a notification may need after the result of its call.
+const HANDLER_TIME: Duration = Duration::from_secs(10);
 
 type ConnectedClient = RunningService<RoleClient, PrintingHandler>;
 
@@ -50,8 +54,13 @@ pub(crate) async fn run(words: &[String], flags: &PeerFlags) -> anyhow::Result<(
         "call-progress" | "logs" => {
             let result = call(&client, tool, &arguments, flags).await?;
             // The client's handlers run beside the call: its notifications were sent before its
-            // result.
+            // result. The one of progress, which is certain, is waited for.
             tokio::task::yield_now().await;
+            if scenario == "call-progress"
+                && let Ok(Some(first)) = tokio::time::timeout(HANDLER_TIME, heard.recv()).await
+            {
+                print(&first);
+            }
             while let Ok(seen) = heard.try_recv() {
                 print(&seen);
             }

@@ -52,6 +52,7 @@ impl ChaosScene {
         config["limits"]["parked_per_principal"] = json!(PARKED_CALLS);
         config["upstreams"]["one"]["limits"] = json!({ "in_flight": PARKED_CALLS });
         config["store"] = store.config();
+        config["store"]["timeout"] = json!(super::super::DEFAULT_STORE_TIMEOUT);
         let lists = Arc::new(MockServer::modern().start().await);
         lists.set_tools(tools(0));
         config["upstreams"]["changing"] = json!({ "url": lists.url() });
