@@ -13,7 +13,7 @@ use crate::harness::{CheckedClient, Replicas, fresh_path, wait_until, wait_until
 
 /// The time of the lease in these tests. A replica that cannot renew it for a third of that time
 /// ends its child, so it is longer than this machine may stall.
-const LEASE: Duration = Duration::from_secs(12);
+const LEASE: Duration = Duration::from_secs(8);
 /// The pause between calls that go on while a replica ends.
 const CALL_PAUSE: Duration = Duration::from_millis(20);
 
