@@ -77,22 +77,24 @@ async fn weir_serves_reloads_and_ends_without_a_writable_disk() {
 async fn time_zone_locale_and_year_have_no_effect() {
     let Some(library) = faketime() else { return };
     let one = upstream().await;
-    // Seconds before a leap second, before 32 bits are full, and before 33 are.
-    for (zone, language, moment, year) in [
+    // In the middle of the second before a leap second, before 32 bits are full, and before 33 are.
+    // A slow start of weir may be after it.
+    let moments: [(&str, &str, &str, &[&str]); 3] = [
         (
             "Pacific/Kiritimati",
             "tr_TR.UTF-8",
-            "2017-01-01 13:59:50",
-            "2016-12-31T23:59:5",
+            "2017-01-01 13:59:58",
+            &["2016-12-31T23:59:5", "2017-01-01T00:00:"],
         ),
         (
             "America/St_Johns",
             "ar_SA.UTF-8",
             "2038-01-18 23:44:06",
-            "2038-01-19T03:14:",
+            &["2038-01-19T03:14:"],
         ),
-        ("UTC", "C", "2106-02-07 06:28:14", "2106-02-07T06:28:"),
-    ] {
+        ("UTC", "C", "2106-02-07 06:28:14", &["2106-02-07T06:28:"]),
+    ];
+    for (zone, language, moment, times) in moments {
         let folder = AuditFolder::new("far-year");
         let environment = [
             format!("LD_PRELOAD={library}"),
@@ -112,8 +114,9 @@ async fn time_zone_locale_and_year_have_no_effect() {
         weir.wait_until_listed("/mcp", &["one__echo"]);
         serves(&weir).await;
         let started = OperatorClient::of(&weir).get_json("/admin/config").await["started"].clone();
+        let started = started.as_str().unwrap();
         assert!(
-            started.as_str().unwrap().starts_with(&year[..10]),
+            times.iter().any(|time| started.starts_with(&time[..10])),
             "{zone}: {started}"
         );
         weir.process.signal("TERM");
@@ -128,7 +131,7 @@ async fn time_zone_locale_and_year_have_no_effect() {
             .unwrap()
             .to_owned();
         assert!(
-            first.starts_with(year) && first.ends_with('Z'),
+            times.iter().any(|time| first.starts_with(time)) && first.ends_with('Z'),
             "{zone}: {first}"
         );
         assert_eq!(of_kind(&folder.file(), "call").len(), 4);

@@ -23,9 +23,10 @@ use super::link::{HandoverLink, next_message};
 use super::message::{Base64Bytes, HandoverMessage, LogChange, WireSession};
 use super::stores::{MovableRecords, MovableReplays, answer};
 
-/// The time that requests wait for sessions on their way, and the process before until it has sent
-/// them.
+/// The time that requests wait for sessions on their way.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest time that a process at its end waits until the successor has read all messages.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The stores, sessions and upstreams that take part in a move.
 #[derive(Clone)]
@@ -63,6 +64,8 @@ pub(super) async fn move_state(
     descriptors::send(to.as_ref(), DESCRIPTOR_TAG, &[other.as_fd()]).await?;
     drop(other);
     let link = HandoverLink::start(to);
+    // The state of this process's own predecessor may still be on its way.
+    state.records.wait_for_arrival().await;
     // Before the records, so that a message about a moved session reaches the successor.
     state.link_bus(&link);
     let receiving = StateReceiver {
@@ -118,15 +121,15 @@ const DESCRIPTOR_TAG: u8 = b'c';
 pub(crate) struct LinkToSuccessor(Arc<HandoverLink>);
 
 impl LinkToSuccessor {
-    /// Reports the end of this process, with its last audit records, and waits until all is sent, for
-    /// a bounded time.
+    /// Reports the end of this process with its last audit records, and waits until all messages are
+    /// sent, for a bounded time.
     pub(crate) async fn send_end(self, last: &ChainHeads) {
         let text = |head: &Option<ChainHead>| head.as_ref().map(ToString::to_string);
         self.0.send(HandoverMessage::Ended {
             calls: text(&last.calls),
             refusals: text(&last.refusals),
         });
-        let _in_time = tokio::time::timeout(ARRIVAL_TIMEOUT, self.0.flush()).await;
+        let _in_time = tokio::time::timeout(FLUSH_TIMEOUT, self.0.flush()).await;
     }
 }
 

@@ -74,6 +74,11 @@ impl MovableRecords {
         self.arrival.complete();
     }
 
+    /// Waits until the records of the predecessor have arrived here, or it is gone.
+    pub(super) async fn wait_for_arrival(&self) {
+        self.arrival.wait().await;
+    }
+
     /// Sends all records over the link, and makes every further request there. Returns the number
     /// of records sent.
     pub(super) fn move_to(&self, link: &Arc<HandoverLink>) -> usize {

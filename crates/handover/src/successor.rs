@@ -163,7 +163,7 @@ impl Successor {
     pub async fn send_end(self, last: &ChainHeads) {
         match self.line {
             SuccessorConnection::Link(link) => link.send_end(last).await,
-            // It waits for the records of an audit alone.
+            // A successor of an older release reads the records of an audit alone.
             SuccessorConnection::Text(_) if *last == ChainHeads::default() => {}
             SuccessorConnection::Text(mut line) => {
                 let text = |head: &Option<ChainHead>| {

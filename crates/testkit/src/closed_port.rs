@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// The pause between attempts to take a port.
+/// The pause between attempts to listen.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
+const MOST_ATTEMPTS: usize = 20_000;
 /// The connections that may wait for a listener.
 const BACKLOG: u32 = 1024;
 
-/// A bound port of 127.0.0.1 without a listener. Connections to it are refused, and no other
-/// program gets it, until this is dropped.
+/// A bound port of 127.0.0.1 without a listener. Connections to it are refused, and no program that
+/// binds any free port gets it, until this is dropped.
 #[derive(Debug)]
 pub struct ClosedPort(TcpSocket);
 
@@ -32,37 +33,29 @@ impl ClosedPort {
 
     fn bound(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
-        // Connections of an earlier listener may still be known to the system.
+        // A listener binds the port once more.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         Ok(Self(socket))
     }
 
-    /// Takes the port of a listener that is being closed: waits until it is. No other program can
-    /// get the port afterwards, so a server that stops keeps its address.
+    /// Accepts connections from now on, until the listener is dropped. Waits until an earlier one is
+    /// closed.
     ///
     /// # Panics
-    /// The port cannot be taken for another reason.
-    pub(crate) async fn after_listener(address: SocketAddr) -> Self {
-        loop {
-            match Self::bound(address) {
-                Ok(port) => return port,
+    /// The earlier listener stays open, or the system refuses another one.
+    pub(crate) async fn listen(&self) -> TcpListener {
+        for _ in 0..MOST_ATTEMPTS {
+            let beside = Self::bound(self.address()).and_then(|beside| beside.0.listen(BACKLOG));
+            match beside {
+                Ok(listener) => return listener,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     tokio::time::sleep(ATTEMPT_PAUSE).await;
                 }
-                Err(error) => panic!("{address}: {error}"),
+                Err(error) => panic!("{}: {error}", self.address()),
             }
         }
-    }
-
-    /// Accepts connections from now on.
-    ///
-    /// # Panics
-    /// The system refuses a listener.
-    pub(crate) fn into_listener(self) -> TcpListener {
-        self.0
-            .listen(BACKLOG)
-            .unwrap_or_else(|error| panic!("no listener: {error}"))
+        panic!("{} has another listener", self.address());
     }
 
     /// The port's address.

@@ -25,8 +25,8 @@ pub struct IdentityProvider {
     address: SocketAddr,
     state: Arc<Mutex<IdpState>>,
     server: Option<OwnedTask>,
-    /// Its port while it is stopped.
-    port: Option<ClosedPort>,
+    /// Keeps the port while the provider is stopped.
+    port: ClosedPort,
 }
 
 /// The answer of the provider in place of its keys.
@@ -67,7 +67,7 @@ impl IdentityProvider {
             address: port.address(),
             state: Arc::new(Mutex::new(state)),
             server: None,
-            port: Some(port),
+            port,
         };
         idp.restart().await;
         idp
@@ -90,23 +90,19 @@ impl IdentityProvider {
     }
 
     /// Closes the listener and every connection.
-    pub async fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.server = None;
-        if self.port.is_none() {
-            self.port = Some(ClosedPort::after_listener(self.address).await);
-        }
     }
 
     /// Serves again, at the same address.
     pub async fn restart(&mut self) {
-        self.stop().await;
+        self.stop();
         let (state, address) = (Arc::clone(&self.state), self.address);
-        self.server = self.port.take().map(|port| {
-            OwnedTask::spawn(answer_all(port.into_listener(), move |request| {
-                let state = Arc::clone(&state);
-                async move { answer(&state, address, request).await }
-            }))
-        });
+        let listener = self.port.listen().await;
+        self.server = Some(OwnedTask::spawn(answer_all(listener, move |request| {
+            let state = Arc::clone(&state);
+            async move { answer(&state, address, request).await }
+        })));
     }
 
     /// Signs with another key from now on; the old keys leave the set.

@@ -1,4 +1,4 @@
-//! The folder for files that a test has synchronized to a disk.
+//! A folder for files that are synchronized often.
 
 use std::path::{Path, PathBuf};
 

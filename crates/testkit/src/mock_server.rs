@@ -50,8 +50,8 @@ pub struct MockServer {
     address: SocketAddr,
     shared: Arc<MockState>,
     server: Option<OwnedTask>,
-    /// Its port while it is stopped.
-    port: Option<ClosedPort>,
+    /// Keeps the port while the server is stopped.
+    port: ClosedPort,
 }
 
 impl MockServer {
@@ -61,7 +61,7 @@ impl MockServer {
             address: port.address(),
             shared: Arc::new(shared),
             server: None,
-            port: Some(port),
+            port,
         };
         mockup.restart().await;
         mockup
@@ -232,27 +232,22 @@ impl MockServer {
             mockup.open_connections() == 0
         })
         .await;
-        if self.port.is_none() {
-            self.port = Some(ClosedPort::after_listener(self.address).await);
-        }
     }
 
     /// Listens again on the same port, without the former sessions. Stops first if it still runs.
     pub async fn restart(&mut self) {
         self.stop().await;
         self.drop_sessions();
-        self.server = self.port.take().map(|port| {
-            OwnedTask::spawn(server::serve(
-                port.into_listener(),
-                Arc::clone(&self.shared),
-            ))
-        });
+        self.server = Some(OwnedTask::spawn(server::serve(
+            self.port.listen().await,
+            Arc::clone(&self.shared),
+        )));
     }
 
     /// Waits until the condition holds. It is checked at every change of the state.
     ///
     /// # Panics
-    /// It does not hold after 20 seconds; the panic shows `what` and the requests.
+    /// It does not hold after a minute; the panic shows `what` and the requests.
     pub async fn wait_until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
         let mut pulse = self.shared.subscribe_changes();
         let holds = async {

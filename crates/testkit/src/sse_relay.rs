@@ -183,7 +183,7 @@ impl SseRelayEvents {
         }
         let event = |message: String| format!("event: message\ndata: {message}\n\n");
         let mut events = event(self.messages.recv().await?);
-        // Messages that come together are sent together, as the server sent them.
+        // Messages that wait are sent together.
         while let Ok(next) = self.messages.try_recv() {
             events.push_str(&event(next));
         }

@@ -81,7 +81,7 @@ async fn last_good_keys_serve_while_the_provider_misbehaves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weir_starts_without_its_provider_and_is_ready_once_it_is_there() {
     let mut idp = IdentityProvider::start().await;
-    idp.stop().await;
+    idp.stop();
     let issuer = json!({ "issuer": idp.issuer() });
     let upstream = weir_testkit::MockServer::modern().tools(1).start().await;
     let config = json!({
@@ -119,7 +119,7 @@ async fn weir_starts_without_its_provider_and_is_ready_once_it_is_there() {
         200
     );
     // If the provider is down again, weir goes on with the keys that it has.
-    idp.stop().await;
+    idp.stop();
     assert_eq!(
         client
             .call("one__tool_0000", json!({}))

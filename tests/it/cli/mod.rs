@@ -11,8 +11,9 @@ mod tool_arguments;
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
 
-use crate::harness::weir_binary;
+use crate::harness::{TEST_TIMEOUT, weir_binary};
 
 /// The output of a command, and its exit code.
 #[derive(Debug)]
@@ -88,8 +89,8 @@ fn at_terminal(setup: &str, arguments: &[&str], typed: &str) -> (Option<i32>, St
     (output.status.code(), screen_text(&output.stdout))
 }
 
-/// Runs a command at a terminal until all of these words are shown, and interrupts it there; returns
-/// the exit code and all that the terminal shows.
+/// Runs a command at a terminal until all of these words are shown, and interrupts it there.
+/// Returns the exit code and all that the terminal shows.
 fn interrupted_at_terminal(
     setup: &str,
     arguments: &[&str],
@@ -97,18 +98,29 @@ fn interrupted_at_terminal(
 ) -> (Option<i32>, String) {
     let mut child = start_at_terminal(setup, arguments);
     let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut shown = Vec::new();
+    let (parts, shown_parts) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut part = [0; 1024];
+        // The test may have ended.
+        while let Ok(bytes @ 1..) = screen.read(&mut part)
+            && parts.send(part[..bytes].to_vec()).is_ok()
+        {}
+    });
+    let (mut shown, begin) = (Vec::new(), Instant::now());
     while !words
         .iter()
         .all(|words| screen_text(&shown).contains(words))
     {
-        let mut part = [0; 1024];
-        let bytes = screen.read(&mut part).unwrap();
-        assert!(bytes > 0, "ended early: {}", screen_text(&shown));
-        shown.extend(&part[..bytes]);
+        let Ok(part) = shown_parts.recv_timeout(TEST_TIMEOUT.saturating_sub(begin.elapsed()))
+        else {
+            // Twice: the first one may begin an end that waits.
+            let _ended = keys.write_all(b"\x03\x03");
+            panic!("{words:?} in {}", screen_text(&shown));
+        };
+        shown.extend(part);
     }
     keys.write_all(b"\x03").unwrap();
-    screen.read_to_end(&mut shown).unwrap();
+    shown.extend(shown_parts.iter().flatten());
     (child.wait().unwrap().code(), screen_text(&shown))
 }
 

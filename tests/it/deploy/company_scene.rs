@@ -190,7 +190,7 @@ impl CompanyScene {
         self.make_tickets_fail();
         self.stop_wiki().await;
         self.change_a_tool();
-        self.stop_the_issuer().await;
+        self.stop_the_issuer();
         // A good change of the config, with a server whose list never ends, one that has a process
         // for each caller, and one that is down at one of its URLs, and then a bad one.
         let mut with_mirror = self.config();
@@ -242,8 +242,8 @@ impl CompanyScene {
     }
 
     /// Stops the issuer of tokens.
-    pub async fn stop_the_issuer(&mut self) {
-        self.idp.stop().await;
+    pub fn stop_the_issuer(&mut self) {
+        self.idp.stop();
     }
 
     /// Breaks the file of one team, and adds one that never was good.

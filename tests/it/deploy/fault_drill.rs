@@ -223,7 +223,7 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     );
     signs.seen(&mut drill, &scene, scene.flood()).await;
 
-    scene.stop_the_issuer().await;
+    scene.stop_the_issuer();
     let issuer = scene.idp.issuer();
     let page = [issuer.as_str(), "cannot be fetched"];
     let signs = FaultSigns::of(

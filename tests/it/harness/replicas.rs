@@ -11,7 +11,7 @@ use super::{Weir, wait_until_async};
 const REPLICAS_VARIABLE: &str = "WEIR_TEST_REPLICAS";
 
 /// The time limit of requests to the store, unless the config has another one. With the default of
-/// 50 ms a replica decides by itself, as in an outage, whenever this machine stands still for longer.
+/// 50 ms a replica decides by itself, as in an outage, whenever this machine stands still longer.
 const STORE_TIMEOUT: &str = "1s";
 
 /// The 32 bytes of the sealing keys 1, 2 and 3.

@@ -6,8 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::listening_ports;
+
+/// The longest wait for the last output of a process.
+const OUTPUT_TIME: Duration = Duration::from_secs(20);
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A running child. Dropping it kills it and its process group.
 pub struct TestProcess {
@@ -64,15 +69,13 @@ impl TestProcess {
         self.bytes.clone()
     }
 
-    /// Returns the whole output of a process that has ended and has left no other process with its
-    /// outputs: waits for the threads that read them.
+    /// Returns the whole output of a process that has ended: waits for the threads that read it. If
+    /// the process left its outputs to another one, returns what came in [`OUTPUT_TIME`].
     pub fn final_output(&self) -> String {
-        super::wait_until("the end of its outputs", || {
-            self.readers
-                .iter()
-                .all(JoinHandle::is_finished)
-                .then_some(())
-        });
+        let begin = Instant::now();
+        while !self.readers.iter().all(JoinHandle::is_finished) && begin.elapsed() < OUTPUT_TIME {
+            std::thread::sleep(LOOK_PAUSE);
+        }
         self.output()
     }
 

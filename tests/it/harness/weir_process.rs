@@ -14,9 +14,9 @@ use super::test_process::TestProcess;
 /// Any free port: weir writes its number into a file.
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// The time in which weir gets the first lists before it answers without them, unless the config has
-/// another one. With the default of 2 s a test whose first call comes at once would depend on the
-/// speed of the machine.
+/// The time in which weir gets the first lists before it answers without them, unless the config
+/// has another one. With the default of 2 s a test whose first call comes at once would depend on
+/// the speed of the machine.
 const FIRST_LIST_WAIT: &str = "10s";
 
 /// The log filter of weir, for the output of a failed test.

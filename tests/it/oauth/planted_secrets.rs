@@ -318,7 +318,7 @@ async fn sick(world: &mut CanaryWorld, bearer: &str) {
         );
     }
     world.one.stop().await;
-    world.idp.stop().await;
+    world.idp.stop();
     let unknown = world.token("a token that nobody can check", |claims| {
         claims["sub"] = json!("bob")
     });

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::time::timeout;
 use weir_core::call::SessionKey;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
@@ -47,9 +48,18 @@ struct SessionPart {
     difference: Arc<ListDifference>,
 }
 
+/// The known differences of these sessions.
+fn known_parts(served: Vec<ServedSession>, kind: ListKind) -> Vec<SessionPart> {
+    let part = |served: ServedSession| {
+        let difference = served.lists.known(kind).filter(|known| !known.is_empty())?;
+        Some(SessionPart { served, difference })
+    };
+    served.into_iter().filter_map(part).collect()
+}
+
 impl Catalog {
-    /// The shared view with the differences of the client's sessions; `whole` if no session serves the
-    /// client. Lists that are due are walked first, each for at most
+    /// The shared view with the differences of the client's sessions; `whole` if no session of an
+    /// upstream serves the client. Lists that are due are walked first, each for at most
     /// [`super::super::CatalogSettings::first_list_wait`]. Cancel safe.
     pub(crate) async fn session_view(
         &self,
@@ -65,29 +75,26 @@ impl Catalog {
             self.refresh_session(served, kind, client.class, WalkCause::Changed)
                 .await;
         }
-        // A difference is from the shared list of its walk, which may be newer than `whole`.
-        self.context.rebuild.wait_for_views().await;
+        // Before the view: a difference is from the shared list of its walk, which may be newer than
+        // `whole`.
+        let parts = known_parts(served, kind);
+        let views = self.context.rebuild.wait_for_views();
+        let _in_time = timeout(self.context.settings.first_list_wait, views).await;
         let whole = self
             .view(client.endpoint, kind, client.class)
             .unwrap_or(whole);
-        self.known_of_session(client.endpoint, whole, kind, served)
+        self.with_parts(client.endpoint, whole, &parts)
     }
 
-    /// `whole` with the known differences of these sessions.
-    fn known_of_session(
+    /// `whole` with these differences.
+    fn with_parts(
         &self,
         endpoint: &EndpointId,
         whole: Arc<View>,
-        kind: ListKind,
-        served: Vec<ServedSession>,
+        parts: &[SessionPart],
     ) -> Arc<View> {
-        let parts = served.into_iter().filter_map(|served| {
-            let difference = served.lists.known(kind).filter(|known| !known.is_empty())?;
-            Some(SessionPart { served, difference })
-        });
-        let parts: Vec<SessionPart> = parts.collect();
         match self.endpoint(endpoint).filter(|_| !parts.is_empty()) {
-            Some(endpoint) => Arc::new(joined(&endpoint, &whole, &parts)),
+            Some(endpoint) => Arc::new(joined(&endpoint, &whole, parts)),
             None => whole,
         }
     }
@@ -205,12 +212,8 @@ impl Catalog {
             let Some(whole) = self.view(endpoint, kind, client.class) else {
                 continue;
             };
-            let before = self.known_of_session(
-                endpoint,
-                whole.clone(),
-                kind,
-                self.served_sessions(endpoint, &client.session),
-            );
+            let known = known_parts(self.served_sessions(endpoint, &client.session), kind);
+            let before = self.with_parts(endpoint, whole.clone(), &known);
             let after = self.session_view(client, whole, kind).await;
             let seen = |view: Arc<View>| self.visible_part(endpoint, view, principal).content();
             if seen(before) != seen(after) {

@@ -87,10 +87,12 @@ fn is_of_a_ca(error: &rustls::OtherError) -> bool {
 
 fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String> {
     let error = cause.downcast_ref::<hyper::Error>()?;
-    // Bytes before any request have no predicate of their own. They end a new connection, which may
-    // cancel the request that is about to be sent.
-    let foreign =
-        error.is_parse() || error.is_canceled() || error.to_string().contains("unexpected message");
+    // The end of a new connection cancels the request that is about to be sent; its reason follows.
+    if error.is_canceled() && error.source().is_some() {
+        return None;
+    }
+    // Bytes before any request have no predicate of their own.
+    let foreign = error.is_parse() || error.to_string().contains("unexpected message");
     if foreign && !https {
         let other = with_scheme(url, "https");
         return Some(format!(
@@ -100,7 +102,7 @@ fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String>
     if foreign {
         return Some("the port speaks another protocol than HTTP: correct the URL".to_owned());
     }
-    (error.is_incomplete_message() || error.is_closed()).then(|| {
+    (error.is_incomplete_message() || error.is_closed() || error.is_canceled()).then(|| {
         "it closed the connection without an answer: check that the port speaks HTTP".to_owned()
     })
 }

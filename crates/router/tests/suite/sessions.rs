@@ -184,7 +184,7 @@ async fn shared_change_during_a_walk_over_a_sessions_list_is_shown_to_its_client
         one.tell();
     };
     let (seen, ()) = tokio::join!(names(&world, &who, ONE), change);
-    // Both lists are the same now, so the difference is none.
+    // Both lists are the same now, so the difference is empty.
     assert_eq!(seen, ["one__a", "one__new"]);
     assert_eq!(names(&world, &who, ONE).await, seen);
 }

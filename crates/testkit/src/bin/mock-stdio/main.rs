@@ -113,7 +113,7 @@ fn relayed(url: &str) -> Result<(), String> {
     runtime.map_err(|error| error.to_string())?.block_on(async {
         tokio::join!(relayed, async {
             while let Some(mut lines) = messages.recv().await {
-                // Messages that come together are written together, as the server sent them.
+                // Messages that wait are written together.
                 while let Ok(next) = messages.try_recv() {
                     lines.push('\n');
                     lines.push_str(&next);
