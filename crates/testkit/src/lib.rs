@@ -13,7 +13,6 @@ mod closed_port;
 pub mod emitted_messages;
 pub mod fakes;
 pub mod fault_proxy;
-pub mod flooding_server;
 pub mod h2_client;
 pub mod h2_server;
 pub mod identity_provider;
@@ -33,7 +32,6 @@ pub use client::{ClientAnswer, HttpExchange, ModernEnvelope, RawClient, RawSocke
 pub use closed_port::ClosedPort;
 pub use fakes::{FakeClock, FakeRandom, TokioClock};
 pub use fault_proxy::{FaultProxy, ProxyDirection, Toxic};
-pub use flooding_server::FloodingServer;
 pub use h2_client::{H2Client, H2Frame};
 pub use h2_server::{H2Act, H2Plan, H2Request, H2Server};
 pub use identity_provider::{IdentityProvider, IdpMisbehaviour};

@@ -7,11 +7,11 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use weir_testkit::flooding_server::{FloodCallHandling, FloodPlan, FloodingServer};
 use weir_testkit::scripted_server::ServerAct;
 use weir_testkit::{MockBehaviour, MockServer, RawClient, ScriptedServer};
 use weir_wire::Revision;
 
+use super::flooding_server::{FloodCallHandling, FloodPlan, FloodingServer};
 use crate::harness::{Bystander, Weir, wait_until, wait_until_async};
 
 /// The number of connections that one upstream may have for posts, listen streams and single

@@ -12,6 +12,7 @@ mod blocked_sinks;
 mod certificate_names;
 mod endless_comments;
 mod escape_sequences;
+mod flooding_server;
 mod hostile_team_files;
 mod http2_upstreams;
 mod identity_services;

@@ -12,8 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-
-use crate::owned_task::OwnedTask;
+use weir_testkit::owned_task::OwnedTask;
 
 /// The largest body that it reads, in bytes.
 const MAX_REQUEST_BYTES: usize = 16 << 20;
