@@ -1,5 +1,6 @@
 //! Calls that become tasks, in every pairing, of two principals that never see each other's tasks.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -420,18 +421,20 @@ pub async fn progress_goes_on_when_a_call_became_a_task(world: &TaskPairing) -> 
         .as_str()
         .unwrap()
         .to_owned();
-    let told = {
-        let polling = async {
-            loop {
-                get_task(&client, &name).await;
-                tokio::time::sleep(POLL_PAUSE).await;
-            }
-        };
-        tokio::select! {
-            told = stream.next() => told.unwrap(),
-            () = polling => unreachable!("it has no end"),
+    // Each request is awaited: one that is dropped would be cancelled at the server.
+    let is_over = AtomicBool::new(false);
+    let hearing = async {
+        let told = stream.next().await.unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        told
+    };
+    let polling = async {
+        while !is_over.load(Ordering::Relaxed) {
+            get_task(&client, &name).await;
+            tokio::time::sleep(POLL_PAUSE).await;
         }
     };
+    let (told, ()) = tokio::join!(hearing, polling);
     client.ask("tasks/cancel", json!({ "taskId": name })).await;
     assert_eq!(
         (&told["method"], &told["params"]["progressToken"]),
