@@ -1,6 +1,8 @@
 //! Tests of kept connections: messages on them that belong to no request of weir's answer no call
 //! and prove no state.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use weir_testkit::ScriptedServer;
 use weir_testkit::scripted_server::{
@@ -20,6 +22,13 @@ fn own(request: &ScriptedRequest) -> Vec<ServerAct> {
     modern_answer(request, &["t"]).unwrap_or_else(|| vec![text_answer(request, "own")])
 }
 
+/// Writes to all connections. The next request comes later than that: for a tenth of a millisecond
+/// after a response the pool asks the runtime alone if a connection is quiet.
+async fn write_late(server: &ScriptedServer, bytes: &[u8]) {
+    server.write_to_all(bytes).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
 #[tokio::test]
 async fn a_late_error_without_an_id_is_never_the_next_callers_answer() {
     let server = ScriptedServer::start(own).await;
@@ -34,7 +43,7 @@ async fn a_late_error_without_an_id_is_never_the_next_callers_answer() {
                 "own",
                 "{status} {round}"
             );
-            server.write_to_all(&late).await;
+            write_late(&server, &late).await;
         }
     }
 }
@@ -97,7 +106,7 @@ async fn a_refusal_without_an_id_answers_its_own_post_and_is_no_proof_on_a_kept_
         text(call_anonymously(&upstream, "warm", json!({})).await).await;
         if !is_kept {
             // Its connection is closed as soon as the extra bytes are seen.
-            server.write_to_all(b"x").await;
+            write_late(&server, b"x").await;
         }
         let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;
         assert_eq!(failure.reason(), "upstream_error", "{id:?}: {failure:?}");
@@ -223,7 +232,7 @@ async fn unsolicited_408_answers_no_call() {
             "own",
             "{round}"
         );
-        server.write_to_all(TIMEOUT).await;
+        write_late(&server, TIMEOUT).await;
     }
     // A 408 that crosses with a request on a kept connection: the state of the call is unknown, and
     // it is not sent again.
