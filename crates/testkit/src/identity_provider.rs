@@ -22,10 +22,9 @@ const MAX_BODY: usize = 1 << 20;
 /// A running provider. Dropping it, or [`IdentityProvider::stop`], closes every connection.
 #[derive(Debug)]
 pub struct IdentityProvider {
-    address: SocketAddr,
     state: Arc<Mutex<IdpState>>,
     server: Option<OwnedTask>,
-    /// Keeps the port while the provider is stopped.
+    /// Keeps the port also while the provider is stopped.
     port: ClosedPort,
 }
 
@@ -62,12 +61,10 @@ impl IdentityProvider {
             max_age: None,
             asked: Vec::new(),
         };
-        let port = ClosedPort::new();
         let mut idp = Self {
-            address: port.address(),
             state: Arc::new(Mutex::new(state)),
             server: None,
-            port,
+            port: ClosedPort::new(),
         };
         idp.restart().await;
         idp
@@ -75,7 +72,7 @@ impl IdentityProvider {
 
     /// Its name as an issuer.
     pub fn issuer(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.port.address())
     }
 
     /// The URL of its keys.
@@ -97,7 +94,7 @@ impl IdentityProvider {
     /// Serves again, at the same address.
     pub async fn restart(&mut self) {
         self.stop();
-        let (state, address) = (Arc::clone(&self.state), self.address);
+        let (state, address) = (Arc::clone(&self.state), self.port.address());
         let listener = self.port.listen().await;
         self.server = Some(OwnedTask::spawn(answer_all(listener, move |request| {
             let state = Arc::clone(&state);

@@ -47,21 +47,18 @@ const UNTIL_TIMEOUT: Duration = Duration::from_secs(60);
 /// A running mock server. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct MockServer {
-    address: SocketAddr,
     shared: Arc<MockState>,
     server: Option<OwnedTask>,
-    /// Keeps the port while the server is stopped.
+    /// Keeps the port also while the server is stopped.
     port: ClosedPort,
 }
 
 impl MockServer {
     async fn start(shared: MockState) -> Self {
-        let port = ClosedPort::new();
         let mut mockup = Self {
-            address: port.address(),
             shared: Arc::new(shared),
             server: None,
-            port,
+            port: ClosedPort::new(),
         };
         mockup.restart().await;
         mockup
@@ -69,12 +66,12 @@ impl MockServer {
 
     /// The URL of the MCP endpoint. The same after a restart.
     pub fn url(&self) -> String {
-        format!("http://{}{}", self.address, server::PATH)
+        format!("http://{}{}", self.port.address(), server::PATH)
     }
 
     /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.port.address()
     }
 
     /// Every request so far, in the order of complete bodies.

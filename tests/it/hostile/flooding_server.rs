@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use weir_testkit::accept::accept;
 use weir_testkit::owned_task::OwnedTask;
 
 /// The largest body that it reads, in bytes.
@@ -106,13 +106,9 @@ impl FloodingServer {
             seen: seen.clone(),
             called: watch::Sender::new(false),
         });
-        let task = OwnedTask::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, shared.clone()));
-                while connections.try_join_next().is_some() {}
-            }
-        });
+        let task = OwnedTask::spawn(accept(listener, move |stream| {
+            serve(stream, shared.clone())
+        }));
         Self {
             address,
             seen,

@@ -18,6 +18,7 @@ async fn session_of_a_live_replica_is_elsewhere_without_a_command() {
     let two = TestReplica::start(&server, 2).await;
     two.wait_live(&[&one]).await;
     one.open(&key(1), "value").await;
+    one.finish_writes().await;
     server.reset_command_counts();
     let place = two.locate(&key(1), &one).await;
     assert_eq!(place, FoundPlace::Elsewhere(one.id.clone()));
@@ -46,6 +47,8 @@ async fn session_of_an_ended_replica_is_taken_over_with_its_value() {
     wait_for("absence", || three.seen(&one).is_none()).await;
     let elsewhere = FoundPlace::Elsewhere(two.id.clone());
     assert_eq!(three.locate(&key(1), &one).await, elsewhere);
+    // The take-over is written in the background.
+    two.finish_writes().await;
     server.reset_command_counts();
     assert_eq!(three.locate(&key(1), &one).await, elsewhere);
     // Heartbeats use other commands.

@@ -50,12 +50,13 @@ impl TestReplica {
 
     /// Starts a replica with these settings, and waits for its first heartbeat.
     pub(super) async fn start_with(settings: &RedisSettings, number: u8) -> Self {
-        let replica = Self::unconnected_with(settings, number);
-        wait_for("the first heartbeat", || {
-            replica.store.registry().has_view()
-        })
-        .await;
-        replica
+        Self::unconnected_with(settings, number).connected().await
+    }
+
+    /// Waits for the first heartbeat.
+    async fn connected(self) -> Self {
+        wait_for("the first heartbeat", || self.store.registry().has_view()).await;
+        self
     }
 
     /// Starts a replica, with a server or without.
@@ -72,11 +73,7 @@ impl TestReplica {
     /// others.
     pub(super) async fn start_with_keys(server: &RedisServer, number: u8, ids: &[u8]) -> Self {
         let settings = settings(&server.url(), RedisTopology::Single);
-        let replica = Self::begin(&settings, number, keys(ids));
-        wait_for("the first heartbeat", || {
-            replica.store.registry().has_view()
-        })
-        .await;
+        let replica = Self::begin(&settings, number, keys(ids)).connected().await;
         let viewed = replica.store.wait_for_view(PATIENCE).await;
         viewed.expect("the store answers");
         replica
@@ -107,6 +104,11 @@ impl TestReplica {
             records,
             bus,
         }
+    }
+
+    /// Waits until its records are in the server.
+    pub(super) async fn finish_writes(&self) {
+        assert_eq!(self.records.flush(PATIENCE).await, 0);
     }
 
     /// Opens a session.

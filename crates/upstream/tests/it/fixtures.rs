@@ -40,13 +40,15 @@ pub(crate) fn build_without_time(settings: UpstreamSettings) -> Arc<dyn Upstream
         clock: Arc::new(FakeClock::new()),
         ..ports()
     };
-    UpstreamFactory::new(ports, ClientImplementation::new("weir", "0.1.0"))
-        .build(settings)
-        .unwrap()
+    factory_of(ports).build(settings).unwrap()
 }
 
 pub(crate) fn factory() -> UpstreamFactory {
-    UpstreamFactory::new(ports(), ClientImplementation::new("weir", "0.1.0"))
+    factory_of(ports())
+}
+
+fn factory_of(ports: UpstreamPorts) -> UpstreamFactory {
+    UpstreamFactory::new(ports, ClientImplementation::new("weir", "0.1.0"))
 }
 
 pub(crate) fn id() -> UpstreamId {
