@@ -132,7 +132,8 @@ fn start_at_terminal(setup: &str, arguments: &[&str]) -> Child {
     let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
     let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
     let line = format!(
-        "{setup} {} {}",
+        // Ctrl-C also reaches a shell that waits for the program, and changes the exit code.
+        "{setup} exec {} {}",
         quoted(&weir_binary().display().to_string()),
         words.join(" ")
     );

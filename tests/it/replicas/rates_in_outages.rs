@@ -8,7 +8,7 @@ use weir_replica_testkit::RedisServer;
 use weir_testkit::{FaultProxy, MockServer, ProxyDirection, Toxic};
 
 use super::rate_limits::{client, count_admitted};
-use super::{COUNT, DEFAULT_STORE_TIMEOUT, config};
+use super::{COUNT, config};
 use crate::auth::api_key;
 use crate::harness::{Replicas, wait_until_async};
 
@@ -26,8 +26,9 @@ struct ProxiedReplicas {
 }
 
 impl ProxiedReplicas {
-    /// Starts replicas with a rate of each principal, and the keys of some principals.
-    async fn start(rate: Value) -> Self {
+    /// Starts replicas with a rate of each principal, and the keys of some principals. A command of
+    /// the store has this time: so long that a busy machine is no outage.
+    async fn start(rate: Value, store_timeout: &str) -> Self {
         let redis = RedisServer::start();
         let store = FaultProxy::start(redis.address()).await;
         let upstream = MockServer::dual().tools(1).start().await;
@@ -40,7 +41,7 @@ impl ProxiedReplicas {
         config["rates"] = json!({ "principal": rate });
         config["store"] = json!({
             "url": format!("redis://{}", store.address()),
-            "timeout": DEFAULT_STORE_TIMEOUT,
+            "timeout": store_timeout,
         });
         Self {
             replicas: Replicas::with_redis(COUNT, config, redis).await,
@@ -98,7 +99,7 @@ fn small_rate() -> Value {
 // Proves F05.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hung_store_leaves_each_replica_its_share_and_gives_no_burst_again() {
-    let scene = ProxiedReplicas::start(small_rate()).await;
+    let scene = ProxiedReplicas::start(small_rate(), "1s").await;
     assert_eq!(scene.admitted_in_turn(0, 2 * BURST).await, BURST);
     scene.replicas.redis().pause();
     // The principal that used its burst does not get it again.
@@ -117,11 +118,11 @@ async fn hung_store_leaves_each_replica_its_share_and_gives_no_burst_again() {
 // Proves F06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_store_leaves_each_replica_its_share_and_loses_no_tokens() {
-    let scene = ProxiedReplicas::start(small_rate()).await;
+    let scene = ProxiedReplicas::start(small_rate(), "1s").await;
     let before = scene.admitted_in_turn(0, COUNT * 4).await;
     let slow = Toxic::Latency {
-        wait: Duration::from_millis(200),
-        jitter: Duration::from_millis(50),
+        wait: Duration::from_millis(1500),
+        jitter: Duration::from_millis(200),
     };
     scene.store.add_toxic(ProxyDirection::Down, slow);
     let alone = scene.admitted_at_each(0, 2 * BURST).await;
@@ -170,7 +171,7 @@ async fn hammer_while_flapping(scene: &ProxiedReplicas) -> (usize, Duration) {
 async fn flapping_store_admits_no_more_than_the_rate_and_its_burst() {
     for (rate, lease) in [(20_u32, 0), (100, 8)] {
         let limit = json!({ "rate": format!("{rate}/s"), "burst": rate });
-        let scene = ProxiedReplicas::start(limit).await;
+        let scene = ProxiedReplicas::start(limit, "200ms").await;
         let (admitted, time) = hammer_while_flapping(&scene).await;
         let due = f64::from(rate) * (1.0 + time.as_secs_f64());
         println!("{rate}/s: {admitted} admitted in {time:?}, {due:.0} by the rate and its burst");
