@@ -87,8 +87,8 @@ function overHttp() {
         const id = request.headers['mcp-session-id'];
         if (id !== undefined && sessions.has(id)) {
             const { transport, server } = sessions.get(id);
-            // A stream is handled when it ends; some turns of the loop later it has begun, and the client can be asked on it.
-            if (request.method === 'GET') setTimeout(addRoots, 200, server);
+            // A stream is handled when it ends. Shortly after its begin the client can be asked on it, and has its first list.
+            if (request.method === 'GET') setTimeout(addRoots, 1500, server);
             await transport.handleRequest(request, response, request.body);
         } else if (id === undefined && request.method === 'POST' && isInitializeRequest(request.body)) {
             await open().then(transport => transport.handleRequest(request, response, request.body));

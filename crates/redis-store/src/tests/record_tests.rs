@@ -265,7 +265,7 @@ async fn expiry_at_a_former_owner_ends_nothing() {
     let one = TestReplica::start(&server, 1).await;
     let two = TestReplica::start(&server, 2).await;
     two.wait_live(&[&one]).await;
-    let short = Duration::from_millis(1500);
+    let short = Duration::from_secs(4);
     one.open_for(&key(1), "value", short).await;
     assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
     wait_for("expiry", || {
