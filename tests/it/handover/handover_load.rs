@@ -1,5 +1,6 @@
 //! Clients of every kind that call, or hold streams, while processes or configs change.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -62,6 +63,17 @@ impl CallerKind {
     fn is_http2(self) -> bool {
         matches!(self, Self::Http2 | Self::LegacyHttp2)
     }
+
+    /// Returns true if the server did not accept the request before its GOAWAY, so that a client
+    /// sends it again (RFC 9113, section 6.8). hyper leaves that to its caller. A call that ran all
+    /// the same would be counted twice.
+    fn must_send_again<T>(self, outcome: &io::Result<T>) -> bool {
+        let goaway = "GoAway(b\"\", NO_ERROR, Remote)";
+        self.is_http2()
+            && outcome
+                .as_ref()
+                .is_err_and(|error| format!("{error:?}").contains(goaway))
+    }
 }
 
 /// A caller and, if it is legacy, its session.
@@ -73,48 +85,36 @@ struct LoadCaller {
 impl LoadCaller {
     async fn new(kind: CallerKind, url: &str) -> Self {
         let client = kind.client(url);
-        let client = if kind.is_legacy() {
-            greeted(&client).await
-        } else {
-            client
+        if !kind.is_legacy() {
+            return Self { kind, client };
+        }
+        let greeted = loop {
+            let greeted = client.clone().initialize().await;
+            if !kind.must_send_again(&greeted) {
+                break greeted;
+            }
         };
+        let client = greeted.unwrap_or_else(|error| panic!("a session is refused: {error:?}"));
         Self { kind, client }
     }
 
     /// Makes one call, which must be answered correctly.
     async fn call(&mut self, number: usize) {
-        loop {
-            let answer = match self.client.call("one__echo", json!({ "n": number })).await {
-                Ok(answer) => answer,
-                // The server did not accept it before its GOAWAY, so a client sends it again (RFC
-                // 9113, section 6.8). hyper leaves that to its caller. A call that ran all the same
-                // would be counted twice.
-                Err(error)
-                    if self.kind.is_http2()
-                        && format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") =>
-                {
-                    continue;
-                }
-                Err(error) => panic!("call {number} of {:?} is lost: {error:?}", self.kind),
-            };
-            assert_eq!(
-                answer.text(),
-                format!(r#"{{"n":{number}}}"#),
-                "call {number} of {:?}",
-                self.kind
-            );
-            return;
-        }
+        let answer = loop {
+            let answer = self.client.call("one__echo", json!({ "n": number })).await;
+            if !self.kind.must_send_again(&answer) {
+                break answer;
+            }
+        };
+        let answer = answer
+            .unwrap_or_else(|error| panic!("call {number} of {:?} is lost: {error:?}", self.kind));
+        assert_eq!(
+            answer.text(),
+            format!(r#"{{"n":{number}}}"#),
+            "call {number} of {:?}",
+            self.kind
+        );
     }
-}
-
-/// Returns the client with a session of its own.
-async fn greeted(client: &RawClient) -> RawClient {
-    client
-        .clone()
-        .initialize()
-        .await
-        .unwrap_or_else(|error| panic!("a session is refused: {error:?}"))
 }
 
 impl HandoverLoad {
@@ -218,6 +218,9 @@ async fn watch(kind: CallerKind, url: String, watching: Arc<AtomicUsize>) -> usi
             true => client.get_stream().await,
             false => client.listen(json!({ "toolsListChanged": true })).await,
         };
+        if kind.must_send_again(&opened) {
+            continue;
+        }
         let mut stream = opened.unwrap_or_else(|error| panic!("no stream for {kind:?}: {error:?}"));
         if stream.status == 404 {
             // The session ended between its handshake and its stream.
