@@ -12,9 +12,11 @@ use weir_replica_testkit::RedisServer;
 use weir_store::MemoryBus;
 use weir_testkit::{ClosedPort, TokioClock};
 
-use super::replica::{PROMPT, TestReplica, old_server, wait_for};
+use super::replica::{TestReplica, old_server, wait_for};
 use crate::{RedisChanges, RedisTopology};
 
+/// The time in which a change is in force on every replica.
+const PROMPT: Duration = Duration::from_secs(5);
 const KEY: &str = "test:changes";
 
 /// A replica and the changes that it knows.

@@ -38,10 +38,7 @@ async fn killed_server_leaves_sessions_alone_and_gets_all_when_it_is_back_empty(
     );
     server.restart_empty();
     wait_for("all records", || records_in(&server) == 3).await;
-    wait_for("the end of the outage", || {
-        one.store.status().is_connected && two.store.status().is_connected
-    })
-    .await;
+    assert!(one.store.status().is_connected && two.store.status().is_connected);
     // Nothing that is missing counts as gone yet.
     let place = two.locate(&key(9), &one).await;
     assert_ne!(place, FoundPlace::Gone);

@@ -248,7 +248,7 @@ pub(super) fn shared_name(server: &RedisServer, key: &RecordKey) -> String {
 
 /// The longest time for a call that may wait for the server: far above the time limit of commands,
 /// because the machine is busy, and far below that of a call that waits for the server itself.
-pub(super) const PROMPT: Duration = Duration::from_secs(20);
+const PROMPT: Duration = Duration::from_secs(20);
 
 /// Makes a call that may not hang, whatever the server does.
 pub(super) async fn prompt<T>(call: impl Future<Output = T>) -> T {
