@@ -1,6 +1,7 @@
 //! Accepting the connections of test servers, with one task for each.
 
 use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -10,6 +11,20 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+
+/// Listens on a free port of loopback. Returns its address, too.
+///
+/// # Panics
+/// The system has no free port.
+pub async fn listen_on_loopback() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .unwrap_or_else(|error| panic!("no port: {error}"));
+    let address = listener
+        .local_addr()
+        .unwrap_or_else(|error| panic!("no address: {error}"));
+    (listener, address)
+}
 
 /// Accepts for ever and serves each connection in a task of its own. Dropping the future closes
 /// every connection.

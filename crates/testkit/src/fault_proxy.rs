@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::accept::accept;
+use crate::accept::{accept, listen_on_loopback};
 use crate::owned_task::OwnedTask;
 use proxy_state::ProxyState;
 use pump::{DirectionEnd, pump};
@@ -39,12 +39,7 @@ impl FaultProxy {
 
     /// Starts a proxy with another seed for jitter.
     pub async fn start_seeded(target: SocketAddr, seed: u64) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .unwrap_or_else(|error| panic!("no port: {error}"));
-        let address = listener
-            .local_addr()
-            .unwrap_or_else(|error| panic!("no address: {error}"));
+        let (listener, address) = listen_on_loopback().await;
         let shared = Arc::new(ProxyState {
             target: Mutex::new(target),
             toxics: watch::Sender::default(),

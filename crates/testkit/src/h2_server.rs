@@ -16,10 +16,10 @@ use serde_json::Value;
 use tokio::io::{
     AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf,
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::accept::accept;
+use crate::accept::{accept, listen_on_loopback};
 use crate::h2_client::{
     ACK, DATA, END_STREAM, H2Frame, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
     head, literal, take_frame,
@@ -163,12 +163,7 @@ impl H2Server {
 
     /// Starts a server that wraps its connections first.
     pub async fn wrapped(tools: &[&str], plan: H2Plan, wrap: Box<WrapTransport>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
-        let address = listener
-            .local_addr()
-            .unwrap_or_else(|error| panic!("{error}"));
+        let (listener, address) = listen_on_loopback().await;
         let shared = Arc::new(H2ServerState {
             plan,
             wrap,

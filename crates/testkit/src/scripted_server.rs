@@ -12,10 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 
-use crate::accept::accept;
+use crate::accept::{accept, listen_on_loopback};
 use crate::owned_task::OwnedTask;
 
 pub use large_answer::LargeAnswer;
@@ -103,12 +103,7 @@ impl ScriptedServer {
     pub async fn start(
         script: impl Fn(&ScriptedRequest) -> Vec<ServerAct> + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
-        let address = listener
-            .local_addr()
-            .unwrap_or_else(|error| panic!("{error}"));
+        let (listener, address) = listen_on_loopback().await;
         let shared = Arc::new(ScriptedState {
             script: Box::new(script),
             requests: Mutex::default(),

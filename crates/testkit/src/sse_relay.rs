@@ -16,11 +16,11 @@ use http_body_util::{BodyExt as _, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::accept::accept;
+use crate::accept::{accept, listen_on_loopback};
 use crate::owned_task::OwnedTask;
 use crate::relay::{self, RelayMessages};
 
@@ -41,12 +41,7 @@ pub struct SseRelay {
 impl SseRelay {
     /// Starts it on a free port of loopback, in front of the Streamable HTTP server at this URL.
     pub async fn start(url: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
-        let address = listener
-            .local_addr()
-            .unwrap_or_else(|error| panic!("{error}"));
+        let (listener, address) = listen_on_loopback().await;
         let shared = Arc::new(SseRelayState {
             url: url.to_owned(),
             inner: Mutex::default(),

@@ -9,10 +9,9 @@ use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::accept::answer_all;
+use crate::accept::{answer_all, listen_on_loopback};
 use crate::owned_task::OwnedTask;
 
 /// A running authorization server. Dropping it closes every connection.
@@ -53,12 +52,7 @@ impl TokenServer {
     /// Starts one on a free loopback port, with metadata at the root. Its tokens are `token-1`,
     /// `token-2` and so on, and live for an hour.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
-        let address = listener
-            .local_addr()
-            .unwrap_or_else(|error| panic!("{error}"));
+        let (listener, address) = listen_on_loopback().await;
         let (documents, answers, requests) = (HashMap::new(), VecDeque::new(), Vec::new());
         let inner = Mutex::new(TokenServerRecords {
             documents,

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use weir_testkit::accept::accept;
+use weir_testkit::accept::{accept, listen_on_loopback};
 use weir_testkit::owned_task::OwnedTask;
 
 /// The largest body that it reads, in bytes.
@@ -94,12 +94,7 @@ struct FloodState {
 impl FloodingServer {
     /// Starts it on a free port of loopback.
     pub async fn start(plan: FloodPlan) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap_or_else(|error| panic!("{error}"));
-        let address = listener
-            .local_addr()
-            .unwrap_or_else(|error| panic!("{error}"));
+        let (listener, address) = listen_on_loopback().await;
         let seen = Arc::<FloodCounters>::default();
         let shared = Arc::new(FloodState {
             plan,
