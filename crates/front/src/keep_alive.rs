@@ -47,7 +47,8 @@ impl KeepAlive {
         let comment = Box::pin(sleep_until(Instant::now() + every));
         let enrolled = context
             .shared
-            .open_streams
+            .streams
+            .registry
             .register(principal, &context.endpoint, kind);
         // Blocking a principal ends the streams that are registered by then. So a stream registers
         // first and checks the block after that: no stream slips in between.

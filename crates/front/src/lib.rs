@@ -323,7 +323,6 @@ impl Front {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         self.listening.tasks().close();
-        self.shared.detached_tasks.close();
         let done = async {
             if self.cluster.get().is_some() {
                 calls_end.await;
@@ -333,21 +332,20 @@ impl Front {
             if let Some(cluster) = self.cluster.get() {
                 cluster.listening.tasks().wait().await;
             }
-            self.shared.detached_tasks.wait().await;
+            self.shared.shutdown.wait_for_detached().await;
         };
         if tokio::time::timeout(deadline, done).await.is_err() {
             tracing::warn!("drain deadline exceeded: running calls are cancelled");
         }
         self.begin_cluster_drain();
         self.listening.force().cancel();
-        self.shared.force.cancel();
+        self.shared.shutdown.force().cancel();
         self.listening.tasks().wait().await;
         if let Some(cluster) = self.cluster.get() {
             cluster.listening.force().cancel();
             cluster.listening.tasks().wait().await;
         }
-        self.shared.background_tasks.close();
-        self.shared.background_tasks.wait().await;
+        self.shared.shutdown.wait_for_background().await;
     }
 
     /// Waits until the last connection of a client has ended, once a drain has begun.
@@ -382,7 +380,7 @@ impl Drop for Front {
     fn drop(&mut self) {
         self.listening.drain().cancel();
         self.listening.force().cancel();
-        self.shared.force.cancel();
+        self.shared.shutdown.force().cancel();
         if let Some(cluster) = self.cluster.get() {
             cluster.listening.drain().cancel();
             cluster.listening.force().cancel();
@@ -400,7 +398,7 @@ fn listener_of(
     ListenerState::new(
         FrontRouter::new(settings, address, shared),
         shared.ports.budgets.clone(),
-        shared.drain.clone(),
+        shared.shutdown.drain().clone(),
         certificates,
     )
 }

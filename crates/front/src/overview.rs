@@ -93,13 +93,13 @@ impl FrontOverview {
     /// The open streams.
     #[must_use]
     pub fn streams(&self) -> Vec<StreamSeen> {
-        self.0.open_streams.all()
+        self.0.streams.registry.all()
     }
 
     /// Ends the streams of a principal, gracefully; returns their number.
     #[must_use]
     pub fn end_streams(&self, digest: &[u8; 16]) -> usize {
-        self.0.open_streams.end_of_principal(digest)
+        self.0.streams.registry.end_of_principal(digest)
     }
 
     /// The client programs that have used weir.

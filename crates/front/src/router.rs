@@ -52,7 +52,7 @@ impl FrontRouter {
     ) -> Self {
         let settings = Arc::new(settings);
         let guard = Arc::new(HeadGuard::new(&settings, address));
-        let endpoints = state.catalog.endpoints();
+        let endpoints = state.catalog().endpoints();
         let documents = WellKnownDocuments::new(
             settings.oauth.as_ref(),
             endpoints.iter().map(|endpoint| &endpoint.id),
@@ -93,13 +93,13 @@ impl FrontRouter {
         });
         let service = ServiceBuilder::new()
             // Sees every answer, and counts until its last byte.
-            .layer(ObserveLayer::new(state.clone()))
+            .layer(ObserveLayer::new(state.outer.clone()))
             // Failures of the layers below, outside of any endpoint.
             .layer(RespondLayer::default())
             // A panic of any layer below ends its request alone.
             .layer(IsolatePanicsLayer)
             // Before all checks: under load a refusal must cost little.
-            .layer(ShedLayer::new(state.clone(), settings.clone()))
+            .layer(ShedLayer::new(state.outer.clone(), settings.clone()))
             // A foreign page reaches no path and no preflight.
             .layer(CheckLayer::new(SenderCheck(rules)))
             // Before authentication: a browser sends preflights without credentials.

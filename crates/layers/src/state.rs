@@ -1,24 +1,20 @@
 //! The state of the client side that survives a reload.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use weir_catalog::Catalog;
-use weir_core::call::RequestName;
 use weir_core::hold::HoldShare;
 use weir_core::seal::Sealer;
 use weir_router::Router;
 use weir_session::{
-    KnownClients, LegacySessions, SessionUpkeep, SseConnections, StreamPermits, StreamRegistry,
-    run_upkeep,
+    KnownClients, LegacySessions, OpenStreams, SessionUpkeep, SseConnections, run_upkeep,
 };
 
-use crate::in_flight::InFlightLimit;
-use crate::memory_pressure::{CurrentPressure, PressureHandle};
+use crate::memory_pressure::PressureHandle;
+use crate::outer_state::OuterState;
 use crate::page_cache::PageCache;
 use crate::ports::FrontPorts;
+use crate::shutdown::Shutdown;
 
 /// The state that survives a reload.
 pub struct FrontState {
@@ -26,8 +22,6 @@ pub struct FrontState {
     pub ports: FrontPorts,
     /// The router of calls to upstreams.
     pub router: Arc<Router>,
-    /// The catalog of the router.
-    pub catalog: Arc<Catalog>,
     /// Seals and opens the texts that clients carry.
     pub sealer: Sealer,
     /// Sessions of legacy clients.
@@ -36,31 +30,16 @@ pub struct FrontState {
     pub pages: Arc<PageCache>,
     /// The budget for parts of large results that must be held.
     pub hold_budget: HoldShare,
-    /// The name of the next request.
-    next_request_name: AtomicU64,
-    /// Requests without the beginning of an answer.
-    pub(crate) in_flight: InFlightLimit,
-    /// The current memory pressure.
-    pub(crate) memory_pressure: Arc<CurrentPressure>,
-    /// Permits for open listen and GET streams.
-    pub stream_permits: Arc<StreamPermits>,
-    /// Permits for resources that clients subscribed to.
-    pub subscription_permits: Arc<StreamPermits>,
-    /// Open streams, by their owners.
-    pub open_streams: Arc<StreamRegistry>,
+    /// The state of the layers around the router.
+    pub outer: Arc<OuterState>,
+    /// Open streams and their permits.
+    pub streams: OpenStreams,
     /// Client programs that have used weir.
     pub known_clients: Arc<KnownClients>,
     /// Connections of HTTP+SSE clients.
     pub sse_connections: Arc<SseConnections>,
-    /// Tasks of calls that outlived the connection of their legacy client.
-    pub detached_tasks: TaskTracker,
-    /// Tasks that receive cancellations and clear sessions away. They run on while calls are
-    /// drained.
-    pub background_tasks: TaskTracker,
-    /// Cancelled when draining begins.
-    pub drain: CancellationToken,
-    /// Cancelled when draining is over.
-    pub force: CancellationToken,
+    /// The tasks that outlive requests, and the signals that end them.
+    pub shutdown: Shutdown,
 }
 
 impl std::fmt::Debug for FrontState {
@@ -74,26 +53,20 @@ impl FrontState {
     pub fn new(ports: FrontPorts, router: Arc<Router>, sealer: Sealer) -> Arc<Self> {
         let mut first = [0; 8];
         ports.random.fill(&mut first);
+        let shutdown = Shutdown::default();
+        let outer = OuterState::new(u64::from_ne_bytes(first), shutdown.drain().clone());
         Arc::new(Self {
             sessions: Arc::new(LegacySessions::new(ports.of_sessions(&sealer))),
             hold_budget: HoldShare::new(ports.budgets.hold.clone()),
-            next_request_name: AtomicU64::new(u64::from_ne_bytes(first)),
             ports,
-            catalog: router.catalog().clone(),
             router,
             sealer,
             pages: Arc::default(),
-            in_flight: InFlightLimit::default(),
-            memory_pressure: Arc::default(),
-            stream_permits: Arc::default(),
-            subscription_permits: Arc::default(),
-            open_streams: Arc::default(),
+            outer: Arc::new(outer),
+            streams: OpenStreams::default(),
             known_clients: Arc::default(),
             sse_connections: Arc::default(),
-            detached_tasks: TaskTracker::new(),
-            background_tasks: TaskTracker::new(),
-            drain: CancellationToken::new(),
-            force: CancellationToken::new(),
+            shutdown,
         })
     }
 
@@ -105,26 +78,21 @@ impl FrontState {
             router: self.router.clone(),
             known_clients: self.known_clients.clone(),
         });
-        self.background_tasks
-            .spawn(self.force.clone().run_until_cancelled_owned(work));
+        self.shutdown.spawn_background(work);
+    }
+
+    /// The catalog of the router.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        self.router.catalog()
     }
 
     /// The handle that reports memory pressure.
     #[must_use]
     pub fn pressure_handle(&self) -> PressureHandle {
         PressureHandle {
-            pressure: self.memory_pressure.clone(),
+            pressure: self.outer.memory_pressure.clone(),
             pages: self.pages.clone(),
         }
-    }
-
-    /// The name of a new request.
-    pub fn request_name(&self) -> RequestName {
-        // A name tells requests apart and grants no access. So an unguessable start and fixed steps
-        // are enough, without a system call. The odd step visits every number once.
-        RequestName::from_bits(
-            self.next_request_name
-                .fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed),
-        )
     }
 }

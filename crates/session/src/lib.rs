@@ -5,6 +5,7 @@
 
 mod known_clients;
 mod moved_sessions;
+mod open_streams;
 mod opened_ids;
 mod permits;
 mod session_ids;
@@ -18,6 +19,7 @@ use http::HeaderName;
 
 pub use known_clients::{ClientRequest, ClientSeen, KnownClients};
 pub use moved_sessions::{MovedSession, MovingSessions};
+pub use open_streams::OpenStreams;
 pub use permits::{NoStreamPermit, StreamPermit, StreamPermits};
 pub use session_ids::{SealedIds, SessionIds};
 pub use session_news::{SessionListChanges, StreamClient};

@@ -186,7 +186,8 @@ fn answer_of(
         head.headers.remove(name);
     }
     let body = if method == Method::GET {
-        ResponseBody::new(ForwardedStream::new(body, context.shared.drain.clone()))
+        let drain = context.shared.shutdown.drain().clone();
+        ResponseBody::new(ForwardedStream::new(body, drain))
     } else {
         ResponseBody::new(body)
     };

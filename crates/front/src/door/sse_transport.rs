@@ -205,9 +205,8 @@ async fn post(
         own.write(seen.finish_message(answer)).await;
     };
     // The task ends with the connection at the latest; the drain waits for it.
-    let answering = shared
-        .detached_tasks
-        .spawn(line.closed.clone().run_until_cancelled_owned(answering));
+    let answering = line.closed.clone().run_until_cancelled_owned(answering);
+    let answering = shared.shutdown.spawn_detached(answering);
     if wants_no_answer {
         // A panic ends this message alone.
         let _ended = answering.await;
@@ -238,9 +237,8 @@ fn attach_session_stream(
         let answer = opened.unwrap_or_else(|failure| failure::into_answer(failure, &context.name));
         own.write(answer).await;
     };
-    shared
-        .detached_tasks
-        .spawn(line.closed.clone().run_until_cancelled_owned(telling));
+    let telling = line.closed.clone().run_until_cancelled_owned(telling);
+    shared.shutdown.spawn_detached(telling);
 }
 
 /// Ends the connection and its session when its stream is dropped.
@@ -261,7 +259,7 @@ impl Drop for SseConnectionGuard {
         if headers.is_empty() {
             return;
         }
-        self.shared.detached_tasks.spawn(async move {
+        self.shared.shutdown.spawn_detached(async move {
             if let Ok(SessionPlace::Here(opened)) = shared
                 .sessions
                 .load(&line.principal, &headers, &context.limits().session)
@@ -295,7 +293,8 @@ impl SseBody {
         place: StreamPermit,
         keep_alive: KeepAlive,
     ) -> Self {
-        let (drain, places) = (hold.shared.drain.clone(), hold.line.message_permits.clone());
+        let drain = hold.shared.shutdown.drain().clone();
+        let places = hold.line.message_permits.clone();
         let drained = async move {
             drain.cancelled().await;
             // The semaphore is never closed.

@@ -24,7 +24,7 @@ use crate::reply::running_call::{OwnedCall, RunningCall};
 /// The extensions that an endpoint offers: an empty list if an operator selects tools, because an
 /// unknown extension could bypass the selection.
 pub(crate) fn offered_extensions(context: &HttpRequestContext) -> Vec<DeclaredExtension> {
-    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    let (catalog, endpoint) = (&context.shared.catalog(), &context.endpoint);
     let selects = catalog
         .endpoint(endpoint)
         .is_some_and(|endpoint| endpoint.tools.is_some());
@@ -42,7 +42,7 @@ pub(crate) fn extension_method(
     name: &MethodName,
 ) -> Option<Arc<str>> {
     let name = name.extension_name()?;
-    let endpoint = context.shared.catalog.endpoint(&context.endpoint)?;
+    let endpoint = context.shared.catalog().endpoint(&context.endpoint)?;
     (endpoint.mode.is_transparent() && endpoint.tools.is_none()).then(|| name.into())
 }
 

@@ -147,8 +147,8 @@ impl ListeningStream {
         instruments()
             .streams
             .add(1, &[KeyValue::new("kind", kind.era())]);
-        let ends =
-            [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
+        let ends = [context.shared.shutdown.drain(), also]
+            .map(|token| Box::pin(token.clone().cancelled_owned()));
         let mut stream = Self {
             ready: Bytes::new(),
             opening: None,

@@ -106,7 +106,7 @@ pub(crate) async fn list_page(
         kind,
         cursor,
     };
-    let page = shared.catalog.page(ask).await?;
+    let page = shared.catalog().page(ask).await?;
     let most = context.limits().page_cache_bytes;
     let budget = &shared.ports.budgets.results;
     let items = shared.pages.items(revision, &page, most, budget);
@@ -133,7 +133,7 @@ pub(crate) async fn list_page(
 }
 
 fn endpoint_offer(context: &HttpRequestContext) -> OfferedCapabilities {
-    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    let (catalog, endpoint) = (&context.shared.catalog(), &context.endpoint);
     OfferedCapabilities {
         tools: catalog.offers(endpoint, ListKind::Tools),
         prompts: catalog.offers(endpoint, ListKind::Prompts),
@@ -151,7 +151,7 @@ fn endpoint_offer(context: &HttpRequestContext) -> OfferedCapabilities {
 
 /// The upstreams' own instructions, labelled if there are several.
 fn joined_instructions(context: &HttpRequestContext) -> Option<String> {
-    let abouts = context.shared.catalog.about(&context.endpoint);
+    let abouts = context.shared.catalog().about(&context.endpoint);
     let alone = abouts.len() == 1;
     let parts: Vec<String> = abouts
         .iter()
@@ -179,19 +179,19 @@ const DISCOVERED_TTL_MS: u32 = 60_000;
 pub(crate) async fn discover_result(context: &HttpRequestContext, class: CapabilityClass) -> Bytes {
     context
         .shared
-        .catalog
+        .catalog()
         .settled_view(&context.endpoint, ListKind::Tools, class)
         .await;
     let offer = OfferedCapabilities {
         without_notifications: context
             .shared
-            .catalog
+            .catalog()
             .lists_without_notifications(&context.endpoint),
         ..endpoint_offer(context)
     };
     let view = context
         .shared
-        .catalog
+        .catalog()
         .view(&context.endpoint, ListKind::Tools, class);
     let is_known = view.is_some_and(|view| view.missing.is_empty());
     let ttl_ms = if is_known { DISCOVERED_TTL_MS } else { 0 };
@@ -211,7 +211,7 @@ pub(crate) async fn initialize_result(
 ) -> Bytes {
     context
         .shared
-        .catalog
+        .catalog()
         .settled_view(&context.endpoint, ListKind::Tools, CapabilityClass::BASE)
         .await;
     let offer = OfferedCapabilities {

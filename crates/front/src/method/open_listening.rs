@@ -70,7 +70,7 @@ async fn open_session_stream(
     let questions =
         ClientQuestions::new(context.shared.clone(), opened.key, opened.session.revision);
     let mut news = SessionListChanges::new(StreamClient {
-        catalog: context.shared.catalog.clone(),
+        catalog: context.shared.catalog().clone(),
         endpoint: context.endpoint.clone(),
         class: opened.class_of_lists(),
         principal: known.principal().clone(),
@@ -79,7 +79,7 @@ async fn open_session_stream(
     // Changes that a server sent while the session had no stream are sent now.
     for (upstream, kinds) in context
         .shared
-        .catalog
+        .catalog()
         .unread_session_changes(&context.endpoint, &opened.key)
     {
         news.receive(upstream, kinds);
@@ -166,7 +166,7 @@ pub(crate) fn open_listen(
         keep_alive: KeepAlive::new(context, known.principal(), "listen"),
         permit: place,
     };
-    let mut stream = ListeningStream::new(context, parts, kind, &context.shared.force);
+    let mut stream = ListeningStream::new(context, parts, kind, context.shared.shutdown.force());
     match granting {
         None => stream.write_message(&render::acknowledged(id.as_json(), honoured, &[], &[])),
         Some(granting) => stream.opening = Some((honoured, granting)),
@@ -208,7 +208,7 @@ fn honoured_lists(context: &HttpRequestContext, filter: &Bytes) -> Result<ListKi
     let mut honoured = ListKinds::default();
     for (kind, member) in render::SUBSCRIPTION_FILTERS {
         match scan::find(filter, member).map(|range| &filter[range]) {
-            Some(b"true") if context.shared.catalog.offers(&context.endpoint, kind) => {
+            Some(b"true") if context.shared.catalog().offers(&context.endpoint, kind) => {
                 honoured = honoured.with(kind)
             }
             Some(b"true" | b"false" | b"null") | None => {}
@@ -238,7 +238,7 @@ fn watch(
     let watch = |kind| {
         context
             .shared
-            .catalog
+            .catalog()
             .watch_list(&context.endpoint, class, kind, known.principal())
     };
     watched
@@ -287,7 +287,8 @@ pub(crate) fn stream_permit(
     let limits = context.limits();
     context
         .shared
-        .stream_permits
+        .streams
+        .permits
         .take(
             known.principal(),
             limits.streams,

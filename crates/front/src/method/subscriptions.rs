@@ -134,9 +134,7 @@ pub(crate) fn renew_inherited(
             }
         }
     };
-    shared
-        .detached_tasks
-        .spawn(shared.force.clone().run_until_cancelled_owned(resuming));
+    shared.shutdown.spawn_until_force(resuming);
 }
 
 /// The `params` of a subscription.
@@ -268,6 +266,7 @@ pub(crate) fn subscription_permit(
     let limits = context.limits();
     let place = context
         .shared
+        .streams
         .subscription_permits
         .take(
             known.principal(),

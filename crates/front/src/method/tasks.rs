@@ -74,7 +74,7 @@ pub(crate) fn task_mode_of_legacy(
     }
     match tasks::requested_ttl(&lifted.params) {
         // An endpoint without tasks ignores a request for one (tasks, "Task Support and Handling").
-        Some(ttl_ms) if context.shared.catalog.has_tasks(&context.endpoint) => {
+        Some(ttl_ms) if context.shared.catalog().has_tasks(&context.endpoint) => {
             TaskMode::Wanted { ttl_ms }
         }
         _ => TaskMode::Never,

@@ -301,7 +301,7 @@ pub(crate) fn elicitation_id(
     theirs: Option<(&UpstreamId, &str)>,
 ) -> String {
     let Some((upstream, theirs)) = theirs else {
-        return format!("weir-{}", shared.request_name().as_str());
+        return format!("weir-{}", shared.outer.request_name().as_str());
     };
     let mut digest = Sha256::new_with_prefix(session.0);
     digest.update(upstream.as_str());

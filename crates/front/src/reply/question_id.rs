@@ -10,7 +10,7 @@ const PREFIX: &str = "weir-";
 
 /// A new id: unique among all requests of this process, so also in the session.
 pub(crate) fn new_question_id(shared: &FrontState) -> RequestId {
-    let name = shared.request_name();
+    let name = shared.outer.request_name();
     let name = name.as_str();
     RequestId::from_text(&match &shared.ports.replicas {
         Some(_) => format!("{PREFIX}{}-{name}", shared.ports.replica),

@@ -244,16 +244,11 @@ impl Drop for OwnedCall {
             in_flight,
             ..
         } = owner;
-        let force = shared.force.clone();
         let finish = run_to_end(running, in_flight);
-        // The drain waits for the tracker; the token is the session's, the deadline the upstream's.
-        shared.detached_tasks.spawn(async move {
-            tokio::select! {
-                () = finish => {}
-                () = token.cancelled() => {}
-                () = force.cancelled() => {}
-            }
-        });
+        // The drain waits for this task. The token is of the session, the deadline of the upstream.
+        shared
+            .shutdown
+            .spawn_until_force(token.run_until_cancelled_owned(finish));
     }
 }
 

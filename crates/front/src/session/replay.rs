@@ -226,7 +226,6 @@ where
         let Some(place) = shared.sessions.detach(keeping.key.session, most) else {
             return;
         };
-        let force = shared.force.clone();
         let running = async move {
             let _place = place;
             while let Some(Ok(frame)) =
@@ -239,9 +238,7 @@ where
         };
         // The drain waits for this task. A cancellation, the session's end and the deadline end the
         // stream itself.
-        shared
-            .detached_tasks
-            .spawn(force.run_until_cancelled_owned(running));
+        shared.shutdown.spawn_until_force(running);
     }
 }
 
@@ -344,7 +341,7 @@ impl ResumedStream {
         let (replaced, hold) = context.shared.sessions.register_reader(key);
         let keep_alive = KeepAlive::new(context, principal, "resumed");
         // The drain waits for the call itself; then its record has an end.
-        let ends = [&context.shared.force, &replaced]
+        let ends = [context.shared.shutdown.force(), &replaced]
             .map(|token| Box::pin(token.clone().cancelled_owned()));
         let mut resumed = Self {
             replays: context.shared.ports.replays.clone(),

@@ -22,12 +22,11 @@ use weir_listen::{BodyError, IncomingRequest, RequestGuard, ServedBody};
 
 use super::read_body::discard_body;
 use crate::http::body::{HttpAnswer, RequestLabels, ResponseBody};
-use crate::memory_pressure::MemoryPressure;
+use crate::outer_state::OuterState;
 use crate::request::endpoint_meters::{EndpointMeters, HttpLabels};
 use crate::request::outcome::{RequestOutcome, ResponseOutcome};
 use crate::request::request_facts::RequestFacts;
 use crate::request::request_span::RequestSpan;
-use crate::state::FrontState;
 
 /// The answer with its body observed, on its way to the client.
 pub(crate) type ObservedAnswer<B = Body> = Response<ObservedBody<B>>;
@@ -36,7 +35,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The layer.
 #[derive(Clone)]
-pub struct ObserveLayer(Arc<FrontState>);
+pub struct ObserveLayer(Arc<OuterState>);
 
 impl std::fmt::Debug for ObserveLayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -46,7 +45,7 @@ impl std::fmt::Debug for ObserveLayer {
 
 impl ObserveLayer {
     /// The layer that names requests and counts them in this state.
-    pub fn new(state: Arc<FrontState>) -> Self {
+    pub fn new(state: Arc<OuterState>) -> Self {
         Self(state)
     }
 }
@@ -67,7 +66,7 @@ impl<S> Layer<S> for ObserveLayer {
 #[derive(Clone)]
 pub struct Observe<S> {
     inner: S,
-    state: Arc<FrontState>,
+    state: Arc<OuterState>,
 }
 
 impl<S> std::fmt::Debug for Observe<S> {
@@ -125,7 +124,7 @@ pin_project! {
         discarding: Option<Fut<'static, bool>>,
         observed: Option<ObservedRequest>,
         facts: Arc<RequestFacts>,
-        state: Arc<FrontState>,
+        state: Arc<OuterState>,
         version: Version,
     }
 }
@@ -159,9 +158,8 @@ where
             // It has answered before.
             return Poll::Pending;
         };
-        let is_last = this.state.memory_pressure.get() > MemoryPressure::None
-            || this.state.drain.is_cancelled();
-        if *this.version <= Version::HTTP_11 && (is_last || !in_step) {
+        let is_last = this.state.closes_connections() || !in_step;
+        if *this.version <= Version::HTTP_11 && is_last {
             let close = HeaderValue::from_static("close");
             answer.headers_mut().insert(header::CONNECTION, close);
         }

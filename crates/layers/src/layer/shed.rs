@@ -19,9 +19,9 @@ use crate::failure::RequestFailure;
 use crate::failure::request_refusal::RequestRefusal;
 use crate::in_flight::InFlightPermit;
 use crate::memory_pressure::MemoryPressure;
+use crate::outer_state::OuterState;
 use crate::request::endpoint_request::facts_of;
 use crate::settings::FrontSettings;
-use crate::state::FrontState;
 
 /// The layer.
 #[derive(Clone)]
@@ -34,13 +34,13 @@ impl std::fmt::Debug for ShedLayer {
 }
 
 struct ShedLimits {
-    state: Arc<FrontState>,
+    state: Arc<OuterState>,
     settings: Arc<FrontSettings>,
 }
 
 impl ShedLayer {
     /// The layer with the permits of this state and the limits of these settings.
-    pub fn new(state: Arc<FrontState>, settings: Arc<FrontSettings>) -> Self {
+    pub fn new(state: Arc<OuterState>, settings: Arc<FrontSettings>) -> Self {
         Self(Arc::new(ShedLimits { state, settings }))
     }
 }

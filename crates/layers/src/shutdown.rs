@@ -1,0 +1,72 @@
+//! The shutdown of the client side: the tasks that it waits for, and the signals that end the
+//! others.
+
+use std::future::Future;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The tasks of the client side, and the signals of its shutdown. First it drains: no request
+/// begins, and running calls may finish. After that every task ends.
+#[derive(Debug, Default)]
+pub struct Shutdown {
+    /// Tasks that the drain waits for.
+    detached_tasks: TaskTracker,
+    /// Tasks that run on during the drain.
+    background_tasks: TaskTracker,
+    drain: CancellationToken,
+    force: CancellationToken,
+}
+
+impl Shutdown {
+    /// Cancelled when draining begins.
+    #[must_use]
+    pub fn drain(&self) -> &CancellationToken {
+        &self.drain
+    }
+
+    /// Cancelled when draining is over.
+    #[must_use]
+    pub fn force(&self) -> &CancellationToken {
+        &self.force
+    }
+
+    /// Spawns a task that the drain waits for, for work that outlives the request that began it.
+    pub fn spawn_detached<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.detached_tasks.spawn(task)
+    }
+
+    /// As [`Self::spawn_detached`]. The task is dropped when draining is over.
+    pub fn spawn_until_force<F>(&self, task: F)
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let task = self.force.clone().run_until_cancelled_owned(task);
+        self.detached_tasks.spawn(task);
+    }
+
+    /// Spawns a task that runs on during the drain, and is dropped when draining is over.
+    pub(crate) fn spawn_background<F>(&self, task: F)
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let task = self.force.clone().run_until_cancelled_owned(task);
+        self.background_tasks.spawn(task);
+    }
+
+    /// Waits until all detached tasks have ended, those too that begin meanwhile.
+    pub async fn wait_for_detached(&self) {
+        self.detached_tasks.close();
+        self.detached_tasks.wait().await;
+    }
+
+    /// Waits until all background tasks have ended. They end when draining is over.
+    pub async fn wait_for_background(&self) {
+        self.background_tasks.close();
+        self.background_tasks.wait().await;
+    }
+}
