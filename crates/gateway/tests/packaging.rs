@@ -2,7 +2,7 @@
 //! paths, ports, configs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -44,6 +44,27 @@ fn ports() -> (u16, u16) {
         config.front.listen.port(),
         config.admin.as_ref().unwrap().listen.port(),
     )
+}
+
+/// Returns the packages with an optimization level of their own in a profile, and that level.
+fn package_levels(profile: &str) -> BTreeMap<String, String> {
+    let manifest = read("Cargo.toml");
+    let header = format!("[profile.{profile}.package]\n");
+    let (_, table) = manifest.split_once(&header).unwrap();
+    table
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_once(" = { opt-level = "))
+        .map(|(name, level)| (name.to_owned(), level.trim_end_matches(" }").to_owned()))
+        .collect()
+}
+
+#[test]
+fn deployed_builds_optimize_the_packages_that_trials_do_not() {
+    let (trial, deployed) = (package_levels("release"), package_levels("dist"));
+    assert!(!trial.is_empty());
+    assert!(trial.keys().eq(deployed.keys()), "{trial:?} {deployed:?}");
+    assert!(deployed.values().all(|level| level == "3"), "{deployed:?}");
 }
 
 #[test]
