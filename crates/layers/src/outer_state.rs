@@ -1,5 +1,4 @@
-//! The state of the layers around the router, which know neither the endpoint of a request nor its
-//! sender.
+//! The state of the layers that observe requests and shed load. They stand around the router.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use weir_core::call::RequestName;
 use crate::in_flight::InFlightLimit;
 use crate::memory_pressure::{CurrentPressure, MemoryPressure};
 
-/// The state of the layers around the router, which survives a reload.
+/// The state of the layers that observe requests and shed load. It survives a reload.
 pub struct OuterState {
     /// The name of the next request.
     next_request_name: AtomicU64,
@@ -34,7 +33,7 @@ impl OuterState {
         }
     }
 
-    /// The name of a new request.
+    /// The name of a new request: of a client, or of weir to a client.
     pub fn request_name(&self) -> RequestName {
         // A name tells requests apart and grants no access. So an unguessable start and fixed steps
         // are enough, without a system call. The odd step visits every number once.
@@ -44,8 +43,8 @@ impl OuterState {
         )
     }
 
-    /// True if connections end with their next answer: memory will be short soon, or draining has
-    /// begun.
+    /// True if connections end with their next answer: memory is short or will be soon, or draining
+    /// has begun.
     pub(crate) fn closes_connections(&self) -> bool {
         self.memory_pressure.get() > MemoryPressure::None || self.drain.is_cancelled()
     }

@@ -1,5 +1,4 @@
-//! The shutdown of the client side: the tasks that it waits for, and the signals that end the
-//! others.
+//! The shutdown of the client side: its tasks and its signals.
 
 use std::future::Future;
 
@@ -7,13 +6,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The tasks of the client side, and the signals of its shutdown. First it drains: no request
-/// begins, and running calls may finish. After that every task ends.
+/// The tasks of the client side that belong to no connection, and the signals of its shutdown.
+/// While it drains, it accepts no connection, and running calls may finish. After that the second
+/// signal ends the tasks that are bound to it.
 #[derive(Debug, Default)]
 pub struct Shutdown {
     /// Tasks that the drain waits for.
     detached_tasks: TaskTracker,
-    /// Tasks that run on during the drain.
+    /// Tasks that end after the drain: they receive cancellations and clear sessions away.
     background_tasks: TaskTracker,
     drain: CancellationToken,
     force: CancellationToken,
@@ -45,17 +45,20 @@ impl Shutdown {
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        let task = self.force.clone().run_until_cancelled_owned(task);
-        self.detached_tasks.spawn(task);
+        self.detached_tasks.spawn(self.until_force(task));
     }
 
-    /// Spawns a task that runs on during the drain, and is dropped when draining is over.
+    /// Spawns a task that the drain does not wait for. It is dropped when draining is over.
     pub(crate) fn spawn_background<F>(&self, task: F)
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        let task = self.force.clone().run_until_cancelled_owned(task);
-        self.background_tasks.spawn(task);
+        self.background_tasks.spawn(self.until_force(task));
+    }
+
+    /// Drops a task when draining is over. Resolves to `None` in that case.
+    fn until_force<F: Future>(&self, task: F) -> impl Future<Output = Option<F::Output>> + use<F> {
+        self.force.clone().run_until_cancelled_owned(task)
     }
 
     /// Waits until all detached tasks have ended, those too that begin meanwhile.

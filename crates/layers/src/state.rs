@@ -38,7 +38,7 @@ pub struct FrontState {
     pub known_clients: Arc<KnownClients>,
     /// Connections of HTTP+SSE clients.
     pub sse_connections: Arc<SseConnections>,
-    /// The tasks that outlive requests, and the signals that end them.
+    /// The tasks that belong to no connection, and the signals of the shutdown.
     pub shutdown: Shutdown,
 }
 

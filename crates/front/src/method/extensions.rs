@@ -24,7 +24,7 @@ use crate::reply::running_call::{OwnedCall, RunningCall};
 /// The extensions that an endpoint offers: an empty list if an operator selects tools, because an
 /// unknown extension could bypass the selection.
 pub(crate) fn offered_extensions(context: &HttpRequestContext) -> Vec<DeclaredExtension> {
-    let (catalog, endpoint) = (&context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
     let selects = catalog
         .endpoint(endpoint)
         .is_some_and(|endpoint| endpoint.tools.is_some());

@@ -133,7 +133,7 @@ pub(crate) async fn list_page(
 }
 
 fn endpoint_offer(context: &HttpRequestContext) -> OfferedCapabilities {
-    let (catalog, endpoint) = (&context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
     OfferedCapabilities {
         tools: catalog.offers(endpoint, ListKind::Tools),
         prompts: catalog.offers(endpoint, ListKind::Prompts),

@@ -22,7 +22,7 @@ pub(crate) async fn check_param_headers(
     if method != Method::ToolsCall || context.peer().in_memory {
         return None;
     }
-    let (catalog, class) = (&context.shared.catalog(), lifted.capabilities.class);
+    let (catalog, class) = (context.shared.catalog(), lifted.capabilities.class);
     let mut whole = catalog.view(&context.endpoint, ListKind::Tools, class)?;
     // Most endpoints have no such tool, and skip the search.
     if whole.settled && !whole.is_mirrored() {

@@ -27,7 +27,7 @@ pub(crate) fn is_call(method: Method) -> bool {
     reason = "the other methods are about lists alone, or about none"
 )]
 pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Result<(), Failure> {
-    let (catalog, endpoint) = (&context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
     let has = match method {
         Method::CompletionComplete => catalog.completes(endpoint) || may_complete(context),
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => catalog.subscribes(endpoint),
@@ -73,7 +73,7 @@ async fn has_undeclared(
     method: Method,
     class: CapabilityClass,
 ) -> bool {
-    let (catalog, endpoint) = (&context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
     for kind in lists_of(method) {
         if catalog.offers_undeclared(endpoint, *kind, class).await {
             return true;
@@ -114,7 +114,7 @@ pub(crate) async fn check_task_support(
     class: CapabilityClass,
     params: &Params,
 ) -> Result<(), Failure> {
-    let (catalog, endpoint) = (&context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
     let is_known = || catalog.has_tasks(endpoint) || !catalog.may_have_tasks(endpoint);
     if is_known() {
         return Ok(());
@@ -135,7 +135,7 @@ pub(crate) async fn check_task_support(
 /// Returns true if the server of a transparent endpoint has prompts or resources that could be
 /// completed. The server itself then answers if it supports completion.
 fn may_complete(context: &HttpRequestContext) -> bool {
-    let (catalog, endpoint) = (&context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
     let has_some = catalog.offers(endpoint, ListKind::Prompts)
         || catalog.offers(endpoint, ListKind::Resources);
     has_some && catalog.is_transparent(endpoint)
