@@ -44,7 +44,7 @@ pub(crate) struct ProveOptions {
 pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
     let peers: ForeignPeers = peers::install()?;
     peers::install_clients()?;
-    // A timing of an unoptimized build has no meaning.
+    // The profile of the tests does not optimize the path of a call, and this one does.
     let weir = build_weir(&["--release"])?;
     let mut prove = cargo()?;
     if has_cargo_command("nextest")? {

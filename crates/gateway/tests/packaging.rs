@@ -1,5 +1,5 @@
 //! The agreement of the files around the code (OpenAPI, container, units, manifests) with the code:
-//! paths, ports, configs.
+//! paths, ports, configs. And of the profiles of builds with each other.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,25 +46,37 @@ fn ports() -> (u16, u16) {
     )
 }
 
-/// Returns the packages with an optimization level of their own in a profile, and that level.
-fn package_levels(profile: &str) -> BTreeMap<String, String> {
+/// Returns the packages with settings of their own in a profile, and these settings.
+fn package_settings(profile: &str) -> BTreeMap<String, String> {
     let manifest = read("Cargo.toml");
-    let header = format!("[profile.{profile}.package]\n");
-    let (_, table) = manifest.split_once(&header).unwrap();
+    let tables: Vec<_> = manifest
+        .split("\n[")
+        .filter_map(|table| table.strip_prefix(&format!("profile.{profile}.package")))
+        .collect();
+    let [table] = tables[..] else {
+        panic!("{} tables of {profile}", tables.len());
+    };
     table
+        .strip_prefix("]\n")
+        .unwrap()
         .lines()
-        .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.split_once(" = { opt-level = "))
-        .map(|(name, level)| (name.to_owned(), level.trim_end_matches(" }").to_owned()))
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| line.split_once(" = ").unwrap())
+        .map(|(name, settings)| (name.to_owned(), settings.to_owned()))
         .collect()
 }
 
 #[test]
 fn deployed_builds_optimize_the_packages_that_trials_do_not() {
-    let (trial, deployed) = (package_levels("release"), package_levels("dist"));
+    let (trial, deployed) = (package_settings("release"), package_settings("dist"));
     assert!(!trial.is_empty());
     assert!(trial.keys().eq(deployed.keys()), "{trial:?} {deployed:?}");
-    assert!(deployed.values().all(|level| level == "3"), "{deployed:?}");
+    assert!(
+        deployed
+            .values()
+            .all(|settings| settings == "{ opt-level = 3 }"),
+        "{deployed:?}"
+    );
 }
 
 #[test]
