@@ -10,6 +10,7 @@
 pub mod accept;
 pub mod client;
 mod closed_port;
+mod condition;
 pub mod emitted_messages;
 pub mod fakes;
 pub mod fault_proxy;
@@ -30,6 +31,7 @@ pub mod token_signer;
 
 pub use client::{ClientAnswer, HttpExchange, ModernEnvelope, RawClient, RawSocket, SseEvent};
 pub use closed_port::ClosedPort;
+pub use condition::wait_for_condition;
 pub use fakes::{FakeClock, FakeRandom, TokioClock};
 pub use fault_proxy::{FaultProxy, ProxyDirection, Toxic};
 pub use h2_client::{H2Client, H2Frame};

@@ -19,7 +19,7 @@ use weir_core::port::{
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, Failure, FailureKind, Principal, authenticate};
 use weir_system::SystemClock;
-use weir_testkit::{FakeClock, FakeRandom, memory_folder};
+use weir_testkit::{FakeClock, FakeRandom, memory_folder, wait_for_condition};
 use weir_wire::Params;
 use weir_wire::method::Method;
 
@@ -101,14 +101,8 @@ fn change(auditing: &AuditService, plan: Option<&AuditPlan>) {
 /// Waits until the writer carries out a change of settings while it writes to this file. It takes
 /// later events when it has done so.
 async fn wait_for_change(file: &Path) {
-    let recorded = async {
-        while !members_of(file, "kind").contains(&"changed".to_owned()) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), recorded)
-        .await
-        .unwrap();
+    let is_recorded = || members_of(file, "kind").contains(&"changed".to_owned());
+    wait_for_condition("the change", Duration::from_secs(60), is_recorded).await;
 }
 
 fn operate(auditing: &AuditService, what: &str) {

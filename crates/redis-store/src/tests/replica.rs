@@ -12,7 +12,7 @@ use weir_core::port::{
 use weir_core::seal::{Sealer, SealerKey};
 use weir_replica_testkit::RedisServer;
 use weir_store::{MemoryBus, MemoryRecords, RecordCaps};
-use weir_testkit::{FakeRandom, TokioClock};
+use weir_testkit::{FakeRandom, TokioClock, wait_for_condition};
 
 use crate::{OwnReplica, RedisSettings, RedisStore, RedisTopology, SharedRecords, StorePorts};
 
@@ -279,10 +279,6 @@ pub(super) async fn wait_for_outage(replica: &TestReplica, reason: &str) {
 }
 
 /// Waits for a condition.
-pub(super) async fn wait_for(name: &str, mut is_met: impl FnMut() -> bool) {
-    let begun = tokio::time::Instant::now();
-    while !is_met() {
-        assert!(begun.elapsed() < PATIENCE, "no {name} in {PATIENCE:?}");
-        tokio::time::sleep(LOOK_PAUSE).await;
-    }
+pub(super) async fn wait_for(name: &str, is_met: impl FnMut() -> bool) {
+    wait_for_condition(name, PATIENCE, is_met).await;
 }

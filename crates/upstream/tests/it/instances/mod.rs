@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_core::upstream::{InstanceBreakerState, InstanceHealth, Upstream};
-use weir_testkit::{MockBehaviour, MockServer};
+use weir_testkit::{MockBehaviour, MockServer, wait_for_condition};
 use weir_upstream::{InstanceSettings, TransportSettings, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
@@ -88,13 +88,6 @@ fn breaker(upstream: &Arc<dyn Upstream>, index: usize) -> InstanceBreakerState {
 }
 
 /// Waits until the condition holds, at most 20 seconds.
-async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let holds = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), holds)
-        .await
-        .unwrap_or_else(|_| panic!("never happened: {what}"));
+async fn wait_until(name: &str, condition: impl FnMut() -> bool) {
+    wait_for_condition(name, Duration::from_secs(20), condition).await;
 }
