@@ -12,9 +12,10 @@ use rcgen::{
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::{MockServer, RawClient};
 use weir_wire::Revision;
 
@@ -105,8 +106,8 @@ impl TlsTunnel {
             }
         };
         let connector = TlsConnector::from(Arc::new(config));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let (listener, address) = listen_on_loopback().await;
+        let url = format!("http://{address}/mcp");
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();

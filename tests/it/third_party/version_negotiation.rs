@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
+use weir_testkit::accept::listen_on_loopback;
 use weir_wire::Revision;
 
 use crate::harness::{ForeignClient, ForeignServer, Weir, peers_are_enabled};
@@ -17,8 +18,8 @@ struct RecordingProxy {
 
 impl RecordingProxy {
     async fn start(weir: &Weir) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let (listener, address) = listen_on_loopback().await;
+        let url = format!("http://{address}/mcp");
         let sent = Arc::<Mutex<Vec<u8>>>::default();
         let server = weir.url("").trim_start_matches("http://").to_owned();
         let kept = sent.clone();

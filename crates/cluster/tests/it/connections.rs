@@ -1,9 +1,10 @@
 //! The connections between two replicas: their keys, their ends and their limits.
 
 use futures_util::FutureExt as _;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use weir_listen::ForwardError;
+use weir_testkit::ClosedPort;
+use weir_testkit::accept::listen_on_loopback;
 
 use crate::test_replica::{TestForwarder, TestReplica, text, tls};
 
@@ -96,18 +97,16 @@ async fn requests_in_flight_outlive_the_key_of_their_connection() {
 
 #[tokio::test]
 async fn dead_port_is_reported() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let forwarder = TestForwarder::new(address, &[1]);
+    let port = ClosedPort::new();
+    let forwarder = TestForwarder::new(port.address(), &[1]);
     assert!(is_not_sent(&forwarder.post("/echo", "").await));
     assert_eq!(forwarder.unreachable(), 1);
 }
 
 #[tokio::test]
 async fn silent_replica_costs_all_requests_one_connection() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let forwarder = TestForwarder::new(listener.local_addr().unwrap(), &[1]);
+    let (_listener, address) = listen_on_loopback().await;
+    let forwarder = TestForwarder::new(address, &[1]);
     let mut requests = JoinSet::new();
     for _ in 0..50 {
         let forwarder = forwarder.clone();

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use weir_listen::{FORWARDED_HEADER, ForwardError, ForwardedBody, NOT_OWNER_HEADER};
+use weir_testkit::accept::listen_on_loopback;
 
 use crate::test_replica::{TestReplica, text};
 use crate::test_service::OWNER;
@@ -135,10 +136,8 @@ async fn answer_of_another_owner_is_not_passed_on() {
 #[tokio::test]
 async fn public_listener_ignores_the_header_of_forwarded_requests() {
     let replica = TestReplica::start(&[1]).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut stream = TcpStream::connect(listener.local_addr().unwrap())
-        .await
-        .unwrap();
+    let (listener, address) = listen_on_loopback().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
     replica.public.start(listener);
     let request = "POST /echo HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 0\r\n\
                    weir-forwarded: 1;AAAAAAAAAAA;203.0.113.9;1;\r\n\r\n";

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +18,7 @@ use weir_listen::{
     ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedRequests,
     ForwardedSender, ListenerState, RequestForwarder as _,
 };
+use weir_testkit::accept::listen_on_loopback;
 
 use crate::test_service::{AnswerSender, TestService};
 
@@ -68,8 +68,7 @@ impl TestReplica {
         )
         .unwrap();
         cluster.use_server_config(tls(keys).server);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listen_on_loopback().await;
         cluster.start(listener);
         Self {
             address,

@@ -15,6 +15,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use weir_core::upstream::Upstream;
+use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::{HttpUpstreamSettings, TransportSettings, UpstreamProtocol, UpstreamSettings};
 
@@ -47,8 +48,7 @@ async fn tls_with(
         .unwrap();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen_on_loopback().await;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
@@ -281,8 +281,8 @@ async fn a_certificate_file_that_is_none_is_an_error_of_the_settings() {
 
 #[tokio::test]
 async fn a_request_that_http2_refuses_unread_is_sent_again_once() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let (listener, address) = listen_on_loopback().await;
+    let url = format!("http://{address}/mcp");
     let requests = tokio::spawn(refuse_calls(listener));
     let upstream = over_http2(&url, UpstreamProtocol::Auto);
     let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;

@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::PrivateKeyDer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::h2_server::H2Transport;
 
 use super::*;
@@ -111,8 +112,8 @@ async fn failed_tls_handshake_is_a_clear_error() {
             Some(&b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"[..]),
         ),
     ] {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, address) = listen_on_loopback().await;
+        let port = address.port();
         let (mut kept, mut accepting) = (Vec::new(), JoinSet::new());
         accepting.spawn(async move {
             loop {
