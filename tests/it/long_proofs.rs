@@ -1,6 +1,6 @@
-//! Long tests and measurements: left out by default, run by `cargo xtask prove` on a release build,
-//! one at a time. Two values are compared within one run; absolute times are asserted only against
-//! bounds far above any noise.
+//! Long tests and measurements: left out by default, run by `cargo xtask prove` on an optimized
+//! build, one at a time. Two values are compared within one run; absolute times are asserted only
+//! against bounds far above any noise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

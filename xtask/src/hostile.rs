@@ -1,5 +1,5 @@
-//! `cargo xtask hostile`: clients, upstreams and files that were written to do harm, against the
-//! release build of weir.
+//! `cargo xtask hostile`: clients, upstreams and files that were written to do harm, against an
+//! optimized build of weir.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs};
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{
     peers,
-    run::{build_weir, cargo, empty_folder, has_cargo_command},
+    run::{PROOF_PROFILE, build_weir, cargo, empty_folder, has_cargo_command},
     test::environment,
     test_report::checked_tests,
 };
@@ -49,12 +49,12 @@ pub(crate) struct HostileOptions {
     names: Vec<String>,
 }
 
-/// Builds the release binary of weir and runs every attack, the ignored ones included, and prints
+/// Builds weir in the profile of proofs, runs every attack, the ignored ones included, and prints
 /// their cost. They run one at a time, because each watches the memory, the descriptors or the
 /// processor time of its target.
 pub(crate) fn run(options: &HostileOptions) -> anyhow::Result<()> {
     let peers = peers::install()?;
-    let weir = build_weir(&["--release"])?;
+    let weir = build_weir(&["--profile", PROOF_PROFILE])?;
     let figures = empty_folder("hostile")?.join("figures.jsonl");
     let mut suite = cargo()?;
     let packages = ATTACKS

@@ -65,7 +65,7 @@ enum Command {
     /// function and block in the program, and a call takes a further quarter less. Needs
     /// `llvm-profdata` and `llvm-bolt`, of packages such as `llvm-19` and `bolt-19`.
     Dist(dist::DistOptions),
-    /// Run the hostile suite against the release build: clients, upstreams and files written to do
+    /// Run the hostile suite against an optimized build: clients, upstreams and files written to do
     /// harm
     ///
     /// The tests of `tests/it/hostile`, the long ones included, which `cargo xtask test` leaves
@@ -73,11 +73,11 @@ enum Command {
     Hostile(hostile::HostileOptions),
     /// Run the long proofs: timings, capacity, chaos, benchmarks
     ///
-    /// Builds the release binary of weir and runs the tests that are ignored otherwise, one at a
-    /// time: slow heads (A01, A02), sessions that come and go (D08), a flapping upstream (E14),
-    /// lists beside a hanging one (T5b), the cost of hostile schemas (T11). Each prints its figures
-    /// and compares two measurements within its own run; no absolute time is asserted. The
-    /// benchmarks follow, unless the test runner is given filters.
+    /// Builds an optimized weir and runs the tests that are ignored otherwise, one at a time: slow
+    /// heads (A01, A02), sessions that come and go (D08), a flapping upstream (E14), lists beside a
+    /// hanging one (T5b), the cost of hostile schemas (T11). Each prints its figures and compares
+    /// two measurements within its own run; no absolute time is asserted. The benchmarks follow,
+    /// unless the test runner is given filters.
     Prove(prove::ProveOptions),
 }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::{
     bench,
     peers::{self, ForeignPeers},
-    run::{build_weir, cargo, has_cargo_command},
+    run::{PROOF_PROFILE, build_weir, cargo, has_cargo_command},
     test::{all_replicated_pairings, environment},
     test_report::{all_of, checked_tests},
 };
@@ -26,7 +26,6 @@ const PACKAGES: [&str; 5] = [
 
 /// The test programs of those packages.
 const TEST_PROGRAMS: [&str; 2] = ["it", "simulated"];
-const PROFILE: [&str; 3] = ["--locked", "--release", "--lib"];
 
 /// Options of the command.
 #[derive(Args)]
@@ -39,15 +38,21 @@ pub(crate) struct ProveOptions {
     args: Vec<String>,
 }
 
-/// Builds the release binary of weir, runs every ignored test against it, and measures it. What comes
-/// after a failed proof also runs, so that one run shows all failures.
+/// Builds weir in the profile of proofs, runs every ignored test against it, and measures it. What
+/// comes after a failed proof also runs, so that one run shows all failures.
 pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
     let peers: ForeignPeers = peers::install()?;
     peers::install_clients()?;
-    // The profile of the tests does not optimize the path of a call, and this one does.
-    let weir = build_weir(&["--release"])?;
+    let weir = build_weir(&["--profile", PROOF_PROFILE])?;
     let mut prove = cargo()?;
-    if has_cargo_command("nextest")? {
+    let has_nextest = has_cargo_command("nextest")?;
+    // nextest has profiles of its own.
+    let scope = scope(if has_nextest {
+        "--cargo-profile"
+    } else {
+        "--profile"
+    });
+    if has_nextest {
         prove
             .args([
                 "nextest",
@@ -57,10 +62,10 @@ pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
                 "--run-ignored",
                 "only",
             ])
-            .args(scope());
+            .args(&scope);
         prove.args(&options.args);
     } else {
-        prove.arg("test").args(scope());
+        prove.arg("test").args(&scope);
         prove
             .args(["--", "--ignored", "--test-threads", "1"])
             .args(&options.args);
@@ -73,17 +78,18 @@ pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
     if !options.args.is_empty() {
         return proofs;
     }
-    let pairings = all_replicated_pairings(&weir, &peers, &scope());
+    let pairings = all_replicated_pairings(&weir, &peers, &scope);
     all_of([proofs, pairings, bench::measure()])
 }
 
-/// The arguments that select the profile, the packages and their test programs.
-fn scope() -> Vec<&'static str> {
+/// The arguments that select the profile of proofs, the packages and their test programs.
+/// `profile_option` is the runner's option for a profile of cargo's.
+fn scope(profile_option: &'static str) -> Vec<&'static str> {
     let programs = TEST_PROGRAMS
         .into_iter()
         .flat_map(|program| ["--test", program]);
     let packages = PACKAGES.into_iter().flat_map(|package| ["-p", package]);
-    PROFILE
+    ["--locked", profile_option, PROOF_PROFILE, "--lib"]
         .into_iter()
         .chain(programs)
         .chain(packages)

@@ -82,6 +82,9 @@ pub(crate) fn has_cargo_command(name: &str) -> anyhow::Result<bool> {
     Ok(output_of(cargo()?.args([name, "--version"])).is_some())
 }
 
+/// Cargo's profile of proofs, in which all packages are optimized.
+pub(crate) const PROOF_PROFILE: &str = "prove";
+
 /// Builds the binary `weir` alone, as it is shipped, and returns its path. `flags` choose the
 /// profile.
 pub(crate) fn build_weir(flags: &[&str]) -> anyhow::Result<PathBuf> {

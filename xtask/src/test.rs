@@ -149,8 +149,8 @@ fn tests(
     checked_tests(&mut tests, "default")
 }
 
-/// Runs the pairings in front of replicas behind a load balancer, with the tests of a release build.
-/// `scope` is that of the tests that were built last: another one has other features, and builds all
+/// Runs the pairings in front of replicas behind a load balancer, with optimized tests. `scope` is
+/// that of the tests that were built last: another one has other features, and builds all
 /// dependencies again.
 pub(crate) fn all_replicated_pairings(
     weir: &Path,

@@ -186,8 +186,9 @@ fn build(profile: &Path) {
         &Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"),
     ]);
     cargo.args([Path::new("--target-dir"), target]);
-    if profile.file_name().is_some_and(|name| name == "release") {
-        cargo.arg("--release");
+    // A folder has the name of its profile, except `debug`: this is the folder of `dev`.
+    if let Some(name) = profile.file_name().filter(|name| *name != "debug") {
+        cargo.arg("--profile").arg(name);
     }
     let output = cargo
         .output()
