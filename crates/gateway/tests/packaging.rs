@@ -2,7 +2,7 @@
 //! paths, ports, configs. And of the profiles of builds with each other.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -46,37 +46,27 @@ fn ports() -> (u16, u16) {
     )
 }
 
-/// Returns the packages with settings of their own in a profile, and these settings.
-fn package_settings(profile: &str) -> BTreeMap<String, String> {
-    let manifest = read("Cargo.toml");
-    let tables: Vec<_> = manifest
-        .split("\n[")
-        .filter_map(|table| table.strip_prefix(&format!("profile.{profile}.package")))
-        .collect();
-    let [table] = tables[..] else {
-        panic!("{} tables of {profile}", tables.len());
-    };
-    table
-        .strip_prefix("]\n")
-        .unwrap()
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(|line| line.split_once(" = ").unwrap())
-        .map(|(name, settings)| (name.to_owned(), settings.to_owned()))
-        .collect()
-}
-
+/// `dist` and `prove` inherit the settings of single packages from `release`, which leaves all others
+/// unoptimized.
 #[test]
-fn deployed_builds_optimize_the_packages_that_trials_do_not() {
-    let (trial, deployed) = (package_settings("release"), package_settings("dist"));
-    assert!(!trial.is_empty());
-    assert!(trial.keys().eq(deployed.keys()), "{trial:?} {deployed:?}");
-    assert!(
-        deployed
-            .values()
-            .all(|settings| settings == "{ opt-level = 3 }"),
-        "{deployed:?}"
+fn deployed_builds_and_proofs_optimize_all_packages() {
+    let manifest: toml::Table = read("Cargo.toml").parse().unwrap();
+    let profiles = manifest["profile"].as_table().unwrap();
+    let [trials, deployed, proofs] = ["release", "dist", "prove"].map(|name| &profiles[name]);
+    let level = |settings: &toml::Value| settings["opt-level"].as_integer();
+    assert_eq!(deployed["inherits"].as_str(), Some("release"));
+    assert_eq!(level(deployed), Some(3));
+    assert_eq!(proofs["inherits"].as_str(), Some("dist"));
+    assert_eq!(
+        (deployed.get("package"), proofs.get("package")),
+        (None, None)
     );
+    assert!(level(proofs) > Some(0));
+    let single = trials["package"].as_table().unwrap();
+    assert!(!single.is_empty());
+    for (package, settings) in single {
+        assert_eq!(level(settings), Some(3), "{package}");
+    }
 }
 
 #[test]
