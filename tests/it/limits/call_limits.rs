@@ -1,5 +1,7 @@
 //! Calls over a limit: the error that a model reads.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use serde_json::json;
 use weir_testkit::mock_server::CallGate;
 use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawClient};
@@ -96,8 +98,19 @@ async fn a_batch_pays_for_each_of_its_calls() {
     assert_eq!((refused, upstream.executions("tool_0000")), (7, 3));
 }
 
+/// Sleeps over the end of the UTC day if it comes within a minute: a daily quota begins anew there.
+async fn avoid_end_of_day() {
+    const DAY: u64 = 24 * 60 * 60;
+    let passed = UNIX_EPOCH.elapsed().unwrap().as_secs() % DAY;
+    let left = Duration::from_secs(DAY - passed);
+    if left < Duration::from_secs(60) {
+        tokio::time::sleep(left).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daily_quotas_are_named_and_survive_a_reload() {
+    avoid_end_of_day().await;
     let (upstream, weir) = weir_with(json!({ "upstreams": { "one": { "daily": 3 } } })).await;
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
     for _ in 0..3 {
