@@ -150,6 +150,12 @@ impl RedisRates {
         self.commands.give_back(bucket, rate, tokens).await
     }
 
+    /// Reports if requests are decided without the store, because it did not answer.
+    #[cfg(test)]
+    pub(crate) fn decides_alone(&self) -> bool {
+        self.outage.is_on()
+    }
+
     /// Reports if a bucket has tokens here.
     #[cfg(test)]
     pub(crate) fn has_tokens(&self, bucket: &RateBucket) -> bool {
