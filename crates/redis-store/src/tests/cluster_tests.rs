@@ -10,7 +10,7 @@ use weir_replica_testkit::{RedisCluster, RedisServer, RespValue};
 
 use super::lease_tests::{Asker, LEASE, LONG};
 use super::list_tests::{announced, group};
-use super::rate_tests::{DAY, end_outage, granted, rate, take};
+use super::rate_tests::{DAY, granted, passed_after_outage, rate, take};
 use super::replica::{TestReplica, key, settings, wait_for};
 use super::shared_use::BusPair;
 use super::topology_tests::{BORN, old_cluster};
@@ -110,14 +110,8 @@ async fn lost_node_leaves_each_replica_its_share_until_it_is_back() {
     }
     // The node has the bucket with 20 tokens, and the replicas owe it those that they admitted alone.
     let name = bucket_key(1);
-    let mut passed = end_outage(&rates, 1, &rate).await;
-    let begun = tokio::time::Instant::now();
-    while tokens_in(&cluster, &name) >= 1.0 {
-        assert!(begun.elapsed() < Duration::from_secs(40), "nothing is paid");
-        passed += granted(&rates, 1, &rate, 2).await;
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    passed += granted(&rates, 1, &rate, 200).await;
+    let has_tokens = || tokens_in(&cluster, &name) >= 1.0;
+    let passed = passed_after_outage(&rates, 1, &rate, has_tokens).await;
     assert!(passed <= 4, "{passed} beside the 40");
 }
 
