@@ -41,6 +41,14 @@ impl AuditTestFolder {
     fn plan(&self, file: &str) -> AuditPlan {
         plan(&self.0.join(file))
     }
+
+    /// A plan with files of at most `size` bytes, of which `keep` are kept.
+    fn plan_of_files(&self, size: u64, keep: usize) -> AuditPlan {
+        let mut plan = self.plan("audit.jsonl");
+        let file = plan.file.as_mut().unwrap();
+        (file.size, file.keep) = (size, keep);
+        plan
+    }
 }
 
 impl Drop for AuditTestFolder {
@@ -330,12 +338,7 @@ async fn two_processes_never_write_one_chain() {
 #[tokio::test]
 async fn full_files_are_put_aside_and_the_chain_goes_on_through_them() {
     let folder = AuditTestFolder::new("rotation");
-    let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(AuditFilePlan {
-        size: 2000,
-        keep: 3,
-        ..plan.file.unwrap()
-    });
+    let plan = folder.plan_of_files(2000, 3);
     let mut head: Option<ChainHead> = None;
     for _ in 0..12 {
         let auditing = start(&plan).await;

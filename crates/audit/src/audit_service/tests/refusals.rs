@@ -28,12 +28,7 @@ fn refusals(plan: &AuditPlan) -> PathBuf {
 #[tokio::test]
 async fn a_flood_of_refusals_displaces_no_record_of_a_call() {
     let folder = AuditTestFolder::new("flood");
-    let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(AuditFilePlan {
-        size: 64 << 10,
-        keep: 4,
-        ..plan.file.unwrap()
-    });
+    let plan = folder.plan_of_files(64 << 10, 4);
     let auditing = start(&plan).await;
     let anybody = anybody().await;
     allowed(&auditing, &anybody).unwrap();
@@ -63,12 +58,7 @@ async fn a_flood_of_refusals_displaces_no_record_of_a_call() {
 #[tokio::test]
 async fn denials_of_principals_displace_no_record_of_a_call_and_are_kept_all_the_same() {
     let folder = AuditTestFolder::new("denials");
-    let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(AuditFilePlan {
-        size: 1 << 20,
-        keep: 4,
-        ..plan.file.unwrap()
-    });
+    let plan = folder.plan_of_files(1 << 20, 4);
     let auditing = start(&plan).await;
     let anybody = anybody().await;
     allowed(&auditing, &anybody).unwrap();
