@@ -356,8 +356,7 @@ impl LegacySessions {
         let token = CancellationToken::new();
         let mut shard = self.shard(&key);
         let live = shard.entry(key).or_default();
-        live.next += 1;
-        let nth = live.next;
+        let nth = self.next_registration();
         live.calls
             .entry(request.clone())
             .or_default()
@@ -385,8 +384,7 @@ impl LegacySessions {
         let token = CancellationToken::new();
         let mut shard = self.shard(&key.session);
         let live = shard.entry(key.session).or_default();
-        live.next += 1;
-        let nth = live.next;
+        let nth = self.next_registration();
         if let Some((_, before)) = live.readers.insert(key.stream, (nth, token.clone())) {
             before.cancel();
         }
@@ -462,8 +460,7 @@ impl LegacySessions {
         let token = CancellationToken::new();
         let mut shard = self.shard(&key);
         let live = shard.entry(key).or_default();
-        live.next += 1;
-        let nth = live.next;
+        let nth = self.next_registration();
         if let Some((_, before)) = live.stream.replace((nth, token.clone())) {
             before.cancel();
         }

@@ -28,7 +28,6 @@ pub(super) struct LocalSession {
     pub(super) stream: Option<(u64, CancellationToken)>,
     /// Open requests to the client, by the request's id. Each belongs to one of the calls.
     pub(super) asks: HashMap<Bytes, mpsc::Sender<ClientReply>>,
-    pub(super) next: u64,
     pub(super) detached: usize,
 }
 

@@ -238,3 +238,64 @@ impl Drop for GetStreamGuard {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_store::{MemoryBus, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps};
+    use weir_testkit::{FakeRandom, TokioClock};
+
+    use super::*;
+    use crate::session_ids::SessionIds;
+    use crate::session_settings::SessionPorts;
+
+    const KEY: SessionKey = SessionKey([1; 16]);
+
+    fn sessions() -> Arc<LegacySessions> {
+        let clock = Arc::new(TokioClock::new());
+        Arc::new(LegacySessions::new(SessionPorts {
+            ids: SessionIds::Random,
+            records: Arc::new(MemoryRecords::new(clock.clone(), RecordCaps::default())),
+            bus: Arc::new(MemoryBus::default()),
+            replays: Arc::new(MemoryReplays::new(clock.clone(), ReplayCaps::default())),
+            clock,
+            random: Arc::new(FakeRandom::new(1)),
+        }))
+    }
+
+    #[tokio::test]
+    async fn late_end_of_a_replaced_stream_ends_no_newer_registration() {
+        let sessions = sessions();
+        let (_, _, first) = sessions.register_get_stream(KEY);
+        let (_, _, second) = sessions.register_get_stream(KEY);
+        // The session has no other state: its entry goes.
+        drop(second);
+        let (third_replaced, _, _third) = sessions.register_get_stream(KEY);
+        drop(first);
+        assert!(!third_replaced.is_cancelled());
+        let (_, _, _fourth) = sessions.register_get_stream(KEY);
+        assert!(
+            third_replaced.is_cancelled(),
+            "the newest stream is the only one"
+        );
+    }
+
+    #[tokio::test]
+    async fn late_end_of_a_replaced_reader_ends_no_newer_registration() {
+        let sessions = sessions();
+        let key = StreamKey {
+            session: KEY,
+            stream: 7,
+        };
+        let (_, first) = sessions.register_reader(key);
+        let (_, second) = sessions.register_reader(key);
+        drop(second);
+        let (third_replaced, _third) = sessions.register_reader(key);
+        drop(first);
+        assert!(!third_replaced.is_cancelled());
+        let (_, _fourth) = sessions.register_reader(key);
+        assert!(
+            third_replaced.is_cancelled(),
+            "the newest reader is the only one"
+        );
+    }
+}

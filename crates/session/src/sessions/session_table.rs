@@ -1,7 +1,7 @@
 //! The table of sessions with state on this replica.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
@@ -24,6 +24,10 @@ pub struct LegacySessions {
     pub(super) ports: SessionPorts,
     pub(super) shards: [Mutex<HashMap<SessionKey, LocalSession>>; SESSION_SHARDS],
     pub(super) notified_lists: NotifiedLists,
+    /// The number of the last registration of a call, reader or stream. It is not the session's own,
+    /// because a guard can outlive its session's entry here, and must not remove the registration of
+    /// a later one.
+    registrations: AtomicU64,
     pub(super) detached: AtomicUsize,
     /// Ended sessions with state left on this replica. Not on the bus, because it may lose
     /// messages.
@@ -49,6 +53,7 @@ impl LegacySessions {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             notified_lists: NotifiedLists::default(),
+            registrations: AtomicU64::new(0),
             detached: AtomicUsize::new(0),
             ended: Mutex::default(),
             ended_notify: Notify::new(),
@@ -57,6 +62,11 @@ impl LegacySessions {
             anonymous: AnonymousSessions::default(),
             inherited_subscriptions: Mutex::default(),
         }
+    }
+
+    /// Returns the number of a new registration.
+    pub(super) fn next_registration(&self) -> u64 {
+        self.registrations.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(super) fn lock_inherited(&self) -> MutexGuard<'_, HashMap<SessionKey, Vec<String>>> {
