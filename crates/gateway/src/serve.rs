@@ -326,7 +326,8 @@ fn notify_systemd(news: &[NotifyState<'_>]) {
     }
 }
 
-/// Drains; a second SIGTERM or SIGINT ends that.
+/// Drains; a second SIGTERM or SIGINT ends that. The sessions and events that a successor waits for
+/// are sent all the same, unless a further signal ends that, too.
 pub(crate) async fn drain(weir: Weir, signals: &mut ProcessSignals) -> ExitCode {
     tracing::info!("shutdown: draining running calls, a second signal ends them");
     let succeeded = weir.has_successor();
@@ -342,10 +343,16 @@ pub(crate) async fn drain(weir: Weir, signals: &mut ProcessSignals) -> ExitCode 
         }
         signals.stop().await;
     };
+    let flush = weir.flush_to_successor();
     tokio::select! {
-        () = weir.shutdown() => ExitCode::SUCCESS,
-        () = cut => ExitCode::from(CUT_SHORT),
+        () = weir.shutdown() => return ExitCode::SUCCESS,
+        () = cut => {}
     }
+    tokio::select! {
+        () = flush => {}
+        () = signals.stop() => {}
+    }
+    ExitCode::from(CUT_SHORT)
 }
 
 fn cannot_start(why: &str) -> ExitCode {

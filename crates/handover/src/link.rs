@@ -253,3 +253,43 @@ pub(super) async fn next_message(
         None => Ok(None),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use tokio::io::AsyncBufReadExt as _;
+    use tokio::net::UnixStream;
+
+    use super::super::message::Base64Bytes;
+    use super::*;
+
+    #[tokio::test]
+    async fn flush_waits_until_the_other_process_has_read_the_messages() {
+        let (own, other) = UnixStream::pair().unwrap();
+        let (_from_other, to) = own.into_split();
+        let link = HandoverLink::start(to);
+        // Far more than the sockets hold.
+        let count = 8;
+        for _ in 0..count {
+            link.send(HandoverMessage::Bus {
+                topic: "test".to_owned(),
+                body: Base64Bytes(Bytes::from(vec![0; 1 << 20])),
+            });
+        }
+        let mut flush = pin!(link.flush());
+        let early = tokio::time::timeout(Duration::from_millis(10), &mut flush).await;
+        assert!(early.is_err(), "no message was read");
+        let read_all = async {
+            let (from, _to) = other.into_split();
+            let mut lines = BufReader::new(from).lines();
+            for _ in 0..count {
+                next_message(&mut lines).await.unwrap().unwrap();
+            }
+            lines
+        };
+        let ((), _still_open) = tokio::join!(flush, read_all);
+    }
+}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -80,11 +81,12 @@ pub(super) async fn move_state(
     for session in state.front.copy_all() {
         link.send(HandoverMessage::Session(WireSession::of(session)));
     }
-    for upstream in &state.upstreams {
+    let mut exports = export_all(&state.upstreams);
+    while let Some((id, exported)) = exports.next().await {
         for HandoverSession {
             description,
             descriptors: given,
-        } in upstream.clone().export_sessions().await
+        } in exported
         {
             let borrowed: Vec<_> = given.iter().map(OwnedFd::as_fd).collect();
             if !given.is_empty()
@@ -94,10 +96,9 @@ pub(super) async fn move_state(
             {
                 continue;
             }
-            let (id, session) = (upstream.id().to_string(), Base64Bytes(description));
             link.send(HandoverMessage::Upstream {
-                id,
-                session,
+                id: id.clone(),
+                session: Base64Bytes(description),
                 has_descriptors: !given.is_empty(),
             });
         }
@@ -113,6 +114,21 @@ pub(super) async fn move_state(
     Ok(LinkToSuccessor(link))
 }
 
+/// Exports the sessions of all upstreams at the same time, each with the id of its upstream: child
+/// processes that do not read their messages delay no other upstream.
+fn export_all(
+    upstreams: &[Arc<dyn Upstream>],
+) -> impl Stream<Item = (String, Vec<HandoverSession>)> + Unpin + use<> {
+    upstreams
+        .iter()
+        .cloned()
+        .map(|upstream| async move {
+            let id = upstream.id().to_string();
+            (id, upstream.export_sessions().await)
+        })
+        .collect::<FuturesUnordered<_>>()
+}
+
 /// The byte that descriptors are sent with.
 const DESCRIPTOR_TAG: u8 = b'c';
 
@@ -121,6 +137,15 @@ const DESCRIPTOR_TAG: u8 = b'c';
 pub(crate) struct LinkToSuccessor(Arc<HandoverLink>);
 
 impl LinkToSuccessor {
+    /// Waits until all messages so far are sent, for a bounded time. The future does not hold the
+    /// link's owner.
+    pub(crate) fn flush(&self) -> impl Future<Output = ()> + Send + use<> {
+        let link = self.0.clone();
+        async move {
+            let _in_time = tokio::time::timeout(FLUSH_TIMEOUT, link.flush()).await;
+        }
+    }
+
     /// Reports the end of this process with its last audit records, and waits until all messages are
     /// sent, for a bounded time.
     pub(crate) async fn send_end(self, last: &ChainHeads) {
@@ -129,7 +154,7 @@ impl LinkToSuccessor {
             calls: text(&last.calls),
             refusals: text(&last.refusals),
         });
-        let _in_time = tokio::time::timeout(FLUSH_TIMEOUT, self.0.flush()).await;
+        self.flush().await;
     }
 }
 
@@ -317,5 +342,95 @@ impl StateReceiver {
             }
             LogChange::Forget { session } => replays.forget(session.key()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::sync::Barrier;
+    use weir_core::names::UpstreamId;
+    use weir_core::port::Fut;
+    use weir_core::reply::Reply;
+    use weir_core::upstream::{ListWatch, OutboundCall, ResourceUpdates, UpstreamHealth};
+    use weir_core::{CapabilityClass, Failure};
+
+    use super::*;
+
+    /// An upstream that exports its session once all upstreams of the barrier export theirs.
+    struct MeetingUpstream {
+        id: UpstreamId,
+        all: Arc<Barrier>,
+    }
+
+    impl Upstream for MeetingUpstream {
+        fn id(&self) -> &UpstreamId {
+            &self.id
+        }
+
+        fn call(self: Arc<Self>, _outbound: OutboundCall) -> Fut<'static, Reply> {
+            Box::pin(pending())
+        }
+
+        fn watch(
+            self: Arc<Self>,
+            _class: CapabilityClass,
+        ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+            Box::pin(pending())
+        }
+
+        fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+            Box::pin(pending())
+        }
+
+        fn carries(&self) -> CapabilityClass {
+            CapabilityClass::BASE
+        }
+
+        fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
+            Box::pin(async move {
+                self.all.wait().await;
+                vec![HandoverSession {
+                    description: Bytes::copy_from_slice(self.id.as_str().as_bytes()),
+                    descriptors: Vec::new(),
+                }]
+            })
+        }
+
+        fn health(&self) -> UpstreamHealth {
+            UpstreamHealth::default()
+        }
+
+        fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+            Box::pin(pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn upstreams_do_not_wait_for_each_other_before_they_export() {
+        let ids = ["one", "two", "three"];
+        let all = Arc::new(Barrier::new(ids.len()));
+        let upstreams: Vec<Arc<dyn Upstream>> = ids
+            .iter()
+            .map(|id| -> Arc<dyn Upstream> {
+                Arc::new(MeetingUpstream {
+                    id: UpstreamId::new(id).unwrap(),
+                    all: all.clone(),
+                })
+            })
+            .collect();
+        let exports = export_all(&upstreams).map(|(id, exported)| {
+            let descriptions: Vec<_> = exported.iter().map(|it| it.description.clone()).collect();
+            (id, descriptions)
+        });
+        let mut exported: Vec<_> = tokio::time::timeout(Duration::from_secs(60), exports.collect())
+            .await
+            .expect("all upstreams export at the same time");
+        exported.sort_by_key(|(id, _)| ids.iter().position(|known| known == id));
+        assert_eq!(
+            exported,
+            ids.map(|id| (id.to_owned(), vec![Bytes::from(id)]))
+        );
     }
 }

@@ -23,7 +23,8 @@ use super::state_transfer::{LinkToSuccessor, MovableState, move_state};
 /// The first descriptor in systemd's protocol.
 const FIRST_DESCRIPTOR: i32 = 3;
 /// The time that the successor has to read the config and to open listeners, files and keys: longer
-/// than a start takes.
+/// than a start takes. The move of sessions begins after it and has no limit: a successor that
+/// serves has some of them, and its end would lose these.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a failed successor has to log the reason: its log waits for at most a second
 /// itself.
@@ -66,10 +67,12 @@ pub async fn start_successor(
     let mut timed_out = false;
     let outcome = match (told, said) {
         (Ok(told), Some(id)) => match tokio::time::timeout(START_TIMEOUT, told.run(weir)).await {
-            Ok(Ok(line)) => Ok(Successor { id, line }),
-            Ok(Err(error)) => Err(format!(
-                "the new process did not start: see its own messages ({error})"
-            )),
+            Ok(serving) => async { connect(serving?, weir).await }
+                .await
+                .map(|line| Successor { id, line })
+                .map_err(|error| {
+                    format!("the new process did not start: see its own messages ({error})")
+                }),
             Err(_) => {
                 timed_out = true;
                 Err(format!(
@@ -90,6 +93,21 @@ pub async fn start_successor(
         }
     }
     outcome
+}
+
+/// Connects with a successor that serves, and moves the sessions to it if it takes them.
+async fn connect(
+    serving: ServingSuccessor,
+    weir: &impl RunningGateway,
+) -> io::Result<SuccessorConnection> {
+    match serving {
+        ServingSuccessor::WithoutSessions(line) => Ok(SuccessorConnection::Text(line)),
+        ServingSuccessor::TakesSessions { said, line } => {
+            move_state(weir.session_state(), said, line)
+                .await
+                .map(SuccessorConnection::Link)
+        }
+    }
 }
 
 /// Spawns the process with the sockets. Returns this end of the hand-over socket.
@@ -158,6 +176,20 @@ enum SuccessorConnection {
 }
 
 impl Successor {
+    /// Waits until all messages so far are sent, for a bounded time: for a process that ends before
+    /// it has drained. The future needs the successor's link alone.
+    pub fn flush(&self) -> impl Future<Output = ()> + Send + use<> {
+        let flushing = match &self.line {
+            SuccessorConnection::Link(link) => Some(link.flush()),
+            SuccessorConnection::Text(_) => None,
+        };
+        async move {
+            if let Some(flushing) = flushing {
+                flushing.await;
+            }
+        }
+    }
+
     /// Sends all that waits to be sent, then the end of this process with its last audit records.
     /// Without this, sessions and events of streams that were not sent yet are lost.
     pub async fn send_end(self, last: &ChainHeads) {
@@ -185,6 +217,17 @@ struct SuccessorHandshake {
     said: Lines<BufReader<OwnedReadHalf>>,
 }
 
+/// A successor that has begun to serve.
+enum ServingSuccessor {
+    /// One of an older release, which takes no sessions.
+    WithoutSessions(OwnedWriteHalf),
+    /// One that waits for the sessions.
+    TakesSessions {
+        said: Lines<BufReader<OwnedReadHalf>>,
+        line: OwnedWriteHalf,
+    },
+}
+
 impl SuccessorHandshake {
     fn new(line: StdStream) -> io::Result<Self> {
         line.set_nonblocking(true)?;
@@ -195,7 +238,7 @@ impl SuccessorHandshake {
         })
     }
 
-    async fn run(mut self, weir: &impl RunningGateway) -> io::Result<SuccessorConnection> {
+    async fn run(mut self, weir: &impl RunningGateway) -> io::Result<ServingSuccessor> {
         match self.read_line().await?.as_str() {
             PREPARED => {}
             other => return Err(unexpected(other, PREPARED)),
@@ -205,11 +248,11 @@ impl SuccessorHandshake {
             .write_all(format!("{GO}{will}\n").as_bytes())
             .await?;
         match self.read_line().await?.as_str() {
-            SERVING => Ok(SuccessorConnection::Text(self.line)),
-            SERVING_SESSIONS => {
-                let link = move_state(weir.session_state(), self.said, self.line).await?;
-                Ok(SuccessorConnection::Link(link))
-            }
+            SERVING => Ok(ServingSuccessor::WithoutSessions(self.line)),
+            SERVING_SESSIONS => Ok(ServingSuccessor::TakesSessions {
+                said: self.said,
+                line: self.line,
+            }),
             other => Err(unexpected(other, SERVING)),
         }
     }

@@ -100,6 +100,17 @@ impl Weir {
         &self.components.policy.auditing
     }
 
+    /// Waits until the successor, if there is one, has all messages so far, for a bounded time: for
+    /// a process that ends without [`Self::shutdown`], which does the same.
+    pub fn flush_to_successor(&self) -> impl Future<Output = ()> + Send + use<> {
+        let flushing = self.successor.as_ref().map(Successor::flush);
+        async move {
+            if let Some(flushing) = flushing {
+                flushing.await;
+            }
+        }
+    }
+
     /// Reports if another process has taken over.
     pub fn has_successor(&self) -> bool {
         self.successor.is_some()
