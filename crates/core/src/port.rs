@@ -47,11 +47,16 @@ pub use shared_lists::{
 pub use shared_rates::{Rate, RateBucket, RateDecision, RateUnit, SharedRates};
 pub use task_book::{KeptTask, TaskBook};
 
-use std::future::Future;
+use std::future::{Future, Ready};
 use std::pin::Pin;
+
+use futures_util::future::Either;
 
 /// A boxed future, as ports return them.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A result that is known at once, without an allocation, or a boxed future.
+pub type ReadyOrFut<'a, T> = Either<Ready<T>, Fut<'a, T>>;
 
 /// A store's own failure: it is unreachable or refused. Its text is for the log.
 #[derive(Debug, thiserror::Error)]

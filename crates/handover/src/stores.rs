@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use futures_util::future::Either;
 use tokio::sync::watch;
 use weir_core::port::{
-    Fut, RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, StoreError, StoredRecord,
-    StreamKey, WriteCondition, WriteOutcome,
+    Fut, ReadyOrFut, RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, StoreError,
+    StoredRecord, StreamKey, WriteCondition, WriteOutcome,
 };
 use weir_core::{HandoverArrival, SessionKey};
 use weir_store::{MemoryRecords, MemoryReplays};
@@ -108,13 +109,13 @@ impl RecordStore for MovableRecords {
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
+    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
         let link = match &*self.location() {
             RecordsLocation::Here => return self.own.load(key, touch),
             RecordsLocation::Arriving => None,
             RecordsLocation::Moved(link) => Some(link.clone()),
         };
-        Box::pin(async move {
+        Either::Right(Box::pin(async move {
             let Some(link) = link else {
                 self.arrival.wait().await;
                 return self.load(key, touch).await;
@@ -136,7 +137,7 @@ impl RecordStore for MovableRecords {
                 | RecordReply::Removed(_)
                 | RecordReply::Failed(_)) => Err(unexpected(&other)),
             }
-        })
+        }))
     }
 
     fn store<'a>(

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use weir_core::port::{
-    Clock, Fut, RecordKey, RecordKind, RecordPlace, RecordStore, ReplicaId, StoreError,
+    Clock, Fut, ReadyOrFut, RecordKey, RecordKind, RecordPlace, RecordStore, ReplicaId, StoreError,
     StoredRecord, WriteCondition, WriteOutcome,
 };
 
@@ -93,8 +94,8 @@ impl RecordStore for SharedRecords {
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
-        Box::pin(self.load_touched(key, touch))
+    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
+        Either::Right(Box::pin(self.load_touched(key, touch)))
     }
 
     fn locate<'a>(

@@ -6,16 +6,18 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::future::ready;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use weir_core::Principal;
 use weir_core::port::{
-    Clock, Fut, RecordKey, RecordKind, RecordStore, StoreError, StoredRecord, WriteCondition,
-    WriteOutcome,
+    Clock, Fut, ReadyOrFut, RecordKey, RecordKind, RecordStore, StoreError, StoredRecord,
+    WriteCondition, WriteOutcome,
 };
 use weir_core::telemetry::StoreOperation;
 
@@ -401,10 +403,8 @@ impl RecordStore for MemoryRecords {
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
-        Box::pin(std::future::ready(Ok(
-            LOAD.time(|| self.load_now(key, touch))
-        )))
+    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
+        Either::Left(ready(Ok(LOAD.time(|| self.load_now(key, touch)))))
     }
 
     fn store<'a>(
@@ -414,13 +414,13 @@ impl RecordStore for MemoryRecords {
         ttl: Duration,
         expect: WriteCondition,
     ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
-        Box::pin(std::future::ready(
+        Box::pin(ready(
             STORE.time(|| self.store_now(key, &value, ttl, expect)),
         ))
     }
 
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
-        Box::pin(std::future::ready(Ok(REMOVE.time(|| self.remove_now(key)))))
+        Box::pin(ready(Ok(REMOVE.time(|| self.remove_now(key)))))
     }
 
     fn count(&self, kind: RecordKind) -> usize {

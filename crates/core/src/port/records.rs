@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::replicas::ReplicaId;
-use super::{Fut, StoreError};
+use super::{Fut, ReadyOrFut, StoreError};
 use crate::principal::Principal;
 
 /// The kind of a record. Kinds never share ids.
@@ -77,7 +77,7 @@ pub trait RecordStore: Send + Sync {
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>>;
+    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>>;
 
     /// Finds the replica that owns a record, which `opened_by` wrote first. If the owner has ended,
     /// this replica takes the record over from the shared store. With `touch` a record that is here

@@ -2,20 +2,22 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::future::ready;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use tokio::sync::broadcast;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
     Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
     Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RateDecision,
-    RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, SenderEntrance, StoreError,
-    StoredRecord, StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
+    ReadyOrFut, RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, SenderEntrance,
+    StoreError, StoredRecord, StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
@@ -210,8 +212,8 @@ impl RecordStore for TestRecords {
         &'a self,
         key: &'a RecordKey,
         _: Option<Duration>,
-    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
-        Box::pin(async { Ok(self.0.lock().unwrap().get(key).cloned()) })
+    ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
+        Either::Left(ready(Ok(self.0.lock().unwrap().get(key).cloned())))
     }
 
     fn store<'a>(
