@@ -7,12 +7,14 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
@@ -29,7 +31,7 @@ use super::listener_state::{ConnectionResult, ListenerState};
 use super::poll_on_wake::{PollOnWake, ServiceWakes};
 use super::repoll_on_wake::RepollOnWake;
 use super::request_body::RequestBody;
-use super::request_service::{IncomingRequest, RequestService, ServedBody as _};
+use super::request_service::{IncomingRequest, RequestService, ServedBody};
 use super::write_stall_watch::WriteStallWatch;
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -229,30 +231,49 @@ struct ConnectionService<R> {
 impl<R: RequestService> hyper::service::Service<Request<Incoming>> for ConnectionService<R> {
     type Response = Response<R::Body>;
     type Error = Infallible;
-    // Boxed: the connection reserves room for its service's future as long as it lives, also while
-    // a stream is open.
-    type Future = PollOnWake<ServeFuture<R::Body>>;
+    // The connection reserves room for this future as long as it lives, also while a stream is open.
+    // The layers of an endpoint are not in it: axum boxes the future of a route.
+    type Future = PollOnWake<AnswerFuture<R::Future>>;
 
-    fn call(&self, request: Request<Incoming>) -> PollOnWake<ServeFuture<R::Body>> {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         // Each request runs to its end on the service it began on, also across a reload.
         let service = self.listening.peek_service();
-        let pulse = self.peer.pulse.clone();
         let incoming = IncomingRequest {
             request: request.map(RequestBody::http1),
             peer: self.peer.clone(),
         };
-        let serving = service.serve(incoming);
-        let served: ServeFuture<R::Body> = Box::pin(async move {
-            // Answers are sent one at a time: this one begins when the last one is over.
-            let Ok(answer) = serving.await;
-            pulse.set_answer_deadline(answer.body().until());
-            Ok(answer)
-        });
-        PollOnWake::new(served, &self.wakes)
+        let answering = AnswerFuture {
+            serving: service.serve(incoming),
+            pulse: self.peer.pulse.clone(),
+        };
+        PollOnWake::new(answering, &self.wakes)
     }
 }
 
-type ServeFuture<B> = Pin<Box<dyn Future<Output = Result<Response<B>, Infallible>> + Send>>;
+pin_project! {
+    /// The answer in the making; then its deadline is that of the connection.
+    struct AnswerFuture<F> {
+        #[pin]
+        serving: F,
+        pulse: Arc<ConnectionActivity>,
+    }
+}
+
+impl<F, B> Future for AnswerFuture<F>
+where
+    F: Future<Output = Result<Response<B>, Infallible>>,
+    B: ServedBody,
+{
+    type Output = Result<Response<B>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let Ok(answer) = ready!(this.serving.poll(cx));
+        // Answers are sent one at a time: this one begins when the last one is over.
+        this.pulse.set_answer_deadline(answer.body().until());
+        Poll::Ready(Ok(answer))
+    }
+}
 
 /// Reads until the preface is complete or impossible: usually one read.
 async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Bytes, HttpVersion)> {

@@ -9,13 +9,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+use pin_project_lite::pin_project;
+
 use crate::sync::{AtomicBool, AtomicWaker, Ordering};
 
-/// The future `inner`, polled once at first, and then after each wake alone.
-pub(super) struct PollOnWake<F> {
-    inner: F,
-    wakes: Arc<ServiceWakes>,
-    waker: Waker,
+pin_project! {
+    /// The future `inner`, polled once at first, and then after each wake alone.
+    pub(super) struct PollOnWake<F> {
+        #[pin]
+        inner: F,
+        wakes: Arc<ServiceWakes>,
+        waker: Waker,
+    }
 }
 
 /// The wakes of a connection's service. It has one future at a time; a late wake of an earlier
@@ -48,17 +53,17 @@ impl<F> PollOnWake<F> {
     }
 }
 
-impl<F: Future + Unpin> Future for PollOnWake<F> {
+impl<F: Future> Future for PollOnWake<F> {
     type Output = F::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = &mut *self;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
         // Before the check: a wake between the two then wakes the connection.
         this.wakes.connection.register(cx.waker());
         if !this.wakes.woken.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }
-        Pin::new(&mut this.inner).poll(&mut Context::from_waker(&this.waker))
+        this.inner.poll(&mut Context::from_waker(this.waker))
     }
 }
 

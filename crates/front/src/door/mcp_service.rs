@@ -83,7 +83,7 @@ async fn answer_here(
     }
 }
 
-/// Chooses the handler of a message.
+/// Handles a message.
 ///
 /// The message is sorted before the future begins, so that the future has no room for each of its
 /// forms.
@@ -92,84 +92,118 @@ pub(crate) fn handle_message<'a>(
     known: &'a Authenticated<()>,
     headers: &'a HeaderMap,
     incoming: Result<IncomingMessage, MessageError>,
-) -> Fut<'a, RequestResult> {
-    let refused = |id: Option<&RequestId>, refusal| -> Fut<'a, RequestResult> {
-        Box::pin(ready(Err(RequestFailure::message(id, refusal))))
-    };
-    let message = match incoming {
-        Ok(IncomingMessage::One(message)) => message,
-        Ok(IncomingMessage::Batch(items)) => {
-            return Box::pin(legacy_batch::batch(context, known, headers, items));
-        }
-        Err(error) => return refused(error.id.clone().as_ref(), error.into()),
-    };
-    match message {
-        Message::Request(request) => match Params::of(&request.method, request.params.as_ref()) {
-            Ok(params) => self::handle_request(context, known, headers, request, params),
-            Err(error) => refused(Some(&request.id), MessageRefusal::wrong_params(error)),
-        },
-        Message::Notification(notification) => {
-            if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
-                return refused(None, MessageRefusal::wrong_params(error));
+) -> impl Future<Output = RequestResult> + Send + 'a {
+    let handler = MessageHandler::choose(context, known, headers, incoming);
+    async move {
+        match handler {
+            MessageHandler::Request(request) => {
+                serve_in_era(context, known, headers, request).await
             }
-            Box::pin(async move {
-                legacy_notification::notification(context, known, headers, &notification).await
-            })
-        }
-        Message::Response(response) => {
-            Box::pin(client_response::response(context, known, headers, response))
+            MessageHandler::Boxed(handling) => handling.await,
         }
     }
 }
 
-/// Handles a request in its era.
-fn handle_request<'a>(
-    context: &'a HttpRequestContext,
-    known: &'a Authenticated<()>,
-    headers: &'a HeaderMap,
-    request: Request,
-    params: Params,
-) -> Fut<'a, RequestResult> {
-    let era = decide_era(headers, &request.id, request.method.known(), &params);
-    let attributes = match era {
-        EraDecision::Modern => MODERN_REQUEST,
-        EraDecision::Legacy | EraDecision::Refused(_) => LEGACY_REQUEST,
-    };
-    match begin_span(context, &request, &params, attributes) {
-        None => serve_in_era(
-            context,
-            known,
-            headers,
+/// The handler of a message.
+enum MessageHandler<'a> {
+    /// A request. Its future is part of the one of the HTTP request, without an allocation.
+    Request(EraRequest),
+    /// Any other message, and a traced request.
+    Boxed(Fut<'a, RequestResult>),
+}
+
+impl<'a> MessageHandler<'a> {
+    fn choose(
+        context: &'a HttpRequestContext,
+        known: &'a Authenticated<()>,
+        headers: &'a HeaderMap,
+        incoming: Result<IncomingMessage, MessageError>,
+    ) -> Self {
+        let refused = |id: Option<&RequestId>, refusal| {
+            Self::Boxed(Box::pin(ready(Err(RequestFailure::message(id, refusal)))))
+        };
+        let message = match incoming {
+            Ok(IncomingMessage::One(message)) => message,
+            Ok(IncomingMessage::Batch(items)) => {
+                return Self::Boxed(Box::pin(legacy_batch::batch(
+                    context, known, headers, items,
+                )));
+            }
+            Err(error) => return refused(error.id.clone().as_ref(), error.into()),
+        };
+        match message {
+            Message::Request(request) => {
+                match Params::of(&request.method, request.params.as_ref()) {
+                    Ok(params) => Self::of_request(context, known, headers, request, params),
+                    Err(error) => refused(Some(&request.id), MessageRefusal::wrong_params(error)),
+                }
+            }
+            Message::Notification(notification) => {
+                if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
+                    return refused(None, MessageRefusal::wrong_params(error));
+                }
+                Self::Boxed(Box::pin(async move {
+                    legacy_notification::notification(context, known, headers, &notification).await
+                }))
+            }
+            Message::Response(response) => Self::Boxed(Box::pin(client_response::response(
+                context, known, headers, response,
+            ))),
+        }
+    }
+
+    /// The handler of a request in its era.
+    fn of_request(
+        context: &'a HttpRequestContext,
+        known: &'a Authenticated<()>,
+        headers: &'a HeaderMap,
+        request: Request,
+        params: Params,
+    ) -> Self {
+        let era = decide_era(headers, &request.id, request.method.known(), &params);
+        let attributes = match era {
+            EraDecision::Modern => MODERN_REQUEST,
+            EraDecision::Legacy | EraDecision::Refused(_) => LEGACY_REQUEST,
+        };
+        let tracing = begin_span(context, &request, &params, attributes);
+        let request = EraRequest {
             era,
-            ParsedRequest { request, params },
-        ),
-        // Log lines from here on name the trace.
-        Some((context, span)) => Box::pin(async move {
-            let parsed = ParsedRequest { request, params };
-            let name = context.name.clone();
-            let serving = async { serve_in_era(&context, known, headers, era, parsed).await };
-            run_in_span(span, &name, serving).await
-        }),
+            request,
+            params,
+        };
+        match tracing {
+            None => Self::Request(request),
+            // Log lines from here on name the trace.
+            Some((context, span)) => Self::Boxed(Box::pin(async move {
+                let name = context.name.clone();
+                let serving = serve_in_era(&context, known, headers, request);
+                run_in_span(span, &name, serving).await
+            })),
+        }
     }
 }
 
-/// A request and its parsed parameters.
-struct ParsedRequest {
+/// A request whose era is decided, and its parsed parameters.
+struct EraRequest {
+    era: EraDecision,
     request: Request,
     params: Params,
 }
 
-fn serve_in_era<'a>(
-    context: &'a HttpRequestContext,
-    known: &'a Authenticated<()>,
-    headers: &'a HeaderMap,
-    era: EraDecision,
-    ParsedRequest { request, params }: ParsedRequest,
-) -> Fut<'a, RequestResult> {
+async fn serve_in_era(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    EraRequest {
+        era,
+        request,
+        params,
+    }: EraRequest,
+) -> RequestResult {
     match era {
-        EraDecision::Modern => modern::serve(context, known, headers, request, params),
-        EraDecision::Legacy => Box::pin(legacy::serve(context, known, headers, request, params)),
-        EraDecision::Refused(failure) => Box::pin(ready(Err(failure))),
+        EraDecision::Modern => modern::serve(context, known, headers, request, params).await,
+        EraDecision::Legacy => legacy::serve(context, known, headers, request, params).await,
+        EraDecision::Refused(failure) => Err(failure),
     }
 }
 

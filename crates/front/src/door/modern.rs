@@ -1,11 +1,10 @@
 //! Modern requests (2026-07-28): each request carries its whole state.
 
-use std::future::ready;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 use weir_core::call::{CallResumption, InputMode};
-use weir_core::port::{Fut, ReplicaId};
+use weir_core::port::ReplicaId;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::request_state::{self, RequestStateBinding};
@@ -33,25 +32,23 @@ use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall};
 
-/// Serves a request with a protocol version in its `_meta`. It is read before its future begins.
-pub(crate) fn serve<'a>(
-    context: &'a HttpRequestContext,
-    known: &'a Authenticated<()>,
-    headers: &'a HeaderMap,
+/// Serves a request with a protocol version in its `_meta`.
+pub(crate) async fn serve(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
     request: Request,
     params: Params,
-) -> Fut<'a, RequestResult> {
+) -> RequestResult {
     let label = request.method.known().map_or("other", Method::as_str);
-    match read_request(context, headers, &request, params) {
-        Err(failure) => Box::pin(ready(Err(failure.labelled(label, "modern")))),
+    let answered = match read_request(context, headers, &request, params) {
         Ok(lifted) => {
             record_client(context, known, &lifted);
-            Box::pin(async move {
-                let answered = dispatch(context, known, headers, &request, lifted).await;
-                failure::with_labels(answered, label, "modern")
-            })
+            dispatch(context, known, headers, &request, lifted).await
         }
-    }
+        Err(failure) => Err(failure),
+    };
+    failure::with_labels(answered, label, "modern")
 }
 
 /// Records the client's program, for one in several requests.
