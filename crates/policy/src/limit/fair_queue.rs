@@ -10,6 +10,7 @@ use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -29,6 +30,9 @@ pub(super) struct FairQueues<K: QueueName>(Arc<FairQueuesInner<K>>);
 struct FairQueuesInner<K: QueueName> {
     shards: [Mutex<FastMap<K, FairQueue<K>>>; SHARDS],
     hasher: FastState,
+    /// The number of the last call that began to wait. It is not the queue's own, because an evicted
+    /// call can outlive its queue here, and must not take the position of a call in a later one.
+    last_number: AtomicU64,
 }
 
 /// The number of slots, and of calls that may wait.
@@ -57,6 +61,7 @@ impl<K: QueueName> FairQueues<K> {
         Self(Arc::new(FairQueuesInner {
             shards: Default::default(),
             hasher: FastState::default(),
+            last_number: AtomicU64::new(0),
         }))
     }
 
@@ -82,7 +87,9 @@ impl<K: QueueName> FairQueues<K> {
             }
         };
         let (give, given) = oneshot::channel();
-        let number = queue.enqueue(party, give);
+        // Taken under the lock, so that numbers rise along a sub-queue.
+        let number = self.0.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        queue.enqueue(party, QueuedCall { number, give });
         // There may be free slots, if the last reload added some.
         let next = queue.grant_free_slots(|| QueueSlot {
             inner: Some(self.0.clone()),
@@ -150,7 +157,6 @@ struct FairQueue<K: QueueName> {
     /// Parties with a sub-queue, in the order of their turns.
     turns: VecDeque<QueueParty>,
     subqueues: FastMap<QueueParty, VecDeque<QueuedCall<K>>>,
-    numbers: u64,
 }
 
 struct QueuedCall<K: QueueName> {
@@ -166,7 +172,6 @@ impl<K: QueueName> Default for FairQueue<K> {
             waiting: 0,
             turns: VecDeque::new(),
             subqueues: FastMap::default(),
-            numbers: 0,
         }
     }
 }
@@ -183,8 +188,7 @@ fn hand_out<K: QueueName>(given: GrantedSlots<K>) {
 }
 
 impl<K: QueueName> FairQueue<K> {
-    fn enqueue(&mut self, party: QueueParty, give: oneshot::Sender<QueueSlot<K>>) -> u64 {
-        self.numbers += 1;
+    fn enqueue(&mut self, party: QueueParty, call: QueuedCall<K>) {
         let line = match self.subqueues.entry(party) {
             Entry::Occupied(line) => line.into_mut(),
             Entry::Vacant(empty) => {
@@ -192,12 +196,8 @@ impl<K: QueueName> FairQueue<K> {
                 empty.insert(VecDeque::new())
             }
         };
-        line.push_back(QueuedCall {
-            number: self.numbers,
-            give,
-        });
+        line.push_back(call);
         self.waiting += 1;
-        self.numbers
     }
 
     /// Gives free slots to the sub-queues in turn.

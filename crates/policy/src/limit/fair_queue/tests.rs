@@ -67,6 +67,25 @@ fn slots_go_to_parties_in_turn() {
     assert_eq!(queues.len(), 0, "nothing is left behind");
 }
 
+#[test]
+fn evicted_call_that_leaves_late_takes_no_position_of_a_newer_one() {
+    let caps = QueueCaps {
+        places: 1,
+        waiting: 2,
+    };
+    let queues = FairQueues::new();
+    let held = now(queues.enter(&0, party(1), caps));
+    let first = waits(queues.enter(&0, party(1), caps));
+    let evicted = waits(queues.enter(&0, party(1), caps));
+    let other = waits(queues.enter(&0, party(2), caps));
+    drop((held, first, other));
+    assert_eq!(queues.len(), 0);
+    let _held = now(queues.enter(&0, party(1), caps));
+    let _newer = [(); 2].map(|()| waits(queues.enter(&0, party(1), caps)));
+    drop(evicted);
+    assert_eq!(queues.load(&0), (1, 2));
+}
+
 // Proves F12.
 #[test]
 fn full_queue_evicts_from_the_longest_subqueue() {
