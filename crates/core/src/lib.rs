@@ -34,6 +34,7 @@ pub mod port;
 pub mod principal;
 pub mod question;
 pub mod reply;
+pub mod resource_uri;
 pub mod seal;
 pub mod secrets;
 pub mod session_notifier;

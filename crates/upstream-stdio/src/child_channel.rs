@@ -25,7 +25,6 @@ use weir_upstream_core::list_items;
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::out_of_call_requests::{ClientSession, OutOfCallClient, OutOfCallRequests};
 use weir_upstream_core::outbox::{Outbox, PushOutcome};
-use weir_upstream_core::pending_updates::PendingUpdates;
 use weir_upstream_core::request_inbox::RequestInbox;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
@@ -34,6 +33,7 @@ use weir_wire::{
 };
 
 use super::child_relay::{ChildRelay, RelayRecipient};
+use super::child_subscriptions::ChildSubscriptions;
 use super::non_message_lines::NonMessageLines;
 
 /// The most requests that wait to be written. A further caller waits for its turn.
@@ -71,8 +71,8 @@ pub struct ChildChannel {
     has_several_principals: AtomicBool,
     over: CancellationToken,
     pub(super) other_lines: NonMessageLines,
-    /// The pending updates of single resources, for their subscription.
-    pub(crate) pending_updates: PendingUpdates,
+    /// The subscriptions to single resources.
+    pub(crate) subscriptions: ChildSubscriptions,
     /// The known lists of a child that belongs to one principal.
     pub(crate) lists: OnceLock<Arc<dyn SessionListObserver>>,
     /// The relay to the previous process, which still has open requests.
@@ -138,7 +138,7 @@ impl ChildChannel {
             has_several_principals: AtomicBool::new(false),
             over: CancellationToken::new(),
             other_lines: NonMessageLines::default(),
-            pending_updates: PendingUpdates::default(),
+            subscriptions: ChildSubscriptions::default(),
             lists: OnceLock::new(),
             relay: OnceLock::new(),
             is_handed_over: AtomicBool::new(false),
@@ -389,7 +389,7 @@ impl ChildChannel {
                         if let Some(lists) = self.lists.get() {
                             lists.handle_resource_updated(&uri);
                         }
-                        self.pending_updates.add(&uri);
+                        self.subscriptions.dispatch_update(&uri);
                     }
                     None => self.dispatch_to_request(message),
                 },

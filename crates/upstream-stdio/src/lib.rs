@@ -16,6 +16,7 @@ mod child_relay;
 mod child_source;
 mod child_start;
 mod child_streams;
+mod child_subscriptions;
 mod error_tail;
 mod handshake;
 mod message_memory;

@@ -17,23 +17,19 @@ use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
+use super::child_subscriptions::SubscriptionHolder;
 use super::running_child::RunningChild;
 use super::stdio_call;
 use super::stdio_watch::subscribe;
 use crate::child_channel::child_request::ChildRequest;
 
-/// The subscriptions to resources of a stdio server.
+/// A holder of subscriptions to resources of a stdio server. Several may hold those of one child.
 pub(crate) struct StdioUpdates {
     site: Arc<UpstreamContext>,
     running: Arc<RunningChild>,
-    line: StdioSubscriptions,
-}
-
-enum StdioSubscriptions {
-    /// The subscribed resources.
-    Legacy(BTreeSet<Arc<str>>),
-    /// The subscription. Dropping it ends it.
-    Modern(Option<ChildRequest>),
+    holder: Arc<SubscriptionHolder>,
+    /// The subscription at a modern server. Dropping it ends it.
+    listening: Option<ChildRequest>,
 }
 
 impl StdioUpdates {
@@ -46,66 +42,38 @@ impl StdioUpdates {
         if !running.greeted.about.subscribes {
             return Err(refusal(&site.label).into());
         }
-        let line = if running.legacy.is_none() {
-            StdioSubscriptions::Modern(None)
-        } else {
-            StdioSubscriptions::Legacy(BTreeSet::new())
-        };
+        let holder = running.child.pipe.subscriptions.add_holder();
         Ok(Self {
             site,
             running,
-            line,
+            holder,
+            listening: None,
         })
     }
 
-    /// Sends a legacy server a request about one resource. Returns its error, if it refuses.
-    async fn ask(&self, method: Method, uri: &str) -> Result<Option<Failure>, Failure> {
-        let uri = lower::json(uri);
-        let asked = stdio_call::request(
-            &self.site,
-            &self.running,
-            CapabilityClass::BASE,
-            method,
-            &[("uri", &uri)],
-        )
-        .await;
-        match asked.map_err(|refusal| refusal.failure) {
-            Ok(_) => Ok(None),
-            Err(failure) if matches!(failure.kind(), FailureKind::Upstream(_)) => Ok(Some(failure)),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    async fn subscribe(&mut self, uris: &[Arc<str>]) -> Result<RefusedSubscriptions, Failure> {
-        let StdioSubscriptions::Legacy(held) = &mut self.line else {
-            return Err(Failure::internal("a modern line subscribes"));
-        };
-        let (mut held, mut refused) = (std::mem::take(held), Vec::new());
+    /// Subscribes at a legacy server to the resources without a holder, and ends the subscriptions
+    /// that have no further one.
+    async fn subscribe(&self, uris: &[Arc<str>]) -> Result<RefusedSubscriptions, Failure> {
+        let (child, mut refused) = (&self.running.child.pipe.subscriptions, Vec::new());
+        let _turn = child.turn.lock().await;
         for uri in uris {
-            if !held.contains(uri) {
-                match self.ask(Method::ResourcesSubscribe, uri).await? {
-                    None => drop(held.insert(uri.clone())),
-                    Some(failure) => refused.push((uri.clone(), failure)),
-                }
+            let asked = if child.is_held(uri) {
+                None
+            } else {
+                ask(&self.site, &self.running, Method::ResourcesSubscribe, uri).await?
+            };
+            match asked {
+                None => self.holder.add(uri.clone()),
+                Some(failure) => refused.push((uri.clone(), failure)),
             }
         }
-        let is_given = self.running.child.pipe.is_handed_over();
-        let gone: Vec<_> = held
+        let kept = uris
             .iter()
-            .filter(|uri| !uris.contains(uri) && !is_given)
+            .filter(|uri| self.holder.holds(uri))
             .cloned()
             .collect();
-        for uri in gone {
-            if self
-                .ask(Method::ResourcesUnsubscribe, &uri)
-                .await?
-                .is_some()
-            {
-                self.site.label.count_dropped("unsubscribe_refused");
-            }
-            held.remove(&uri);
-        }
-        self.line = StdioSubscriptions::Legacy(held);
+        let ended = self.holder.replace(kept);
+        unsubscribe(&self.site, &self.running, ended).await?;
         Ok(refused)
     }
 
@@ -131,14 +99,67 @@ impl StdioUpdates {
         let refused = refused
             .map(|uri| (uri.clone(), refusal(&self.site.label)))
             .collect();
+        let held = uris.iter().filter(|uri| honoured.contains(&***uri));
+        self.holder.replace(held.cloned().collect());
         // The previous subscription ends only now, so that no update is missed in between.
-        self.line = StdioSubscriptions::Modern(
-            listened
-                .filter(|_| !honoured.is_empty())
-                .map(|(ticket, _)| ticket),
-        );
+        self.listening = listened
+            .filter(|_| !honoured.is_empty())
+            .map(|(ticket, _)| ticket);
         Ok(refused)
     }
+}
+
+impl Drop for StdioUpdates {
+    fn drop(&mut self) {
+        let ended = self.holder.replace(BTreeSet::new());
+        let is_over = self.running.child.pipe.closed().is_cancelled();
+        if ended.is_empty() || is_over || self.running.legacy.is_none() {
+            return;
+        }
+        let (site, running) = (self.site.clone(), self.running.clone());
+        self.site.tasks.spawn(async move {
+            let _turn = running.child.pipe.subscriptions.turn.lock().await;
+            // A child that does not answer is found out by calls.
+            let _unanswered = unsubscribe(&site, &running, ended).await;
+        });
+    }
+}
+
+/// Sends a legacy server a request about one resource. Returns its error, if it refuses.
+async fn ask(
+    site: &Arc<UpstreamContext>,
+    running: &Arc<RunningChild>,
+    method: Method,
+    uri: &str,
+) -> Result<Option<Failure>, Failure> {
+    let uri = lower::json(uri);
+    let class = CapabilityClass::BASE;
+    let asked = stdio_call::request(site, running, class, method, &[("uri", &uri)]).await;
+    match asked.map_err(|refusal| refusal.failure) {
+        Ok(_) => Ok(None),
+        Err(failure) if matches!(failure.kind(), FailureKind::Upstream(_)) => Ok(Some(failure)),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Ends the subscriptions of a legacy server to these resources, but those with another holder, and
+/// those of a child that belongs to another process. The caller has the turn.
+async fn unsubscribe(
+    site: &Arc<UpstreamContext>,
+    running: &Arc<RunningChild>,
+    ended: BTreeSet<Arc<str>>,
+) -> Result<(), Failure> {
+    let pipe = &running.child.pipe;
+    for uri in ended {
+        if pipe.is_handed_over() || pipe.subscriptions.is_held(&uri) {
+            continue;
+        }
+        let refusal = ask(site, running, Method::ResourcesUnsubscribe, &uri).await?;
+        if refusal.is_some() {
+            site.label.count_dropped("unsubscribe_refused");
+        }
+    }
+    Ok(())
 }
 
 /// Subscribes to the status of the task that a call is about; absent if the child has no such
@@ -192,9 +213,9 @@ impl ResourceUpdates for StdioUpdates {
         uris: &'a [Arc<str>],
     ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
         Box::pin(async move {
-            match self.line {
-                StdioSubscriptions::Legacy(_) => self.subscribe(uris).await,
-                StdioSubscriptions::Modern(_) => self.replace_subscription(uris).await,
+            match self.running.legacy {
+                Some(_) => self.subscribe(uris).await,
+                None => self.replace_subscription(uris).await,
             }
         })
     }
@@ -203,15 +224,11 @@ impl ResourceUpdates for StdioUpdates {
         Box::pin(async move {
             let pipe = &self.running.child.pipe;
             let over = pipe.closed();
-            let listening = match &mut self.line {
-                StdioSubscriptions::Modern(ticket) => ticket.as_mut(),
-                StdioSubscriptions::Legacy(_) => None,
-            };
             tokio::select! {
                 biased;
-                updated = pipe.pending_updates.next() => Ok(updated),
+                updated = self.holder.pending.next() => Ok(updated),
                 () = over.cancelled() => Err(self.site.label.fail(FailureKind::Unavailable, "The upstream ended")),
-                () = ChildRequest::wait_for_end(listening) => Err(self.site.label.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
+                () = ChildRequest::wait_for_end(self.listening.as_mut()) => Err(self.site.label.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
             }
         })
     }

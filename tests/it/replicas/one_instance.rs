@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::{ClientAnswer, MockStdio};
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, MockStdio};
 use weir_wire::{Revision, meta};
 
 use super::{COUNT, at};
@@ -63,6 +63,13 @@ fn lines(path: &Path) -> Vec<String> {
 async fn start(mock: MockStdio, more: Value) -> (Replicas, ChildFiles) {
     let files = ChildFiles::new();
     let mock = mock.starts_file(&files.starts).calls_file(&files.calls);
+    let replicas = start_replicas(&mock, more).await;
+    wait_for_lists(&replicas);
+    (replicas, files)
+}
+
+/// Starts replicas with one child for all, and `more` in the config of its upstream.
+async fn start_replicas(mock: &MockStdio, more: Value) -> Replicas {
     let (command, args) = mock.command();
     let mut upstream = json!({ "command": command, "args": args, "instances": "one" });
     for (key, value) in more.as_object().unwrap() {
@@ -76,9 +83,7 @@ async fn start(mock: MockStdio, more: Value) -> (Replicas, ChildFiles) {
         "change_window": "50ms",
         "drain": "20s",
     });
-    let replicas = Replicas::start(COUNT, config).await;
-    wait_for_lists(&replicas);
-    (replicas, files)
+    Replicas::start(COUNT, config).await
 }
 
 /// Returns a child of each era, with its `protocol`: otherwise a further process looks for the other
@@ -297,6 +302,50 @@ async fn list_changes_reach_clients_of_every_replica() {
         for replica in replicas.running() {
             replica.wait_until_listed("/mcp", &["added_0"]);
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resource_updates_reach_subscribers_at_every_replica() {
+    const URI: &str = "memo:1";
+    for server in [
+        MockServer::legacy(Revision::NEWEST_LEGACY),
+        MockServer::modern(),
+    ] {
+        let server = server.with_library().tool("echo", MockBehaviour::echo());
+        let server = server.start().await;
+        let replicas = start_replicas(&MockStdio::relay(&server.url()), json!({})).await;
+        let mut subscribers = Vec::new();
+        for replica in replicas.running() {
+            replica.wait_until_listed("/mcp", &["echo"]);
+            let url = replica.url("/mcp");
+            let client = CheckedClient::open(&url, Revision::NEWEST_LEGACY).await;
+            let stream = client.open_change_stream().await;
+            let subscribed = client
+                .ask("resources/subscribe", json!({ "uri": URI }))
+                .await;
+            assert_eq!(subscribed.result(), &json!({}));
+            subscribers.push((client, stream));
+        }
+        while !subscribers.is_empty() {
+            server.notify_resource_updated(URI);
+            for (_, stream) in &mut subscribers {
+                let message = stream.next().await.expect("an update");
+                assert_eq!(message["method"], "notifications/resources/updated");
+                assert_eq!(message["params"]["uri"], URI);
+            }
+            // The others stay subscribed.
+            let (client, _stream) = subscribers.pop().unwrap();
+            let left = client
+                .ask("resources/unsubscribe", json!({ "uri": URI }))
+                .await;
+            assert_eq!(left.result(), &json!({}));
+        }
+        server
+            .wait_until("the end of the last subscription", |server| {
+                server.subscriptions().is_empty()
+            })
+            .await;
     }
 }
 

@@ -11,6 +11,7 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;
+use weir_core::resource_uri::containing_uris;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::RefusedSubscriptions;
 
@@ -181,7 +182,7 @@ impl SubscriptionTable {
     /// The subscribers of an updated URI, and of the resources that it may be a part of.
     pub(super) fn subscribers_of(&self, uri: &str) -> Vec<ResourceSubscriber> {
         let state = self.lock();
-        let mut found: Vec<_> = wholes(uri)
+        let mut found: Vec<_> = containing_uris(uri)
             .filter_map(|whole| state.wanted.get(whole))
             .collect();
         if found.is_empty() && state.wanted.len() == 1 {
@@ -226,16 +227,6 @@ impl fmt::Debug for SubscriptionTable {
     }
 }
 
-/// A URI and the resources that it may be a part of: its beginnings up to each boundary, with and
-/// without it.
-fn wholes(uri: &str) -> impl Iterator<Item = &str> {
-    let boundaries = uri
-        .char_indices()
-        .filter(|(_, c)| matches!(c, '/' | '?' | '#'));
-    let beginnings = boundaries.flat_map(move |(at, _)| [&uri[..at], &uri[..=at]]);
-    std::iter::once(uri).chain(beginnings.filter(move |beginning| *beginning != uri))
-}
-
 /// A copy of the failure for one more waiting client.
 fn again(failure: &Failure) -> Failure {
     let mut copy = Failure::new(failure.kind().clone(), failure.message().to_owned());
@@ -255,7 +246,7 @@ mod tests {
     // Proves R205.
     #[test]
     fn parent_uris_are_prefixes_up_to_a_separator() {
-        let all = |uri| wholes(uri).collect::<Vec<_>>();
+        let all = |uri| containing_uris(uri).collect::<Vec<_>>();
         assert_eq!(all("a:b"), ["a:b"]);
         assert_eq!(all("a:b/c"), ["a:b/c", "a:b", "a:b/"]);
         assert_eq!(all("a:b/"), ["a:b/", "a:b"]);
