@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn flush_waits_until_the_other_process_has_read_the_messages() {
+    async fn flush_waits_until_all_messages_are_sent() {
         let (own, other) = UnixStream::pair().unwrap();
         let (_from_other, to) = own.into_split();
         let link = HandoverLink::start(to);

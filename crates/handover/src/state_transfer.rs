@@ -26,8 +26,11 @@ use super::stores::{MovableRecords, MovableReplays, answer};
 
 /// The time that requests wait for sessions on their way.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
-/// The longest time that a process at its end waits until the successor has read all messages.
+/// The longest time that a process at its end waits until all messages are sent.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The longest wait for a successor that does not take the descriptors of a child process.
+const DESCRIPTORS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The stores, sessions and upstreams that take part in a move.
 #[derive(Clone)]
@@ -54,7 +57,7 @@ impl std::fmt::Debug for MovableState {
 /// called inside a tokio runtime.
 ///
 /// # Errors
-/// The successor is gone.
+/// The successor is gone before the move.
 pub(super) async fn move_state(
     state: MovableState,
     lines: Lines<BufReader<OwnedReadHalf>>,
@@ -82,19 +85,25 @@ pub(super) async fn move_state(
         link.send(HandoverMessage::Session(WireSession::of(session)));
     }
     let mut exports = export_all(&state.upstreams);
+    let (mut takes_descriptors, mut lost_children) = (true, 0_u64);
     while let Some((id, exported)) = exports.next().await {
         for HandoverSession {
             description,
             descriptors: given,
         } in exported
         {
-            let borrowed: Vec<_> = given.iter().map(OwnedFd::as_fd).collect();
-            if !given.is_empty()
-                && descriptors::send(&children, DESCRIPTOR_TAG, &borrowed)
-                    .await
-                    .is_err()
-            {
-                continue;
+            if !given.is_empty() {
+                let borrowed: Vec<_> = given.iter().map(OwnedFd::as_fd).collect();
+                let is_sent = takes_descriptors && {
+                    let sending = descriptors::send(&children, DESCRIPTOR_TAG, &borrowed);
+                    let sent = tokio::time::timeout(DESCRIPTORS_TIMEOUT, sending).await;
+                    takes_descriptors = sent.is_ok();
+                    matches!(sent, Ok(Ok(())))
+                };
+                if !is_sent {
+                    lost_children += 1;
+                    continue;
+                }
             }
             link.send(HandoverMessage::Upstream {
                 id: id.clone(),
@@ -104,6 +113,12 @@ pub(super) async fn move_state(
         }
     }
     link.send(HandoverMessage::Complete);
+    if lost_children > 0 {
+        tracing::warn!(
+            children = lost_children,
+            "graceful restart: child processes not taken by the new process: they end"
+        );
+    }
     instruments()
         .sessions
         .add(-i64::try_from(sessions).unwrap_or(i64::MAX), &[]);
@@ -137,8 +152,7 @@ const DESCRIPTOR_TAG: u8 = b'c';
 pub(crate) struct LinkToSuccessor(Arc<HandoverLink>);
 
 impl LinkToSuccessor {
-    /// Waits until all messages so far are sent, for a bounded time. The future does not hold the
-    /// link's owner.
+    /// Returns a future that sends all messages that wait at its first poll, for a bounded time.
     pub(crate) fn flush(&self) -> impl Future<Output = ()> + Send + use<> {
         let link = self.0.clone();
         async move {

@@ -23,8 +23,8 @@ use super::state_transfer::{LinkToSuccessor, MovableState, move_state};
 /// The first descriptor in systemd's protocol.
 const FIRST_DESCRIPTOR: i32 = 3;
 /// The time that the successor has to read the config and to open listeners, files and keys: longer
-/// than a start takes. The move of sessions begins after it and has no limit: a successor that
-/// serves has some of them, and its end would lose these.
+/// than a start takes. The move of sessions is not part of it, because the end of a successor that
+/// has got sessions would lose them.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a failed successor has to log the reason: its log waits for at most a second
 /// itself.
@@ -67,12 +67,15 @@ pub async fn start_successor(
     let mut timed_out = false;
     let outcome = match (told, said) {
         (Ok(told), Some(id)) => match tokio::time::timeout(START_TIMEOUT, told.run(weir)).await {
-            Ok(serving) => async { connect(serving?, weir).await }
+            Ok(Ok(serving)) => connect(serving, weir)
                 .await
                 .map(|line| Successor { id, line })
                 .map_err(|error| {
-                    format!("the new process did not start: see its own messages ({error})")
+                    format!("the new process ended before it took the sessions ({error})")
                 }),
+            Ok(Err(error)) => Err(format!(
+                "the new process did not start: see its own messages ({error})"
+            )),
             Err(_) => {
                 timed_out = true;
                 Err(format!(
@@ -176,17 +179,13 @@ enum SuccessorConnection {
 }
 
 impl Successor {
-    /// Waits until all messages so far are sent, for a bounded time: for a process that ends before
-    /// it has drained. The future needs the successor's link alone.
-    pub fn flush(&self) -> impl Future<Output = ()> + Send + use<> {
-        let flushing = match &self.line {
+    /// Returns a future that sends all messages that wait at its first poll, for a bounded time:
+    /// for a process that ends before it has drained. It does not need this value any longer.
+    /// Absent for a successor of an older release.
+    pub fn flush(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        match &self.line {
             SuccessorConnection::Link(link) => Some(link.flush()),
             SuccessorConnection::Text(_) => None,
-        };
-        async move {
-            if let Some(flushing) = flushing {
-                flushing.await;
-            }
         }
     }
 

@@ -231,8 +231,8 @@ struct ConnectionService<R> {
 impl<R: RequestService> hyper::service::Service<Request<Incoming>> for ConnectionService<R> {
     type Response = Response<R::Body>;
     type Error = Infallible;
-    // The connection reserves room for this future as long as it lives, also while a stream is open.
-    // The layers of an endpoint are not in it: axum boxes the future of a route.
+    // The connection reserves room for this future as long as it lives, also while a stream is
+    // open. The layers of an endpoint are not in it: axum boxes the future of a route.
     type Future = PollOnWake<AnswerFuture<R::Future>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
@@ -251,7 +251,7 @@ impl<R: RequestService> hyper::service::Service<Request<Incoming>> for Connectio
 }
 
 pin_project! {
-    /// The answer in the making; then its deadline is that of the connection.
+    /// Serves a request, and then sets the answer's deadline for the connection.
     struct AnswerFuture<F> {
         #[pin]
         serving: F,

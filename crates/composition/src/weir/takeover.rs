@@ -100,10 +100,10 @@ impl Weir {
         &self.components.policy.auditing
     }
 
-    /// Waits until the successor, if there is one, has all messages so far, for a bounded time: for
-    /// a process that ends without [`Self::shutdown`], which does the same.
+    /// Returns a future that sends the messages for a successor that wait at its first poll, for a
+    /// bounded time: for a process that ends without [`Self::shutdown`], which sends them too.
     pub fn flush_to_successor(&self) -> impl Future<Output = ()> + Send + use<> {
-        let flushing = self.successor.as_ref().map(Successor::flush);
+        let flushing = self.successor.as_ref().and_then(Successor::flush);
         async move {
             if let Some(flushing) = flushing {
                 flushing.await;

@@ -106,7 +106,7 @@ pub(crate) fn handle_message<'a>(
 
 /// The handler of a message.
 enum MessageHandler<'a> {
-    /// A request. Its future is part of the one of the HTTP request, without an allocation.
+    /// A request. Its future is part of the caller's, without an allocation.
     Request(EraRequest),
     /// Any other message, and a traced request.
     Boxed(Fut<'a, RequestResult>),

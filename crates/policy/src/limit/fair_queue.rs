@@ -30,8 +30,8 @@ pub(super) struct FairQueues<K: QueueName>(Arc<FairQueuesInner<K>>);
 struct FairQueuesInner<K: QueueName> {
     shards: [Mutex<FastMap<K, FairQueue<K>>>; SHARDS],
     hasher: FastState,
-    /// The number of the last call that began to wait. It is not the queue's own, because an evicted
-    /// call can outlive its queue here, and must not take the position of a call in a later one.
+    /// The number of the last call that began to wait. It is not the queue's own: an evicted call
+    /// can outlive its queue here, and must not take the position of a call in a later one.
     last_number: AtomicU64,
 }
 

@@ -24,9 +24,9 @@ pub struct LegacySessions {
     pub(super) ports: SessionPorts,
     pub(super) shards: [Mutex<HashMap<SessionKey, LocalSession>>; SESSION_SHARDS],
     pub(super) notified_lists: NotifiedLists,
-    /// The number of the last registration of a call, reader or stream. It is not the session's own,
-    /// because a guard can outlive its session's entry here, and must not remove the registration of
-    /// a later one.
+    /// The number of the last registration of a call, reader or stream. It is not the session's
+    /// own: a guard can outlive its session's entry here, and must not remove a registration in a
+    /// later one.
     registrations: AtomicU64,
     pub(super) detached: AtomicUsize,
     /// Ended sessions with state left on this replica. Not on the bus, because it may lose
