@@ -256,6 +256,7 @@ pub(super) async fn next_message(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::pin::pin;
     use std::time::Duration;
 

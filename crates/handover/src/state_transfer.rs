@@ -361,6 +361,7 @@ impl StateReceiver {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::future::pending;
 
     use tokio::sync::Barrier;

@@ -105,6 +105,10 @@ pub(crate) fn handle_message<'a>(
 }
 
 /// The handler of a message.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most messages are requests, and a box is what this saves"
+)]
 enum MessageHandler<'a> {
     /// A request. Its future is part of the caller's, without an allocation.
     Request(EraRequest),
