@@ -14,9 +14,17 @@ pub fn containing_uris(uri: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
+    // Proves R205.
     #[test]
-    fn uri_is_followed_by_its_beginnings() {
-        let all: Vec<_> = containing_uris("a:/b?c").collect();
-        assert_eq!(all, ["a:/b?c", "a:", "a:/", "a:/b", "a:/b?"]);
+    fn parent_uris_are_prefixes_up_to_a_separator() {
+        let all = |uri| containing_uris(uri).collect::<Vec<_>>();
+        assert_eq!(all("a:b"), ["a:b"]);
+        assert_eq!(all("a:b/c"), ["a:b/c", "a:b", "a:b/"]);
+        assert_eq!(all("a:b/"), ["a:b/", "a:b"]);
+        assert_eq!(
+            all("a:b?c#d"),
+            ["a:b?c#d", "a:b", "a:b?", "a:b?c", "a:b?c#"]
+        );
+        assert_eq!(all("a:/b?c"), ["a:/b?c", "a:", "a:/", "a:/b", "a:/b?"]);
     }
 }

@@ -238,21 +238,3 @@ fn again(failure: &Failure) -> Failure {
     }
     copy
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Proves R205.
-    #[test]
-    fn parent_uris_are_prefixes_up_to_a_separator() {
-        let all = |uri| containing_uris(uri).collect::<Vec<_>>();
-        assert_eq!(all("a:b"), ["a:b"]);
-        assert_eq!(all("a:b/c"), ["a:b/c", "a:b", "a:b/"]);
-        assert_eq!(all("a:b/"), ["a:b/", "a:b"]);
-        assert_eq!(
-            all("a:b?c#d"),
-            ["a:b?c#d", "a:b", "a:b?", "a:b?c", "a:b?c#"]
-        );
-    }
-}
