@@ -28,7 +28,6 @@ use super::stores::{MovableRecords, MovableReplays, answer};
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest time that a process at its end waits until all messages are sent.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// The longest wait for a successor that does not take the descriptors of a child process.
 const DESCRIPTORS_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -127,8 +127,8 @@ impl Drop for StdioUpdates {
 
 /// Sends a legacy server a request about one resource. Returns its error, if it refuses.
 async fn ask(
-    site: &Arc<UpstreamContext>,
-    running: &Arc<RunningChild>,
+    site: &UpstreamContext,
+    running: &RunningChild,
     method: Method,
     uri: &str,
 ) -> Result<Option<Failure>, Failure> {
@@ -145,8 +145,8 @@ async fn ask(
 /// Ends the subscriptions of a legacy server to these resources, but those with another holder, and
 /// those of a child that belongs to another process. The caller has the turn.
 async fn unsubscribe(
-    site: &Arc<UpstreamContext>,
-    running: &Arc<RunningChild>,
+    site: &UpstreamContext,
+    running: &RunningChild,
     ended: BTreeSet<Arc<str>>,
 ) -> Result<(), Failure> {
     let pipe = &running.child.pipe;
