@@ -5,121 +5,14 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use tokio::time::Instant;
-use weir_wire::log_level::LogLevel;
-use weir_wire::method::Method;
 
-use crate::call::ParkedId;
+use crate::call_limits::CallLimits;
 use crate::failure::Failure;
-use crate::question::PendingQuestion;
-
-/// One event of a call.
-#[derive(Debug)]
-pub enum ReplyEvent {
-    /// A notification for the client while the call runs.
-    Note(ReplyNote),
-    /// A question of the upstream for the client; the call goes on with the answer.
-    Ask(Box<PendingQuestion>),
-    /// The call is over; it is the last event.
-    End(ReplyEnd),
-}
-
-/// A notification that belongs to a call.
-#[derive(Debug, Clone)]
-pub struct ReplyNote {
-    /// The kind of notification.
-    pub kind: NoteKind,
-    /// The notification's `params` object as the upstream wrote it. Its `progressToken`, if any, is
-    /// the upstream hop's.
-    pub params: Bytes,
-}
-
-/// The kinds of notes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoteKind {
-    /// `notifications/progress`, already known to belong to this call and to increase.
-    Progress,
-    /// `notifications/message` of this level.
-    Log(LogLevel),
-    /// Any other notification.
-    Other(Method),
-    /// No notification: the server takes its time, and the client's response begins without waiting
-    /// for the answer. It does not reset the idle timeout.
-    StillWorking,
-}
-
-/// The end of a call.
-#[derive(Debug)]
-pub enum ReplyEnd {
-    /// A complete result: the `result` object as the upstream wrote it.
-    Complete(Payload),
-    /// The upstream wants input first (`resultType: "input_required"`): the `result` object as the
-    /// upstream wrote it.
-    InputRequired(Payload),
-    /// The upstream asked a question, and the call waits for the answer while parked: `result` has
-    /// the questions, and a call made with [`crate::CallResumption::Parked`] of this id goes on
-    /// with it.
-    Parked {
-        /// The name of the parked call.
-        id: ParkedId,
-        /// An `input_required` result object without a state.
-        result: Bytes,
-    },
-    /// The work goes on as a task: a `CreateTaskResult` in the form of the tasks extension. Its
-    /// `taskId` is the upstream's own on the way to the router, and the client's from there on.
-    Task(Bytes),
-    /// No result.
-    Failed(Box<Failure>),
-}
-
-impl From<Failure> for ReplyEnd {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(Box::new(failure))
-    }
-}
-
-/// The bytes of a result: whole if they fitted a small buffer, else a stream of chunks.
-pub enum Payload {
-    /// All of it.
-    Whole(Bytes),
-    /// All of it, without its hidden characters: the client gets their number. Only the router
-    /// makes it, and only in [`ReplyEnd::Complete`].
-    Cleaned {
-        /// The `result` object.
-        result: Bytes,
-        /// The number of characters and escape sequences that were removed: at least one.
-        removed: u64,
-    },
-    /// More than weir buffers.
-    Stream(Box<dyn PayloadSource>),
-}
-
-impl fmt::Debug for Payload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole(bytes) => write!(f, "Whole({} bytes)", bytes.len()),
-            Self::Cleaned { result, removed } => {
-                write!(f, "Cleaned({} bytes, {removed} removed)", result.len())
-            }
-            Self::Stream(_) => f.write_str("Stream"),
-        }
-    }
-}
-
-/// A result that is still arriving. Dropping it cancels the call.
-pub trait PayloadSource: Send {
-    /// The next bytes of the `result` object; `None` after its closing brace. A failure ends it.
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>>;
-
-    /// The number of hidden characters and escape sequences removed from the chunks so far. A
-    /// source around another one passes on the inner number.
-    fn removed(&self) -> u64 {
-        0
-    }
-}
+use crate::port::Fut;
+pub use crate::reply_events::{NoteKind, Payload, PayloadSource, ReplyEnd, ReplyEvent, ReplyNote};
 
 /// The source of a reply's events. Dropping it cancels the call.
 pub trait ReplySource: Send {
@@ -135,27 +28,109 @@ pub struct Reply {
 
 enum ReplyState {
     Ended(ReplyEnd),
-    Live(Box<dyn ReplySource>),
+    /// Boxed, so that the reply of the usual case is small.
+    Live(Box<LiveReply>),
     Over,
+}
+
+/// A reply that runs.
+struct LiveReply {
+    /// An event that was read already, and is delivered first.
+    first: Option<ReplyEvent>,
+    events: EventSource,
+    limits: Option<Box<CallLimits>>,
+}
+
+enum EventSource {
+    /// The call has no reply yet.
+    Call(Fut<'static, Reply>),
+    Source(Box<dyn ReplySource>),
 }
 
 impl Reply {
     /// A reply that is already over: the usual case of a small result.
     #[must_use]
     pub fn ended(end: impl Into<ReplyEnd>) -> Self {
-        Self {
-            state: ReplyState::Ended(end.into()),
-            deadline: None,
-        }
+        Self::of(ReplyState::Ended(end.into()))
     }
 
     /// A reply with the events of `source`.
     #[must_use]
     pub fn live(source: impl ReplySource + 'static) -> Self {
+        Self::of_events(EventSource::Source(Box::new(source)))
+    }
+
+    /// The reply of a call that is still being made. Dropping the reply drops the future.
+    #[must_use]
+    pub fn of_call(call: Fut<'static, Self>) -> Self {
+        Self::of_events(EventSource::Call(call))
+    }
+
+    /// Reads a source up to its first event, which the reply then begins with. Dropping the future
+    /// drops the source.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an async function has its arguments twice, and a source is large"
+    )]
+    pub fn after_first_event(
+        mut source: impl ReplySource + 'static,
+    ) -> impl Future<Output = Self> + Send {
+        async move {
+            match poll_fn(|cx| source.poll_event(cx)).await {
+                // A reply that is over needs its source no more.
+                ReplyEvent::End(end) => Self::ended(end),
+                first @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_)) => {
+                    Self::live(source).with_first_event(first)
+                }
+            }
+        }
+    }
+
+    fn of(state: ReplyState) -> Self {
         Self {
-            state: ReplyState::Live(Box::new(source)),
+            state,
             deadline: None,
         }
+    }
+
+    fn of_events(events: EventSource) -> Self {
+        Self::of(ReplyState::Live(Box::new(LiveReply {
+            first: None,
+            events,
+            limits: None,
+        })))
+    }
+
+    /// Puts an event that was just read from this reply back at its beginning.
+    #[must_use]
+    pub fn with_first_event(self, first: ReplyEvent) -> Self {
+        let state = match (self.state, first) {
+            (ReplyState::Live(mut live), first) => {
+                live.first = Some(first);
+                ReplyState::Live(live)
+            }
+            (ReplyState::Over, ReplyEvent::End(end)) => ReplyState::Ended(end),
+            // A reply gives no event but its end before it is over.
+            (state @ (ReplyState::Ended(_) | ReplyState::Over), _) => state,
+        };
+        Self { state, ..self }
+    }
+
+    /// The same reply within limits, which hold until it ends or is dropped, or until the last byte
+    /// of a result that streams. They are not made for a reply that has ended.
+    #[must_use]
+    pub fn with_limits(self, limits: impl FnOnce() -> CallLimits) -> Self {
+        let state = match self.state {
+            ReplyState::Ended(ReplyEnd::Complete(Payload::Stream(source))) => {
+                ReplyState::Ended(Box::new(limits()).limit_result(source))
+            }
+            ReplyState::Live(mut live) => {
+                live.limits = Some(Box::new(limits()));
+                ReplyState::Live(live)
+            }
+            state @ (ReplyState::Ended(_) | ReplyState::Over) => state,
+        };
+        Self { state, ..self }
     }
 
     /// True if the next event is at hand and is the end.
@@ -164,53 +139,39 @@ impl Reply {
         matches!(self.state, ReplyState::Ended(_))
     }
 
+    /// The end, if it is at hand; else the reply.
+    ///
+    /// # Errors
+    ///
+    /// The reply: it runs, or was read to its end.
+    pub fn into_end(self) -> Result<ReplyEnd, Self> {
+        match self.state {
+            ReplyState::Ended(end) => Ok(end),
+            state @ (ReplyState::Live(_) | ReplyState::Over) => Err(Self { state, ..self }),
+        }
+    }
+
     /// The next event; `None` after the end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ReplyEvent>> {
-        match std::mem::replace(&mut self.state, ReplyState::Over) {
-            ReplyState::Over => Poll::Ready(None),
-            ReplyState::Ended(end) => Poll::Ready(Some(ReplyEvent::End(end))),
-            ReplyState::Live(mut source) => match source.poll_event(cx) {
-                Poll::Pending => {
-                    self.state = ReplyState::Live(source);
-                    Poll::Pending
-                }
-                Poll::Ready(end @ ReplyEvent::End(_)) => Poll::Ready(Some(end)),
-                Poll::Ready(event) => {
-                    self.state = ReplyState::Live(source);
-                    Poll::Ready(Some(event))
-                }
-            },
+        let event = match &mut self.state {
+            ReplyState::Live(live) => ready!(live.poll_event(cx)),
+            ReplyState::Ended(_) | ReplyState::Over => {
+                let state = std::mem::replace(&mut self.state, ReplyState::Over);
+                return Poll::Ready(match state {
+                    ReplyState::Ended(end) => Some(ReplyEvent::End(end)),
+                    ReplyState::Live(_) | ReplyState::Over => None,
+                });
+            }
+        };
+        if matches!(event, ReplyEvent::End(_)) {
+            self.state = ReplyState::Over;
         }
+        Poll::Ready(Some(event))
     }
 
     /// The next event; `None` after the end. Cancel safe.
     pub async fn next(&mut self) -> Option<ReplyEvent> {
         poll_fn(|cx| self.poll_next(cx)).await
-    }
-
-    /// Passes every event through `change`, for layers that change or observe a reply.
-    #[must_use]
-    pub fn map(self, mut change: impl FnMut(ReplyEvent) -> ReplyEvent + Send + 'static) -> Self {
-        let until = self.deadline;
-        let changed = match self.state {
-            ReplyState::Over => Self {
-                state: ReplyState::Over,
-                deadline: until,
-            },
-            ReplyState::Ended(end) => match change(ReplyEvent::End(end)) {
-                ReplyEvent::End(end) => Self::ended(end),
-                // A layer that turns the end into a note would leave the reply without one.
-                ReplyEvent::Note(_) | ReplyEvent::Ask(_) => Self {
-                    state: ReplyState::Over,
-                    deadline: until,
-                },
-            },
-            ReplyState::Live(inner) => Self::live(MappedReply { inner, change }),
-        };
-        Self {
-            deadline: until,
-            ..changed
-        }
     }
 
     /// The same reply, with a deadline for the end of its call.
@@ -227,6 +188,50 @@ impl Reply {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+}
+
+impl LiveReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        let Some(mut limits) = self.limits.take() else {
+            return self.poll_source(cx);
+        };
+        // A client that reads slowly has no more time than others.
+        if let Some(failure) = limits.check_end() {
+            return Poll::Ready(ReplyEvent::End(failure.into()));
+        }
+        let event = match self.poll_source(cx) {
+            Poll::Ready(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(source)))) => {
+                return Poll::Ready(ReplyEvent::End(limits.limit_result(source)));
+            }
+            Poll::Ready(event) => {
+                limits.record_event(&event);
+                Poll::Ready(event)
+            }
+            Poll::Pending => limits
+                .poll_expired(cx)
+                .map(|failure| ReplyEvent::End(failure.into())),
+        };
+        self.limits = Some(limits);
+        event
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        loop {
+            if let Some(first) = self.first.take() {
+                return Poll::Ready(first);
+            }
+            let reply = match &mut self.events {
+                EventSource::Source(source) => return source.poll_event(cx),
+                EventSource::Call(call) => ready!(call.as_mut().poll(cx)),
+            };
+            match reply.state {
+                ReplyState::Live(live) if live.limits.is_none() => *self = *live,
+                state @ (ReplyState::Live(_) | ReplyState::Ended(_) | ReplyState::Over) => {
+                    self.events = EventSource::Source(Box::new(Reply::of(state)));
+                }
+            }
+        }
     }
 }
 
@@ -251,17 +256,6 @@ impl ReplySource for Reply {
     }
 }
 
-struct MappedReply<F> {
-    inner: Box<dyn ReplySource>,
-    change: F,
-}
-
-impl<F: FnMut(ReplyEvent) -> ReplyEvent + Send> ReplySource for MappedReply<F> {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        self.inner.poll_event(cx).map(&mut self.change)
-    }
-}
-
 impl<S> ReplySource for Pin<Box<S>>
 where
     S: futures_core::Stream<Item = ReplyEvent> + Send + ?Sized,
@@ -278,6 +272,8 @@ where
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use bytes::Bytes;
+
     use super::*;
 
     struct TwoEventSource(u8);
@@ -299,7 +295,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reply_ends_exactly_once() {
-        let mut reply = Reply::live(TwoEventSource(0)).map(|event| event);
+        let mut reply = Reply::live(TwoEventSource(0));
         assert!(matches!(reply.next().await, Some(ReplyEvent::Note(_))));
         assert!(matches!(
             reply.next().await,
@@ -313,5 +309,59 @@ mod tests {
             Some(ReplyEvent::End(ReplyEnd::Failed(_)))
         ));
         assert!(ended.next().await.is_none());
+    }
+
+    fn progress() -> ReplyEvent {
+        ReplyEvent::Note(ReplyNote {
+            kind: NoteKind::Progress,
+            params: Bytes::new(),
+        })
+    }
+
+    /// Returns the number of notes before the end.
+    async fn count_notes(mut reply: Reply) -> usize {
+        let mut notes = 0;
+        loop {
+            match reply.next().await.unwrap() {
+                ReplyEvent::Note(_) => notes += 1,
+                ReplyEvent::Ask(_) => panic!("no question was asked"),
+                ReplyEvent::End(ReplyEnd::Complete(_)) => break,
+                ReplyEvent::End(end) => panic!("{end:?}"),
+            }
+        }
+        assert!(reply.next().await.is_none());
+        notes
+    }
+
+    #[tokio::test]
+    async fn first_event_of_a_source_is_kept_for_the_reader() {
+        let reply = Reply::after_first_event(TwoEventSource(0)).await;
+        assert!(!reply.is_ended());
+        assert_eq!(count_notes(reply).await, 1);
+        let reply = Reply::after_first_event(TwoEventSource(1)).await;
+        assert!(reply.is_ended());
+        assert_eq!(count_notes(reply).await, 0);
+    }
+
+    #[tokio::test]
+    async fn event_that_is_put_back_comes_again() {
+        let mut reply = Reply::live(TwoEventSource(0));
+        let first = reply.next().await.unwrap();
+        assert_eq!(count_notes(reply.with_first_event(first)).await, 1);
+        let mut reply = Reply::live(TwoEventSource(1));
+        let end = reply.next().await.unwrap();
+        let reply = reply.with_first_event(end);
+        assert!(reply.is_ended());
+        assert_eq!(count_notes(reply).await, 0);
+    }
+
+    #[tokio::test]
+    async fn reply_of_a_call_has_the_events_of_the_reply_that_the_call_returns() {
+        let of = |reply: Reply| Reply::of_call(Box::pin(async { reply }));
+        assert_eq!(count_notes(of(Reply::live(TwoEventSource(0)))).await, 1);
+        let put_back = Reply::live(TwoEventSource(0)).with_first_event(progress());
+        assert_eq!(count_notes(of(of(put_back))).await, 2);
+        let whole = ReplyEnd::Complete(Payload::Whole(Bytes::new()));
+        assert_eq!(count_notes(of(Reply::ended(whole))).await, 0);
     }
 }

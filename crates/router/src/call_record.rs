@@ -13,7 +13,7 @@ use weir_core::failure::{Failure, FailureKind};
 use weir_core::log_text::sanitize_text;
 use weir_core::port::{AuditLog, CallAttempt, CallPermission, CallPermit, EndedCall};
 use weir_core::principal::Principal;
-use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent};
+use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd};
 use weir_core::telemetry::meters::is_failed;
 use weir_core::trace;
 use weir_core::trace::{FinishedCall, ServerSpan};
@@ -92,7 +92,8 @@ impl CallRecord {
         searched
     }
 
-    fn set_phase(&self, phase: CallPhase) {
+    /// Sets the phase that operators see.
+    pub(super) fn set_phase(&self, phase: CallPhase) {
         if let Some(live) = &self.live {
             live.set_phase(phase);
         }
@@ -100,36 +101,65 @@ impl CallRecord {
 
     /// Ends a call that is not sent with a failure of weir.
     pub(super) fn refuse(self, failure: Failure) -> Reply {
-        self.wrap_reply(Reply::ended(failure), ReplyTransform::default())
+        Reply::ended(self.end_reply(failure.into(), &ReplyTransform::default()))
     }
 
-    /// Wraps a reply so that its end writes the record.
-    pub(super) fn wrap_reply(self, reply: Reply, way: ReplyTransform) -> Reply {
-        let mut record = Some(self);
-        reply.map(move |event| match event {
-            ReplyEvent::End(end) => {
-                let (end, changed) = way.clean(end);
-                let of_whole = changed.removed.of_whole();
-                if let Some(record) = &mut record {
-                    let secrets = record.changed.secrets + changed.secrets;
-                    record.changed = EndChanges { secrets, ..changed };
-                }
-                let end = finish(way.apply(end, of_whole), record.take());
-                ReplyEvent::End(RemovedCount::with_removed_count(of_whole, end))
+    /// Changes the end of the call's reply for the client, and writes the record with it.
+    pub(super) fn end_reply(mut self, end: ReplyEnd, way: &ReplyTransform) -> ReplyEnd {
+        let (end, changed) = way.clean(end);
+        let of_whole = changed.removed.of_whole();
+        let secrets = self.changed.secrets + changed.secrets;
+        self.changed = EndChanges { secrets, ..changed };
+        RemovedCount::with_removed_count(of_whole, self.finish(way.apply(end, of_whole)))
+    }
+
+    /// Polls a part of the call, unless an operator has stopped the call.
+    pub(super) fn poll_unless_stopped<T>(
+        &self,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, Failure>> {
+        match &self.live {
+            Some(live) => live.poll_unless_stopped(cx, work),
+            None => work(cx).map(Ok),
+        }
+    }
+
+    /// Writes the record, or attaches it to a result that is still arriving.
+    fn finish(mut self, end: ReplyEnd) -> ReplyEnd {
+        if let ReplyEnd::Complete(Payload::Whole(bytes))
+        | ReplyEnd::InputRequired(Payload::Whole(bytes))
+        | ReplyEnd::Parked { result: bytes, .. }
+        | ReplyEnd::Task(bytes) = &end
+        {
+            self.bytes = bytes.len() as u64;
+        }
+        let outcome = match end {
+            ReplyEnd::Complete(Payload::Stream(inner)) => {
+                return ReplyEnd::Complete(Payload::Stream(Box::new(RecordedPayload {
+                    inner,
+                    record: self,
+                    outcome: "complete",
+                })));
             }
-            ReplyEvent::Ask(ask) => {
-                record
-                    .iter()
-                    .for_each(|record| record.set_phase(CallPhase::Asking));
-                way.ask(ask)
+            ReplyEnd::InputRequired(Payload::Stream(inner)) => {
+                return ReplyEnd::InputRequired(Payload::Stream(Box::new(RecordedPayload {
+                    inner,
+                    record: self,
+                    outcome: "input_required",
+                })));
             }
-            ReplyEvent::Note(note) => {
-                record
-                    .iter()
-                    .for_each(|record| record.set_phase(CallPhase::Answering));
-                ReplyEvent::Note(way.note(note))
+            ReplyEnd::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => "tool_error",
+            ReplyEnd::Complete(_) => "complete",
+            ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } => "input_required",
+            ReplyEnd::Task(_) => "task",
+            ReplyEnd::Failed(ref failure) => {
+                self.log(failure);
+                failure.reason()
             }
-        })
+        };
+        self.write(outcome);
+        end
     }
 
     /// Logs the failure of a call: one of its server or of weir as a warning, a refusal at debug
@@ -266,44 +296,6 @@ fn record_span(
     span.record_call(&call.trace, name.map(|(_, name)| name), asked);
 }
 
-/// Writes the record, or attaches it to a result that is still arriving.
-fn finish(end: ReplyEnd, record: Option<CallRecord>) -> ReplyEnd {
-    let Some(mut record) = record else { return end };
-    if let ReplyEnd::Complete(Payload::Whole(bytes))
-    | ReplyEnd::InputRequired(Payload::Whole(bytes))
-    | ReplyEnd::Parked { result: bytes, .. }
-    | ReplyEnd::Task(bytes) = &end
-    {
-        record.bytes = bytes.len() as u64;
-    }
-    let outcome = match end {
-        ReplyEnd::Complete(Payload::Stream(inner)) => {
-            return ReplyEnd::Complete(Payload::Stream(Box::new(RecordedPayload {
-                inner,
-                record,
-                outcome: "complete",
-            })));
-        }
-        ReplyEnd::InputRequired(Payload::Stream(inner)) => {
-            return ReplyEnd::InputRequired(Payload::Stream(Box::new(RecordedPayload {
-                inner,
-                record,
-                outcome: "input_required",
-            })));
-        }
-        ReplyEnd::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => "tool_error",
-        ReplyEnd::Complete(_) => "complete",
-        ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } => "input_required",
-        ReplyEnd::Task(_) => "task",
-        ReplyEnd::Failed(ref failure) => {
-            record.log(failure);
-            failure.reason()
-        }
-    };
-    record.write(outcome);
-    end
-}
-
 /// A long result: the call ends with its last byte.
 struct RecordedPayload {
     inner: Box<dyn PayloadSource>,
@@ -311,21 +303,13 @@ struct RecordedPayload {
     outcome: &'static str,
 }
 
-impl RecordedPayload {
-    fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        let Self { inner, record, .. } = self;
-        let Some(live) = &record.live else {
-            return inner.poll_chunk(cx);
-        };
-        live.set_phase(CallPhase::Answering);
-        live.poll_unless_stopped(cx, |cx| inner.poll_chunk(cx))
-            .map(|chunk| chunk.unwrap_or_else(|stopped| Some(Err(stopped))))
-    }
-}
-
 impl PayloadSource for RecordedPayload {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        let chunk = self.poll_inner(cx);
+        let Self { inner, record, .. } = self;
+        record.set_phase(CallPhase::Answering);
+        let chunk = record
+            .poll_unless_stopped(cx, |cx| inner.poll_chunk(cx))
+            .map(|chunk| chunk.unwrap_or_else(|stopped| Some(Err(stopped))));
         match &chunk {
             Poll::Ready(None) => self.record.write(self.outcome),
             Poll::Ready(Some(Err(failure))) => {

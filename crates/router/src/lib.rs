@@ -15,6 +15,7 @@ mod item_search;
 pub mod live_calls;
 mod message_edits;
 mod parking;
+mod recorded_reply;
 mod reply_cleaning;
 mod reply_transform;
 mod router;

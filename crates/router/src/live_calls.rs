@@ -19,7 +19,6 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{BLOCKED, Failure, FailureKind, UPSTREAM_DISABLED};
 use weir_core::fast::FastMap;
 use weir_core::principal::Principal;
-use weir_core::reply::{Reply, ReplyEvent, ReplySource};
 
 /// Enough that calls seldom meet at one lock: each takes it twice, for an insertion and a removal.
 const SHARDS: usize = 32;
@@ -304,17 +303,6 @@ impl LiveCallGuard {
     ) -> Poll<Result<T, Failure>> {
         self.entry.poll_with(cx, work)
     }
-
-    /// Wraps a reply so that it ends when an operator stops the call.
-    pub(crate) fn wrap_reply(&self, reply: Reply) -> Reply {
-        if reply.is_ended() {
-            return reply;
-        }
-        Reply::live(StoppableReply {
-            reply,
-            entry: self.entry.clone(),
-        })
-    }
 }
 
 impl Drop for LiveCallGuard {
@@ -322,20 +310,6 @@ impl Drop for LiveCallGuard {
         let gone = self.calls.shard(self.id).remove(&self.id);
         // A principal, a call and an item may end with it: not under the lock.
         drop(gone);
-    }
-}
-
-struct StoppableReply {
-    reply: Reply,
-    entry: Arc<LiveCallEntry>,
-}
-
-impl ReplySource for StoppableReply {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        let Self { reply, entry } = self;
-        entry
-            .poll_with(cx, |cx| reply.poll_event(cx))
-            .map(|event| event.unwrap_or_else(|stopped| ReplyEvent::End(stopped.into())))
     }
 }
 

@@ -35,6 +35,7 @@ use crate::call_record::{CallRecord, RecordedCall};
 use crate::item_search::{ItemSearch, ViewForPrincipal};
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
 use crate::parking::ParkingContext;
+use crate::recorded_reply::{ReplyHandling, ReplyRules};
 use crate::reply_transform::ReplyTransform;
 use crate::sent_call::SentCall;
 use crate::task_names::TaskNames;
@@ -342,18 +343,24 @@ impl Router {
             .as_ref()
             .filter(|_| call.input_mode == InputMode::Rounds)
             .cloned();
+        let mut handling = ReplyHandling {
+            record,
+            transform: way,
+            rules: ReplyRules {
+                drops_questions: call.input_mode == InputMode::Rounds && parking.is_none(),
+                keeps_result: kept,
+            },
+        };
         let place = parking.map(|parking| ParkingContext {
             parking,
             details: parked_details(&principal, &call, &item),
         });
         if let Some(CallResumption::Parked(id)) = call.resume {
             live.set_phase(CallPhase::Answering);
-            let reply =
-                live.wrap_reply(resume_parked(place, id, &call).unwrap_or_else(Reply::ended));
-            record.set_live(live);
-            return Err(record.wrap_reply(reply, way));
+            let reply = resume_parked(place, id, &call).unwrap_or_else(Reply::ended);
+            handling.record.set_live(live);
+            return Err(handling.wrap_reply(reply));
         }
-        let asked = call.input_mode;
         let outbound = OutboundCall {
             principal,
             token,
@@ -362,19 +369,16 @@ impl Router {
             tool: Some(item.tool.clone()),
             begun: admitted_at,
             deadlines,
-            whole: way.wants_whole(),
-            carried_revision: record.carried_in(),
+            whole: handling.transform.wants_whole(),
+            carried_revision: handling.record.carried_in(),
             safe_to_repeat: item.terms.safe_to_repeat,
         };
         live.set_phase(CallPhase::Sent);
         Ok(SentCall {
             making: upstream.call(outbound),
-            record,
-            transform: way,
+            handling,
             live,
             parking: place,
-            asked,
-            is_kept_as_task: kept,
             until: admitted_at + deadlines.hard,
         })
     }

@@ -1,29 +1,21 @@
 //! A call on its way: sent to its upstream, with the parts that handle its reply.
 
 use std::future::Future;
-use std::task::{Context, Poll, ready};
 
 use tokio::time::Instant;
-use weir_core::call::InputMode;
 use weir_core::port::Fut;
-use weir_core::reply::{Reply, ReplyEvent, ReplySource};
+use weir_core::reply::Reply;
 
-use super::call_record::CallRecord;
-use super::reply_transform::ReplyTransform;
-use super::tasks::gather_result;
 use crate::live_calls::LiveCallGuard;
 use crate::parking::ParkingContext;
+use crate::recorded_reply::ReplyHandling;
 
 /// A call at its upstream, with the parts that handle its reply.
 pub(super) struct SentCall {
     pub(super) making: Fut<'static, Reply>,
-    pub(super) record: CallRecord,
-    pub(super) transform: ReplyTransform,
+    pub(super) handling: ReplyHandling,
     pub(super) live: LiveCallGuard,
     pub(super) parking: Option<ParkingContext>,
-    pub(super) asked: InputMode,
-    /// Its result is kept as that of a task.
-    pub(super) is_kept_as_task: bool,
     pub(super) until: Instant,
 }
 
@@ -36,47 +28,15 @@ impl SentCall {
     pub(super) fn reply(mut self) -> impl Future<Output = Reply> + Send {
         async move {
             let reply = match self.live.unless_stopped(self.making).await {
-                Ok(reply) => self.live.wrap_reply(reply),
+                Ok(reply) => reply,
                 Err(stopped) => Reply::ended(stopped),
             };
-            self.record.set_live(self.live);
-            let reply = match (self.parking, self.asked) {
-                (Some(place), _) => place.wrap_reply(reply),
-                (None, InputMode::Requests) => reply,
-                (None, InputMode::Rounds) => without_questions(reply),
+            self.handling.record.set_live(self.live);
+            let reply = match self.parking {
+                Some(place) => place.wrap_reply(reply),
+                None => reply,
             };
-            self.record
-                .wrap_reply(
-                    if self.is_kept_as_task {
-                        gather_result(reply)
-                    } else {
-                        reply
-                    },
-                    self.transform,
-                )
-                .with_deadline(self.until)
-        }
-    }
-}
-
-/// Returns a reply that drops its questions: the upstream learns that there is no answer.
-fn without_questions(reply: Reply) -> Reply {
-    if reply.is_ended() {
-        reply
-    } else {
-        Reply::live(ReplyWithoutQuestions(reply))
-    }
-}
-
-struct ReplyWithoutQuestions(Reply);
-
-impl ReplySource for ReplyWithoutQuestions {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        loop {
-            match ready!(self.0.poll_event(cx)) {
-                ReplyEvent::Ask(_) => {}
-                event @ (ReplyEvent::Note(_) | ReplyEvent::End(_)) => return Poll::Ready(event),
-            }
+            self.handling.wrap_reply(reply).with_deadline(self.until)
         }
     }
 }

@@ -3,12 +3,12 @@
 //! These requests are no calls of tools: they are not decided and audited anew. The name binds a
 //! task to the caller.
 
+pub(crate) mod gathered_result;
 pub(crate) mod task_naming;
 pub(crate) mod task_result;
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -22,7 +22,7 @@ use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::EndpointId;
 use weir_core::port::{KeptTask, ReplicaId};
 use weir_core::principal::Principal;
-use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource};
+use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::{
     CallDeadlines, CarriedRevision, ListKind, OutboundCall, TaskNotifications, Upstream,
 };
@@ -42,8 +42,6 @@ pub(super) use task_naming::task_of_call;
 
 /// The largest state of a task, its result included: it is read whole.
 const MAX_STATE_BYTES: usize = 16 << 20;
-/// The largest result that is kept for a client that wanted a task.
-const MAX_KEPT_RESULT_BYTES: usize = 4 << 20;
 /// Tasks on a page of a list.
 const TASKS_PER_PAGE: usize = 50;
 /// Upstreams asked at the same time for the states of a page.
@@ -420,50 +418,6 @@ fn is_over(state: &[u8]) -> bool {
         status.as_deref(),
         Some("completed" | "failed" | "cancelled")
     )
-}
-
-/// Returns a reply with a whole result, because the result has to be kept.
-pub(super) fn gather_result(reply: Reply) -> Reply {
-    Reply::live(GatheringReply {
-        reply,
-        arriving: None,
-    })
-}
-
-struct GatheringReply {
-    reply: Reply,
-    arriving: Option<(Box<dyn PayloadSource>, BytesMut)>,
-}
-
-impl ReplySource for GatheringReply {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        loop {
-            if let Some((source, held)) = &mut self.arriving {
-                let end: ReplyEnd = match ready!(source.poll_chunk(cx)) {
-                    Some(Ok(chunk)) if held.len() + chunk.len() <= MAX_KEPT_RESULT_BYTES => {
-                        held.extend_from_slice(&chunk);
-                        continue;
-                    }
-                    Some(Ok(_)) => Failure::new(
-                        FailureKind::BadAnswer,
-                        "The result is too large to be kept as a task's",
-                    )
-                    .into(),
-                    Some(Err(failure)) => failure.into(),
-                    None => ReplyEnd::Complete(Payload::Whole(held.split().freeze())),
-                };
-                return Poll::Ready(ReplyEvent::End(end));
-            }
-            match ready!(self.reply.poll_event(cx)) {
-                ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(source))) => {
-                    self.arriving = Some((source, BytesMut::new()));
-                }
-                event @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_) | ReplyEvent::End(_)) => {
-                    return Poll::Ready(event);
-                }
-            }
-        }
-    }
 }
 
 /// The whole result that a reply ends with.

@@ -19,7 +19,6 @@ use weir_core::upstream::{
 };
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_upstream_core::settings::UpstreamBounds;
-use weir_upstream_core::started_reply::wait_for_first_event;
 
 use crate::call_form::{call_frame, owned_name};
 use crate::forwarded_reply::{
@@ -157,7 +156,7 @@ impl SingletonUpstream {
             permit: Some(permit),
             max_reply: self.bounds.max_reply,
         };
-        let reply = wait_for_first_event(ForwardedReply::new(call, stream, first)).await;
+        let reply = Reply::after_first_event(ForwardedReply::new(call, stream, first)).await;
         Ok(Some(reply.with_deadline(until)))
     }
 

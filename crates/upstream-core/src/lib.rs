@@ -28,7 +28,6 @@ pub mod secret_mask;
 pub mod server_permissions;
 pub mod server_questions;
 pub mod settings;
-pub mod started_reply;
 pub mod task_progress;
 pub mod upstream_clock;
 pub mod upstream_context;

@@ -20,7 +20,6 @@ use weir_upstream_core::list_items;
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::result_expectation::{ResultExpectation, classify_result};
 use weir_upstream_core::server_questions::ServerQuestions;
-use weir_upstream_core::started_reply::wait_for_first_event;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::splitter::ResponseEnd;
 use weir_wire::{IncomingMessage, Message, Request};
@@ -129,7 +128,7 @@ pub(crate) fn reply(
         unsplit: listener.is_unsplit,
     };
     let answer = Some(answer.with_release(release));
-    wait_for_first_event(HttpCallReply {
+    Reply::after_first_event(HttpCallReply {
         site,
         answer,
         listener,

@@ -16,7 +16,6 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::result_expectation::{ResultExpectation, classify_result};
 use weir_upstream_core::server_questions::ServerQuestions;
-use weir_upstream_core::started_reply::wait_for_first_event;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::method::Method;
@@ -94,7 +93,7 @@ pub(crate) async fn call(
         is_unsplit: false,
     };
     let asking = ServerQuestions::new(tongue.revision());
-    Ok(wait_for_first_event(StdioCallReply {
+    Ok(Reply::after_first_event(StdioCallReply {
         site: site.clone(),
         running,
         ticket,

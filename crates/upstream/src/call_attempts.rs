@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use weir_core::call_limits::TimeoutHandler;
 use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind};
@@ -11,7 +12,6 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::breaker::Breaker;
-use crate::call_time_limits::TimeoutHandler;
 use crate::instances::instance_name::InstanceName;
 use crate::instances::{InstanceRoute, ServerInstances};
 use crate::server_transport::ServerTransport;

@@ -5,15 +5,14 @@
 //! the response was forwarded, and within a budget: a server that breaks every connection gets a
 //! tenth more requests and not twice as many.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use weir_core::port::Fut;
 use weir_core::reply::{NoteKind, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::OutboundCall;
 use weir_era::upstream_messages::ResendProof;
-use weir_upstream_core::started_reply::{poll_next_event, wait_for_first_event};
 
 use crate::call_attempts::CallAttempts;
 use crate::instances::InstanceRoute;
@@ -46,11 +45,22 @@ pub(crate) async fn call_with_repeat(
         used,
         route,
     };
-    wait_for_first_event(RepeatingReply {
+    let mut repeating = RepeatingReply {
         call: Some(call),
-        stage: RepeatStage::Replying(first),
-    })
-    .await
+        reply: first,
+    };
+    match poll_fn(|cx| repeating.poll_event(cx)).await {
+        ReplyEvent::End(end) => Reply::ended(end),
+        first @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_)) => {
+            let reply = if repeating.call.is_some() {
+                Reply::live(repeating)
+            } else {
+                // A part of the response is forwarded: the call is not repeated any more.
+                repeating.reply
+            };
+            reply.with_first_event(first)
+        }
+    }
 }
 
 /// A call that may be made again.
@@ -98,25 +108,13 @@ impl RepeatableCall {
 struct RepeatingReply {
     /// Absent once the call was repeated, or a part of the response was forwarded.
     call: Option<RepeatableCall>,
-    stage: RepeatStage,
-}
-
-enum RepeatStage {
-    Replying(Reply),
-    Calling(Fut<'static, Reply>),
+    reply: Reply,
 }
 
 impl ReplySource for RepeatingReply {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         loop {
-            let reply = match &mut self.stage {
-                RepeatStage::Calling(calling) => {
-                    self.stage = RepeatStage::Replying(ready!(calling.as_mut().poll(cx)));
-                    continue;
-                }
-                RepeatStage::Replying(reply) => reply,
-            };
-            match ready!(poll_next_event(reply, cx)) {
+            match ready!(self.reply.poll_event(cx)) {
                 // The client sees no change by it.
                 ReplyEvent::Note(note) if note.kind == NoteKind::StillWorking => {
                     return Poll::Ready(ReplyEvent::Note(note));
@@ -130,8 +128,8 @@ impl ReplySource for RepeatingReply {
                     let Some(call) = call else {
                         return Poll::Ready(ReplyEvent::End(ReplyEnd::Failed(failure)));
                     };
-                    self.stage =
-                        RepeatStage::Calling(Box::pin(call.call_again(ReplyEnd::Failed(failure))));
+                    let again = call.call_again(ReplyEnd::Failed(failure));
+                    self.reply = Reply::of_call(Box::pin(again));
                 }
                 event @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_) | ReplyEvent::End(_)) => {
                     self.call = None;

@@ -15,12 +15,13 @@
 use std::sync::Arc;
 
 use weir_core::call::{Call, TraceContext};
+use weir_core::call_limits::CallTimeLimits;
 use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::call_attempts::{CallAttempts, CalledServer, TimedServer};
-use crate::call_time_limits::{self, CallTimeLimits};
+use crate::call_time_limits;
 use crate::in_flight::InFlightLimit;
 use crate::repeat;
 
@@ -59,11 +60,16 @@ impl CallStack {
             route: route.clone(),
         };
         // Repeat, above resend, breaker and transport: each try passes all of them.
-        let tries = move || repeat::call_with_repeat(attempts, outbound, route);
-        // Bound, above the tries: a call counts once.
-        let bounded = Box::pin(in_flight.call(tries));
-        // Deadline, outermost: second tries get no further time.
-        call_time_limits::call_within_limits(server, limits, bounded)
+        let tries = Box::pin(repeat::call_with_repeat(attempts, outbound, route));
+        async move {
+            // Bound, above the tries: a call counts once.
+            let permit = match in_flight.acquire(limits.next_deadline()).await {
+                Ok(permit) => permit,
+                Err(busy) => return Reply::ended(busy),
+            };
+            // Deadline, around all tries: second tries get no further time.
+            call_time_limits::call_within_limits(server, limits, permit, tries).await
+        }
     }
 
     /// Removes the baggage from the call, unless this server may have it.

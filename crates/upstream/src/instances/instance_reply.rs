@@ -7,7 +7,6 @@ use weir_core::Failure;
 use weir_core::reply::{
     NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource,
 };
-use weir_upstream_core::started_reply::{poll_next_event, wait_for_first_event};
 
 use super::instance_name::InstanceName;
 use super::server_instance::InstanceCall;
@@ -21,7 +20,7 @@ pub(crate) async fn wrap(reply: Reply, call: InstanceCall, name: InstanceName) -
         name,
     };
     if is_ended {
-        wait_for_first_event(wrapped).await
+        Reply::after_first_event(wrapped).await
     } else {
         Reply::live(wrapped)
     }
@@ -36,7 +35,7 @@ struct InstanceReply {
 
 impl ReplySource for InstanceReply {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        let event = ready!(poll_next_event(&mut self.reply, cx));
+        let event = ready!(self.reply.poll_event(cx));
         Poll::Ready(match event {
             ReplyEvent::Note(note) if note.kind == NoteKind::StillWorking => ReplyEvent::Note(note),
             event @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_)) => {
