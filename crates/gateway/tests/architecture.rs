@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::Command;
 
 use architecture_rules::{
-    ASKS_ERA, MAY_USE, MODEL, MODEL_MAY_USE_OF_TOKIO, MUST_NOT_USE, SPAWNS, STD_CLOCKS,
+    ASKS_ERA, MAY_USE, MODEL, MODEL_MAY_USE_OF_TOKIO, MUST_NOT_USE, REPLY_SOURCES, SPAWNS,
+    STD_CLOCKS,
 };
 use serde_json::Value;
 use workspace::{code, crates, read, root, source_files};
@@ -146,6 +147,16 @@ fn tasks_are_spawned_in_listed_files_only() {
         |code| bare.iter().any(|call| code.contains(call)),
         SPAWNS,
         "spawn on a TaskTracker or JoinSet with an owner",
+    );
+}
+
+#[test]
+fn replies_are_wrapped_in_listed_files_only() {
+    assert_listed_files_only(
+        sources(checked_crates(|_| true)),
+        |code| code.contains("ReplySource for "),
+        REPLY_SOURCES,
+        "let the reply itself or the one wrapper of the router do it",
     );
 }
 

@@ -486,6 +486,38 @@ pub(crate) const MUST_NOT_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// The files with a source of a reply's events: a transport, or a wrapper around another reply. Of
+/// the wrappers at most four are around the running reply of a call.
+pub(crate) const REPLY_SOURCES: &[(&str, &str)] = &[
+    ("core/src/reply.rs", "the reply itself, and a stream"),
+    ("upstream-http/src/http_call.rs", "a transport"),
+    ("upstream-stdio/src/stdio_call.rs", "a transport"),
+    (
+        "singleton/src/forwarded_reply.rs",
+        "the transport of a call at another replica",
+    ),
+    (
+        "upstream/src/instances/instance_reply.rs",
+        "wraps the reply of one of several URLs, which counts the calls in flight there",
+    ),
+    (
+        "upstream/src/repeat.rs",
+        "wraps the reply of a call that may be repeated, until a part of its response is forwarded",
+    ),
+    (
+        "router/src/parking.rs",
+        "wraps the reply of a client that is asked by rounds",
+    ),
+    (
+        "router/src/recorded_reply.rs",
+        "wraps every reply that runs on: stop, changes of events, record",
+    ),
+    (
+        "router/src/tasks/task_result.rs",
+        "wraps the reply of a call that weir follows as a task for its client, until the task exists",
+    ),
+];
+
 /// The files that may start a task, and the way each task ends.
 pub(crate) const SPAWNS: &[(&str, &str)] = &[
     (
