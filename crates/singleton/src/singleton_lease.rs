@@ -55,6 +55,8 @@ pub(crate) struct SingletonLease {
 struct LeaseControl {
     token: LeaseToken,
     known_epoch: u64,
+    /// The token and the epoch of the process before, until the next request.
+    inherited: Option<(LeaseToken, u64)>,
     phase: LeasePhase,
     /// The end of the lease by the monotonic clock, while this replica holds it.
     ending: Option<Duration>,
@@ -88,6 +90,7 @@ impl SingletonLease {
             control: Mutex::new(LeaseControl {
                 token: LeaseToken(token),
                 known_epoch: 0,
+                inherited: None,
                 phase: LeasePhase::Competing,
                 ending: None,
             }),
@@ -192,7 +195,14 @@ impl SingletonLease {
         // A child of before may still be ending.
         let may_take = is_held || self.fence.is_vacant();
         let (token, known_epoch, phase) = {
-            let control = self.lock();
+            let mut control = self.lock();
+            // A lease that this process has taken by itself is under its own token.
+            if let Some((token, epoch)) = control.inherited.take()
+                && !is_held
+            {
+                control.token = token;
+                control.known_epoch = control.known_epoch.max(epoch);
+            }
             (control.token, control.known_epoch, control.phase)
         };
         let intent = match phase {
@@ -327,14 +337,11 @@ impl SingletonLease {
         Some((token, epoch))
     }
 
-    /// Goes on with the lease of the process before. Waits up to `most` until the store confirms it;
-    /// false if it does not.
+    /// Goes on with the lease of the process before, from the next request on, unless this process
+    /// holds the lease by then. Waits up to `most` until the store confirms a lease of this
+    /// process; false if it does not.
     pub(crate) async fn adopt(&self, token: LeaseToken, epoch: u64, most: Duration) -> bool {
-        {
-            let mut control = self.lock();
-            control.token = token;
-            control.known_epoch = control.known_epoch.max(epoch);
-        }
+        self.lock().inherited = Some((token, epoch));
         self.wake.notify_one();
         let mut views = self.view.subscribe();
         let owned = views.wait_for(|view| matches!(view.holder, LeaseHolder::Own { .. }));

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use tokio::time::{advance, sleep};
 use weir_core::port::Fut;
 use weir_testkit::{FakeRandom, TokioClock};
@@ -13,11 +11,11 @@ use super::*;
 const TIME: Duration = Duration::from_secs(15);
 const S: Duration = Duration::from_secs(1);
 
-/// A store with one lease. It never answers while it hangs.
+/// A store with one lease. It does not answer while it hangs.
 struct FakeStore {
     state: Mutex<LeaseState>,
     intents: Mutex<Vec<(LeaseIntent, LeaseToken, bool)>>,
-    hangs: AtomicBool,
+    hangs: watch::Sender<bool>,
 }
 
 impl FakeStore {
@@ -29,6 +27,11 @@ impl FakeStore {
         let all = std::mem::take(&mut *self.intents.lock().unwrap());
         all.into_iter().map(|(intent, _, _)| intent).collect()
     }
+
+    fn tokens(&self) -> Vec<LeaseToken> {
+        let all = self.intents.lock().unwrap();
+        all.iter().map(|(_, token, _)| *token).collect()
+    }
 }
 
 impl LeaseStore for FakeStore {
@@ -36,9 +39,8 @@ impl LeaseStore for FakeStore {
         let intent = (request.intent, request.token, request.is_held);
         self.intents.lock().unwrap().push(intent);
         Box::pin(async move {
-            if self.hangs.load(Ordering::Relaxed) {
-                std::future::pending::<()>().await;
-            }
+            let mut hangs = self.hangs.subscribe();
+            hangs.wait_for(|hangs| !hangs).await.unwrap();
             Ok(self.state.lock().unwrap().clone())
         })
     }
@@ -48,7 +50,7 @@ fn lease(state: LeaseState) -> (Arc<FakeStore>, Arc<SingletonLease>) {
     let store = Arc::new(FakeStore {
         state: Mutex::new(state),
         intents: Mutex::default(),
-        hangs: AtomicBool::new(false),
+        hangs: watch::Sender::new(false),
     });
     let clock = Arc::new(TokioClock::new());
     let ports = LeasePorts {
@@ -95,7 +97,7 @@ async fn holder_stops_by_its_clock_while_the_store_hangs() {
     let (store, lease) = lease(LeaseState::Own { epoch: 7 });
     keep(&lease).await;
     let pass = lease.fence.enter().unwrap();
-    store.hangs.store(true, Ordering::Relaxed);
+    store.hangs.send_replace(true);
     sleep(TIME * 3 / 4 - S).await;
     assert_eq!(lease.own_epoch(), Some(7));
     sleep(S).await;
@@ -186,7 +188,37 @@ async fn handed_over_lease_is_neither_renewed_nor_released() {
     keep(&lease_after).await;
     next.set(LeaseState::Own { epoch: 7 });
     assert!(lease_after.adopt(token, epoch, S).await);
-    let asked = next.intents.lock().unwrap().last().copied().unwrap();
-    assert_eq!(asked.1, token);
+    assert_eq!(next.tokens().last(), Some(&token));
     assert!(lease_after.accepts(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_taken_before_that_of_the_process_before_arrives_is_kept() {
+    let (store, lease) = lease(LeaseState::Own { epoch: 8 });
+    keep(&lease).await;
+    assert!(lease.adopt(LeaseToken([9; 8]), 7, S).await);
+    sleep(TIME).await;
+    assert_keeps_first_token(&store);
+    assert!(lease.accepts(8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_taken_while_that_of_the_process_before_arrives_is_kept() {
+    let (store, lease) = lease(LeaseState::Own { epoch: 8 });
+    store.hangs.send_replace(true);
+    keep(&lease).await;
+    let adopting = lease.clone();
+    let adopted = tokio::spawn(async move { adopting.adopt(LeaseToken([9; 8]), 7, TIME).await });
+    sleep(S).await;
+    store.hangs.send_replace(false);
+    assert!(adopted.await.unwrap());
+    sleep(TIME).await;
+    assert_keeps_first_token(&store);
+    assert!(lease.accepts(8));
+}
+
+fn assert_keeps_first_token(store: &FakeStore) {
+    let tokens = store.tokens();
+    assert!(tokens.len() > 1);
+    assert!(tokens.iter().all(|token| *token == tokens[0]));
 }
