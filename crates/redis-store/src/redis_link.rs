@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use weir_core::port::{Random, StoreError};
 use weir_core::telemetry::instruments;
 
-use crate::circuit_breaker::CircuitBreaker;
+use crate::circuit_breaker::{BreakerPass, CircuitBreaker};
 use crate::jitter::Backoff;
 use crate::link_status::{CommandEffect, LinkStatus};
 use crate::locking::lock;
@@ -61,6 +61,13 @@ enum ConnectionState {
     Open(u64, RedisConnection),
     /// It could not be opened: commands fail.
     Down(Arc<str>),
+}
+
+impl ConnectionState {
+    /// True if the connection of this number is open.
+    fn is_open(&self, number: u64) -> bool {
+        matches!(self, Self::Open(now, _) if *now == number)
+    }
 }
 
 /// A command that runs.
@@ -272,7 +279,7 @@ impl RedisLink {
             ),
         };
         self.status.note_failure(&text);
-        let opened_breaker = pass.fail();
+        let opened_breaker = self.count_failure(number, pass);
         if opened_breaker {
             self.status.note_unreachable(&text);
         }
@@ -305,10 +312,17 @@ impl RedisLink {
         }
     }
 
+    /// Counts a failure on the connection of this number; true if it opened the breaker. If the
+    /// connection was replaced, its late failures are not those of the next one.
+    fn count_failure(&self, number: u64, pass: BreakerPass<'_>) -> bool {
+        let state = self.state.borrow();
+        state.is_open(number) && pass.fail()
+    }
+
     /// Has the connection of this number replaced; `meanwhile` is the state until then.
     fn replace(&self, number: u64, meanwhile: ConnectionState) {
         let change = |state: &mut ConnectionState| {
-            let is_current = matches!(state, ConnectionState::Open(now, _) if *now == number);
+            let is_current = state.is_open(number);
             if is_current {
                 *state = meanwhile;
             }
@@ -422,3 +436,6 @@ fn usability_after(error: &RedisError) -> ConnectionUsability {
         ConnectionUsability::Unknown
     }
 }
+
+#[cfg(test)]
+mod tests;
