@@ -466,3 +466,6 @@ impl HttpUpstream {
         self.dialog.load_full()
     }
 }
+
+#[cfg(test)]
+mod tests;

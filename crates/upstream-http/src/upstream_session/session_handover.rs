@@ -20,7 +20,7 @@ pub(crate) struct ExportedHttpSession {
     /// The relevant parts of the answer to `initialize`, as JSON.
     initialized: String,
     level: Option<String>,
-    /// True if its standing stream was read.
+    /// True if its standing stream was read, in that process or the one before.
     is_read: bool,
 }
 
@@ -57,10 +57,10 @@ impl UpstreamSession {
     }
 
     /// Leaves the session to another process. The standing stream ends, unless a call here may
-    /// still be asked on it. True if it was read.
+    /// still be asked on it. True if it was read, here or in the process before.
     pub(crate) fn hand_over(&self) -> bool {
         self.channel.leave();
-        let is_read = self.channel.is_reading();
+        let is_read = self.was_read || self.channel.is_reading();
         if self
             .standing
             .as_ref()
@@ -105,6 +105,9 @@ impl UpstreamSession {
                 let Some(session) = session.upgrade() else {
                     return;
                 };
+                if session.channel.has_left() {
+                    return;
+                }
                 session.read_standing_stream(standing.clone()).await;
                 if session.channel.is_reading() {
                     return;
@@ -114,3 +117,6 @@ impl UpstreamSession {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

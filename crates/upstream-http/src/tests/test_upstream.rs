@@ -1,0 +1,139 @@
+//! Shared parts of the tests: an upstream, and sessions of it that another process opened.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use serde_json::json;
+use tokio::sync::mpsc;
+use weir_core::names::UpstreamId;
+use weir_core::port::{ListSession, SessionListObserver, SessionListRegistry};
+use weir_core::upstream::ListKinds;
+use weir_core::{Budgets, CapabilityClass, SessionKey};
+use weir_http_client::{HttpClient, HttpServer, RootCertificates};
+use weir_oauth_client::UpstreamHttpClient;
+use weir_testkit::scripted_server::ServerAct;
+use weir_testkit::{FakeClock, FakeRandom, ScriptedServer};
+use weir_upstream_core::settings::{OwnDeadlines, UpstreamBounds};
+use weir_upstream_core::upstream_context::{ContextPorts, ContextSettings, UpstreamContext};
+
+use crate::upstream_session::{SessionClient, UpstreamSession};
+
+/// The answer of a server without GET streams.
+pub(crate) const NO_STREAM: &[u8] = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n";
+
+/// The most requests of a test.
+const MAX_REQUESTS: usize = 16;
+
+/// An upstream in front of a server.
+pub(crate) struct TestUpstream {
+    pub(crate) site: Arc<UpstreamContext>,
+    http: UpstreamHttpClient,
+}
+
+impl TestUpstream {
+    pub(crate) fn new(server: &ScriptedServer) -> Self {
+        let budgets = Budgets::default();
+        let settings = ContextSettings {
+            id: UpstreamId::new("mock").unwrap(),
+            bounds: UpstreamBounds::default(),
+            own_deadlines: OwnDeadlines::default(),
+            client_capabilities: CapabilityClass::BASE,
+            allows_url_elicitation: false,
+            mask: Default::default(),
+            credential_advice: None,
+            client_info: Bytes::from_static(b"{}"),
+            fence: None,
+        };
+        let ports = ContextPorts {
+            clock: Arc::new(FakeClock::new()),
+            random: Arc::new(FakeRandom::new(1)),
+            bells: Arc::default(),
+            session_lists: Arc::new(TestLists),
+            budgets: budgets.clone(),
+        };
+        let to = HttpServer {
+            url: server.url().parse().unwrap(),
+            headers: Vec::new(),
+            ca_file: None,
+            h2c: false,
+        };
+        let (connect, agent) = (Duration::from_secs(10), HeaderValue::from_static("weir"));
+        let roots = RootCertificates::native();
+        let http = HttpClient::new(to, connect, &agent, &roots, &budgets).unwrap();
+        Self {
+            site: Arc::new(UpstreamContext::new(settings, ports)),
+            http: UpstreamHttpClient::without_token(http),
+        }
+    }
+
+    /// Takes over a session with this id, of a client of its own. `is_read` if the process before
+    /// read its standing stream.
+    pub(crate) fn session(&self, id: &str, is_read: bool) -> Arc<UpstreamSession> {
+        let initialized = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": { "tools": { "listChanged": true } },
+        });
+        let exported = json!({
+            "id": id,
+            "initialized": initialized.to_string(),
+            "level": null,
+            "is_read": is_read,
+        });
+        let behind = SessionClient {
+            class: CapabilityClass::BASE,
+            client: Some(SessionKey([1; 16])),
+        };
+        let exported = serde_json::from_value(exported).unwrap();
+        let session = UpstreamSession::import(&self.site, &self.http, behind, exported);
+        Arc::new(session.unwrap())
+    }
+}
+
+/// Starts a server that answers each GET by `answer`, from the session's id. Returns the ids, too,
+/// in the order of the requests.
+pub(crate) async fn stream_server(
+    answer: impl Fn(&str) -> &'static [u8] + Send + Sync + 'static,
+) -> (ScriptedServer, mpsc::Receiver<String>) {
+    let (seen, asked) = mpsc::channel(MAX_REQUESTS);
+    let server = ScriptedServer::start(move |request| {
+        let mut ids = request
+            .head
+            .lines()
+            .filter_map(|line| line.strip_prefix("mcp-session-id: "));
+        let id = ids.next().unwrap();
+        seen.try_send(id.to_owned()).unwrap();
+        vec![ServerAct::Write(Bytes::from_static(answer(id)))]
+    });
+    (server.await, asked)
+}
+
+/// Lists that no test looks at.
+#[derive(Debug)]
+struct TestLists;
+
+impl SessionListRegistry for TestLists {
+    fn open(
+        &self,
+        _: UpstreamId,
+        _: ListKinds,
+        _: Weak<dyn ListSession>,
+    ) -> Arc<dyn SessionListObserver> {
+        Arc::new(Self)
+    }
+}
+
+impl SessionListObserver for TestLists {
+    fn serves(&self, _: SessionKey) {}
+
+    fn count_call(&self) {}
+
+    fn set_heard(&self, _: bool) {}
+
+    fn handle_list_changed(&self, _: ListKinds) {}
+
+    fn handle_resource_updated(&self, _: &str) {}
+}

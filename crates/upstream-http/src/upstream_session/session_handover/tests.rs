@@ -1,0 +1,29 @@
+//! Sessions that come from one process and go on to a third one.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use super::*;
+use crate::tests::test_upstream::{NO_STREAM, TestUpstream, stream_server};
+
+#[tokio::test]
+async fn session_that_goes_on_before_its_stream_is_open_is_still_one_with_a_stream() {
+    let (server, _asked) = stream_server(|_| NO_STREAM).await;
+    let upstream = TestUpstream::new(&server);
+    let is_read = |session: Arc<UpstreamSession>| session.export().unwrap().is_read;
+    assert!(is_read(upstream.session("one", true)));
+    assert!(!is_read(upstream.session("two", false)));
+}
+
+#[tokio::test]
+async fn session_that_has_gone_on_asks_for_no_stream() {
+    let (server, mut asked) = stream_server(|_| NO_STREAM).await;
+    let upstream = TestUpstream::new(&server);
+    let session = upstream.session("one", true);
+    let slots = StandingStreamSlots::new(1);
+    session.clone().reopen_standing_stream(&slots).await;
+    assert_eq!(asked.recv().await.as_deref(), Some("one"));
+    session.export().unwrap();
+    tokio::time::pause();
+    tokio::time::sleep(4 * LAST_STREAM_WAIT).await;
+    assert!(asked.try_recv().is_err());
+}
