@@ -25,6 +25,19 @@ pub(crate) struct ReadingPublisher {
     of_task: bool,
 }
 
+/// The reader of a session's GET stream, if it is read.
+#[derive(Debug, Default)]
+pub(crate) struct SessionReading {
+    pub(crate) task: Option<ReadingTask>,
+    /// The number of stops so far.
+    pub(crate) stops: u64,
+}
+
+/// The permission to read a session's GET stream, by the number of stops before. The next stop ends
+/// it, also while the stream is being opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadingPermit(pub(crate) u64);
+
 /// A task that reads a stream. Dropping it ends the task, which closes the stream.
 #[derive(Debug)]
 pub(crate) struct ReadingTask(Option<AbortHandle>);

@@ -20,7 +20,7 @@ use weir_wire::{Message, Revision};
 
 use super::answer_delivery;
 use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS, media_type};
-use super::reading_state::ReadingTask;
+use super::reading_state::{ReadingPermit, ReadingTask, SessionReading};
 use super::response_reader::ResponseReader;
 
 /// The timeout of the request that ends a session.
@@ -50,10 +50,11 @@ pub(crate) struct SessionChannel {
     /// The known lists, in a session of one client.
     lists: OnceLock<Arc<dyn SessionListObserver>>,
     /// The reader of the GET stream.
-    reading: Mutex<Option<ReadingTask>>,
+    reading: Mutex<SessionReading>,
     /// True if the GET stream is read for the progress of tasks.
     hears_of_tasks: AtomicBool,
-    /// The time of the last call, in milliseconds of the upstream's clock.
+    /// The time of the last call, before the first that of the opening, in milliseconds of the
+    /// upstream's clock.
     last_call: AtomicU64,
     /// True once another process owns the session and ends it.
     has_left: AtomicBool,
@@ -72,6 +73,7 @@ impl SessionChannel {
             id.set_sensitive(true);
             id
         });
+        let last_call = AtomicU64::new(site.clock.millis());
         Self {
             site,
             http: ArcSwap::from_pointee(http),
@@ -81,7 +83,7 @@ impl SessionChannel {
             lists: OnceLock::new(),
             reading: Mutex::default(),
             hears_of_tasks: AtomicBool::new(false),
-            last_call: AtomicU64::new(0),
+            last_call,
             has_left: AtomicBool::new(false),
         }
     }
@@ -241,7 +243,8 @@ impl SessionChannel {
         }
     }
 
-    /// Returns the time of the last call, in milliseconds of the upstream's clock.
+    /// Returns the time of the last call, before the first that of the opening, in milliseconds of
+    /// the upstream's clock.
     pub(crate) fn last_call(&self) -> u64 {
         self.last_call.load(Ordering::Relaxed)
     }
@@ -251,29 +254,53 @@ impl SessionChannel {
         self.hears_of_tasks.swap(true, Ordering::Relaxed)
     }
 
-    /// Replaces the reader of the GET stream.
-    pub(crate) fn set_reading(&self, reading: Option<ReadingTask>) {
-        *self.lock_reading() = reading;
+    /// Permits to read the GET stream until the next stop.
+    pub(crate) fn permit_reading(&self) -> ReadingPermit {
+        ReadingPermit(self.lock_reading().stops)
+    }
+
+    /// True until the stop that ends the permit.
+    pub(crate) fn permits(&self, permit: ReadingPermit) -> bool {
+        self.lock_reading().stops == permit.0
+    }
+
+    /// Replaces the reader of the GET stream; a reader without permission ends.
+    pub(crate) fn set_reading(&self, permit: ReadingPermit, task: Option<ReadingTask>) {
+        let mut reading = self.lock_reading();
+        if reading.stops == permit.0 {
+            reading.task = task;
+            return;
+        }
+        drop(reading);
+        drop(task);
+        self.set_unread();
     }
 
     /// True if the GET stream is read.
     pub(crate) fn is_reading(&self) -> bool {
-        self.lock_reading().is_some()
+        self.lock_reading().task.is_some()
     }
 
     /// Stops reading the GET stream.
     pub(crate) fn stop_reading(&self) {
-        drop(self.lock_reading().take());
+        let mut reading = self.lock_reading();
+        reading.stops += 1;
+        reading.task = None;
     }
 
     /// Stops reading a GET stream that is open for list changes only.
     pub(crate) fn stop_listening(&self) {
-        self.hears_of_tasks.store(false, Ordering::Relaxed);
         self.stop_reading();
+        self.set_unread();
+    }
+
+    /// Notes that no messages are received on a GET stream.
+    fn set_unread(&self) {
+        self.hears_of_tasks.store(false, Ordering::Relaxed);
         self.set_lists_heard(false);
     }
 
-    fn lock_reading(&self) -> MutexGuard<'_, Option<ReadingTask>> {
+    fn lock_reading(&self) -> MutexGuard<'_, SessionReading> {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -56,3 +56,6 @@ fn take_oldest(taken: &mut Vec<Weak<SessionChannel>>) -> Option<Arc<SessionChann
         .map(|(at, _)| at)?;
     taken.swap_remove(at).upgrade()
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,7 +35,7 @@ pub(crate) use lists::list;
 
 use super::http_call::{self, PendingRequest};
 use super::http_post::{self, ClassifiedResponse, RefusedResponse};
-use super::reading_state::ReadingPublisher;
+use super::reading_state::{ReadingPermit, ReadingPublisher};
 use super::response_reader::ResponseReader;
 use super::session_channel::SessionChannel;
 use super::side_channel::SideChannel;
@@ -184,15 +184,15 @@ impl UpstreamSession {
     /// Starts to read the standing stream, if the client can be asked there, or if changes of the
     /// session's own lists come there and a slot is free. It must be open before the first call.
     pub(crate) async fn open_standing_stream(self: &Arc<Self>, places: &StandingStreamSlots) {
-        if let Some(standing) = self.standing_stream(places) {
-            self.read_standing_stream(standing).await;
+        if let Some((standing, permit)) = self.standing_stream(places) {
+            self.read_standing_stream(standing, permit).await;
         }
     }
 
     fn standing_stream(
         self: &Arc<Self>,
         places: &StandingStreamSlots,
-    ) -> Option<Arc<StandingStream>> {
+    ) -> Option<(Arc<StandingStream>, ReadingPermit)> {
         if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
             let own: Weak<Self> = Arc::downgrade(self);
             let lists = self.site.session_lists.open(
@@ -203,6 +203,8 @@ impl UpstreamSession {
             lists.serves(client);
             self.channel.set_lists(lists);
         }
+        // The session may lose its slot as soon as it has it.
+        let permit = self.channel.permit_reading();
         let standing = match &self.standing {
             Some(standing) => standing.clone(),
             None if self.channel.lists().is_some()
@@ -214,24 +216,29 @@ impl UpstreamSession {
             None => return None,
         };
         self.channel.set_hears_of_tasks();
-        Some(standing)
+        Some((standing, permit))
     }
 
     /// Starts to read the standing stream for the progress of tasks, in a session of a client
     /// without capabilities.
     async fn read_for_tasks(self: &Arc<Self>) {
         if !self.channel.set_hears_of_tasks() {
-            self.read_standing_stream(StandingStream::for_tasks_only(&self.site))
-                .await;
+            let standing = StandingStream::for_tasks_only(&self.site);
+            let permit = self.channel.permit_reading();
+            self.read_standing_stream(standing, permit).await;
         }
     }
 
-    async fn read_standing_stream(self: &Arc<Self>, standing: Arc<StandingStream>) {
+    async fn read_standing_stream(
+        self: &Arc<Self>,
+        standing: Arc<StandingStream>,
+        permit: ReadingPermit,
+    ) {
         let (teller, _) = ReadingPublisher::new(None);
         let alone = standing_stream::StandingReader::new(standing, self.tongue.revision());
         let reading =
             stream_reader::start_reading(&self.site, &self.channel, teller, Some(alone)).await;
-        self.channel.set_reading(reading);
+        self.channel.set_reading(permit, reading);
     }
 
     /// Returns the server's description of itself.

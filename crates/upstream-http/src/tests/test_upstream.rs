@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +23,8 @@ use weir_upstream_core::upstream_context::{ContextPorts, ContextSettings, Upstre
 
 use crate::upstream_session::{SessionClient, UpstreamSession};
 
+/// The answer to a GET that opens a stream.
+pub(crate) const STREAM_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
 /// The answer of a server without GET streams.
 pub(crate) const NO_STREAM: &[u8] = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n";
 
@@ -31,11 +34,14 @@ const MAX_REQUESTS: usize = 16;
 /// An upstream in front of a server.
 pub(crate) struct TestUpstream {
     pub(crate) site: Arc<UpstreamContext>,
+    pub(crate) clock: FakeClock,
     http: UpstreamHttpClient,
+    lists: Arc<TestLists>,
 }
 
 impl TestUpstream {
     pub(crate) fn new(server: &ScriptedServer) -> Self {
+        let (clock, lists) = (FakeClock::new(), Arc::new(TestLists::default()));
         let budgets = Budgets::default();
         let settings = ContextSettings {
             id: UpstreamId::new("mock").unwrap(),
@@ -49,10 +55,10 @@ impl TestUpstream {
             fence: None,
         };
         let ports = ContextPorts {
-            clock: Arc::new(FakeClock::new()),
+            clock: Arc::new(clock.clone()),
             random: Arc::new(FakeRandom::new(1)),
             bells: Arc::default(),
-            session_lists: Arc::new(TestLists),
+            session_lists: lists.clone(),
             budgets: budgets.clone(),
         };
         let to = HttpServer {
@@ -66,7 +72,9 @@ impl TestUpstream {
         let http = HttpClient::new(to, connect, &agent, &roots, &budgets).unwrap();
         Self {
             site: Arc::new(UpstreamContext::new(settings, ports)),
+            clock,
             http: UpstreamHttpClient::without_token(http),
+            lists,
         }
     }
 
@@ -91,6 +99,12 @@ impl TestUpstream {
         let session = UpstreamSession::import(&self.site, &self.http, behind, exported);
         Arc::new(session.unwrap())
     }
+
+    /// True if changes of the lists of this session, by the order of their opening, are heard.
+    pub(crate) fn hears_lists(&self, nth: usize) -> bool {
+        let opened = self.lists.0.lock().unwrap();
+        opened[nth].0.load(Ordering::Relaxed)
+    }
 }
 
 /// Starts a server that answers each GET by `answer`, from the session's id. Returns the ids, too,
@@ -111,9 +125,13 @@ pub(crate) async fn stream_server(
     (server.await, asked)
 }
 
-/// Lists that no test looks at.
-#[derive(Debug)]
-struct TestLists;
+/// The observers of lists, in the order of their opening.
+#[derive(Debug, Default)]
+struct TestLists(Mutex<Vec<Arc<TestObserver>>>);
+
+/// True while changes are heard.
+#[derive(Debug, Default)]
+struct TestObserver(AtomicBool);
 
 impl SessionListRegistry for TestLists {
     fn open(
@@ -122,16 +140,20 @@ impl SessionListRegistry for TestLists {
         _: ListKinds,
         _: Weak<dyn ListSession>,
     ) -> Arc<dyn SessionListObserver> {
-        Arc::new(Self)
+        let observer = Arc::<TestObserver>::default();
+        self.0.lock().unwrap().push(observer.clone());
+        observer
     }
 }
 
-impl SessionListObserver for TestLists {
+impl SessionListObserver for TestObserver {
     fn serves(&self, _: SessionKey) {}
 
     fn count_call(&self) {}
 
-    fn set_heard(&self, _: bool) {}
+    fn set_heard(&self, is_heard: bool) {
+        self.0.store(is_heard, Ordering::Relaxed);
+    }
 
     fn handle_list_changed(&self, _: ListKinds) {}
 

@@ -90,10 +90,10 @@ impl UpstreamSession {
     /// Reads the standing stream of an imported session. The previous process may still read it for
     /// a while, and most servers allow only one reader.
     pub(crate) async fn reopen_standing_stream(self: Arc<Self>, places: &StandingStreamSlots) {
-        let Some(standing) = self.standing_stream(places) else {
+        let Some((standing, permit)) = self.standing_stream(places) else {
             return;
         };
-        self.read_standing_stream(standing.clone()).await;
+        self.read_standing_stream(standing.clone(), permit).await;
         if !self.was_read || self.channel.is_reading() {
             return;
         }
@@ -105,10 +105,10 @@ impl UpstreamSession {
                 let Some(session) = session.upgrade() else {
                     return;
                 };
-                if session.channel.has_left() {
+                if session.channel.has_left() || !session.channel.permits(permit) {
                     return;
                 }
-                session.read_standing_stream(standing.clone()).await;
+                session.read_standing_stream(standing.clone(), permit).await;
                 if session.channel.is_reading() {
                     return;
                 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use super::*;
-use crate::tests::test_upstream::{NO_STREAM, TestUpstream, stream_server};
+use crate::tests::test_upstream::{NO_STREAM, STREAM_HEAD, TestUpstream, stream_server};
 
 #[tokio::test]
 async fn session_that_goes_on_before_its_stream_is_open_is_still_one_with_a_stream() {
@@ -26,4 +26,21 @@ async fn session_that_has_gone_on_asks_for_no_stream() {
     tokio::time::pause();
     tokio::time::sleep(4 * LAST_STREAM_WAIT).await;
     assert!(asked.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn stream_that_opens_after_the_session_has_gone_on_is_not_read() {
+    let (server, mut asked) = stream_server(|_| b"").await;
+    let upstream = TestUpstream::new(&server);
+    let session = upstream.session("one", true);
+    let late = session.clone();
+    let opening = tokio::spawn(async move {
+        let slots = StandingStreamSlots::new(1);
+        late.reopen_standing_stream(&slots).await;
+    });
+    assert_eq!(asked.recv().await.as_deref(), Some("one"));
+    session.export().unwrap();
+    server.write_to_all(STREAM_HEAD).await;
+    opening.await.unwrap();
+    assert!(!session.channel().is_reading());
 }
