@@ -144,6 +144,13 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
             .is_some_and(|slot| slot.current.load().is_some())
     }
 
+    /// True if `slot` is the one of this key. One that was taken out meanwhile is not.
+    pub fn holds(&self, key: &K, slot: &KeyedSlot<T>) -> bool {
+        let map = self.read();
+        map.get(key)
+            .is_some_and(|held| std::ptr::eq(Arc::as_ptr(held), slot))
+    }
+
     /// Returns the keys and values of all filled slots.
     pub fn filled(&self) -> Vec<(K, Arc<T>)> {
         let map = self.read();
@@ -297,6 +304,17 @@ mod tests {
             .filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1))
             .collect();
         assert_eq!(all.len(), 3);
+    }
+
+    #[test]
+    fn slot_that_was_taken_out_is_not_the_one_of_its_key() {
+        let slots: KeyedSlots<u8, u8> = KeyedSlots::new(2, 0);
+        let old = slots.slot(&1, 0).unwrap().0;
+        assert!(slots.holds(&1, &old) && !slots.holds(&2, &old));
+        slots.take_where(|_| true);
+        assert!(!slots.holds(&1, &old));
+        let new = slots.slot(&1, 0).unwrap().0;
+        assert!(slots.holds(&1, &new) && !slots.holds(&1, &old));
     }
 
     #[test]

@@ -323,7 +323,7 @@ impl SessionPool {
         }
         self.chosen_revision
             .get_or_init(|| session.tongue().revision());
-        slot.current.store(Some(session.clone()));
+        self.fill(&slot, &key, &session);
         Some(session)
     }
 
@@ -423,8 +423,21 @@ impl SessionPool {
             )
             .await?;
         session.open_standing_stream(&self.standing).await;
-        slot.current.store(Some(session.clone()));
+        self.fill(slot, key, &session);
         Ok(session)
+    }
+
+    /// Fills a slot. If its client or the upstream has ended meanwhile, the session ends as well.
+    fn fill(
+        &self,
+        slot: &KeyedSlot<UpstreamSession>,
+        key: &SessionPoolKey,
+        session: &Arc<UpstreamSession>,
+    ) {
+        slot.current.store(Some(session.clone()));
+        if !self.slots.holds(key, slot) {
+            self.close_later(slot.current.swap(None));
+        }
     }
 
     async fn open(
@@ -502,3 +515,6 @@ impl SessionPool {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,7 +35,7 @@ const MAX_REQUESTS: usize = 16;
 pub(crate) struct TestUpstream {
     pub(crate) site: Arc<UpstreamContext>,
     pub(crate) clock: FakeClock,
-    http: UpstreamHttpClient,
+    pub(crate) http: UpstreamHttpClient,
     lists: Arc<TestLists>,
 }
 
