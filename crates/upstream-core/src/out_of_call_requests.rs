@@ -2,6 +2,7 @@
 //! client's answers. They go to the client's own standing stream. In a session that belongs to no
 //! single client a server's questions are refused (SEP-2260).
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -48,6 +49,11 @@ impl ClientSession {
     /// Replaces the session and returns the previous one.
     pub fn set(&self, session: Option<SessionKey>) -> Option<SessionKey> {
         std::mem::replace(&mut *self.lock(), session)
+    }
+
+    /// Removes the session if it is one of these.
+    pub fn remove(&self, sessions: &HashSet<SessionKey>) {
+        self.lock().take_if(|session| sessions.contains(session));
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<SessionKey>> {
@@ -171,5 +177,21 @@ impl OutOfCallRequests {
             // A client without a stream sees it when it comes back to the page or calls again.
             let _unheard = self.client.site.bells.notify(&session, ring);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_an_earlier_client_leaves_the_client_of_the_last_call() {
+        let [earlier, last] = [1, 2].map(|byte| SessionKey([byte; 16]));
+        let client = ClientSession::new(Some(earlier));
+        client.set(Some(last));
+        client.remove(&HashSet::from([earlier]));
+        assert_eq!(client.get(), Some(last));
+        client.remove(&HashSet::from([earlier, last]));
+        assert_eq!(client.get(), None);
     }
 }

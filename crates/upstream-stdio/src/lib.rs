@@ -396,14 +396,9 @@ impl StdioUpstream {
             // Dropping a child ends its process.
             ClientSessionChange::Ended => {
                 drop(self.slots.take_where(is_its_own));
-                let over = self
-                    .slots
-                    .values_where(|_| true)
-                    .into_iter()
-                    .filter(|running| speaks_to(running));
-                over.for_each(|running| {
-                    running.child.pipe.client.set(None);
-                });
+                for running in self.slots.values_where(|_| true) {
+                    running.child.pipe.client.remove(sessions);
+                }
             }
             ClientSessionChange::RootsChanged => {
                 let told = self
