@@ -61,14 +61,6 @@ impl Catalog {
     ) -> Result<ResourceSubscription, Failure> {
         let upstream = subscriber.item.tool.upstream.clone();
         self.may_subscribe(&upstream)?;
-        if let Some(session) = session
-            && let Some(subscribed) = self.subscribe_in_session(session, subscriber.clone()).await
-        {
-            return subscribed.map(|subscription| {
-                ResourceSubscription(SubscriptionHold::OfSession(subscription))
-            });
-        }
-        let (subscription, consent) = self.add_subscriber(&upstream, subscriber)?;
         let late = || {
             Failure::new(
                 FailureKind::TimedOut,
@@ -76,6 +68,20 @@ impl Catalog {
             )
             .with_upstream(&upstream)
         };
+        if let Some(session) = session {
+            let subscribing = self.subscribe_in_session(session, subscriber.clone());
+            match timeout(CONSENT_TIMEOUT, subscribing).await {
+                Ok(Some(subscribed)) => {
+                    return subscribed.map(|subscription| {
+                        ResourceSubscription(SubscriptionHold::OfSession(subscription))
+                    });
+                }
+                // The client's session does not list it alone.
+                Ok(None) => {}
+                Err(_) => return Err(late()),
+            }
+        }
+        let (subscription, consent) = self.add_subscriber(&upstream, subscriber)?;
         match consent {
             None => Ok(subscription),
             Some(consent) => match timeout(CONSENT_TIMEOUT, consent).await {

@@ -59,15 +59,19 @@ impl ListSession for RunningChild {
         })
     }
 
-    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
-        if self.child.pipe.is_handed_over() {
-            return;
-        }
-        let site = self.child.pipe.site.clone();
-        site.clone().tasks.spawn(async move {
-            if let Err(refusal) = self.request_about(Method::ResourcesUnsubscribe, &uri).await {
-                tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "resource unsubscribe failed");
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, ()> {
+        Box::pin(async move {
+            let pipe = &self.child.pipe;
+            if pipe.is_handed_over() {
+                return;
             }
-        });
+            if let Err(refusal) = self.request_about(Method::ResourcesUnsubscribe, &uri).await {
+                tracing::debug!(upstream = %pipe.site.label.id, error = %refusal.failure, "resource unsubscribe failed");
+            }
+        })
+    }
+
+    fn spawn(&self, task: Fut<'static, ()>) {
+        self.child.pipe.site.tasks.spawn(task);
     }
 }

@@ -25,7 +25,13 @@ impl ListSession for UnusedListSession {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) {}
+    fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn spawn(&self, task: Fut<'static, ()>) {
+        tokio::spawn(task);
+    }
 }
 
 fn upstream() -> UpstreamId {

@@ -22,8 +22,12 @@ pub trait ListSession: Send + Sync {
     /// As for any request to the upstream.
     fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>>;
 
-    /// Ends a subscription, without waiting for the server.
-    fn unsubscribe(self: Arc<Self>, uri: Arc<str>);
+    /// Ends a subscription, unless another process has taken over this session. Completes once the
+    /// server has answered, or did not answer in time.
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, ()>;
+
+    /// Runs a task that has to finish among the background tasks of the upstream.
+    fn spawn(&self, task: Fut<'static, ()>);
 }
 
 /// The observer of the lists of one session at a server. The upstream's session owns it and reports

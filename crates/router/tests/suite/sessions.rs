@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_catalog::{CatalogPage, ListPageRequest, SessionClient, SessionLists};
+use weir_catalog::{CatalogPage, ListPageRequest, SessionClient, SessionLists, UpdateInbox};
 use weir_core::endpoint::NamePrefix;
 use weir_core::port::{Fut, ListSession, SessionListObserver};
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
@@ -21,7 +21,10 @@ use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, endpoint, id, pri
 struct ScriptedSession {
     /// Without a value it fails.
     tools: Mutex<Option<Vec<&'static str>>>,
+    /// URIs of resources.
+    resources: Mutex<Vec<&'static str>>,
     reads: AtomicUsize,
+    subscribes: AtomicUsize,
     /// The time that it takes to answer.
     delay: Mutex<Duration>,
 }
@@ -30,7 +33,9 @@ impl ScriptedSession {
     fn with(tools: &[&'static str]) -> Arc<Self> {
         Arc::new(Self {
             tools: Mutex::new(Some(tools.to_vec())),
+            resources: Mutex::default(),
             reads: AtomicUsize::new(0),
+            subscribes: AtomicUsize::new(0),
             delay: Mutex::default(),
         })
     }
@@ -48,10 +53,27 @@ impl ListSession for ScriptedSession {
     }
 
     fn subscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
-        Box::pin(std::future::ready(Ok(())))
+        self.subscribes.fetch_add(1, Ordering::SeqCst);
+        let delay = *self.delay.lock().unwrap();
+        let answer = self.tools.lock().unwrap().as_ref().map(drop);
+        let answer = answer.ok_or_else(failing);
+        Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            answer
+        })
     }
 
-    fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) {}
+    fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn spawn(&self, task: Fut<'static, ()>) {
+        tokio::spawn(task);
+    }
+}
+
+fn failing() -> Failure {
+    Failure::new(FailureKind::Unavailable, "it fails")
 }
 
 impl ListWatch for ScriptedSessionWatch {
@@ -61,18 +83,23 @@ impl ListWatch for ScriptedSessionWatch {
 
     fn list(
         &mut self,
-        _kind: ListKind,
+        kind: ListKind,
         _cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
         let tools = self.0.tools.lock().unwrap().clone();
-        let items: Option<Vec<Bytes>> =
-            tools.map(|tools| tools.iter().map(|name| tool(name)).collect());
+        let items: Option<Vec<Bytes>> = tools.map(|tools| match kind {
+            ListKind::Resources => {
+                let resources = self.0.resources.lock().unwrap();
+                resources.iter().map(|uri| resource(uri)).collect()
+            }
+            _ => tools.iter().map(|name| tool(name)).collect(),
+        });
         let page = items.map(|items| ListPage {
             items,
             ..ListPage::default()
         });
-        let page = page.ok_or_else(|| Failure::new(FailureKind::Unavailable, "it fails"));
+        let page = page.ok_or_else(failing);
         let delay = *self.0.delay.lock().unwrap();
         Box::pin(async move {
             tokio::time::sleep(delay).await;
@@ -100,24 +127,33 @@ fn open(
     lists
 }
 
+fn resource(uri: &str) -> Bytes {
+    raw(&json!({ "uri": uri, "name": uri }))
+}
+
 fn tools() -> ListKinds {
     ListKinds::default().with(ListKind::Tools)
 }
 
-async fn page(world: &CatalogWorld, who: &Principal, session: SessionKey) -> CatalogPage {
+async fn page(
+    world: &CatalogWorld,
+    who: &Principal,
+    session: SessionKey,
+    kind: ListKind,
+) -> CatalogPage {
     let ask = ListPageRequest {
         endpoint: &endpoint(),
         class: CapabilityClass::BASE,
         principal: who,
         session: Some(session),
-        kind: ListKind::Tools,
+        kind,
         cursor: None,
     };
     world.catalog.page(ask).await.unwrap()
 }
 
 async fn names(world: &CatalogWorld, who: &Principal, session: SessionKey) -> Vec<String> {
-    let page = page(world, who, session).await;
+    let page = page(world, who, session, ListKind::Tools).await;
     page.view.items[page.range]
         .iter()
         .map(|item| item.exposed.to_string())
@@ -269,7 +305,7 @@ async fn a_name_that_another_upstream_has_stays_its_own() {
     let lists = open(&world, &session, ONE);
     lists.handle_list_changed(tools());
     assert_eq!(names(&world, &who, ONE).await, ["a", "new", "one__new"]);
-    let seen = page(&world, &who, ONE).await;
+    let seen = page(&world, &who, ONE, ListKind::Tools).await;
     assert_eq!(seen.view.items[1].tool.upstream, id("two"));
 }
 
@@ -320,4 +356,37 @@ async fn session_list_is_read_for_an_unknown_name_only() {
     desk.gate.rule("ada", "a", GateRule::Hidden);
     failure(called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await);
     assert_eq!(session.reads(), 1, "what is hidden is not unknown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscribers_of_a_session_do_not_wait_one_after_another_for_a_slow_server() {
+    let one = ScriptedUpstream::new("one", &["a"]);
+    one.set(|script| script.subscribes = true);
+    let desk = RouterWorld::of(CatalogWorld::of(&[&one]));
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a"]));
+    *session.resources.lock().unwrap() = vec!["memo:own"];
+    desk.world.settled().await;
+    let lists = open(&desk.world, &session, ONE);
+    let resources = ListKinds::default().with(ListKind::Resources);
+    lists.handle_list_changed(resources);
+    page(&desk.world, &who, ONE, ListKind::Resources).await;
+    *session.tools.lock().unwrap() = None;
+    *session.delay.lock().unwrap() = Duration::from_secs(10);
+    let inbox = UpdateInbox::default();
+    let subscribe = || async {
+        let params = raw(&json!({ "uri": "one+memo:own" }));
+        let call = asked_by("ada", &endpoint(), Method::ResourcesSubscribe, params).await;
+        let call = call.map(|call| Call {
+            session: Some(ONE),
+            ..call
+        });
+        desk.router.subscribe(call, &inbox).await
+    };
+    let subscribed = futures_util::future::join_all((0..9).map(|_| subscribe())).await;
+    assert!(subscribed.iter().all(Result::is_err));
+    assert_eq!(
+        session.subscribes.load(Ordering::SeqCst),
+        2,
+        "the time of one wait is enough for two requests"
+    );
 }

@@ -26,17 +26,22 @@ impl ListSession for UpstreamSession {
         })
     }
 
-    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
-        if self.channel.has_left() {
-            return;
-        }
-        let session = self.clone();
-        self.site.tasks.spawn(async move {
-            let asked = session.request(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))]).await;
-            if let Err(refusal) = asked {
-                tracing::debug!(upstream = %session.site.label.id, error = %refusal.failure, "resource unsubscribe failed");
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, ()> {
+        Box::pin(async move {
+            if self.channel.has_left() {
+                return;
             }
-        });
+            let asked = self
+                .request(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))])
+                .await;
+            if let Err(refusal) = asked {
+                tracing::debug!(upstream = %self.site.label.id, error = %refusal.failure, "resource unsubscribe failed");
+            }
+        })
+    }
+
+    fn spawn(&self, task: Fut<'static, ()>) {
+        self.site.tasks.spawn(task);
     }
 }
 
