@@ -58,7 +58,7 @@ pub use catalog::{CallRoute, Catalog, Topology};
 pub use closed_upstreams::{ClosedUpstream, ClosingMode};
 pub use list_changes::{ChangeReceiver, ListChange};
 pub use page::{CatalogPage, ListPageRequest};
-pub use resource_updates::{ResourceSubscriber, ResourceSubscription, UpdateInbox};
+pub use resource_updates::{ResourceSubscriber, ResourceSubscription, UpdateInbox, UpdateReader};
 pub use session_lists::{SessionClient, SessionListTable, SessionLists, SessionSubscription};
 pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
 pub use status::{ListStatus, UpstreamReach, UpstreamStatus};

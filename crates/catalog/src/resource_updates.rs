@@ -25,7 +25,7 @@ use subscription_table::{ConsentReceiver, SubscriptionTable};
 
 pub use subscription_table::ResourceSubscriber;
 pub(super) use subscription_table::SubscriptionTables;
-pub use update_inbox::UpdateInbox;
+pub use update_inbox::{UpdateInbox, UpdateReader};
 
 /// The longest wait of a client for the server to take its subscription.
 const CONSENT_TIMEOUT: Duration = Duration::from_secs(15);

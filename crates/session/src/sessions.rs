@@ -21,7 +21,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
 use opentelemetry::KeyValue;
 use tokio_util::sync::CancellationToken;
-use weir_catalog::UpdateInbox;
+use weir_catalog::{UpdateInbox, UpdateReader};
 use weir_core::network::SenderNetwork;
 use weir_core::port::{
     BusMessage, RecordKey, RecordKind, RecordPlace, ReplicaId, StoreError, StoredRecord, StreamKey,
@@ -451,12 +451,12 @@ impl LegacySessions {
             .is_ok_and(|found| found.is_some())
     }
 
-    /// Registers the session's GET stream, and returns its inbox of updates; cancels the stream
+    /// Registers the session's GET stream, and returns its reader of updates; cancels the stream
     /// before it.
     pub fn register_get_stream(
         self: &Arc<Self>,
         key: SessionKey,
-    ) -> (CancellationToken, UpdateInbox, GetStreamGuard) {
+    ) -> (CancellationToken, UpdateReader, GetStreamGuard) {
         let token = CancellationToken::new();
         let mut shard = self.shard(&key);
         let live = shard.entry(key).or_default();
@@ -464,11 +464,11 @@ impl LegacySessions {
         if let Some((_, before)) = live.stream.replace((nth, token.clone())) {
             before.cancel();
         }
-        let inbox = live.inbox.clone();
+        let updates = live.inbox.open_reader();
         drop(shard);
         (
             token,
-            inbox,
+            updates,
             GetStreamGuard {
                 sessions: self.clone(),
                 key,

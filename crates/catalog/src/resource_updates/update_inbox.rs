@@ -11,8 +11,7 @@ const MAX_UPDATES: usize = 1024;
 /// Bytes of their names, likewise.
 const MAX_UPDATE_BYTES: usize = 256 << 10;
 
-/// The updates that wait for one client. Clones are the same inbox; one of them is polled at a
-/// time.
+/// The updates that wait for one client. Clones are the same inbox.
 #[derive(Clone, Default)]
 pub struct UpdateInbox(Arc<Mutex<QueuedUpdates>>);
 
@@ -21,14 +20,26 @@ struct QueuedUpdates {
     order: VecDeque<Arc<str>>,
     known: HashSet<Arc<str>>,
     bytes: usize,
-    reader: Option<Waker>,
+    /// The number of the newest reader.
+    reader: u64,
+    waker: Option<Waker>,
 }
 
-impl UpdateInbox {
-    /// The next updated resource, by the client's name for it. For a caller that is polled itself,
-    /// such as a response body.
+/// The reader of an inbox, until a newer one is opened.
+#[derive(Debug)]
+pub struct UpdateReader {
+    inbox: UpdateInbox,
+    nth: u64,
+}
+
+impl UpdateReader {
+    /// The next updated resource, by the client's name for it; pending for ever once a newer reader
+    /// was opened. For a caller that is polled itself, such as a response body.
     pub fn poll_updated(&self, cx: &mut Context<'_>) -> Poll<Arc<str>> {
-        let mut waiting = self.lock();
+        let mut waiting = self.inbox.lock();
+        if waiting.reader != self.nth {
+            return Poll::Pending;
+        }
         match waiting.order.pop_front() {
             Some(uri) => {
                 waiting.known.remove(&uri);
@@ -36,9 +47,22 @@ impl UpdateInbox {
                 Poll::Ready(uri)
             }
             None => {
-                waiting.reader = Some(cx.waker().clone());
+                waiting.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
+        }
+    }
+}
+
+impl UpdateInbox {
+    /// Opens a reader in place of the one before.
+    #[must_use]
+    pub fn open_reader(&self) -> UpdateReader {
+        let mut waiting = self.lock();
+        waiting.reader += 1;
+        UpdateReader {
+            inbox: self.clone(),
+            nth: waiting.reader,
         }
     }
 
@@ -57,11 +81,11 @@ impl UpdateInbox {
             waiting.bytes += uri.len();
             waiting.order.push_back(uri);
         }
-        let reader = waiting.reader.take();
+        let waker = waiting.waker.take();
         drop(waiting);
         // Outside the lock: a woken task may come back at once.
-        if let Some(reader) = reader {
-            reader.wake();
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
@@ -82,7 +106,8 @@ mod tests {
 
     fn drain(inbox: &UpdateInbox) -> Vec<Arc<str>> {
         let mut cx = Context::from_waker(Waker::noop());
-        let next = || match inbox.poll_updated(&mut cx) {
+        let reader = inbox.open_reader();
+        let next = || match reader.poll_updated(&mut cx) {
             Poll::Ready(uri) => Some(uri),
             Poll::Pending => None,
         };
@@ -117,5 +142,19 @@ mod tests {
             (4, Some(&whole)),
             "long names count by their bytes"
         );
+    }
+
+    #[tokio::test]
+    async fn replaced_reader_takes_neither_updates_nor_the_wake_of_the_newest() {
+        let inbox = UpdateInbox::default();
+        let (replaced, newest) = (inbox.open_reader(), inbox.open_reader());
+        let reading = tokio::spawn(std::future::poll_fn(move |cx| newest.poll_updated(cx)));
+        tokio::task::yield_now().await;
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(replaced.poll_updated(&mut cx).is_pending());
+        inbox.push_update(&"a".into());
+        assert!(replaced.poll_updated(&mut cx).is_pending());
+        tokio::task::yield_now().await;
+        assert!(reading.is_finished());
     }
 }

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_catalog::{ListChange, UpdateInbox, ViewWatch};
+use weir_catalog::{ListChange, UpdateReader, ViewWatch};
 use weir_core::names::EndpointId;
 use weir_core::port::Fut;
 use weir_core::session_notifier::{SessionMessage, SessionReceiver};
@@ -110,7 +110,7 @@ pub(super) struct ListeningStream {
     pub(super) opening: Option<(ListKinds, Fut<'static, ListenGrants>)>,
     changes: Vec<WatchedList>,
     /// Updates of single resources.
-    inbox: UpdateInbox,
+    updates: UpdateReader,
     kind: ListeningKind,
     keep_alive: KeepAlive,
     /// The delay before the client connects again, in milliseconds.
@@ -127,7 +127,7 @@ pub(super) struct ListeningStream {
 /// The parts that both kinds of listening streams have.
 pub(super) struct ListeningParts {
     pub(super) changes: Vec<WatchedList>,
-    pub(super) inbox: UpdateInbox,
+    pub(super) updates: UpdateReader,
     pub(super) keep_alive: KeepAlive,
     pub(super) permit: StreamPermit,
 }
@@ -137,7 +137,7 @@ impl ListeningStream {
         context: &HttpRequestContext,
         ListeningParts {
             changes,
-            inbox,
+            updates,
             keep_alive,
             permit,
         }: ListeningParts,
@@ -153,7 +153,7 @@ impl ListeningStream {
             ready: Bytes::new(),
             opening: None,
             changes,
-            inbox,
+            updates,
             kind,
             keep_alive,
             retry: context
@@ -331,7 +331,7 @@ impl http_body::Body for ListeningStream {
                 }
                 None => {}
             }
-            if !opening && let Poll::Ready(uri) = this.inbox.poll_updated(cx) {
+            if !opening && let Poll::Ready(uri) = this.updates.poll_updated(cx) {
                 this.announce_resource_update(&uri);
                 continue;
             }

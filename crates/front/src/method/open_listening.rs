@@ -57,7 +57,7 @@ async fn open_session_stream(
         Ok(resumed) => return Ok(stream_response(resumed)),
         Err(place) => place,
     };
-    let (replaced, inbox, hold) = context.shared.sessions.register_get_stream(opened.key);
+    let (replaced, updates, hold) = context.shared.sessions.register_get_stream(opened.key);
     subscriptions::renew_inherited(context, known, &opened);
     let mut changes = watch(
         context,
@@ -97,7 +97,7 @@ async fn open_session_stream(
     };
     let parts = ListeningParts {
         changes,
-        inbox,
+        updates,
         keep_alive: KeepAlive::new(context, known.principal(), "session"),
         permit: place,
     };
@@ -162,7 +162,7 @@ pub(crate) fn open_listen(
     };
     let parts = ListeningParts {
         changes,
-        inbox,
+        updates: inbox.open_reader(),
         keep_alive: KeepAlive::new(context, known.principal(), "listen"),
         permit: place,
     };

@@ -47,7 +47,8 @@ impl SubscribedClient {
     async fn told(&self) -> Vec<String> {
         self.desk.world.rest().await;
         let mut cx = Context::from_waker(Waker::noop());
-        let next = || match self.inbox.poll_updated(&mut cx) {
+        let reader = self.inbox.open_reader();
+        let next = || match reader.poll_updated(&mut cx) {
             Poll::Ready(uri) => Some(uri.to_string()),
             Poll::Pending => None,
         };
