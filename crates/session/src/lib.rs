@@ -24,6 +24,7 @@ pub use permits::{NoStreamPermit, StreamPermit, StreamPermits};
 pub use session_ids::{SealedIds, SessionIds};
 pub use session_news::{SessionListChanges, StreamClient};
 pub use session_settings::{SessionLimits, SessionPorts};
+pub use sessions::inherited_subscriptions::SubscriptionRenewal;
 pub use sessions::local_session::{ClientReply, SubscribedResource};
 pub use sessions::session_expiry::{SessionUpkeep, run_upkeep};
 pub use sessions::session_guards::{

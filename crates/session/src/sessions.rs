@@ -5,6 +5,7 @@
 
 mod anonymous_sessions;
 mod client_answers;
+pub(crate) mod inherited_subscriptions;
 pub(crate) mod local_session;
 mod notified_lists;
 pub(crate) mod session_expiry;
@@ -415,6 +416,7 @@ impl LegacySessions {
             SubscriptionGuard {
                 sessions: self.clone(),
                 key,
+                is_renewal: false,
             },
         )
     }
@@ -429,9 +431,10 @@ impl LegacySessions {
 
     /// Removes a subscription of the session.
     pub fn unsubscribe(&self, key: &SessionKey, uri: &str) {
+        // First, so that no renewal stores it afterwards.
+        self.remove_inherited(key, uri);
         let gone = self.release(key, |live| live.subscribed.remove(uri));
         drop(gone);
-        self.forget_adopted(key, uri);
     }
 
     /// Queues a notification about a subscribed resource for the session's client.

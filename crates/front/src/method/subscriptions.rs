@@ -16,9 +16,9 @@ use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::render;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_session::{LoadedSession, StreamPermit, SubscribedResource};
+use weir_session::{LoadedSession, StreamPermit, SubscribedResource, SubscriptionRenewal};
 use weir_wire::method::Method;
-use weir_wire::params::Params;
+use weir_wire::params::{Params, ParamsError};
 use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
@@ -46,12 +46,7 @@ pub(crate) async fn serve_session_request(
     params: Params,
 ) -> Result<(), Failure> {
     check_offered(context, method)?;
-    let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
-    let uri = params
-        .uri()
-        .map_err(wrong)?
-        .map(std::borrow::Cow::into_owned);
-    let uri = uri.ok_or_else(|| Failure::invalid_params("`uri` is missing: say which resource"))?;
+    let uri = resource_of(&params)?;
     if !opened.is_stored {
         let text = "Updates are told on a session's stream: send `initialize`, and its session id with requests";
         return Err(Failure::invalid_params(text));
@@ -65,26 +60,44 @@ pub(crate) async fn serve_session_request(
             .await;
         return Ok(());
     }
+    subscribe_session(context, known, opened, params, None)
+        .await
+        .map(drop)
+}
+
+/// Subscribes a session, or renews its inherited subscription. Returns false if the client ended
+/// that one meanwhile.
+async fn subscribe_session(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+    params: Params,
+    renewal: Option<&SubscriptionRenewal>,
+) -> Result<bool, Failure> {
+    let (sessions, uri) = (&context.shared.sessions, resource_of(&params)?);
     let (own, is_known) = sessions.subscription_status(&opened.key, &uri);
     if is_known {
-        return Ok(());
+        return Ok(true);
     }
     if own >= context.limits().subscriptions_per_client {
         return Err(too_many());
     }
     let place = subscription_permit(context, known, &uri)?;
-    let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
+    let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(invalid)?;
     let call = Call {
         session: Some(opened.key),
-        ..canonical_call(context, method, lifted)
+        ..canonical_call(context, Method::ResourcesSubscribe, lifted)
     };
-    let (inbox, subscribing) = context.shared.sessions.begin_subscription(opened.key);
+    let (inbox, subscribing) = match renewal {
+        Some(renewal) => renewal.begin_subscription(),
+        None => sessions.begin_subscription(opened.key),
+    };
     let subscription = context
         .shared
         .router
         .subscribe(known.for_item(call), &inbox)
         .await?;
-    subscribing.keep(&uri, (subscription, place));
+    let is_kept = subscribing.keep(&uri, (subscription, place));
     sessions
         .share_subscriptions(opened, &context.limits().session)
         .await;
@@ -92,7 +105,18 @@ pub(crate) async fn serve_session_request(
     if !sessions.is_alive(&opened.record).await {
         sessions.remove_local(&opened.key);
     }
-    Ok(())
+    Ok(is_kept)
+}
+
+/// The resource that `params` names.
+fn resource_of(params: &Params) -> Result<String, Failure> {
+    let uri = params.uri().map_err(invalid)?;
+    uri.map(std::borrow::Cow::into_owned)
+        .ok_or_else(|| Failure::invalid_params("`uri` is missing: say which resource"))
+}
+
+fn invalid(error: ParamsError) -> Failure {
+    Failure::invalid_params(error.to_string())
 }
 
 /// Renews the subscriptions that a session had in the predecessor, when the client opens its stream
@@ -102,39 +126,44 @@ pub(crate) fn renew_inherited(
     known: &Authenticated<()>,
     opened: &LoadedSession,
 ) {
-    let sessions = &context.shared.sessions;
-    let resources = sessions.adopted_subscriptions(&opened.key);
-    if resources.is_empty() {
+    let Some(renewal) = context.shared.sessions.begin_renewal(opened.key) else {
         return;
-    }
+    };
     let (context, known, opened) = (context.clone(), known.for_item(()), opened.clone());
     let shared = context.shared.clone();
-    let resuming = async move {
-        for uri in resources {
-            let subscribed = match params(&uri) {
-                Ok(params) => {
-                    serve_session_request(
-                        &context,
-                        &known,
-                        &opened,
-                        Method::ResourcesSubscribe,
-                        params,
-                    )
-                    .await
+    let renewing = async move {
+        while let Some(uri) = renewal.next_uri() {
+            let renewed = renew(&context, &known, &opened, &renewal, &uri).await;
+            renewal.remove(&uri);
+            match renewed {
+                Ok(true) => context.shared.sessions.notify_updated(&opened.key, uri),
+                // The client ended it meanwhile.
+                Ok(false) => {}
+                Err(failure) => {
+                    tracing::warn!(
+                        request = context.name.as_str(),
+                        cause = failure.cause(),
+                        "subscription could not be renewed after graceful restart"
+                    );
+                    let (sessions, limits) = (&context.shared.sessions, context.limits());
+                    sessions.share_subscriptions(&opened, &limits.session).await;
                 }
-                Err(failure) => Err(failure),
-            };
-            match subscribed {
-                Ok(()) => context.shared.sessions.notify_updated(&opened.key, uri),
-                Err(failure) => tracing::warn!(
-                    request = context.name.as_str(),
-                    cause = failure.cause(),
-                    "subscription could not be renewed after graceful restart"
-                ),
             }
         }
     };
-    shared.shutdown.spawn_until_force(resuming);
+    shared.shutdown.spawn_until_force(renewing);
+}
+
+/// Renews one subscription, as [`subscribe_session`].
+async fn renew(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+    renewal: &SubscriptionRenewal,
+    uri: &str,
+) -> Result<bool, Failure> {
+    check_offered(context, Method::ResourcesSubscribe)?;
+    subscribe_session(context, known, opened, params(uri)?, Some(renewal)).await
 }
 
 /// The `params` of a subscription.

@@ -12,6 +12,7 @@ mod foreign_ids;
 mod http2_limits;
 mod in_flight_requests;
 mod in_memory_channel;
+mod inherited_subscriptions;
 mod panics;
 mod principals;
 mod reconnect_delays;

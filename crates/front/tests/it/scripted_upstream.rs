@@ -6,25 +6,29 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use weir_core::port::Fut;
 use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
 use weir_core::upstream::{
-    ClientSessionChange, ListKind, ListKinds, ListPage, ListWatch, OutboundCall, ResourceUpdates,
-    ServerDescription, Upstream, UpstreamHealth,
+    ClientSessionChange, ListKind, ListKinds, ListPage, ListWatch, OutboundCall,
+    RefusedSubscriptions, ResourceUpdate, ResourceUpdates, ServerDescription, Upstream,
+    UpstreamHealth,
 };
 use weir_core::{CallResumption, CapabilityClass, Failure, Reply, SessionKey, UpstreamId};
 
 /// Tools: `echo` answers at once, with as many bytes as its argument `size`; `ask` requires input
 /// first and then returns the state that it resumed; `wait` reports progress, unless it has the
 /// argument `silent`, and ends at [`FrontUpstream::release`]; `boom` reports progress and then
-/// panics.
+/// panics. It consents to subscriptions of resources after [`FrontUpstream::consent`].
 pub(crate) struct FrontUpstream {
     id: UpstreamId,
     gate: Arc<Semaphore>,
     dropped: mpsc::Sender<()>,
     /// The sessions that ended.
     ended: Mutex<HashSet<SessionKey>>,
+    /// All resources that it was asked to send updates of, at each request.
+    wanted: watch::Sender<Vec<Vec<Arc<str>>>>,
+    consents: Arc<Semaphore>,
 }
 
 impl FrontUpstream {
@@ -38,6 +42,8 @@ impl FrontUpstream {
                 gate: Arc::new(Semaphore::new(0)),
                 dropped,
                 ended: Mutex::default(),
+                wanted: watch::Sender::default(),
+                consents: Arc::new(Semaphore::new(0)),
             }),
             taken_back,
         )
@@ -46,6 +52,22 @@ impl FrontUpstream {
     /// The number of sessions that ended.
     pub(crate) fn ended(&self) -> usize {
         self.ended.lock().unwrap().len()
+    }
+
+    /// Waits until it is asked to send updates of exactly these resources. Returns all requests up
+    /// to then.
+    pub(crate) async fn is_asked_for(&self, uris: &[&str]) -> Vec<Vec<Arc<str>>> {
+        let mut wanted = self.wanted.subscribe();
+        let is_last = |asked: &Vec<Vec<Arc<str>>>| {
+            let last = asked.last();
+            last.is_some_and(|last| last.iter().map(|uri| &**uri).eq(uris.iter().copied()))
+        };
+        wanted.wait_for(is_last).await.unwrap().clone()
+    }
+
+    /// Consents to this many requests for updates.
+    pub(crate) fn consent(&self, requests: usize) {
+        self.consents.add_permits(requests);
     }
 
     /// Lets one `wait` end.
@@ -119,15 +141,19 @@ impl Upstream for FrontUpstream {
         _class: CapabilityClass,
     ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
         let about = ServerDescription {
-            offers: ListKinds::default().with(ListKind::Tools),
+            offers: ListKinds::default()
+                .with(ListKind::Tools)
+                .with(ListKind::Resources),
             notifies_of: ListKinds::default().with(ListKind::Tools),
+            subscribes: true,
             ..ServerDescription::default()
         };
         Box::pin(async { Ok(Box::new(ToolListWatch(about)) as Box<dyn ListWatch>) })
     }
 
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
-        Box::pin(async { Err(Failure::invalid_params("there are no resources here")) })
+        let updates = ConsentedUpdates(self);
+        Box::pin(async { Ok(Box::new(updates) as Box<dyn ResourceUpdates>) })
     }
 
     fn carries(&self) -> CapabilityClass {
@@ -140,6 +166,28 @@ impl Upstream for FrontUpstream {
 
     fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
         Box::pin(async {})
+    }
+}
+
+/// A stream of no updates.
+struct ConsentedUpdates(Arc<FrontUpstream>);
+
+impl ResourceUpdates for ConsentedUpdates {
+    fn set_subscriptions<'a>(
+        &'a mut self,
+        uris: &'a [Arc<str>],
+    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
+        self.0
+            .wanted
+            .send_modify(|wanted| wanted.push(uris.to_vec()));
+        Box::pin(async {
+            self.0.consents.acquire().await.unwrap().forget();
+            Ok(Vec::new())
+        })
+    }
+
+    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
+        Box::pin(std::future::pending())
     }
 }
 
@@ -199,12 +247,17 @@ impl ListWatch for ToolListWatch {
 
     fn list(
         &mut self,
-        _kind: ListKind,
+        kind: ListKind,
         _cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         let tool =
             |name: &str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#).into();
-        let items = ["echo", "ask", "wait", "boom"].map(tool).into();
+        let resource = |uri: &str| format!(r#"{{"name":"{uri}","uri":"{uri}"}}"#).into();
+        let items = match kind {
+            ListKind::Tools => ["echo", "ask", "wait", "boom"].map(tool).into(),
+            ListKind::Resources => ["memo:1", "memo:2"].map(resource).into(),
+            ListKind::Prompts | ListKind::Templates => Vec::new(),
+        };
         Box::pin(async {
             Ok(ListPage {
                 items,

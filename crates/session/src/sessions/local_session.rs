@@ -37,6 +37,14 @@ impl LocalSession {
         let streams = self.stream.is_some() || !self.readers.is_empty();
         self.calls.is_empty() && !streams && self.subscribed.is_empty() && self.subscribing == 0
     }
+
+    /// Adds the subscribed resources to those that the session inherited.
+    pub(super) fn add_subscribed_to(&self, inherited: &mut Vec<String>) {
+        let is_new = |uri: &&str| !inherited.iter().any(|known| known == uri);
+        let subscribed = self.subscribed.keys().map(|uri| &**uri);
+        let new: Vec<String> = subscribed.filter(is_new).map(str::to_owned).collect();
+        inherited.extend(new);
+    }
 }
 
 /// A client's message about a request that it was asked.

@@ -147,6 +147,8 @@ impl Drop for DetachedPermit {
 pub struct SubscriptionGuard {
     pub(super) sessions: Arc<LegacySessions>,
     pub(super) key: SessionKey,
+    /// True if it renews an inherited one.
+    pub(super) is_renewal: bool,
 }
 
 impl std::fmt::Debug for SubscriptionGuard {
@@ -156,17 +158,26 @@ impl std::fmt::Debug for SubscriptionGuard {
 }
 
 impl SubscriptionGuard {
-    /// Stores the subscription, until the session ends or unsubscribes.
-    pub fn keep(self, uri: &str, subscribed: SubscribedResource) {
-        let before = {
+    /// A guard that stores the subscription in place of an inherited one.
+    pub(super) fn for_renewal(mut self) -> Self {
+        self.is_renewal = true;
+        self
+    }
+
+    /// Stores the subscription, until the session ends or unsubscribes. Returns false if it renews
+    /// one that the session has not any more: then it ends.
+    pub fn keep(self, uri: &str, subscribed: SubscribedResource) -> bool {
+        let (is_kept, unneeded) = {
             let mut shard = self.sessions.shard(&self.key);
-            shard
-                .entry(self.key)
-                .or_default()
-                .subscribed
-                .insert(uri.into(), subscribed)
+            if self.is_renewal && !self.sessions.remove_inherited(&self.key, uri) {
+                (false, Some(subscribed))
+            } else {
+                let live = shard.entry(self.key).or_default();
+                (true, live.subscribed.insert(uri.into(), subscribed))
+            }
         };
-        drop(before);
+        drop(unneeded);
+        is_kept
     }
 }
 
@@ -240,7 +251,7 @@ impl Drop for GetStreamGuard {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use weir_store::{MemoryBus, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps};
     use weir_testkit::{FakeRandom, TokioClock};
 
@@ -248,9 +259,9 @@ mod tests {
     use crate::session_ids::SessionIds;
     use crate::session_settings::SessionPorts;
 
-    const KEY: SessionKey = SessionKey([1; 16]);
+    pub(in crate::sessions) const KEY: SessionKey = SessionKey([1; 16]);
 
-    fn sessions() -> Arc<LegacySessions> {
+    pub(in crate::sessions) fn sessions() -> Arc<LegacySessions> {
         let clock = Arc::new(TokioClock::new());
         Arc::new(LegacySessions::new(SessionPorts {
             ids: SessionIds::Random,

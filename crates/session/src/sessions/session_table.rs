@@ -10,6 +10,7 @@ use weir_core::SessionKey;
 use weir_core::port::random_id;
 
 use super::anonymous_sessions::AnonymousSessions;
+use super::inherited_subscriptions::InheritedSubscriptions;
 use super::local_session::LocalSession;
 use super::notified_lists::NotifiedLists;
 use crate::session_settings::SessionPorts;
@@ -36,9 +37,9 @@ pub struct LegacySessions {
     /// This replica's name, by which it knows its own messages on the bus.
     pub(super) replica: [u8; 16],
     pub(super) anonymous: AnonymousSessions,
-    /// Subscriptions of sessions that came from another process, until their clients open their
-    /// streams. They end with their sessions.
-    pub(super) inherited_subscriptions: Mutex<HashMap<SessionKey, Vec<String>>>,
+    /// Subscriptions of sessions that came from another process, until they are renewed. They end
+    /// with their sessions. Locked within the lock of a shard, never around it.
+    inherited_subscriptions: Mutex<HashMap<SessionKey, InheritedSubscriptions>>,
 }
 
 impl std::fmt::Debug for LegacySessions {
@@ -69,7 +70,9 @@ impl LegacySessions {
         self.registrations.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(super) fn lock_inherited(&self) -> MutexGuard<'_, HashMap<SessionKey, Vec<String>>> {
+    pub(super) fn lock_inherited(
+        &self,
+    ) -> MutexGuard<'_, HashMap<SessionKey, InheritedSubscriptions>> {
         self.inherited_subscriptions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -15,20 +15,19 @@ impl LegacySessions {
         let mut of = |key: SessionKey, change: &mut dyn FnMut(&mut MovedSession)| {
             change(all.entry(key).or_insert_with(|| MovedSession::new(key)));
         };
+        // In the order of their move: a renewal makes an inherited subscription the session's own.
+        for (key, inherited) in self.lock_inherited().iter() {
+            of(*key, &mut |moved| {
+                moved.subscriptions.clone_from(&inherited.uris);
+            });
+        }
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for (key, live) in shard.iter().filter(|(_, live)| !live.subscribed.is_empty()) {
                 of(*key, &mut |moved| {
-                    moved
-                        .subscriptions
-                        .extend(live.subscribed.keys().map(ToString::to_string))
+                    live.add_subscribed_to(&mut moved.subscriptions);
                 });
             }
-        }
-        for (key, subscriptions) in self.lock_inherited().iter() {
-            of(*key, &mut |moved| {
-                moved.subscriptions.extend(subscriptions.iter().cloned())
-            });
         }
         for (key, lists) in self.notified_lists.all() {
             of(key, &mut |moved| moved.notified_lists.clone_from(&lists));
@@ -46,21 +45,6 @@ impl LegacySessions {
         for (list, version) in ListKind::ALL.into_iter().zip(session.notified_lists) {
             version.inspect(|version| self.notified_lists.record(session.key, list, *version));
         }
-        if !session.subscriptions.is_empty() {
-            self.lock_inherited()
-                .insert(session.key, session.subscriptions);
-        }
-    }
-
-    /// Takes out the subscriptions that a session had in another process.
-    pub fn adopted_subscriptions(&self, key: &SessionKey) -> Vec<String> {
-        self.lock_inherited().remove(key).unwrap_or_default()
-    }
-
-    /// Removes an inherited subscription that its client cancels.
-    pub(super) fn forget_adopted(&self, key: &SessionKey, uri: &str) {
-        if let Some(subscriptions) = self.lock_inherited().get_mut(key) {
-            subscriptions.retain(|known| known != uri);
-        }
+        self.inherit_subscriptions(session.key, session.subscriptions);
     }
 }

@@ -76,23 +76,16 @@ impl LegacySessions {
             self.notified_lists
                 .record(key, list, ContentVersion::default());
         }
-        let subscriptions = shared_uris(value);
-        if !subscriptions.is_empty() {
-            self.lock_inherited().insert(key, subscriptions);
-        }
+        self.inherit_subscriptions(key, shared_uris(value));
     }
 
     /// The URIs that the session's client subscribed to, here or on the replica before.
-    fn subscribed_uris(&self, key: &SessionKey) -> Vec<String> {
-        let mut uris: Vec<String> = self
-            .shard(key)
-            .get(key)
-            .map(|live| live.subscribed.keys().map(ToString::to_string).collect())
-            .unwrap_or_default();
-        if let Some(inherited) = self.lock_inherited().get(key) {
-            let new = inherited.iter().filter(|uri| !uris.contains(uri));
-            let new: Vec<_> = new.cloned().collect();
-            uris.extend(new);
+    pub(super) fn subscribed_uris(&self, key: &SessionKey) -> Vec<String> {
+        // In the order of their move: a renewal makes an inherited subscription the session's own.
+        let inherited = self.lock_inherited().get(key).map(|own| own.uris.clone());
+        let mut uris = inherited.unwrap_or_default();
+        if let Some(live) = self.shard(key).get(key) {
+            live.add_subscribed_to(&mut uris);
         }
         uris
     }

@@ -1,0 +1,99 @@
+//! Subscriptions of a session that came from another process. The server consents slowly to their
+//! renewal.
+
+use serde_json::json;
+use weir_front::MovedSession;
+use weir_testkit::{HttpExchange, RawClient};
+use weir_wire::Revision;
+
+use crate::test_front::{TestFront, settings};
+
+const BOTH: [&str; 2] = ["memo:1", "memo:2"];
+
+/// A client whose session has inherited both subscriptions, and its open stream. The server is
+/// asked for the first one.
+async fn renewing(world: &TestFront) -> (RawClient, HttpExchange) {
+    let client = world.client().legacy(Revision::V2025_11_25);
+    let client = client.initialize().await.unwrap();
+    let listed = client.ask("resources/list", json!({})).await.unwrap();
+    assert_eq!(listed.result()["resources"].as_array().unwrap().len(), 2);
+    let moving = world.front.moving_sessions();
+    for session in moving.copy_all() {
+        moving.take_over(MovedSession {
+            subscriptions: BOTH.map(str::to_owned).into(),
+            ..session
+        });
+    }
+    let stream = client.get_stream().await.unwrap();
+    world.upstream.is_asked_for(&["memo:1"]).await;
+    (client, stream)
+}
+
+/// The subscriptions that a further process would take over.
+fn moved(world: &TestFront) -> Vec<String> {
+    let sessions = world.front.moving_sessions().copy_all();
+    let mut uris: Vec<String> = sessions
+        .into_iter()
+        .flat_map(|session| session.subscriptions)
+        .collect();
+    uris.sort();
+    uris
+}
+
+async fn next_updated(stream: &mut HttpExchange) -> String {
+    let message = stream.next_message().await.unwrap().unwrap();
+    assert_eq!(message["method"], "notifications/resources/updated");
+    message["params"]["uri"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn further_process_takes_over_subscriptions_that_are_not_renewed_yet() {
+    let world = TestFront::anonymous(settings()).await;
+    let (_client, mut stream) = renewing(&world).await;
+    assert_eq!(moved(&world), BOTH);
+    world.upstream.consent(1);
+    assert_eq!(next_updated(&mut stream).await, "memo:1");
+    world.upstream.is_asked_for(&BOTH).await;
+    assert_eq!(moved(&world), BOTH);
+    world.upstream.consent(1);
+    assert_eq!(next_updated(&mut stream).await, "memo:2");
+    assert_eq!(moved(&world), BOTH);
+}
+
+#[tokio::test]
+async fn unsubscribe_during_the_renewal_is_not_undone() {
+    let world = TestFront::anonymous(settings()).await;
+    let (client, _stream) = renewing(&world).await;
+    for uri in BOTH {
+        let unsubscribe = client.ask("resources/unsubscribe", json!({ "uri": uri }));
+        assert_eq!(*unsubscribe.await.unwrap().result(), json!({}));
+    }
+    assert!(moved(&world).is_empty());
+    world.upstream.consent(1);
+    let asked = world.upstream.is_asked_for(&[]).await;
+    assert_eq!(asked, [vec!["memo:1".into()], vec![]]);
+    assert!(moved(&world).is_empty());
+}
+
+#[tokio::test]
+async fn subscription_of_the_client_outlives_the_renewal_of_an_ended_one() {
+    let world = TestFront::anonymous(settings()).await;
+    let (client, mut stream) = renewing(&world).await;
+    let params = json!({ "uri": "memo:1" });
+    client
+        .ask("resources/unsubscribe", params.clone())
+        .await
+        .unwrap();
+    let subscriber = client.clone();
+    let subscribing =
+        tokio::spawn(async move { subscriber.ask("resources/subscribe", params).await });
+    // The request waits at the server beside the renewal by then. The order is of no consequence.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    world.upstream.consent(16);
+    let subscribed = subscribing.await.unwrap().unwrap();
+    assert_eq!(*subscribed.result(), json!({}));
+    assert_eq!(next_updated(&mut stream).await, "memo:2");
+    assert_eq!(moved(&world), BOTH);
+}

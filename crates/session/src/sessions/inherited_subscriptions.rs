@@ -1,0 +1,185 @@
+//! Subscriptions of sessions that came from another process or replica. They begin again when the
+//! clients open their streams.
+//!
+//! A subscription is inherited until it is renewed or its renewal has failed. So a further process
+//! or replica takes over those that are not renewed yet, and the client can end them.
+
+use std::sync::Arc;
+
+use weir_catalog::UpdateInbox;
+use weir_core::SessionKey;
+
+use super::session_guards::SubscriptionGuard;
+use super::session_table::LegacySessions;
+
+/// The inherited subscriptions of one session.
+#[derive(Default)]
+pub(super) struct InheritedSubscriptions {
+    pub(super) uris: Vec<String>,
+    /// The registration of the renewal that runs.
+    renewal: Option<u64>,
+}
+
+impl LegacySessions {
+    /// Records the subscriptions that a session had in another process or replica.
+    pub(super) fn inherit_subscriptions(&self, key: SessionKey, uris: Vec<String>) {
+        if !uris.is_empty() {
+            let inherited = InheritedSubscriptions {
+                uris,
+                renewal: None,
+            };
+            self.lock_inherited().insert(key, inherited);
+        }
+    }
+
+    /// Begins to renew the inherited subscriptions of a session. Absent if it has none, or if they
+    /// are being renewed.
+    pub fn begin_renewal(self: &Arc<Self>, key: SessionKey) -> Option<SubscriptionRenewal> {
+        let mut inherited = self.lock_inherited();
+        let of_session = inherited.get_mut(&key)?;
+        if of_session.renewal.is_some() {
+            return None;
+        }
+        let nth = self.next_registration();
+        of_session.renewal = Some(nth);
+        Some(SubscriptionRenewal {
+            sessions: self.clone(),
+            key,
+            nth,
+        })
+    }
+
+    /// Removes an inherited subscription. Returns true if the session had it.
+    pub(super) fn remove_inherited(&self, key: &SessionKey, uri: &str) -> bool {
+        let mut inherited = self.lock_inherited();
+        let Some(of_session) = inherited.get_mut(key) else {
+            return false;
+        };
+        let before = of_session.uris.len();
+        of_session.uris.retain(|known| known != uri);
+        let is_removed = of_session.uris.len() < before;
+        if of_session.uris.is_empty() {
+            inherited.remove(key);
+        }
+        is_removed
+    }
+}
+
+/// The renewal of a session's inherited subscriptions, one after the other. After its drop another
+/// one can begin.
+pub struct SubscriptionRenewal {
+    sessions: Arc<LegacySessions>,
+    key: SessionKey,
+    nth: u64,
+}
+
+impl SubscriptionRenewal {
+    /// The resource to subscribe to next, unless the client has ended its subscription. The caller
+    /// removes it before the next one.
+    pub fn next_uri(&self) -> Option<String> {
+        let inherited = self.sessions.lock_inherited();
+        let of_session = inherited
+            .get(&self.key)
+            .filter(|of_session| of_session.renewal == Some(self.nth))?;
+        of_session.uris.first().cloned()
+    }
+
+    /// Registers a subscription in progress. Its guard stores it only while it is inherited.
+    pub fn begin_subscription(&self) -> (UpdateInbox, SubscriptionGuard) {
+        let (inbox, guard) = self.sessions.begin_subscription(self.key);
+        (inbox, guard.for_renewal())
+    }
+
+    /// Removes a subscription that is renewed or cannot be renewed.
+    pub fn remove(&self, uri: &str) {
+        self.sessions.remove_inherited(&self.key, uri);
+    }
+}
+
+impl std::fmt::Debug for SubscriptionRenewal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SubscriptionRenewal")
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for SubscriptionRenewal {
+    fn drop(&mut self) {
+        let mut inherited = self.sessions.lock_inherited();
+        if let Some(of_session) = inherited.get_mut(&self.key)
+            && of_session.renewal == Some(self.nth)
+        {
+            of_session.renewal = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::moved_sessions::{MovedSession, MovingSessions};
+    use crate::sessions::session_guards::tests::{KEY, sessions};
+
+    /// Sessions among which one has inherited these subscriptions.
+    fn inherited(uris: &[&str]) -> Arc<LegacySessions> {
+        let sessions = sessions();
+        let subscriptions = uris.iter().map(ToString::to_string).collect();
+        MovingSessions::new(sessions.clone()).take_over(MovedSession {
+            subscriptions,
+            ..MovedSession::new(KEY)
+        });
+        sessions
+    }
+
+    fn moved_subscriptions(sessions: &Arc<LegacySessions>) -> Vec<String> {
+        let moved = MovingSessions::new(sessions.clone()).copy_all();
+        let subscriptions = moved.into_iter().map(|moved| moved.subscriptions);
+        subscriptions.flatten().collect()
+    }
+
+    #[test]
+    fn subscription_is_inherited_until_its_renewal_has_ended() {
+        let sessions = inherited(&["a", "b"]);
+        let renewal = sessions.begin_renewal(KEY).unwrap();
+        assert_eq!(renewal.next_uri().unwrap(), "a");
+        assert_eq!(moved_subscriptions(&sessions), ["a", "b"]);
+        assert_eq!(sessions.subscribed_uris(&KEY), ["a", "b"]);
+        renewal.remove("a");
+        assert_eq!(renewal.next_uri().unwrap(), "b");
+        assert_eq!(moved_subscriptions(&sessions), ["b"]);
+        renewal.remove("b");
+        assert_eq!(renewal.next_uri(), None);
+        assert!(sessions.lock_inherited().is_empty());
+    }
+
+    #[test]
+    fn one_renewal_of_a_session_runs_at_a_time() {
+        let sessions = inherited(&["a"]);
+        let renewal = sessions.begin_renewal(KEY).unwrap();
+        assert!(sessions.begin_renewal(KEY).is_none());
+        drop(renewal);
+        let renewal = sessions.begin_renewal(KEY).unwrap();
+        assert_eq!(renewal.next_uri().unwrap(), "a");
+        // The session was inherited again.
+        sessions.inherit_subscriptions(KEY, vec!["b".into()]);
+        let newer = sessions.begin_renewal(KEY).unwrap();
+        assert_eq!(renewal.next_uri(), None);
+        drop(renewal);
+        assert!(sessions.begin_renewal(KEY).is_none());
+        assert_eq!(newer.next_uri().unwrap(), "b");
+    }
+
+    #[test]
+    fn unsubscribed_resource_is_not_renewed() {
+        let sessions = inherited(&["a", "b", "c"]);
+        sessions.unsubscribe(&KEY, "a");
+        let renewal = sessions.begin_renewal(KEY).unwrap();
+        assert_eq!(renewal.next_uri().unwrap(), "b");
+        sessions.unsubscribe(&KEY, "c");
+        renewal.remove("b");
+        assert_eq!(renewal.next_uri(), None);
+        assert!(sessions.begin_renewal(KEY).is_none());
+    }
+}
