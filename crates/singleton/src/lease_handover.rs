@@ -1,8 +1,16 @@
 //! A lease as one process of a replica describes it to the next.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use weir_core::port::LeaseToken;
-use weir_core::upstream::HandoverSession;
+use weir_core::upstream::{HandoverSession, Upstream};
+
+use crate::singleton_lease::SingletonLease;
+
+/// The longest wait for the lease of the process before.
+const ADOPTION_WAIT: Duration = Duration::from_secs(2);
 
 /// A lease on its way to the next process. The description of a child has no such member.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,8 +31,29 @@ pub(crate) fn exported_lease(token: LeaseToken, epoch: u64) -> Option<HandoverSe
     })
 }
 
+/// Goes on with the lease of the process before, or with a child of it. The child waits for the
+/// lease, since both may be imported at the same time.
+pub(crate) async fn import_session(
+    lease: &SingletonLease,
+    local: Arc<dyn Upstream>,
+    session: HandoverSession,
+) {
+    match imported_lease(&session) {
+        Some((token, epoch)) => {
+            if !lease.adopt(token, epoch, ADOPTION_WAIT).await {
+                tracing::warn!(upstream = %local.id(), "upstream lease of the previous process not confirmed: its child processes end");
+            }
+        }
+        None => {
+            // Without the lease the import ends the child.
+            lease.wait_until_owned(ADOPTION_WAIT).await;
+            local.import_session(session).await;
+        }
+    }
+}
+
 /// Reads the description of a lease; `None` if it is that of a child.
-pub(crate) fn imported_lease(session: &HandoverSession) -> Option<(LeaseToken, u64)> {
+fn imported_lease(session: &HandoverSession) -> Option<(LeaseToken, u64)> {
     let lease: ExportedLease = serde_json::from_slice(&session.description).ok()?;
     Some((LeaseToken(lease.lease_token), lease.lease_epoch))
 }

@@ -343,6 +343,11 @@ impl SingletonLease {
     pub(crate) async fn adopt(&self, token: LeaseToken, epoch: u64, most: Duration) -> bool {
         self.lock().inherited = Some((token, epoch));
         self.wake.notify_one();
+        self.wait_until_owned(most).await
+    }
+
+    /// Waits up to `most` until the store confirms a lease of this process; false if it does not.
+    pub(crate) async fn wait_until_owned(&self, most: Duration) -> bool {
         let mut views = self.view.subscribe();
         let owned = views.wait_for(|view| matches!(view.holder, LeaseHolder::Own { .. }));
         timeout(most, owned).await.is_ok_and(|view| view.is_ok())

@@ -26,7 +26,7 @@ use crate::forwarded_reply::{
 };
 use crate::frame::{Frame, FrameKind};
 use crate::frame_stream::{FrameStream, OwnerClient};
-use crate::lease_handover::{exported_lease, imported_lease};
+use crate::lease_handover::{exported_lease, import_session};
 use crate::lease_view::{LeaseHolder, LeaseOwner};
 use crate::owner_search::{OwnerAccess, OwnerRoute, OwnerSearch};
 use crate::remote_record::RemoteRecord;
@@ -36,8 +36,6 @@ use crate::singleton_ports::SingletonPorts;
 use crate::stream_form::{ProgressForm, news_frame};
 use crate::watch_form::{WatchForm, read_description};
 
-/// The longest wait for the lease of the process before.
-const ADOPTION_WAIT: Duration = Duration::from_secs(2);
 /// The time between two looks at the calls that still run, at the end of this replica.
 const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -327,7 +325,8 @@ impl Upstream for SingletonUpstream {
     fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
         Box::pin(async move {
             let lease = self.lease.hand_over();
-            // The lease comes first: without it the successor may not have the children.
+            // The lease comes first: without it the successor may not have the children, whose
+            // imports wait for it.
             let mut all: Vec<_> = lease
                 .and_then(|(token, epoch)| exported_lease(token, epoch))
                 .into_iter()
@@ -338,16 +337,7 @@ impl Upstream for SingletonUpstream {
     }
 
     fn import_session(self: Arc<Self>, session: HandoverSession) -> Fut<'static, ()> {
-        Box::pin(async move {
-            match imported_lease(&session) {
-                Some((token, epoch)) => {
-                    if !self.lease.adopt(token, epoch, ADOPTION_WAIT).await {
-                        tracing::warn!(upstream = %self.local.id(), "upstream lease of the previous process not confirmed: its child processes end");
-                    }
-                }
-                None => self.local.clone().import_session(session).await,
-            }
-        })
+        Box::pin(async move { import_session(&self.lease, self.local.clone(), session).await })
     }
 
     fn health(&self) -> UpstreamHealth {

@@ -2,11 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::future::pending;
+
 use tokio::time::{advance, sleep};
 use weir_core::port::Fut;
+use weir_core::reply::Reply;
+use weir_core::upstream::{
+    HandoverSession, ListWatch, OutboundCall, ResourceUpdates, Upstream, UpstreamHealth,
+};
+use weir_core::{CapabilityClass, Failure};
 use weir_testkit::{FakeRandom, TokioClock};
 
 use super::*;
+use crate::lease_handover::{exported_lease, import_session};
 
 const TIME: Duration = Duration::from_secs(15);
 const S: Duration = Duration::from_secs(1);
@@ -215,6 +223,77 @@ async fn lease_taken_while_that_of_the_process_before_arrives_is_kept() {
     sleep(TIME).await;
     assert_keeps_first_token(&store);
     assert!(lease.accepts(8));
+}
+
+/// An upstream with children behind the fence of a lease.
+struct FencedUpstream {
+    id: UpstreamId,
+    fence: Arc<LeaseFence>,
+    /// For each imported child, true if the fence was open.
+    imports: Mutex<Vec<bool>>,
+}
+
+impl Upstream for FencedUpstream {
+    fn id(&self) -> &UpstreamId {
+        &self.id
+    }
+
+    fn call(self: Arc<Self>, _outbound: OutboundCall) -> Fut<'static, Reply> {
+        Box::pin(pending())
+    }
+
+    fn watch(
+        self: Arc<Self>,
+        _class: CapabilityClass,
+    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+        Box::pin(pending())
+    }
+
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+        Box::pin(pending())
+    }
+
+    fn carries(&self) -> CapabilityClass {
+        CapabilityClass::BASE
+    }
+
+    fn import_session(self: Arc<Self>, _session: HandoverSession) -> Fut<'static, ()> {
+        Box::pin(async move { self.imports.lock().unwrap().push(self.fence.is_open()) })
+    }
+
+    fn health(&self) -> UpstreamHealth {
+        UpstreamHealth::default()
+    }
+
+    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+        Box::pin(pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_of_the_process_before_is_imported_after_the_lease() {
+    let (store, lease) = lease(other(7));
+    keep(&lease).await;
+    let local = Arc::new(FencedUpstream {
+        id: UpstreamId::new("memory").unwrap(),
+        fence: lease.fence.clone(),
+        imports: Mutex::default(),
+    });
+    let import = |session| {
+        let (lease, local) = (lease.clone(), local.clone());
+        tokio::spawn(async move { import_session(&lease, local, session).await })
+    };
+    let child = import(HandoverSession {
+        description: r#"{"nth":0}"#.into(),
+        descriptors: Vec::new(),
+    });
+    // The clock is paused: it moves on only once the import waits.
+    sleep(Duration::from_millis(1)).await;
+    store.set(LeaseState::Own { epoch: 7 });
+    let moved = exported_lease(LeaseToken([9; 8]), 7).unwrap();
+    import(moved).await.unwrap();
+    child.await.unwrap();
+    assert_eq!(*local.imports.lock().unwrap(), [true]);
 }
 
 fn assert_keeps_first_token(store: &FakeStore) {
