@@ -21,9 +21,12 @@ mod message;
 mod moved_override;
 mod protocol;
 mod resources;
+mod session_imports;
 mod state_transfer;
 mod stores;
 mod successor;
+#[cfg(test)]
+mod tests;
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;

@@ -22,6 +22,7 @@ use weir_store::MemoryBus;
 
 use super::link::{HandoverLink, next_message};
 use super::message::{Base64Bytes, HandoverMessage, LogChange, WireSession};
+use super::session_imports::SessionImports;
 use super::stores::{MovableRecords, MovableReplays, answer};
 
 /// The time that requests wait for sessions on their way.
@@ -74,7 +75,7 @@ pub(super) async fn move_state(
     let receiving = StateReceiver {
         state: state.clone(),
         link: link.clone(),
-        children: None,
+        imports: SessionImports::new(state.upstreams.clone(), None),
         open: HashSet::new(),
     };
     tokio::spawn(receiving.receive(lines));
@@ -207,7 +208,7 @@ pub(super) async fn receive_state(state: MovableState, line: UnixStream) -> Chai
         let receiving = StateReceiver {
             state: state.clone(),
             link,
-            children,
+            imports: SessionImports::new(state.upstreams.clone(), children),
             open: HashSet::new(),
         };
         receiving.receive(BufReader::new(from).lines()).await
@@ -227,8 +228,7 @@ pub(super) async fn receive_state(state: MovableState, line: UnixStream) -> Chai
 struct StateReceiver {
     state: MovableState,
     link: Arc<HandoverLink>,
-    /// The socket that receives descriptors of child processes.
-    children: Option<UnixStream>,
+    imports: SessionImports,
     /// The streams that the other process still writes to.
     open: HashSet<StreamKey>,
 }
@@ -251,11 +251,11 @@ impl StateReceiver {
         tracing::debug!("graceful restart: link to the other process closed");
         self.link.fail_requests();
         self.state.bus.unlink(self.link.id);
-        self.state.records.complete();
         // The other process cannot end the streams that it still wrote to.
         self.open
             .into_iter()
             .for_each(|key| self.state.replays.end(key));
+        self.imports.complete(&self.state.records).await;
         last
     }
 
@@ -282,12 +282,17 @@ impl StateReceiver {
                 session,
                 has_descriptors,
             } => {
-                self.import(&id, session, has_descriptors).await;
+                self.imports.begin(&id, session.0, has_descriptors).await;
             }
             HandoverMessage::Complete => {
-                let sessions = state.records.own().count(RecordKind::Session);
-                tracing::info!(sessions, "graceful restart: sessions received");
-                state.records.complete();
+                let (records, completed) =
+                    (state.records.clone(), self.imports.complete(&state.records));
+                // Messages about sessions that have arrived do not wait for the imports.
+                tokio::spawn(async move {
+                    completed.await;
+                    let sessions = records.own().count(RecordKind::Session);
+                    tracing::info!(sessions, "graceful restart: sessions received");
+                });
             }
             HandoverMessage::Request { number, request } => {
                 let (records, link) = (state.records.clone(), link.clone());
@@ -314,33 +319,6 @@ impl StateReceiver {
         None
     }
 
-    async fn import(&self, id: &str, session: Base64Bytes, has_descriptors: bool) {
-        let descriptors = match (&self.children, has_descriptors) {
-            (Some(children), true) => match descriptors::receive(children).await {
-                Ok(Some((_, descriptors))) => descriptors,
-                Ok(None) | Err(_) => return,
-            },
-            (None, true) => return,
-            (_, false) => Vec::new(),
-        };
-        // A child process whose upstream is gone from the config ends when its descriptors are
-        // closed.
-        let upstream = self
-            .state
-            .upstreams
-            .iter()
-            .find(|upstream| upstream.id().as_str() == id);
-        if let Some(upstream) = upstream {
-            upstream
-                .clone()
-                .import_session(HandoverSession {
-                    description: session.0,
-                    descriptors,
-                })
-                .await;
-        }
-    }
-
     fn change_log(&mut self, change: LogChange) {
         let replays = &self.state.replays;
         match change {
@@ -360,81 +338,16 @@ impl StateReceiver {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::future::pending;
-
     use tokio::sync::Barrier;
-    use weir_core::names::UpstreamId;
-    use weir_core::port::Fut;
-    use weir_core::reply::Reply;
-    use weir_core::upstream::{ListWatch, OutboundCall, ResourceUpdates, UpstreamHealth};
-    use weir_core::{CapabilityClass, Failure};
 
     use super::*;
-
-    /// An upstream that exports its session once all upstreams of the barrier export theirs.
-    struct MeetingUpstream {
-        id: UpstreamId,
-        all: Arc<Barrier>,
-    }
-
-    impl Upstream for MeetingUpstream {
-        fn id(&self) -> &UpstreamId {
-            &self.id
-        }
-
-        fn call(self: Arc<Self>, _outbound: OutboundCall) -> Fut<'static, Reply> {
-            Box::pin(pending())
-        }
-
-        fn watch(
-            self: Arc<Self>,
-            _class: CapabilityClass,
-        ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
-            Box::pin(pending())
-        }
-
-        fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
-            Box::pin(pending())
-        }
-
-        fn carries(&self) -> CapabilityClass {
-            CapabilityClass::BASE
-        }
-
-        fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
-            Box::pin(async move {
-                self.all.wait().await;
-                vec![HandoverSession {
-                    description: Bytes::copy_from_slice(self.id.as_str().as_bytes()),
-                    descriptors: Vec::new(),
-                }]
-            })
-        }
-
-        fn health(&self) -> UpstreamHealth {
-            UpstreamHealth::default()
-        }
-
-        fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
-            Box::pin(pending())
-        }
-    }
+    use crate::tests::meeting_upstream::meeting_upstreams;
 
     #[tokio::test(start_paused = true)]
     async fn upstreams_do_not_wait_for_each_other_before_they_export() {
         let ids = ["one", "two", "three"];
         let all = Arc::new(Barrier::new(ids.len()));
-        let upstreams: Vec<Arc<dyn Upstream>> = ids
-            .iter()
-            .map(|id| -> Arc<dyn Upstream> {
-                Arc::new(MeetingUpstream {
-                    id: UpstreamId::new(id).unwrap(),
-                    all: all.clone(),
-                })
-            })
-            .collect();
-        let exports = export_all(&upstreams).map(|(id, exported)| {
+        let exports = export_all(&meeting_upstreams(&ids, &all)).map(|(id, exported)| {
             let descriptions: Vec<_> = exported.iter().map(|it| it.description.clone()).collect();
             (id, descriptions)
         });

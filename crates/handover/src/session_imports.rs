@@ -1,0 +1,116 @@
+//! The imports of the upstreams' sessions and child processes. They run at the same time: a child
+//! that does not answer delays no other one, and no later message of the predecessor.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::net::UnixStream;
+use tokio_util::task::TaskTracker;
+use weir_core::upstream::{HandoverSession, Upstream};
+use weir_process::descriptors;
+
+use super::stores::MovableRecords;
+
+/// The imports. The predecessor's own limits bound their number.
+pub(super) struct SessionImports {
+    upstreams: Vec<Arc<dyn Upstream>>,
+    /// The socket that receives descriptors of child processes.
+    children: Option<UnixStream>,
+    running: TaskTracker,
+}
+
+impl SessionImports {
+    /// No imports yet.
+    pub(super) fn new(upstreams: Vec<Arc<dyn Upstream>>, children: Option<UnixStream>) -> Self {
+        Self {
+            upstreams,
+            children,
+            running: TaskTracker::new(),
+        }
+    }
+
+    /// Begins an import. The descriptors come in the order of the messages, so they are received
+    /// before this returns.
+    pub(super) async fn begin(&self, id: &str, description: Bytes, has_descriptors: bool) {
+        let descriptors = match (&self.children, has_descriptors) {
+            (Some(children), true) => match descriptors::receive(children).await {
+                Ok(Some((_, descriptors))) => descriptors,
+                Ok(None) | Err(_) => return,
+            },
+            (None, true) => return,
+            (_, false) => Vec::new(),
+        };
+        // A child process whose upstream is gone from the config ends when its descriptors are
+        // closed.
+        let upstream = self
+            .upstreams
+            .iter()
+            .find(|upstream| upstream.id().as_str() == id);
+        if let Some(upstream) = upstream {
+            let importing = upstream.clone().import_session(HandoverSession {
+                description,
+                descriptors,
+            });
+            self.running.spawn(importing);
+        }
+    }
+
+    /// Returns a future that marks the arrival as complete once all imports have ended.
+    pub(super) fn complete(
+        &self,
+        records: &Arc<MovableRecords>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        self.running.close();
+        let (running, records) = (self.running.clone(), records.clone());
+        async move {
+            running.wait().await;
+            records.complete();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use tokio::sync::Barrier;
+    use weir_core::HandoverArrival;
+    use weir_store::{MemoryRecords, RecordCaps};
+    use weir_testkit::FakeClock;
+
+    use super::*;
+    use crate::tests::meeting_upstream::meeting_upstreams;
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_do_not_wait_for_each_other_and_the_arrival_is_complete_after_all() {
+        let sessions = ["one", "one", "two"];
+        let all = Arc::new(Barrier::new(sessions.len() + 1));
+        let imports = SessionImports::new(meeting_upstreams(&["one", "two"], &all), None);
+        let arrival = HandoverArrival::awaited();
+        let caps = RecordCaps {
+            total: 1,
+            per_principal: 1,
+        };
+        let own = MemoryRecords::new(Arc::new(FakeClock::new()), caps);
+        let records = Arc::new(MovableRecords::new(own, arrival.clone()));
+        let limit = Duration::from_secs(60);
+        let begin_all = async {
+            for id in sessions {
+                imports.begin(id, Bytes::new(), false).await;
+            }
+        };
+        tokio::time::timeout(limit, begin_all)
+            .await
+            .expect("no import delays the next message");
+        let completing = tokio::spawn(imports.complete(&records));
+        // The clock is paused: it moves on only once all tasks wait.
+        tokio::time::sleep(limit).await;
+        assert!(!arrival.is_complete(), "all imports still run");
+        tokio::time::timeout(limit, all.wait())
+            .await
+            .expect("all sessions are imported at the same time");
+        completing.await.unwrap();
+        assert!(arrival.is_complete());
+    }
+}

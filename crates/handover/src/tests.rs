@@ -1,0 +1,3 @@
+//! The shared parts of the tests.
+
+pub(crate) mod meeting_upstream;
