@@ -161,11 +161,12 @@ impl StdioUpstream {
                 .add(1, &[self.site.label.attribute()]);
             return Ok(None);
         }
-        match self.take(key, outbound).await {
+        match self.take(key.clone(), outbound).await {
             Ok(taken) => Ok(Some(taken)),
             Err(refusal) if !is_known && *refusal.failure.kind() != FailureKind::Busy => {
-                // Frees the slot that was made for it.
-                drop(self.slots.take_where(|key| key.is_legacy));
+                // Frees the slot that was made for it. The start of another caller's process may
+                // have gone on without its caller.
+                drop(self.slots.take_where(|made| *made == key));
                 Ok(None)
             }
             Err(_) if self.starter.eras.is_second_refused() => Ok(None),

@@ -7,6 +7,7 @@
 )]
 
 use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use weir_process::keeper::KeeperProgram;
@@ -142,6 +143,12 @@ impl TestChildServer {
     }
 
     fn take(&mut self, message: &Value) {
+        if self.manner == "both-gated" {
+            if message["method"] == "initialize" && gate_says() == GATE_EXIT {
+                std::process::exit(3);
+            }
+            self.manner = "both".to_owned();
+        }
         if self.manner == "both" {
             // A process has the era of its first message, like servers on current SDKs.
             self.manner = if message["method"] == "initialize" {
@@ -280,6 +287,26 @@ impl TestChildServer {
             id,
             json!({"resultType": "complete", "content": [{"type": "text", "text": text}]}),
         );
+    }
+}
+
+/// The text of a gate that ends its process.
+pub(crate) const GATE_EXIT: &str = "exit";
+
+/// The file that lets a child go on, by its process id and the file of all starts.
+pub(crate) fn gate(starts: &Path, pid: &str) -> PathBuf {
+    starts.with_extension(pid)
+}
+
+/// Waits until the gate of this process has a text.
+fn gate_says() -> String {
+    let starts = std::env::var(STARTS).unwrap();
+    let gate = gate(starts.as_ref(), &std::process::id().to_string());
+    loop {
+        match std::fs::read_to_string(&gate) {
+            Ok(text) if !text.is_empty() => return text,
+            Ok(_) | Err(_) => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
     }
 }
 

@@ -56,10 +56,28 @@ fn starts_file(manner: &str) -> PathBuf {
 }
 
 fn started(starts: &Path) -> usize {
-    std::fs::read_to_string(starts)
-        .unwrap_or_default()
-        .lines()
-        .count()
+    started_pids(starts).len()
+}
+
+fn started_pids(starts: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(starts).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Waits until so many children have started, and returns the process id of the last one.
+async fn last_of_starts(starts: &Path, count: usize) -> String {
+    until(|| started(starts) == count).await;
+    started_pids(starts).remove(count - 1)
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the condition is not met");
 }
 
 #[tokio::test]
@@ -202,6 +220,44 @@ async fn clients_that_can_be_asked_have_a_process_of_the_second_era_for_each_pri
     let (ann, bob) = (one("ann").await, one("bob").await);
     assert!(ann != bob && ann != modern && bob != modern);
     assert_eq!((one("ann").await, one("bob").await), (ann, bob));
+}
+
+#[tokio::test]
+async fn failed_start_in_the_second_era_ends_no_process_of_another_principal() {
+    let starts = starts_file("both-gated");
+    let upstream = build(UpstreamSettings {
+        session: SessionSharing::Principal,
+        client_capabilities: SessionSharing::Principal.default_client_capabilities(),
+        ..counted("both-gated", &starts)
+    });
+    pid(&upstream).await;
+    let ask = |name: &'static str| {
+        let upstream = upstream.clone();
+        tokio::spawn(async move { ask_in_session(&upstream, name, "pid", FORM).await })
+    };
+    // The start goes on without its caller, and another caller begins to look for the era.
+    let leaving = ask("ann");
+    let ann = last_of_starts(&starts, 2).await;
+    leaving.abort();
+    assert!(leaving.await.unwrap_err().is_cancelled());
+    let looking = ask("bob");
+    let bob = last_of_starts(&starts, 3).await;
+    std::fs::write(child::gate(&starts, &ann), "go on").unwrap();
+    until(|| upstream.health().second_revision.is_some()).await;
+    std::fs::write(child::gate(&starts, &bob), child::GATE_EXIT).unwrap();
+    let bridged = text(looking.await.unwrap()).await;
+    assert_eq!(bridged, last_of_starts(&starts, 4).await);
+    let open = upstream.health().sessions;
+    assert_eq!(open, 3, "those of the modern era, and the one of ann");
+    assert_eq!(text(ask("ann").await.unwrap()).await, ann);
+    upstream.retire(Duration::from_secs(1)).await;
+    for file in [
+        &starts,
+        &child::gate(&starts, &ann),
+        &child::gate(&starts, &bob),
+    ] {
+        std::fs::remove_file(file).unwrap();
+    }
 }
 
 #[tokio::test]
