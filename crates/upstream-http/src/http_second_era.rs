@@ -87,7 +87,7 @@ impl HttpSecondEra {
             }
             Ok(Ok(session)) => {
                 self.pace().record_success();
-                site.tasks.spawn(async move { session.close().await });
+                drop(session);
                 pool.import(&self.imported);
                 self.pool.store(Some(pool.clone()));
                 // Clients with sessions have lists of their own from now on.

@@ -143,8 +143,7 @@ impl ResourceUpdates for HttpUpdates {
 impl Drop for HttpUpdates {
     fn drop(&mut self) {
         if let HttpSubscriptions::Session(session, _) = &self.line {
-            let session = session.clone();
-            self.site.tasks.spawn(async move { session.close().await });
+            session.clone().close_later();
         }
     }
 }

@@ -23,6 +23,7 @@ use weir_wire::method::Method;
 
 use super::http_post::{self, ClassifiedResponse, unreadable_failure};
 use super::modern_server::ModernServer;
+use super::opened_session::OpenedSession;
 use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use super::response_part::ResponsePart;
 use super::stream_reader::{self, HttpSubscription};
@@ -48,7 +49,7 @@ enum HttpWatchSource {
 
 impl HttpWatch {
     /// Watches in a session of its own. Without a GET stream the lists are polled.
-    pub(crate) async fn legacy(site: Arc<UpstreamContext>, session: Arc<UpstreamSession>) -> Self {
+    pub(crate) async fn legacy(site: Arc<UpstreamContext>, session: OpenedSession) -> Self {
         let mut about = session.about().clone();
         let (teller, seen) = ReadingPublisher::new(None);
         let overheard = site.list_changes.reader();
@@ -58,7 +59,7 @@ impl HttpWatch {
         }
         Self {
             site,
-            line: HttpWatchSource::Session(session),
+            line: HttpWatchSource::Session(session.keep()),
             about,
             seen,
             overheard,
@@ -176,8 +177,7 @@ impl ListWatch for HttpWatch {
 impl Drop for HttpWatch {
     fn drop(&mut self) {
         if let HttpWatchSource::Session(session) = &self.line {
-            let session = session.clone();
-            self.site.tasks.spawn(async move { session.close().await });
+            session.clone().close_later();
         }
     }
 }

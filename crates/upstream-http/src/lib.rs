@@ -13,6 +13,7 @@ mod http_watch;
 mod idle_events;
 mod message_collector;
 mod modern_server;
+mod opened_session;
 mod reading_state;
 mod response_part;
 mod response_reader;
@@ -306,7 +307,7 @@ impl HttpUpstream {
             ServerDialog::Legacy(pool) => {
                 let session = pool.open_apart(CapabilityClass::BASE).await?;
                 Ok(Box::new(
-                    HttpUpdates::legacy(self.site.clone(), session).await?,
+                    HttpUpdates::legacy(self.site.clone(), session.keep()).await?,
                 ))
             }
             ServerDialog::Sse(line) => line.updates().await,

@@ -26,6 +26,7 @@ use weir_upstream_core::settings::SessionSharing;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
+use super::opened_session::OpenedSession;
 use super::standing_stream_slots::StandingStreamSlots;
 use super::upstream_session::{SessionClient, UpstreamSession};
 use crate::upstream_session::session_handover::ExportedHttpSession;
@@ -167,7 +168,9 @@ impl SessionPool {
         let key = self.key(outbound);
         let used_at = self.site.clock.millis();
         let (slot, gone) = self.slots.slot(&key, used_at)?;
-        self.close_later(gone);
+        if let Some(gone) = gone {
+            gone.close_later();
+        }
         Some(SessionSlot { key, slot, used_at })
     }
 
@@ -227,7 +230,7 @@ impl SessionPool {
     pub(crate) async fn open_apart(
         &self,
         class: CapabilityClass,
-    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
+    ) -> Result<OpenedSession, FailedAttempt> {
         self.open(
             SessionClient {
                 class,
@@ -243,7 +246,7 @@ impl SessionPool {
     pub(crate) async fn try_open(
         &self,
         http: &UpstreamHttpClient,
-    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
+    ) -> Result<OpenedSession, FailedAttempt> {
         self.open(
             SessionClient {
                 class: CapabilityClass::BASE,
@@ -358,7 +361,7 @@ impl SessionPool {
                 .slots
                 .take_where(is_its_own)
                 .into_iter()
-                .for_each(|gone| self.close_later(Some(gone))),
+                .for_each(UpstreamSession::close_later),
             ClientSessionChange::RootsChanged => {
                 let told =
                     |key: &SessionPoolKey| is_its_own(key) && key.class.has(CapabilityClass::ROOTS);
@@ -423,6 +426,7 @@ impl SessionPool {
             )
             .await?;
         session.open_standing_stream(&self.standing).await;
+        let session = session.keep();
         self.fill(slot, key, &session);
         Ok(session)
     }
@@ -435,8 +439,10 @@ impl SessionPool {
         session: &Arc<UpstreamSession>,
     ) {
         slot.current.store(Some(session.clone()));
-        if !self.slots.holds(key, slot) {
-            self.close_later(slot.current.swap(None));
+        if !self.slots.holds(key, slot)
+            && let Some(gone) = slot.current.swap(None)
+        {
+            gone.close_later();
         }
     }
 
@@ -444,7 +450,7 @@ impl SessionPool {
         &self,
         behind: SessionClient,
         http: &UpstreamHttpClient,
-    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
+    ) -> Result<OpenedSession, FailedAttempt> {
         // Without failures sessions are opened side by side; after a failure one at a time.
         let failing = self.pace().is_failing();
         let _turn = if failing {
@@ -482,12 +488,6 @@ impl SessionPool {
         FailedAttempt::too_early(&self.site.label, last, usual, wait)
     }
 
-    fn close_later(&self, gone: Option<Arc<UpstreamSession>>) {
-        if let Some(session) = gone {
-            self.site.tasks.spawn(async move { session.close().await });
-        }
-    }
-
     /// Starts the task that closes unused sessions, once. It ends with the pool.
     fn sweep(self: &Arc<Self>) {
         if self.swept.swap(true, Ordering::AcqRel) {
@@ -504,9 +504,8 @@ impl SessionPool {
                     .clock
                     .millis()
                     .saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
-                for session in pool.slots.take_unused(before) {
-                    pool.close_later(Some(session));
-                }
+                let unused = pool.slots.take_unused(before);
+                unused.into_iter().for_each(UpstreamSession::close_later);
             }
         });
     }

@@ -35,6 +35,7 @@ pub(crate) use lists::list;
 
 use super::http_call::{self, PendingRequest};
 use super::http_post::{self, ClassifiedResponse, RefusedResponse};
+use super::opened_session::OpenedSession;
 use super::reading_state::{ReadingPermit, ReadingPublisher};
 use super::response_reader::ResponseReader;
 use super::session_channel::SessionChannel;
@@ -90,7 +91,7 @@ impl UpstreamSession {
         http: &UpstreamHttpClient,
         offered: Revision,
         behind: SessionClient,
-    ) -> Result<Arc<Self>, FailedAttempt> {
+    ) -> Result<OpenedSession, FailedAttempt> {
         own_requests::within(
             &site.own_requests,
             site.own_requests.deadlines.probe,
@@ -137,12 +138,12 @@ impl UpstreamSession {
                 let result = own_requests::read_result(&site.own_requests, reply)
                     .await
                     .map_err(|failure| not_opened(&site.label, failure.into()))?;
-                let session = Self::new(site, http, behind, named, &result)?;
+                let session = OpenedSession::new(Self::new(site, http, behind, named, &result)?);
                 let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
                 http_post::post_notification(site, http, session.channel.headers(), told)
                     .await
                     .map_err(|refusal| not_opened(&site.label, refusal))?;
-                Ok(Arc::new(session))
+                Ok(session)
             },
         )
         .await
@@ -452,6 +453,12 @@ impl UpstreamSession {
     /// Ends the session at the server. Its refusal (405) or absence is ignored.
     pub(crate) async fn close(&self) {
         self.channel.close().await;
+    }
+
+    /// Ends the session at the server, in a task that the upstream's end waits for.
+    pub(crate) fn close_later(self: Arc<Self>) {
+        let site = self.site.clone();
+        site.tasks.spawn(async move { self.close().await });
     }
 
     /// Cancelled once weir ended the session because the server did not read its messages.

@@ -1,8 +1,9 @@
-//! The end of clients while their sessions are opened.
+//! The end of clients, and of calls, while their sessions are opened.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::json;
+use tokio::sync::mpsc;
 use weir_testkit::scripted_server::{ScriptedRequest, ScriptedServer, ServerAct};
 
 use super::*;
@@ -11,7 +12,8 @@ use crate::tests::test_upstream::TestUpstream;
 const CLIENT: SessionKey = SessionKey([1; 16]);
 
 fn answer(request: &ScriptedRequest) -> ServerAct {
-    let result = json!({ "protocolVersion": "2025-11-25", "capabilities": {} });
+    let capabilities = json!({ "tools": { "listChanged": true } });
+    let result = json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities });
     let body = json!({ "jsonrpc": "2.0", "id": request.id(), "result": result }).to_string();
     let head = match request.method() {
         "initialize" => "200 OK\r\nmcp-session-id: one\r\ncontent-type: application/json",
@@ -20,6 +22,38 @@ fn answer(request: &ScriptedRequest) -> ServerAct {
     let length = body.len();
     let response = format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\n\r\n{body}");
     ServerAct::Write(response.into())
+}
+
+/// The opening of a session of [`CLIENT`].
+struct Opening {
+    pool: Arc<SessionPool>,
+    key: SessionPoolKey,
+}
+
+impl Opening {
+    fn new(server: &ScriptedServer) -> Self {
+        let TestUpstream { site, http, .. } = TestUpstream::new(server);
+        let revision = Revision::parse("2025-11-25").unwrap();
+        Self {
+            pool: SessionPool::new(site, http, revision, SessionSharing::Principal),
+            key: SessionPoolKey {
+                principal: None,
+                class: CapabilityClass::BASE,
+                session: Some(CLIENT),
+            },
+        }
+    }
+
+    async fn run(self) {
+        let slot = self.pool.slots.free_slot(&self.key, 0).unwrap();
+        self.pool.session(&slot, &self.key, None).await.unwrap();
+    }
+}
+
+fn deletes(server: &ScriptedServer) -> usize {
+    let requests = server.requests();
+    let is_delete = |request: &&ScriptedRequest| request.head.starts_with("DELETE");
+    requests.iter().filter(is_delete).count()
 }
 
 #[tokio::test]
@@ -34,21 +68,33 @@ async fn session_of_a_client_that_ends_during_its_opening_is_deleted() {
         vec![answer(request)]
     })
     .await;
-    let TestUpstream { site, http, .. } = TestUpstream::new(&server);
-    let revision = Revision::parse("2025-11-25").unwrap();
-    let pool = SessionPool::new(site.clone(), http, revision, SessionSharing::Principal);
-    known.set(pool.clone()).unwrap();
-    let key = SessionPoolKey {
-        principal: None,
-        class: CapabilityClass::BASE,
-        session: Some(CLIENT),
-    };
-    let slot = pool.slots.free_slot(&key, 0).unwrap();
-    pool.session(&slot, &key, None).await.unwrap();
+    let opening = Opening::new(&server);
+    known.set(opening.pool.clone()).unwrap();
+    let site = opening.pool.site.clone();
+    opening.run().await;
     site.tasks.stop(Duration::from_secs(60)).await;
-    let requests = server.requests();
-    let deleted = requests
-        .iter()
-        .filter(|request| request.head.starts_with("DELETE"));
-    assert_eq!(deleted.count(), 1);
+    assert_eq!(deletes(&server), 1);
+}
+
+#[tokio::test]
+async fn session_whose_call_is_given_up_during_its_opening_is_deleted() {
+    for silent_at in ["notifications/initialized", "GET"] {
+        let (seen, mut silent) = mpsc::channel(1);
+        let server = ScriptedServer::start(move |request| {
+            if request.method() == silent_at || request.head.starts_with(silent_at) {
+                seen.try_send(()).unwrap();
+                return vec![ServerAct::Hang];
+            }
+            vec![answer(request)]
+        })
+        .await;
+        let opening = Opening::new(&server);
+        let site = opening.pool.site.clone();
+        let call = tokio::spawn(opening.run());
+        silent.recv().await.unwrap();
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+        site.tasks.stop(Duration::from_secs(60)).await;
+        assert_eq!(deletes(&server), 1, "{silent_at}");
+    }
 }
