@@ -267,8 +267,7 @@ impl RedisLink {
         let (number, connection) = self.connection(began + limit).await?;
         let (text, result, connection) = match timeout_at(began + limit, work(connection)).await {
             Ok(Ok(value)) => {
-                pass.succeed();
-                self.status.note_answer(began.elapsed(), effect);
+                self.count_success(number, pass, began.elapsed(), effect);
                 return Ok(value);
             }
             Ok(Err(error)) => (error.to_string(), "error", usability_after(&error)),
@@ -309,6 +308,22 @@ impl RedisLink {
             ConnectionState::Open(number, connection) => Ok((number, connection)),
             ConnectionState::Down(text) => Err(refused(&text)),
             ConnectionState::Opening => Err(refused("not connected yet")),
+        }
+    }
+
+    /// Counts a success on the connection of this number. If the connection was replaced, its late
+    /// answers prove no use of the next one.
+    fn count_success(
+        &self,
+        number: u64,
+        pass: BreakerPass<'_>,
+        latency: Duration,
+        effect: CommandEffect,
+    ) {
+        let state = self.state.borrow();
+        if state.is_open(number) {
+            pass.succeed();
+            self.status.note_answer(latency, effect);
         }
     }
 

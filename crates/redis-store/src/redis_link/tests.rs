@@ -88,3 +88,34 @@ async fn late_failures_of_a_replaced_connection_do_not_open_the_breaker() {
     });
     assert_eq!(ping(link).await.unwrap(), "PONG");
 }
+
+#[tokio::test(start_paused = true)]
+async fn late_answer_of_a_replaced_connection_does_not_close_the_breaker() {
+    let (link, mut server) = open_link();
+    let mut first = server.accept().await;
+    link.wait_opened(0).await;
+    let refused = tokio::spawn(ping(link.clone()));
+    read_commands(&mut first, 1).await;
+    let late_link = link.clone();
+    let late = tokio::spawn(async move {
+        let command = cmd("PING");
+        late_link.change("ping", BACKGROUND_TIMEOUT, &command).await
+    });
+    read_commands(&mut first, 1).await;
+    let refusal = b"-READONLY You can't write against a read only replica.\r\n";
+    first.write_all(refusal).await.unwrap();
+    let mut second = server.accept().await;
+    link.wait_opened(1).await;
+    assert!(refused.await.unwrap().is_err());
+    let failing: Vec<_> = (0..5).map(|_| tokio::spawn(ping(link.clone()))).collect();
+    read_commands(&mut second, failing.len()).await;
+    for command in failing {
+        second.write_all(b"-ERR out of order\r\n").await.unwrap();
+        assert!(command.await.unwrap().is_err());
+    }
+    first.write_all(b"+PONG\r\n").await.unwrap();
+    late.await.unwrap().unwrap();
+    assert_eq!(link.status().values().is_reachable, Some(false));
+    let StoreError(text) = ping(link).await.unwrap_err();
+    assert!(text.starts_with("shared store unreachable"), "{text}");
+}
