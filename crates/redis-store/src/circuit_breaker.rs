@@ -24,6 +24,8 @@ pub(crate) struct CircuitBreaker(Mutex<BreakerState>);
 #[derive(Debug)]
 struct BreakerState {
     phase: BreakerPhase,
+    /// The number of the last probe.
+    probes: u64,
     failures: u32,
     backoff: Backoff,
 }
@@ -32,14 +34,17 @@ struct BreakerState {
 enum BreakerPhase {
     Closed,
     OpenUntil(Instant),
-    Probing,
+    /// The probe of this number runs.
+    Probing(u64),
 }
 
 /// The permission for one command, to report its result to.
 #[derive(Debug)]
 pub(crate) struct BreakerPass<'a> {
     breaker: &'a CircuitBreaker,
-    is_probe: bool,
+    /// The number of the probe that it is for. Another probe may run before it ends, if the breaker
+    /// was closed meanwhile.
+    probe: Option<u64>,
 }
 
 impl CircuitBreaker {
@@ -47,6 +52,7 @@ impl CircuitBreaker {
     pub(crate) fn new(random: Arc<dyn Random>) -> Self {
         Self(Mutex::new(BreakerState {
             phase: BreakerPhase::Closed,
+            probes: 0,
             failures: 0,
             backoff: Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE),
         }))
@@ -55,17 +61,18 @@ impl CircuitBreaker {
     /// Lets a command pass; `None` during a pause.
     pub(crate) fn admit(&self) -> Option<BreakerPass<'_>> {
         let mut state = lock(&self.0);
-        let is_probe = match state.phase {
-            BreakerPhase::Closed => false,
+        let probe = match state.phase {
+            BreakerPhase::Closed => None,
             BreakerPhase::OpenUntil(end) if end <= Instant::now() => {
-                state.phase = BreakerPhase::Probing;
-                true
+                state.probes += 1;
+                state.phase = BreakerPhase::Probing(state.probes);
+                Some(state.probes)
             }
-            BreakerPhase::OpenUntil(_) | BreakerPhase::Probing => return None,
+            BreakerPhase::OpenUntil(_) | BreakerPhase::Probing(_) => return None,
         };
         Some(BreakerPass {
             breaker: self,
-            is_probe,
+            probe,
         })
     }
 
@@ -81,18 +88,18 @@ impl CircuitBreaker {
 impl BreakerPass<'_> {
     /// Reports that the command succeeded.
     pub(crate) fn succeed(mut self) {
-        self.is_probe = false;
+        self.probe = None;
         self.breaker.reset();
     }
 
     /// Reports that the command failed; true if that opened the breaker.
     pub(crate) fn fail(mut self) -> bool {
-        let was_probe = std::mem::take(&mut self.is_probe);
+        let probe = self.probe.take();
         let mut state = lock(&self.breaker.0);
         state.failures = state.failures.saturating_add(1);
         let opens = match state.phase {
             BreakerPhase::Closed => state.failures >= MAX_FAILURES,
-            BreakerPhase::Probing => was_probe,
+            BreakerPhase::Probing(running) => probe == Some(running),
             BreakerPhase::OpenUntil(_) => false,
         };
         if opens {
@@ -106,9 +113,9 @@ impl BreakerPass<'_> {
 /// A probe that was given up without a result leaves its place to the next command.
 impl Drop for BreakerPass<'_> {
     fn drop(&mut self) {
-        if self.is_probe {
+        if let Some(probe) = self.probe {
             let mut state = lock(&self.breaker.0);
-            if state.phase == BreakerPhase::Probing {
+            if state.phase == BreakerPhase::Probing(probe) {
                 state.phase = BreakerPhase::OpenUntil(Instant::now());
             }
         }
@@ -124,11 +131,15 @@ mod tests {
 
     fn open_breaker() -> CircuitBreaker {
         let breaker = CircuitBreaker::new(Arc::new(FakeRandom::new(1)));
+        fail_until_open(&breaker);
+        breaker
+    }
+
+    fn fail_until_open(breaker: &CircuitBreaker) {
         for n in 1..=MAX_FAILURES {
             assert_eq!(breaker.admit().unwrap().fail(), n == MAX_FAILURES);
         }
         assert!(breaker.admit().is_none());
-        breaker
     }
 
     #[tokio::test(start_paused = true)]
@@ -150,6 +161,24 @@ mod tests {
         tokio::time::advance(LONGEST_PAUSE).await;
         drop(breaker.admit().unwrap());
         assert!(breaker.admit().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_of_an_earlier_probe_lets_no_second_one_pass() {
+        let ends: [fn(BreakerPass<'_>); 2] =
+            [|earlier| drop(earlier), |earlier| assert!(!earlier.fail())];
+        for end in ends {
+            let breaker = open_breaker();
+            tokio::time::advance(LONGEST_PAUSE).await;
+            let earlier = breaker.admit().unwrap();
+            breaker.reset();
+            fail_until_open(&breaker);
+            tokio::time::advance(LONGEST_PAUSE).await;
+            let probe = breaker.admit().unwrap();
+            end(earlier);
+            assert!(breaker.admit().is_none());
+            assert!(probe.fail());
+        }
     }
 
     #[tokio::test]
