@@ -168,7 +168,8 @@ pub trait Upstream: Send + Sync {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// Goes on with a session that another process described. Unusable parts are left out.
+    /// Goes on with a session that another process described. Unusable parts are left out. Imports
+    /// of several sessions run at the same time.
     fn import_session(self: Arc<Self>, _session: HandoverSession) -> Fut<'static, ()> {
         Box::pin(std::future::ready(()))
     }
