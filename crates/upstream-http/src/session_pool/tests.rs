@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use weir_testkit::scripted_server::{ScriptedRequest, ScriptedServer, ServerAct};
 
 use super::*;
+use crate::http_watch::HttpWatch;
 use crate::tests::test_upstream::TestUpstream;
 
 const CLIENT: SessionKey = SessionKey([1; 16]);
@@ -48,6 +49,12 @@ impl Opening {
         let slot = self.pool.slots.free_slot(&self.key, 0).unwrap();
         self.pool.session(&slot, &self.key, None).await.unwrap();
     }
+
+    /// Opens a session for a watch instead.
+    async fn run_for_watch(self) {
+        let session = self.pool.open_apart(self.key.class).await.unwrap();
+        HttpWatch::legacy(self.pool.site.clone(), session).await;
+    }
 }
 
 fn deletes(server: &ScriptedServer) -> usize {
@@ -77,8 +84,9 @@ async fn session_of_a_client_that_ends_during_its_opening_is_deleted() {
 }
 
 #[tokio::test]
-async fn session_whose_call_is_given_up_during_its_opening_is_deleted() {
-    for silent_at in ["notifications/initialized", "GET"] {
+async fn session_whose_opening_is_given_up_is_deleted() {
+    let init = "notifications/initialized";
+    for (silent_at, is_for_watch) in [(init, false), ("GET", false), ("GET", true)] {
         let (seen, mut silent) = mpsc::channel(1);
         let server = ScriptedServer::start(move |request| {
             if request.method() == silent_at || request.head.starts_with(silent_at) {
@@ -90,11 +98,15 @@ async fn session_whose_call_is_given_up_during_its_opening_is_deleted() {
         .await;
         let opening = Opening::new(&server);
         let site = opening.pool.site.clone();
-        let call = tokio::spawn(opening.run());
+        let call = if is_for_watch {
+            tokio::spawn(opening.run_for_watch())
+        } else {
+            tokio::spawn(opening.run())
+        };
         silent.recv().await.unwrap();
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
         site.tasks.stop(Duration::from_secs(60)).await;
-        assert_eq!(deletes(&server), 1, "{silent_at}");
+        assert_eq!(deletes(&server), 1, "{silent_at}, {is_for_watch}");
     }
 }
