@@ -6,6 +6,7 @@
 mod anonymous_sessions;
 mod client_answers;
 pub(crate) mod inherited_subscriptions;
+mod inherited_uris;
 pub(crate) mod local_session;
 mod notified_lists;
 pub(crate) mod session_expiry;
@@ -13,6 +14,8 @@ pub(crate) mod session_guards;
 pub(crate) mod session_table;
 mod session_transfer;
 mod shared_state;
+#[cfg(test)]
+mod test_sessions;
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -416,7 +419,7 @@ impl LegacySessions {
             SubscriptionGuard {
                 sessions: self.clone(),
                 key,
-                is_renewal: false,
+                renewal: None,
             },
         )
     }
@@ -432,7 +435,7 @@ impl LegacySessions {
     /// Removes a subscription of the session.
     pub fn unsubscribe(&self, key: &SessionKey, uri: &str) {
         // First, so that no renewal stores it afterwards.
-        self.remove_inherited(key, uri);
+        self.remove_inherited(key, uri, None);
         let gone = self.release(key, |live| live.subscribed.remove(uri));
         drop(gone);
     }

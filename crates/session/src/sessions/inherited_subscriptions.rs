@@ -9,26 +9,15 @@ use std::sync::Arc;
 use weir_catalog::UpdateInbox;
 use weir_core::SessionKey;
 
+use super::inherited_uris::InheritedUris;
 use super::session_guards::SubscriptionGuard;
 use super::session_table::LegacySessions;
-
-/// The inherited subscriptions of one session.
-#[derive(Default)]
-pub(super) struct InheritedSubscriptions {
-    pub(super) uris: Vec<String>,
-    /// The registration of the renewal that runs.
-    renewal: Option<u64>,
-}
 
 impl LegacySessions {
     /// Records the subscriptions that a session had in another process or replica.
     pub(super) fn inherit_subscriptions(&self, key: SessionKey, uris: Vec<String>) {
         if !uris.is_empty() {
-            let inherited = InheritedSubscriptions {
-                uris,
-                renewal: None,
-            };
-            self.lock_inherited().insert(key, inherited);
+            self.lock_inherited().insert(key, InheritedUris::new(uris));
         }
     }
 
@@ -36,12 +25,9 @@ impl LegacySessions {
     /// are being renewed.
     pub fn begin_renewal(self: &Arc<Self>, key: SessionKey) -> Option<SubscriptionRenewal> {
         let mut inherited = self.lock_inherited();
-        let of_session = inherited.get_mut(&key)?;
-        if of_session.renewal.is_some() {
-            return None;
-        }
-        let nth = self.next_registration();
-        of_session.renewal = Some(nth);
+        let nth = inherited
+            .get_mut(&key)?
+            .begin_renewal(|| self.next_registration())?;
         Some(SubscriptionRenewal {
             sessions: self.clone(),
             key,
@@ -49,16 +35,20 @@ impl LegacySessions {
         })
     }
 
-    /// Removes an inherited subscription. Returns true if the session had it.
-    pub(super) fn remove_inherited(&self, key: &SessionKey, uri: &str) -> bool {
+    /// Removes an inherited subscription, for its renewal or for the client that ends it. Returns
+    /// true if the session had it, and `renewal` still is the one that runs.
+    pub(super) fn remove_inherited(
+        &self,
+        key: &SessionKey,
+        uri: &str,
+        renewal: Option<u64>,
+    ) -> bool {
         let mut inherited = self.lock_inherited();
         let Some(of_session) = inherited.get_mut(key) else {
             return false;
         };
-        let before = of_session.uris.len();
-        of_session.uris.retain(|known| known != uri);
-        let is_removed = of_session.uris.len() < before;
-        if of_session.uris.is_empty() {
+        let is_removed = of_session.remove(uri, renewal);
+        if of_session.uris().is_empty() {
             inherited.remove(key);
         }
         is_removed
@@ -78,21 +68,20 @@ impl SubscriptionRenewal {
     /// removes it before the next one.
     pub fn next_uri(&self) -> Option<String> {
         let inherited = self.sessions.lock_inherited();
-        let of_session = inherited
-            .get(&self.key)
-            .filter(|of_session| of_session.renewal == Some(self.nth))?;
-        of_session.uris.first().cloned()
+        let of_session = inherited.get(&self.key)?;
+        of_session.next_uri(self.nth).cloned()
     }
 
     /// Registers a subscription in progress. Its guard stores it only while it is inherited.
     pub fn begin_subscription(&self) -> (UpdateInbox, SubscriptionGuard) {
         let (inbox, guard) = self.sessions.begin_subscription(self.key);
-        (inbox, guard.for_renewal())
+        (inbox, guard.for_renewal(self.nth))
     }
 
     /// Removes a subscription that is renewed or cannot be renewed.
     pub fn remove(&self, uri: &str) {
-        self.sessions.remove_inherited(&self.key, uri);
+        self.sessions
+            .remove_inherited(&self.key, uri, Some(self.nth));
     }
 }
 
@@ -105,11 +94,8 @@ impl std::fmt::Debug for SubscriptionRenewal {
 
 impl Drop for SubscriptionRenewal {
     fn drop(&mut self) {
-        let mut inherited = self.sessions.lock_inherited();
-        if let Some(of_session) = inherited.get_mut(&self.key)
-            && of_session.renewal == Some(self.nth)
-        {
-            of_session.renewal = None;
+        if let Some(of_session) = self.sessions.lock_inherited().get_mut(&self.key) {
+            of_session.end_renewal(self.nth);
         }
     }
 }
@@ -120,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::moved_sessions::{MovedSession, MovingSessions};
-    use crate::sessions::session_guards::tests::{KEY, sessions};
+    use crate::sessions::test_sessions::{KEY, sessions};
 
     /// Sessions among which one has inherited these subscriptions.
     fn inherited(uris: &[&str]) -> Arc<LegacySessions> {
@@ -166,6 +152,7 @@ mod tests {
         sessions.inherit_subscriptions(KEY, vec!["b".into()]);
         let newer = sessions.begin_renewal(KEY).unwrap();
         assert_eq!(renewal.next_uri(), None);
+        renewal.remove("b");
         drop(renewal);
         assert!(sessions.begin_renewal(KEY).is_none());
         assert_eq!(newer.next_uri().unwrap(), "b");

@@ -147,8 +147,8 @@ impl Drop for DetachedPermit {
 pub struct SubscriptionGuard {
     pub(super) sessions: Arc<LegacySessions>,
     pub(super) key: SessionKey,
-    /// True if it renews an inherited one.
-    pub(super) is_renewal: bool,
+    /// The registration of the renewal of inherited subscriptions that it belongs to.
+    pub(super) renewal: Option<u64>,
 }
 
 impl std::fmt::Debug for SubscriptionGuard {
@@ -159,17 +159,21 @@ impl std::fmt::Debug for SubscriptionGuard {
 
 impl SubscriptionGuard {
     /// A guard that stores the subscription in place of an inherited one.
-    pub(super) fn for_renewal(mut self) -> Self {
-        self.is_renewal = true;
+    pub(super) fn for_renewal(mut self, renewal: u64) -> Self {
+        self.renewal = Some(renewal);
         self
     }
 
-    /// Stores the subscription, until the session ends or unsubscribes. Returns false if it renews
-    /// one that the session has not any more: then it ends.
+    /// Stores the subscription, until the session ends or unsubscribes. Returns false if the client
+    /// ended the inherited subscription meanwhile: the new one is dropped.
     pub fn keep(self, uri: &str, subscribed: SubscribedResource) -> bool {
         let (is_kept, unneeded) = {
             let mut shard = self.sessions.shard(&self.key);
-            if self.is_renewal && !self.sessions.remove_inherited(&self.key, uri) {
+            let is_inherited = |renewal| {
+                self.sessions
+                    .remove_inherited(&self.key, uri, Some(renewal))
+            };
+            if self.renewal.is_some_and(|renewal| !is_inherited(renewal)) {
                 (false, Some(subscribed))
             } else {
                 let live = shard.entry(self.key).or_default();
@@ -251,27 +255,9 @@ impl Drop for GetStreamGuard {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use weir_store::{MemoryBus, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps};
-    use weir_testkit::{FakeRandom, TokioClock};
-
+mod tests {
     use super::*;
-    use crate::session_ids::SessionIds;
-    use crate::session_settings::SessionPorts;
-
-    pub(in crate::sessions) const KEY: SessionKey = SessionKey([1; 16]);
-
-    pub(in crate::sessions) fn sessions() -> Arc<LegacySessions> {
-        let clock = Arc::new(TokioClock::new());
-        Arc::new(LegacySessions::new(SessionPorts {
-            ids: SessionIds::Random,
-            records: Arc::new(MemoryRecords::new(clock.clone(), RecordCaps::default())),
-            bus: Arc::new(MemoryBus::default()),
-            replays: Arc::new(MemoryReplays::new(clock.clone(), ReplayCaps::default())),
-            clock,
-            random: Arc::new(FakeRandom::new(1)),
-        }))
-    }
+    use crate::sessions::test_sessions::{KEY, sessions};
 
     #[tokio::test]
     async fn late_end_of_a_replaced_stream_ends_no_newer_registration() {

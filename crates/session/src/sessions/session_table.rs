@@ -10,7 +10,7 @@ use weir_core::SessionKey;
 use weir_core::port::random_id;
 
 use super::anonymous_sessions::AnonymousSessions;
-use super::inherited_subscriptions::InheritedSubscriptions;
+use super::inherited_uris::InheritedUris;
 use super::local_session::LocalSession;
 use super::notified_lists::NotifiedLists;
 use crate::session_settings::SessionPorts;
@@ -39,7 +39,7 @@ pub struct LegacySessions {
     pub(super) anonymous: AnonymousSessions,
     /// Subscriptions of sessions that came from another process, until they are renewed. They end
     /// with their sessions. Locked within the lock of a shard, never around it.
-    inherited_subscriptions: Mutex<HashMap<SessionKey, InheritedSubscriptions>>,
+    inherited_subscriptions: Mutex<HashMap<SessionKey, InheritedUris>>,
 }
 
 impl std::fmt::Debug for LegacySessions {
@@ -70,9 +70,7 @@ impl LegacySessions {
         self.registrations.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(super) fn lock_inherited(
-        &self,
-    ) -> MutexGuard<'_, HashMap<SessionKey, InheritedSubscriptions>> {
+    pub(super) fn lock_inherited(&self) -> MutexGuard<'_, HashMap<SessionKey, InheritedUris>> {
         self.inherited_subscriptions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

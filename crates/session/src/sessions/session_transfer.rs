@@ -18,7 +18,7 @@ impl LegacySessions {
         // In the order of their move: a renewal makes an inherited subscription the session's own.
         for (key, inherited) in self.lock_inherited().iter() {
             of(*key, &mut |moved| {
-                moved.subscriptions.clone_from(&inherited.uris);
+                moved.subscriptions = inherited.uris().to_vec();
             });
         }
         for shard in &self.shards {

@@ -82,7 +82,10 @@ impl LegacySessions {
     /// The URIs that the session's client subscribed to, here or on the replica before.
     pub(super) fn subscribed_uris(&self, key: &SessionKey) -> Vec<String> {
         // In the order of their move: a renewal makes an inherited subscription the session's own.
-        let inherited = self.lock_inherited().get(key).map(|own| own.uris.clone());
+        let inherited = self
+            .lock_inherited()
+            .get(key)
+            .map(|own| own.uris().to_vec());
         let mut uris = inherited.unwrap_or_default();
         if let Some(live) = self.shard(key).get(key) {
             live.add_subscribed_to(&mut uris);
