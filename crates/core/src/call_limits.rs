@@ -178,14 +178,14 @@ impl PayloadSource for LimitedPayload {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::sync::Arc;
+    use std::sync::{Arc, OnceLock};
 
     use futures_util::stream;
     use tokio::sync::Semaphore;
 
     use super::*;
     use crate::failure::FailureKind;
-    use crate::reply::Reply;
+    use crate::reply::{Reply, ReplySource};
     use crate::reply_events::ReplyNote;
 
     struct TestTimeoutHandler;
@@ -372,5 +372,53 @@ mod tests {
             drop(event);
             assert_eq!(permits.available_permits(), 1);
         }
+    }
+
+    /// A call that runs until it is dropped. It notes the free permits of that moment.
+    struct RunningSource {
+        permits: Arc<Semaphore>,
+        free_at_drop: Arc<OnceLock<usize>>,
+    }
+
+    impl ReplySource for RunningSource {
+        fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+            Poll::Pending
+        }
+    }
+
+    impl Drop for RunningSource {
+        fn drop(&mut self) {
+            self.free_at_drop
+                .set(self.permits.available_permits())
+                .unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn permit_is_freed_after_the_call_is_cancelled() {
+        for wait in [Duration::ZERO, HARD] {
+            let (permits, free_at_drop) =
+                (Arc::new(Semaphore::new(1)), Arc::<OnceLock<_>>::default());
+            let source = RunningSource {
+                permits: permits.clone(),
+                free_at_drop: free_at_drop.clone(),
+            };
+            let mut reply = limit_with(&permits, Reply::live(source));
+            // At the end of the idle limit, or after the hard one has passed.
+            tokio::time::advance(wait).await;
+            assert!(matches!(reply.next().await, Some(ReplyEvent::End(_))));
+            assert_eq!(
+                (free_at_drop.get(), permits.available_permits()),
+                (Some(&0), 1)
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_of_the_reply_that_a_call_returns_hold() {
+        let source = stream::pending::<ReplyEvent>();
+        let limited = limit(Reply::live(Box::pin(source)));
+        let reply = Reply::of_call(Box::pin(async { limited }));
+        assert_eq!(outcome(reply).await, (0, Err("idle".to_owned())));
     }
 }

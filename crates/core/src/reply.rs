@@ -37,11 +37,11 @@ enum ReplyState {
 struct LiveReply {
     /// An event that was read already, and is delivered first.
     first: Option<ReplyEvent>,
-    events: EventSource,
+    events: LiveEvents,
     limits: Option<Box<CallLimits>>,
 }
 
-enum EventSource {
+enum LiveEvents {
     /// The call has no reply yet.
     Call(Fut<'static, Reply>),
     Source(Box<dyn ReplySource>),
@@ -57,13 +57,13 @@ impl Reply {
     /// A reply with the events of `source`.
     #[must_use]
     pub fn live(source: impl ReplySource + 'static) -> Self {
-        Self::of_events(EventSource::Source(Box::new(source)))
+        Self::of_events(LiveEvents::Source(Box::new(source)))
     }
 
     /// The reply of a call that is still being made. Dropping the reply drops the future.
     #[must_use]
     pub fn of_call(call: Fut<'static, Self>) -> Self {
-        Self::of_events(EventSource::Call(call))
+        Self::of_events(LiveEvents::Call(call))
     }
 
     /// Reads a source up to its first event, which the reply then begins with. Dropping the future
@@ -72,9 +72,7 @@ impl Reply {
         clippy::manual_async_fn,
         reason = "the future of an async function has its arguments twice, and a source is large"
     )]
-    pub fn after_first_event(
-        mut source: impl ReplySource + 'static,
-    ) -> impl Future<Output = Self> + Send {
+    pub fn started(mut source: impl ReplySource + 'static) -> impl Future<Output = Self> + Send {
         async move {
             match poll_fn(|cx| source.poll_event(cx)).await {
                 // A reply that is over needs its source no more.
@@ -93,7 +91,7 @@ impl Reply {
         }
     }
 
-    fn of_events(events: EventSource) -> Self {
+    fn of_events(events: LiveEvents) -> Self {
         Self::of(ReplyState::Live(Box::new(LiveReply {
             first: None,
             events,
@@ -110,14 +108,14 @@ impl Reply {
                 ReplyState::Live(live)
             }
             (ReplyState::Over, ReplyEvent::End(end)) => ReplyState::Ended(end),
-            // A reply gives no event but its end before it is over.
+            // The event was not read from this reply: it is dropped.
             (state @ (ReplyState::Ended(_) | ReplyState::Over), _) => state,
         };
         Self { state, ..self }
     }
 
-    /// The same reply within limits, which hold until it ends or is dropped, or until the last byte
-    /// of a result that streams. They are not made for a reply that has ended.
+    /// The same reply within limits, which hold until it ends or is dropped, and then as long as a
+    /// result that streams is not dropped. They are not made for a reply that has ended.
     #[must_use]
     pub fn with_limits(self, limits: impl FnOnce() -> CallLimits) -> Self {
         let state = match self.state {
@@ -125,6 +123,7 @@ impl Reply {
                 ReplyState::Ended(Box::new(limits()).limit_result(source))
             }
             ReplyState::Live(mut live) => {
+                debug_assert!(live.limits.is_none(), "a reply has one permit");
                 live.limits = Some(Box::new(limits()));
                 ReplyState::Live(live)
             }
@@ -197,21 +196,22 @@ impl LiveReply {
             return self.poll_source(cx);
         };
         // A client that reads slowly has no more time than others.
-        if let Some(failure) = limits.check_end() {
-            return Poll::Ready(ReplyEvent::End(failure.into()));
-        }
-        let event = match self.poll_source(cx) {
-            Poll::Ready(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(source)))) => {
-                return Poll::Ready(ReplyEvent::End(limits.limit_result(source)));
-            }
-            Poll::Ready(event) => {
-                limits.record_event(&event);
-                Poll::Ready(event)
-            }
-            Poll::Pending => limits
-                .poll_expired(cx)
-                .map(|failure| ReplyEvent::End(failure.into())),
+        let event = match limits.check_end() {
+            Some(failure) => Poll::Ready(ReplyEvent::End(failure.into())),
+            None => match self.poll_source(cx) {
+                Poll::Ready(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(source)))) => {
+                    return Poll::Ready(ReplyEvent::End(limits.limit_result(source)));
+                }
+                Poll::Ready(event) => {
+                    limits.record_event(&event);
+                    Poll::Ready(event)
+                }
+                Poll::Pending => limits
+                    .poll_expired(cx)
+                    .map(|failure| ReplyEvent::End(failure.into())),
+            },
         };
+        // The permit is freed after the source, whose drop cancels the call.
         self.limits = Some(limits);
         event
     }
@@ -222,13 +222,13 @@ impl LiveReply {
                 return Poll::Ready(first);
             }
             let reply = match &mut self.events {
-                EventSource::Source(source) => return source.poll_event(cx),
-                EventSource::Call(call) => ready!(call.as_mut().poll(cx)),
+                LiveEvents::Source(source) => return source.poll_event(cx),
+                LiveEvents::Call(call) => ready!(call.as_mut().poll(cx)),
             };
             match reply.state {
                 ReplyState::Live(live) if live.limits.is_none() => *self = *live,
                 state @ (ReplyState::Live(_) | ReplyState::Ended(_) | ReplyState::Over) => {
-                    self.events = EventSource::Source(Box::new(Reply::of(state)));
+                    self.events = LiveEvents::Source(Box::new(Reply::of(state)));
                 }
             }
         }
@@ -276,8 +276,8 @@ mod tests {
 
     use super::*;
 
-    struct TwoEventSource(u8);
-    impl ReplySource for TwoEventSource {
+    struct TwoLiveEvents(u8);
+    impl ReplySource for TwoLiveEvents {
         fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<ReplyEvent> {
             self.0 += 1;
             Poll::Ready(if self.0 == 1 {
@@ -295,7 +295,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reply_ends_exactly_once() {
-        let mut reply = Reply::live(TwoEventSource(0));
+        let mut reply = Reply::live(TwoLiveEvents(0));
         assert!(matches!(reply.next().await, Some(ReplyEvent::Note(_))));
         assert!(matches!(
             reply.next().await,
@@ -335,20 +335,20 @@ mod tests {
 
     #[tokio::test]
     async fn first_event_of_a_source_is_kept_for_the_reader() {
-        let reply = Reply::after_first_event(TwoEventSource(0)).await;
+        let reply = Reply::started(TwoLiveEvents(0)).await;
         assert!(!reply.is_ended());
         assert_eq!(count_notes(reply).await, 1);
-        let reply = Reply::after_first_event(TwoEventSource(1)).await;
+        let reply = Reply::started(TwoLiveEvents(1)).await;
         assert!(reply.is_ended());
         assert_eq!(count_notes(reply).await, 0);
     }
 
     #[tokio::test]
     async fn event_that_is_put_back_comes_again() {
-        let mut reply = Reply::live(TwoEventSource(0));
+        let mut reply = Reply::live(TwoLiveEvents(0));
         let first = reply.next().await.unwrap();
         assert_eq!(count_notes(reply.with_first_event(first)).await, 1);
-        let mut reply = Reply::live(TwoEventSource(1));
+        let mut reply = Reply::live(TwoLiveEvents(1));
         let end = reply.next().await.unwrap();
         let reply = reply.with_first_event(end);
         assert!(reply.is_ended());
@@ -358,8 +358,8 @@ mod tests {
     #[tokio::test]
     async fn reply_of_a_call_has_the_events_of_the_reply_that_the_call_returns() {
         let of = |reply: Reply| Reply::of_call(Box::pin(async { reply }));
-        assert_eq!(count_notes(of(Reply::live(TwoEventSource(0)))).await, 1);
-        let put_back = Reply::live(TwoEventSource(0)).with_first_event(progress());
+        assert_eq!(count_notes(of(Reply::live(TwoLiveEvents(0)))).await, 1);
+        let put_back = Reply::live(TwoLiveEvents(0)).with_first_event(progress());
         assert_eq!(count_notes(of(of(put_back))).await, 2);
         let whole = ReplyEnd::Complete(Payload::Whole(Bytes::new()));
         assert_eq!(count_notes(of(Reply::ended(whole))).await, 0);

@@ -154,7 +154,7 @@ impl SingletonUpstream {
             permit: Some(permit),
             max_reply: self.bounds.max_reply,
         };
-        let reply = Reply::after_first_event(ForwardedReply::new(call, stream, first)).await;
+        let reply = Reply::started(ForwardedReply::new(call, stream, first)).await;
         Ok(Some(reply.with_deadline(until)))
     }
 

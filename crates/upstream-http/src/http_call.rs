@@ -128,7 +128,7 @@ pub(crate) fn reply(
         unsplit: listener.is_unsplit,
     };
     let answer = Some(answer.with_release(release));
-    Reply::after_first_event(HttpCallReply {
+    Reply::started(HttpCallReply {
         site,
         answer,
         listener,

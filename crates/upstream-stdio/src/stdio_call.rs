@@ -93,7 +93,7 @@ pub(crate) async fn call(
         is_unsplit: false,
     };
     let asking = ServerQuestions::new(tongue.revision());
-    Ok(Reply::after_first_event(StdioCallReply {
+    Ok(Reply::started(StdioCallReply {
         site: site.clone(),
         running,
         ticket,

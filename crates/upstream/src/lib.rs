@@ -8,7 +8,6 @@
 
 mod breaker;
 mod call_attempts;
-mod call_time_limits;
 mod called_server;
 mod factory;
 mod in_flight;

@@ -13,17 +13,22 @@
 //! A reply that still runs keeps its in-flight permit and its limits until it ends or is dropped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use weir_core::call::{Call, TraceContext};
-use weir_core::call_limits::CallTimeLimits;
+use weir_core::call_limits::{CallLimits, CallTimeLimits, TimeoutHandler};
+use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::call_attempts::{CallAttempts, CalledServer, TimedServer};
-use crate::call_time_limits;
 use crate::in_flight::InFlightLimit;
 use crate::repeat;
+
+/// The longest wait for a call's first event before its reply is handed on without it.
+const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
 
 /// The layers of one upstream, and the transport below them.
 #[derive(Debug)]
@@ -68,7 +73,7 @@ impl CallStack {
                 Err(busy) => return Reply::ended(busy),
             };
             // Deadline, around all tries: second tries get no further time.
-            call_time_limits::call_within_limits(server, limits, permit, tries).await
+            call_within_limits(server, limits, permit, tries).await
         }
     }
 
@@ -89,4 +94,22 @@ impl CallStack {
             ..outbound
         }
     }
+}
+
+/// Runs a call with its permit and within its time limits. Returns the reply once its first event
+/// is known, or after [`FIRST_EVENT_WAIT`].
+async fn call_within_limits(
+    server: impl TimeoutHandler + 'static,
+    limits: CallTimeLimits,
+    permit: OwnedSemaphorePermit,
+    mut running: Fut<'static, Reply>,
+) -> Reply {
+    let patience = limits
+        .next_deadline()
+        .min(limits.last_activity() + FIRST_EVENT_WAIT);
+    let reply = match tokio::time::timeout_at(patience, &mut running).await {
+        Ok(reply) => reply,
+        Err(_) => Reply::of_call(running),
+    };
+    reply.with_limits(|| CallLimits::new(server, limits, permit))
 }

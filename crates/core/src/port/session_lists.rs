@@ -26,7 +26,8 @@ pub trait ListSession: Send + Sync {
     /// server has answered, or did not answer in time.
     fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, ()>;
 
-    /// Runs a task that has to finish among the background tasks of the upstream.
+    /// Runs a task among the background tasks of the upstream. An upstream that is retired waits for
+    /// its end, within limits.
     fn spawn(&self, task: Fut<'static, ()>);
 }
 

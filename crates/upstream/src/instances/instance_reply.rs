@@ -20,7 +20,7 @@ pub(crate) async fn wrap(reply: Reply, call: InstanceCall, name: InstanceName) -
         name,
     };
     if is_ended {
-        Reply::after_first_event(wrapped).await
+        Reply::started(wrapped).await
     } else {
         Reply::live(wrapped)
     }
