@@ -63,7 +63,14 @@ impl HttpUpdates {
             reading: None,
         };
         let reading = if subscribes {
-            stream_reader::start_reading(&updates.site, session.channel(), teller, None).await
+            stream_reader::start_reading(
+                &updates.site,
+                session.channel(),
+                session.channel().permit_reading(),
+                teller,
+                None,
+            )
+            .await
         } else {
             None
         };

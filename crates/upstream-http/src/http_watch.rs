@@ -23,11 +23,10 @@ use weir_wire::method::Method;
 
 use super::http_post::{self, ClassifiedResponse, unreadable_failure};
 use super::modern_server::ModernServer;
-use super::opened_session::OpenedSession;
 use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use super::response_part::ResponsePart;
 use super::stream_reader::{self, HttpSubscription};
-use super::upstream_session::{self, UpstreamSession};
+use super::upstream_session::{self, OpenedSession, UpstreamSession};
 
 /// A watch on a server over HTTP.
 pub(crate) struct HttpWatch {
@@ -53,7 +52,14 @@ impl HttpWatch {
         let mut about = session.about().clone();
         let (teller, seen) = ReadingPublisher::new(None);
         let overheard = site.list_changes.reader();
-        let reader = stream_reader::start_reading(&site, session.channel(), teller, None).await;
+        let reader = stream_reader::start_reading(
+            &site,
+            session.channel(),
+            session.channel().permit_reading(),
+            teller,
+            None,
+        )
+        .await;
         if reader.is_none() {
             about.notifies_of = ListKinds::default();
         }

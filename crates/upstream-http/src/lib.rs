@@ -13,7 +13,6 @@ mod http_watch;
 mod idle_events;
 mod message_collector;
 mod modern_server;
-mod opened_session;
 mod reading_state;
 mod response_part;
 mod response_reader;

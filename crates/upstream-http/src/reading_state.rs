@@ -28,15 +28,43 @@ pub(crate) struct ReadingPublisher {
 /// The reader of a session's GET stream, if it is read.
 #[derive(Debug, Default)]
 pub(crate) struct SessionReading {
-    pub(crate) task: Option<ReadingTask>,
+    task: Option<ReadingTask>,
     /// The number of stops so far.
-    pub(crate) stops: u64,
+    stops: u64,
 }
 
 /// The permission to read a session's GET stream, by the number of stops before. The next stop ends
 /// it, also while the stream is being opened.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadingPermit(pub(crate) u64);
+pub(crate) struct ReadingPermit(u64);
+
+impl SessionReading {
+    /// Permits to read until the next stop.
+    pub(crate) fn permit(&self) -> ReadingPermit {
+        ReadingPermit(self.stops)
+    }
+
+    /// True until the stop that ends the permit.
+    pub(crate) fn permits(&self, permit: ReadingPermit) -> bool {
+        self.stops == permit.0
+    }
+
+    /// Replaces the reader.
+    pub(crate) fn begin(&mut self, task: ReadingTask) {
+        self.task = Some(task);
+    }
+
+    /// Ends the reader and all permits.
+    pub(crate) fn stop(&mut self) {
+        self.stops += 1;
+        self.task = None;
+    }
+
+    /// True if there is a reader.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.task.is_some()
+    }
+}
 
 /// A task that reads a stream. Dropping it ends the task, which closes the stream.
 #[derive(Debug)]

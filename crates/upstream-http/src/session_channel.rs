@@ -53,7 +53,7 @@ pub(crate) struct SessionChannel {
     reading: Mutex<SessionReading>,
     /// True if the GET stream is read for the progress of tasks.
     hears_of_tasks: AtomicBool,
-    /// The time of the last call, before the first that of the opening, in milliseconds of the
+    /// The time of the last call, or of the opening if no call was made, in milliseconds of the
     /// upstream's clock.
     last_call: AtomicU64,
     /// True once another process owns the session and ends it.
@@ -203,9 +203,12 @@ impl SessionChannel {
         let _first = self.lists.set(lists);
     }
 
-    /// Notes if changes of its lists are received from now on.
-    pub(crate) fn set_lists_heard(&self, is_heard: bool) {
-        if let Some(lists) = self.lists.get() {
+    /// Notes if changes of its lists are received from now on, by a reader with a permit.
+    pub(crate) fn set_lists_heard(&self, permit: ReadingPermit, is_heard: bool) {
+        let reading = self.lock_reading();
+        if let Some(lists) = self.lists.get()
+            && self.is_permitted(&reading, permit)
+        {
             lists.set_heard(is_heard);
         }
     }
@@ -239,11 +242,12 @@ impl SessionChannel {
     pub(crate) fn record_call(&self, now: u64) {
         if let Some(lists) = self.lists.get() {
             lists.count_call();
-            self.last_call.store(now, Ordering::Relaxed);
+            // The time of a first call is from before the opening.
+            self.last_call.fetch_max(now, Ordering::Relaxed);
         }
     }
 
-    /// Returns the time of the last call, before the first that of the opening, in milliseconds of
+    /// Returns the time of the last call, or of the opening if no call was made, in milliseconds of
     /// the upstream's clock.
     pub(crate) fn last_call(&self) -> u64 {
         self.last_call.load(Ordering::Relaxed)
@@ -254,50 +258,56 @@ impl SessionChannel {
         self.hears_of_tasks.swap(true, Ordering::Relaxed)
     }
 
-    /// Permits to read the GET stream until the next stop.
+    /// Permits to read the GET stream until the next stop, or until another process owns the
+    /// session.
     pub(crate) fn permit_reading(&self) -> ReadingPermit {
-        ReadingPermit(self.lock_reading().stops)
+        self.lock_reading().permit()
     }
 
-    /// True until the stop that ends the permit.
+    /// True until the permit ends.
     pub(crate) fn permits(&self, permit: ReadingPermit) -> bool {
-        self.lock_reading().stops == permit.0
+        self.is_permitted(&self.lock_reading(), permit)
     }
 
-    /// Replaces the reader of the GET stream; a reader without permission ends.
+    fn is_permitted(&self, reading: &SessionReading, permit: ReadingPermit) -> bool {
+        reading.permits(permit) && !self.has_left()
+    }
+
+    /// Makes a task the reader of the GET stream, if there is one. Without permission it ends.
     pub(crate) fn set_reading(&self, permit: ReadingPermit, task: Option<ReadingTask>) {
         let mut reading = self.lock_reading();
-        if reading.stops == permit.0 {
-            reading.task = task;
-            return;
+        if self.is_permitted(&reading, permit) {
+            if let Some(task) = task {
+                reading.begin(task);
+            }
+        } else if !reading.is_reading() {
+            self.set_unread();
         }
-        drop(reading);
-        drop(task);
-        self.set_unread();
     }
 
     /// True if the GET stream is read.
     pub(crate) fn is_reading(&self) -> bool {
-        self.lock_reading().task.is_some()
+        self.lock_reading().is_reading()
     }
 
     /// Stops reading the GET stream.
     pub(crate) fn stop_reading(&self) {
-        let mut reading = self.lock_reading();
-        reading.stops += 1;
-        reading.task = None;
+        self.lock_reading().stop();
     }
 
     /// Stops reading a GET stream that is open for list changes only.
     pub(crate) fn stop_listening(&self) {
-        self.stop_reading();
+        let mut reading = self.lock_reading();
+        reading.stop();
         self.set_unread();
     }
 
-    /// Notes that no messages are received on a GET stream.
+    /// Notes that no messages are received on a GET stream. The caller has the lock of the reader.
     fn set_unread(&self) {
         self.hears_of_tasks.store(false, Ordering::Relaxed);
-        self.set_lists_heard(false);
+        if let Some(lists) = self.lists.get() {
+            lists.set_heard(false);
+        }
     }
 
     fn lock_reading(&self) -> MutexGuard<'_, SessionReading> {
@@ -306,6 +316,8 @@ impl SessionChannel {
 
     /// Notes that another process owns the session from now on.
     pub(crate) fn leave(&self) {
+        // A reader that begins at the same time has begun before, or does not begin.
+        let _reading = self.lock_reading();
         self.has_left.store(true, Ordering::Relaxed);
     }
 

@@ -26,9 +26,8 @@ use weir_upstream_core::settings::SessionSharing;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
-use super::opened_session::OpenedSession;
 use super::standing_stream_slots::StandingStreamSlots;
-use super::upstream_session::{SessionClient, UpstreamSession};
+use super::upstream_session::{OpenedSession, SessionClient, UpstreamSession};
 use crate::upstream_session::session_handover::ExportedHttpSession;
 
 /// The most streams of imported sessions that are opened at the same time.
@@ -326,8 +325,7 @@ impl SessionPool {
         }
         self.chosen_revision
             .get_or_init(|| session.tongue().revision());
-        self.fill(&slot, &key, &session);
-        Some(session)
+        self.fill(&slot, &key, &session).then_some(session)
     }
 
     /// Ends all sessions.
@@ -427,23 +425,28 @@ impl SessionPool {
             .await?;
         session.open_standing_stream(&self.standing).await;
         let session = session.keep();
-        self.fill(slot, key, &session);
-        Ok(session)
+        if self.fill(slot, key, &session) {
+            return Ok(session);
+        }
+        let text =
+            "The session of this client ended while it was opened at the upstream: try again";
+        Err(self.site.label.fail(FailureKind::Unavailable, text).into())
     }
 
-    /// Fills a slot. If its client or the upstream has ended meanwhile, the session ends as well.
+    /// Fills a slot. If its client or the upstream has ended meanwhile, the session ends as well:
+    /// then it returns false.
     fn fill(
         &self,
         slot: &KeyedSlot<UpstreamSession>,
         key: &SessionPoolKey,
         session: &Arc<UpstreamSession>,
-    ) {
+    ) -> bool {
         slot.current.store(Some(session.clone()));
-        if !self.slots.holds(key, slot)
-            && let Some(gone) = slot.current.swap(None)
-        {
+        let is_held = self.slots.holds(key, slot);
+        if !is_held && let Some(gone) = slot.current.swap(None) {
             gone.close_later();
         }
+        is_held
     }
 
     async fn open(

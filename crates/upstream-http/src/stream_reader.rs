@@ -15,7 +15,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{IncomingMessage, Message};
 
-use super::reading_state::{ReadingPublisher, ReadingTask};
+use super::reading_state::{ReadingPermit, ReadingPublisher, ReadingTask};
 use super::response_part::{ResponsePart, ResponseReadError};
 use super::response_reader::ResponseReader;
 use super::session_channel::SessionChannel;
@@ -30,13 +30,15 @@ const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 /// The longest wait for the head of a GET stream.
 const HEAD_WAIT: Duration = Duration::from_secs(1);
 
-/// Starts to read the GET stream of a session; absent if it has no such stream. With an `alone`,
-/// the stream's requests to the client are served.
+/// Starts to read the GET stream of a session; absent if it has no such stream. Without the permit
+/// the reader changes no state of the session. With an `alone`, the stream's requests to the client
+/// are served.
 ///
 /// The reader does not keep the session alive: it ends when its last other owner drops it.
 pub(crate) async fn start_reading(
     site: &Arc<UpstreamContext>,
     session: &Arc<SessionChannel>,
+    permit: ReadingPermit,
     teller: ReadingPublisher,
     alone: Option<standing_stream::StandingReader>,
 ) -> Option<ReadingTask> {
@@ -45,6 +47,7 @@ pub(crate) async fn start_reading(
         site: site.clone(),
         teller,
         session: Some(session_of),
+        permit: Some(permit),
         request: None,
         alone,
         last_event: None,
@@ -55,7 +58,7 @@ pub(crate) async fn start_reading(
     let task = match tokio::time::timeout(HEAD_WAIT, &mut opening).await {
         Ok(stream) => {
             let stream = stream?;
-            session.set_lists_heard(true);
+            session.set_lists_heard(permit, true);
             site.tasks.spawn_endless(reader.read_on(stream))
         }
         // Some servers send the head with the first event, and the caller must not wait for that.
@@ -91,6 +94,7 @@ pub(crate) async fn read_subscription(
         site,
         teller,
         session: None,
+        permit: None,
         request,
         alone: None,
         last_event,
@@ -106,6 +110,8 @@ struct StreamReader {
     teller: ReadingPublisher,
     /// Present for a legacy stream, on which the server may send requests.
     session: Option<Weak<SessionChannel>>,
+    /// The permission to read that stream.
+    permit: Option<ReadingPermit>,
     /// The request that opened a subscription: its response ends it.
     request: Option<u64>,
     /// Present if a client can be asked there.
@@ -151,7 +157,7 @@ impl StreamReader {
             let Some(session) = self.session() else {
                 return;
             };
-            session.set_lists_heard(false);
+            self.heard_in_session(false);
             match session.open_get_stream(self.last_event.clone()).await {
                 Some(again) => stream = again,
                 None => return self.lost("the stream was not given again"),
@@ -165,8 +171,8 @@ impl StreamReader {
     }
 
     fn heard_in_session(&self, is_heard: bool) {
-        if let Some(session) = self.session() {
-            session.set_lists_heard(is_heard);
+        if let Some((session, permit)) = self.session().zip(self.permit) {
+            session.set_lists_heard(permit, is_heard);
         }
     }
 

@@ -6,6 +6,7 @@
 mod lists;
 pub(crate) mod session_handover;
 
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -35,7 +36,6 @@ pub(crate) use lists::list;
 
 use super::http_call::{self, PendingRequest};
 use super::http_post::{self, ClassifiedResponse, RefusedResponse};
-use super::opened_session::OpenedSession;
 use super::reading_state::{ReadingPermit, ReadingPublisher};
 use super::response_reader::ResponseReader;
 use super::session_channel::SessionChannel;
@@ -235,10 +235,14 @@ impl UpstreamSession {
         standing: Arc<StandingStream>,
         permit: ReadingPermit,
     ) {
+        if !self.channel.permits(permit) {
+            return;
+        }
         let (teller, _) = ReadingPublisher::new(None);
         let alone = standing_stream::StandingReader::new(standing, self.tongue.revision());
         let reading =
-            stream_reader::start_reading(&self.site, &self.channel, teller, Some(alone)).await;
+            stream_reader::start_reading(&self.site, &self.channel, permit, teller, Some(alone))
+                .await;
         self.channel.set_reading(permit, reading);
     }
 
@@ -506,6 +510,45 @@ impl SideChannel for UpstreamSession {
 impl Drop for UpstreamSession {
     fn drop(&mut self) {
         self.site.label.add_open_sessions(-1);
+    }
+}
+
+/// A session that was just opened. It ends at the server when it is dropped, unless it is kept: its
+/// caller may leave before the session is in its slot.
+#[derive(Debug)]
+pub(crate) struct OpenedSession {
+    session: Arc<UpstreamSession>,
+    is_kept: bool,
+}
+
+impl OpenedSession {
+    pub(crate) fn new(session: UpstreamSession) -> Self {
+        Self {
+            session: Arc::new(session),
+            is_kept: false,
+        }
+    }
+
+    /// Returns the session, which its user ends from now on.
+    pub(crate) fn keep(mut self) -> Arc<UpstreamSession> {
+        self.is_kept = true;
+        self.session.clone()
+    }
+}
+
+impl Deref for OpenedSession {
+    type Target = Arc<UpstreamSession>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.session
+    }
+}
+
+impl Drop for OpenedSession {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.session.clone().close_later();
+        }
     }
 }
 

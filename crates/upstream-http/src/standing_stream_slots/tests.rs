@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::reading_state::ReadingTask;
 use crate::tests::test_upstream::{STREAM_HEAD, TestUpstream, stream_server};
 
 #[tokio::test]
@@ -47,4 +48,61 @@ async fn session_without_a_call_yet_is_as_recent_as_its_opening() {
         .iter()
         .map(|session| session.channel().is_reading());
     assert_eq!(reading.collect::<Vec<_>>(), [false, true, true]);
+}
+
+#[tokio::test]
+async fn late_stream_leaves_the_reader_that_was_permitted_after_it() {
+    let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
+    let upstream = TestUpstream::new(&server);
+    let session = upstream.session("one", false);
+    let channel = session.channel();
+    session
+        .open_standing_stream(&StandingStreamSlots::new(1))
+        .await;
+    let late = channel.permit_reading();
+    channel.stop_listening();
+    let newer = channel.permit_reading();
+    channel.set_hears_of_tasks();
+    channel.set_reading(newer, Some(ReadingTask::new(None)));
+    channel.set_lists_heard(newer, true);
+    channel.set_lists_heard(late, false);
+    channel.set_reading(late, Some(ReadingTask::new(None)));
+    assert!(channel.is_reading() && channel.set_hears_of_tasks());
+    assert!(upstream.hears_lists(0));
+    // A further stream that the server does not give leaves the reader as it is.
+    channel.set_reading(newer, None);
+    assert!(channel.is_reading());
+}
+
+#[tokio::test]
+async fn no_stream_is_read_in_a_session_of_another_process() {
+    let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
+    let session = TestUpstream::new(&server).session("one", false);
+    let channel = session.channel();
+    let permit = channel.permit_reading();
+    channel.leave();
+    channel.set_reading(permit, Some(ReadingTask::new(None)));
+    assert!(!channel.is_reading());
+    session
+        .open_standing_stream(&StandingStreamSlots::new(1))
+        .await;
+    assert!(!channel.is_reading());
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn first_call_that_waited_for_the_opening_does_not_make_a_session_older() {
+    let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
+    let upstream = TestUpstream::new(&server);
+    let before = upstream.site.clock.millis();
+    upstream.clock.advance(Duration::from_secs(1));
+    let session = upstream.session("one", false);
+    session
+        .open_standing_stream(&StandingStreamSlots::new(1))
+        .await;
+    let opened = session.channel().last_call();
+    session.channel().record_call(before);
+    assert_eq!(session.channel().last_call(), opened);
+    session.channel().record_call(opened + 1);
+    assert_eq!(session.channel().last_call(), opened + 1);
 }

@@ -20,7 +20,7 @@ pub(crate) struct ExportedHttpSession {
     /// The relevant parts of the answer to `initialize`, as JSON.
     initialized: String,
     level: Option<String>,
-    /// True if its standing stream was read, in that process or the one before.
+    /// True if its standing stream was read, in that process or one before.
     is_read: bool,
 }
 
@@ -57,7 +57,7 @@ impl UpstreamSession {
     }
 
     /// Leaves the session to another process. The standing stream ends, unless a call here may
-    /// still be asked on it. True if it was read, here or in the process before.
+    /// still be asked on it. True if it was read, here or in a process before.
     pub(crate) fn hand_over(&self) -> bool {
         self.channel.leave();
         let is_read = self.was_read || self.channel.is_reading();
@@ -105,7 +105,7 @@ impl UpstreamSession {
                 let Some(session) = session.upgrade() else {
                     return;
                 };
-                if session.channel.has_left() || !session.channel.permits(permit) {
+                if !session.channel.permits(permit) {
                     return;
                 }
                 session.read_standing_stream(standing.clone(), permit).await;
