@@ -19,7 +19,7 @@ pub(crate) struct ReplyHandling {
 }
 
 /// The rules for the events of one reply.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct ReplyRules {
     /// True if the upstream's questions are dropped: it learns that there is no answer.
     pub(crate) drops_questions: bool,

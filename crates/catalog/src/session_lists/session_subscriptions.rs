@@ -28,7 +28,8 @@ pub(super) struct SessionSubscriptions {
     next: AtomicU64,
 }
 
-/// A resource of the session. Its subscribers, and the tasks that end its subscription, hold it.
+/// A resource of the session. Its subscribers, and the tasks that end its subscription, hold it; a
+/// running request to subscribe holds the consent alone.
 struct SessionResource {
     subscriptions: Weak<SessionSubscriptions>,
     uri: Arc<str>,
@@ -91,7 +92,7 @@ impl SessionSubscriptions {
 
     /// The number of resources with a subscriber or a running request.
     #[cfg(test)]
-    pub(super) fn resources(&self) -> usize {
+    pub(super) fn resource_count(&self) -> usize {
         self.lock().len()
     }
 

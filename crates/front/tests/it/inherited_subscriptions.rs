@@ -25,7 +25,7 @@ async fn renewing(world: &TestFront) -> (RawClient, HttpExchange) {
         });
     }
     let stream = client.get_stream().await.unwrap();
-    world.upstream.is_asked_for(&["memo:1"]).await;
+    world.upstream.wait_for_request(&["memo:1"]).await;
     (client, stream)
 }
 
@@ -53,7 +53,7 @@ async fn further_process_takes_over_subscriptions_that_are_not_renewed_yet() {
     assert_eq!(moved(&world), BOTH);
     world.upstream.consent(1);
     assert_eq!(next_updated(&mut stream).await, "memo:1");
-    world.upstream.is_asked_for(&BOTH).await;
+    world.upstream.wait_for_request(&BOTH).await;
     assert_eq!(moved(&world), BOTH);
     world.upstream.consent(1);
     assert_eq!(next_updated(&mut stream).await, "memo:2");
@@ -70,7 +70,7 @@ async fn unsubscribe_during_the_renewal_is_not_undone() {
     }
     assert!(moved(&world).is_empty());
     world.upstream.consent(1);
-    let asked = world.upstream.is_asked_for(&[]).await;
+    let asked = world.upstream.wait_for_request(&[]).await;
     assert_eq!(asked, [vec!["memo:1".into()], vec![]]);
     assert!(moved(&world).is_empty());
 }

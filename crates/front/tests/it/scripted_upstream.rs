@@ -56,7 +56,7 @@ impl FrontUpstream {
 
     /// Waits until it is asked to send updates of exactly these resources. Returns all requests up
     /// to then.
-    pub(crate) async fn is_asked_for(&self, uris: &[&str]) -> Vec<Vec<Arc<str>>> {
+    pub(crate) async fn wait_for_request(&self, uris: &[&str]) -> Vec<Vec<Arc<str>>> {
         let mut wanted = self.wanted.subscribe();
         let is_last = |asked: &Vec<Vec<Arc<str>>>| {
             let last = asked.last();

@@ -18,6 +18,7 @@ mod outages;
 mod outputs;
 mod reloads;
 mod results;
+mod running_replies;
 mod sessions;
 mod support;
 mod toolsets;

@@ -10,5 +10,6 @@ pub(crate) use announcements::ScriptedAnnouncements;
 pub(crate) use fake::{ScriptedUpstream, tool};
 pub(crate) use gate::{GateRule, ScriptedGate};
 pub(crate) use world::{
-    AcceptingVerifier, CatalogWorld, aggregate, endpoint, exposed, id, principal, transparent,
+    AcceptingVerifier, CatalogWorld, FixedPorts, aggregate, endpoint, exposed, id, principal,
+    transparent,
 };

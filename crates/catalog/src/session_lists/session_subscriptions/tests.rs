@@ -252,13 +252,13 @@ async fn resource_without_subscribers_is_removed_after_its_last_request() {
         drop(second);
         request.send(answer).unwrap();
         drop(first.await);
-        assert_eq!(session.subscriptions.resources(), 1);
+        assert_eq!(session.subscriptions.resource_count(), 1);
         session
             .take_request("unsubscribe")
             .await
             .send(Ok(()))
             .unwrap();
         session.settle().await;
-        assert_eq!(session.subscriptions.resources(), 0);
+        assert_eq!(session.subscriptions.resource_count(), 0);
     }
 }
