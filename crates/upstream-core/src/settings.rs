@@ -14,6 +14,9 @@ pub struct OwnDeadlines {
     /// session, and of the greeting of a server of HTTP+SSE. The limit for a process is
     /// `start` in its settings.
     pub probe: Duration,
+    /// The longest wait for the head of a session's GET stream before the session is used without
+    /// it.
+    pub stream_head: Duration,
 }
 
 impl Default for OwnDeadlines {
@@ -21,6 +24,7 @@ impl Default for OwnDeadlines {
         Self {
             list: CallDeadlines::LIST.hard,
             probe: CallDeadlines::LIST.hard,
+            stream_head: Duration::from_secs(1),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct SessionReading {
 }
 
 /// The permission to read a session's GET stream, by the number of stops before. The next stop ends
-/// it, also while the stream is being opened.
+/// it, also while the stream is being opened; so does the move of the session to another process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadingPermit(u64);
 

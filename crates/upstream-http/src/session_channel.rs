@@ -206,9 +206,9 @@ impl SessionChannel {
     /// Notes if changes of its lists are received from now on, by a reader with a permit.
     pub(crate) fn set_lists_heard(&self, permit: ReadingPermit, is_heard: bool) {
         let reading = self.lock_reading();
-        if let Some(lists) = self.lists.get()
-            && self.is_permitted(&reading, permit)
-        {
+        // A stream that is left open beside another process can still be lost.
+        let may_set = reading.permits(permit) && !(is_heard && self.has_left());
+        if let Some(lists) = self.lists.get().filter(|_| may_set) {
             lists.set_heard(is_heard);
         }
     }
@@ -273,7 +273,7 @@ impl SessionChannel {
         reading.permits(permit) && !self.has_left()
     }
 
-    /// Makes a task the reader of the GET stream, if there is one. Without permission it ends.
+    /// Makes a task the reader of the GET stream, if there is one. Without permission the task ends.
     pub(crate) fn set_reading(&self, permit: ReadingPermit, task: Option<ReadingTask>) {
         let mut reading = self.lock_reading();
         if self.is_permitted(&reading, permit) {
@@ -316,7 +316,7 @@ impl SessionChannel {
 
     /// Notes that another process owns the session from now on.
     pub(crate) fn leave(&self) {
-        // A reader that begins at the same time has begun before, or does not begin.
+        // Under the lock, so that no reader begins afterwards.
         let _reading = self.lock_reading();
         self.has_left.store(true, Ordering::Relaxed);
     }

@@ -47,6 +47,8 @@ pub(crate) struct SessionPool {
     /// Held while a session is opened after a failure: one attempt at a time.
     attempt: tokio::sync::Mutex<()>,
     swept: AtomicBool,
+    /// True once all sessions were ended.
+    is_closed: AtomicBool,
     /// The revision that the server chose.
     chosen_revision: OnceLock<Revision>,
 }
@@ -122,6 +124,7 @@ impl SessionPool {
             pace: Mutex::default(),
             attempt: tokio::sync::Mutex::default(),
             swept: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
             chosen_revision: OnceLock::new(),
         })
     }
@@ -330,6 +333,7 @@ impl SessionPool {
 
     /// Ends all sessions.
     pub(crate) async fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
         let open = self.slots.take_all();
         futures_util::future::join_all(open.iter().map(|session| session.close())).await;
     }
@@ -428,9 +432,16 @@ impl SessionPool {
         if self.fill(slot, key, &session) {
             return Ok(session);
         }
-        let text =
-            "The session of this client ended while it was opened at the upstream: try again";
-        Err(self.site.label.fail(FailureKind::Unavailable, text).into())
+        let failed =
+            |text| FailedAttempt::new(self.site.label.fail(FailureKind::Unavailable, text));
+        Err(if self.is_closed.load(Ordering::Acquire) {
+            // The upstream may be called in another way by now.
+            let text = "The sessions at the upstream were closed while one was opened: try again";
+            failed(text).with_proof(Some(ResendProof::NotSent))
+        } else {
+            let text = "The client's session ended while one was opened for it at the upstream";
+            failed(text).mark_not_attempted()
+        })
     }
 
     /// Fills a slot. If its client or the upstream has ended meanwhile, the session ends as well:

@@ -27,11 +27,9 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(30);
 /// The longest wait that a server may ask for.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
-/// The longest wait for the head of a GET stream.
-const HEAD_WAIT: Duration = Duration::from_secs(1);
 
 /// Starts to read the GET stream of a session; absent if it has no such stream. Without the permit
-/// the reader changes no state of the session. With an `alone`, the stream's requests to the client
+/// the reader does not mark the session's lists as heard. With an `alone`, the stream's requests to the client
 /// are served.
 ///
 /// The reader does not keep the session alive: it ends when its last other owner drops it.
@@ -55,7 +53,8 @@ pub(crate) async fn start_reading(
         heard: false,
     };
     let mut opening = Box::pin(session.clone().open_get_stream(None));
-    let task = match tokio::time::timeout(HEAD_WAIT, &mut opening).await {
+    let head_wait = site.own_requests.deadlines.stream_head;
+    let task = match tokio::time::timeout(head_wait, &mut opening).await {
         Ok(stream) => {
             let stream = stream?;
             session.set_lists_heard(permit, true);

@@ -236,7 +236,7 @@ impl UpstreamSession {
         permit: ReadingPermit,
     ) {
         if !self.channel.permits(permit) {
-            return;
+            return self.channel.set_reading(permit, None);
         }
         let (teller, _) = ReadingPublisher::new(None);
         let alone = standing_stream::StandingReader::new(standing, self.tongue.revision());

@@ -162,6 +162,7 @@ pub(super) fn own_deadlines(
     OwnDeadlines {
         list: time(raw.list, base.list, ("list", usual.walk_time)),
         probe: time(raw.probe, base.probe, ("probe", usual.open_time)),
+        ..base
     }
 }
 

@@ -102,6 +102,7 @@ fn every_key_is_applied() {
     let seconds = |list, probe| OwnDeadlines {
         list: Duration::from_secs(list),
         probe: Duration::from_secs(probe),
+        ..OwnDeadlines::default()
     };
     assert_eq!(
         files.settings.own_deadlines,

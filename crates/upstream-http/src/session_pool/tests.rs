@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::sync::mpsc;
 use weir_testkit::scripted_server::{ScriptedRequest, ScriptedServer, ServerAct};
@@ -45,17 +46,17 @@ impl Opening {
         }
     }
 
-    /// Returns false if the session was refused.
-    async fn run(self) -> bool {
+    /// Returns the refusal, if there is one.
+    async fn run(self) -> Option<FailedAttempt> {
         let slot = self.pool.slots.free_slot(&self.key, 0).unwrap();
-        self.pool.session(&slot, &self.key, None).await.is_ok()
+        self.pool.session(&slot, &self.key, None).await.err()
     }
 
     /// Opens a session for a watch instead.
-    async fn run_for_watch(self) -> bool {
+    async fn run_for_watch(self) -> Option<FailedAttempt> {
         let session = self.pool.open_apart(self.key.class).await.unwrap();
         HttpWatch::legacy(self.pool.site.clone(), session).await;
-        true
+        None
     }
 }
 
@@ -65,14 +66,13 @@ fn deletes(server: &ScriptedServer) -> usize {
     requests.iter().filter(is_delete).count()
 }
 
-#[tokio::test]
-async fn session_of_a_client_that_ends_during_its_opening_is_deleted() {
+/// The refusal of a session whose slot is taken out during its opening, and the number of DELETEs.
+async fn opened_while(taken_out: fn(&SessionPool)) -> (FailedAttempt, usize) {
     let known = Arc::new(OnceLock::<Arc<SessionPool>>::new());
     let found = known.clone();
     let server = ScriptedServer::start(move |request| {
         if request.method() == "initialize" {
-            let pool = found.get().unwrap();
-            pool.forward_session_news(&HashSet::from([CLIENT]), ClientSessionChange::Ended);
+            taken_out(found.get().unwrap());
         }
         vec![answer(request)]
     })
@@ -80,9 +80,29 @@ async fn session_of_a_client_that_ends_during_its_opening_is_deleted() {
     let opening = Opening::new(&server);
     known.set(opening.pool.clone()).unwrap();
     let site = opening.pool.site.clone();
-    assert!(!opening.run().await, "a call in it would open another one");
+    let refusal = opening.run().await.unwrap();
     site.tasks.stop(Duration::from_secs(60)).await;
-    assert_eq!(deletes(&server), 1);
+    (refusal, deletes(&server))
+}
+
+#[tokio::test]
+async fn session_of_a_client_that_ends_during_its_opening_is_deleted() {
+    let (refusal, deleted) = opened_while(|pool| {
+        pool.forward_session_news(&HashSet::from([CLIENT]), ClientSessionChange::Ended);
+    })
+    .await;
+    assert_eq!(deleted, 1);
+    assert!(
+        refusal.proof.is_none() && refusal.not_attempted,
+        "the call would open another session"
+    );
+}
+
+#[tokio::test]
+async fn call_of_a_pool_that_is_closed_during_its_opening_is_sent_again() {
+    let close = |pool: &SessionPool| pool.close().now_or_never().unwrap();
+    let (refusal, deleted) = opened_while(close).await;
+    assert_eq!((refusal.proof, deleted), (Some(ResendProof::NotSent), 1));
 }
 
 #[tokio::test]

@@ -87,7 +87,26 @@ async fn no_stream_is_read_in_a_session_of_another_process() {
         .open_standing_stream(&StandingStreamSlots::new(1))
         .await;
     assert!(!channel.is_reading());
+    assert!(!channel.set_hears_of_tasks(), "no stream is read for them");
     assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn loss_of_a_stream_that_stays_open_beside_another_process_is_noted() {
+    let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
+    let upstream = TestUpstream::new(&server);
+    let session = upstream.session("one", false);
+    let channel = session.channel();
+    session
+        .open_standing_stream(&StandingStreamSlots::new(1))
+        .await;
+    let permit = channel.permit_reading();
+    channel.leave();
+    assert!(upstream.hears_lists(0));
+    channel.set_lists_heard(permit, false);
+    assert!(!upstream.hears_lists(0));
+    channel.set_lists_heard(permit, true);
+    assert!(!upstream.hears_lists(0), "no further stream is read here");
 }
 
 #[tokio::test]

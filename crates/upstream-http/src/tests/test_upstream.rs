@@ -46,7 +46,11 @@ impl TestUpstream {
         let settings = ContextSettings {
             id: UpstreamId::new("mock").unwrap(),
             bounds: UpstreamBounds::default(),
-            own_deadlines: OwnDeadlines::default(),
+            // Tests decide when a stream opens.
+            own_deadlines: OwnDeadlines {
+                stream_head: Duration::from_secs(600),
+                ..OwnDeadlines::default()
+            },
             client_capabilities: CapabilityClass::BASE,
             allows_url_elicitation: false,
             mask: Default::default(),

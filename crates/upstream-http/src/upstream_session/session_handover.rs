@@ -66,7 +66,7 @@ impl UpstreamSession {
             .as_ref()
             .is_none_or(|standing| standing.is_idle())
         {
-            self.channel.stop_reading();
+            self.channel.stop_listening();
         }
         is_read
     }
