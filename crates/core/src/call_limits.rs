@@ -130,7 +130,7 @@ impl CallLimits {
         });
     }
 
-    /// Makes the end of a call with a result that streams: the limits hold until its last byte.
+    /// Makes the end of a call with a result that streams: the limits hold until it is dropped.
     pub(crate) fn limit_result(mut self: Box<Self>, source: Box<dyn PayloadSource>) -> ReplyEnd {
         self.record_activity();
         ReplyEnd::Complete(Payload::Stream(Box::new(LimitedPayload {

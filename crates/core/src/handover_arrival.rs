@@ -13,7 +13,7 @@ impl HandoverArrival {
         Self(watch::Sender::new(false))
     }
 
-    /// Sets the flag: all have arrived, or the predecessor is gone.
+    /// Sets the flag: all have arrived, or the predecessor is gone and no import runs any more.
     pub fn complete(&self) {
         self.0.send_replace(true);
     }

@@ -38,6 +38,7 @@ struct LiveReply {
     /// An event that was read already, and is delivered first.
     first: Option<ReplyEvent>,
     events: LiveEvents,
+    /// Dropped after the events: the permit is freed after the call is cancelled.
     limits: Option<Box<CallLimits>>,
 }
 
@@ -276,8 +277,8 @@ mod tests {
 
     use super::*;
 
-    struct TwoLiveEvents(u8);
-    impl ReplySource for TwoLiveEvents {
+    struct TwoEventSource(u8);
+    impl ReplySource for TwoEventSource {
         fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<ReplyEvent> {
             self.0 += 1;
             Poll::Ready(if self.0 == 1 {
@@ -295,7 +296,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reply_ends_exactly_once() {
-        let mut reply = Reply::live(TwoLiveEvents(0));
+        let mut reply = Reply::live(TwoEventSource(0));
         assert!(matches!(reply.next().await, Some(ReplyEvent::Note(_))));
         assert!(matches!(
             reply.next().await,
@@ -335,20 +336,20 @@ mod tests {
 
     #[tokio::test]
     async fn first_event_of_a_source_is_kept_for_the_reader() {
-        let reply = Reply::started(TwoLiveEvents(0)).await;
+        let reply = Reply::started(TwoEventSource(0)).await;
         assert!(!reply.is_ended());
         assert_eq!(count_notes(reply).await, 1);
-        let reply = Reply::started(TwoLiveEvents(1)).await;
+        let reply = Reply::started(TwoEventSource(1)).await;
         assert!(reply.is_ended());
         assert_eq!(count_notes(reply).await, 0);
     }
 
     #[tokio::test]
     async fn event_that_is_put_back_comes_again() {
-        let mut reply = Reply::live(TwoLiveEvents(0));
+        let mut reply = Reply::live(TwoEventSource(0));
         let first = reply.next().await.unwrap();
         assert_eq!(count_notes(reply.with_first_event(first)).await, 1);
-        let mut reply = Reply::live(TwoLiveEvents(1));
+        let mut reply = Reply::live(TwoEventSource(1));
         let end = reply.next().await.unwrap();
         let reply = reply.with_first_event(end);
         assert!(reply.is_ended());
@@ -358,8 +359,8 @@ mod tests {
     #[tokio::test]
     async fn reply_of_a_call_has_the_events_of_the_reply_that_the_call_returns() {
         let of = |reply: Reply| Reply::of_call(Box::pin(async { reply }));
-        assert_eq!(count_notes(of(Reply::live(TwoLiveEvents(0)))).await, 1);
-        let put_back = Reply::live(TwoLiveEvents(0)).with_first_event(progress());
+        assert_eq!(count_notes(of(Reply::live(TwoEventSource(0)))).await, 1);
+        let put_back = Reply::live(TwoEventSource(0)).with_first_event(progress());
         assert_eq!(count_notes(of(of(put_back))).await, 2);
         let whole = ReplyEnd::Complete(Payload::Whole(Bytes::new()));
         assert_eq!(count_notes(of(Reply::ended(whole))).await, 0);

@@ -55,7 +55,8 @@ impl SessionImports {
         }
     }
 
-    /// Returns a future that marks the arrival as complete once all imports have ended.
+    /// Returns a future that marks the arrival as complete once all imports have ended. No import
+    /// may begin afterwards.
     pub(super) fn complete(
         &self,
         records: &Arc<MovableRecords>,

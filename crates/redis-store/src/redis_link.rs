@@ -311,8 +311,8 @@ impl RedisLink {
         }
     }
 
-    /// Counts a success on the connection of this number. If the connection was replaced, its late
-    /// answers prove no use of the next one.
+    /// Counts a success on the connection of this number. If the connection was replaced, a late
+    /// answer is no sign that the next one works.
     fn count_success(
         &self,
         number: u64,

@@ -165,7 +165,7 @@ impl SubscriptionGuard {
     }
 
     /// Stores the subscription, until the session ends or unsubscribes. Returns false if the client
-    /// ended the inherited subscription meanwhile: the new one is dropped.
+    /// ended the inherited subscription meanwhile, or a newer renewal runs: the new one is dropped.
     pub fn keep(self, uri: &str, subscribed: SubscribedResource) -> bool {
         let (is_kept, unneeded) = {
             let mut shard = self.sessions.shard(&self.key);
