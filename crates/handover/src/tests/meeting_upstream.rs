@@ -1,84 +1,43 @@
-//! An upstream for tests: its exports and imports wait until others run, too.
+//! Upstreams for tests: their exports and imports wait until others run, too.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Barrier;
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
-use weir_core::reply::Reply;
-use weir_core::upstream::{
-    HandoverSession, ListWatch, OutboundCall, ResourceUpdates, Upstream, UpstreamHealth,
-};
-use weir_core::{CapabilityClass, Failure};
+use weir_core::upstream::{HandoverSession, Upstream};
+use weir_testkit::HandoverUpstream;
 
-/// An upstream that exports and imports sessions once all others of the barrier do so.
-struct MeetingUpstream {
-    id: UpstreamId,
-    all: Arc<Barrier>,
-}
-
-/// Returns the upstreams of these ids.
+/// Returns the upstreams of these ids. They export and import sessions once all others of the
+/// barrier do so.
 pub(crate) fn meeting_upstreams(ids: &[&str], all: &Arc<Barrier>) -> Vec<Arc<dyn Upstream>> {
-    ids.iter()
-        .map(|id| -> Arc<dyn Upstream> {
-            Arc::new(MeetingUpstream {
-                id: UpstreamId::new(id).unwrap(),
-                all: all.clone(),
-            })
-        })
-        .collect()
+    ids.iter().map(|id| meeting_upstream(id, all)).collect()
 }
 
-impl Upstream for MeetingUpstream {
-    fn id(&self) -> &UpstreamId {
-        &self.id
-    }
-
-    fn call(self: Arc<Self>, _outbound: OutboundCall) -> Fut<'static, Reply> {
-        Box::pin(pending())
-    }
-
-    fn watch(
-        self: Arc<Self>,
-        _class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
-        Box::pin(pending())
-    }
-
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
-        Box::pin(pending())
-    }
-
-    fn carries(&self) -> CapabilityClass {
-        CapabilityClass::BASE
-    }
-
-    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
+fn meeting_upstream(id: &str, all: &Arc<Barrier>) -> Arc<dyn Upstream> {
+    let (description, exporting, importing) = (
+        Bytes::copy_from_slice(id.as_bytes()),
+        all.clone(),
+        all.clone(),
+    );
+    let import = move |_| -> Fut<'static, ()> {
+        let all = importing.clone();
         Box::pin(async move {
-            self.all.wait().await;
+            all.wait().await;
+        })
+    };
+    let export = move || -> Fut<'static, Vec<HandoverSession>> {
+        let (description, all) = (description.clone(), exporting.clone());
+        Box::pin(async move {
+            all.wait().await;
             vec![HandoverSession {
-                description: Bytes::copy_from_slice(self.id.as_str().as_bytes()),
+                description,
                 descriptors: Vec::new(),
             }]
         })
-    }
-
-    fn import_session(self: Arc<Self>, _session: HandoverSession) -> Fut<'static, ()> {
-        Box::pin(async move {
-            self.all.wait().await;
-        })
-    }
-
-    fn health(&self) -> UpstreamHealth {
-        UpstreamHealth::default()
-    }
-
-    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
-        Box::pin(pending())
-    }
+    };
+    Arc::new(HandoverUpstream::new(UpstreamId::new(id).unwrap(), import).with_export(export))
 }

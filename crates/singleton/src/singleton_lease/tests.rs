@@ -2,16 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::future::pending;
-
 use tokio::time::{advance, sleep};
 use weir_core::port::Fut;
-use weir_core::reply::Reply;
-use weir_core::upstream::{
-    HandoverSession, ListWatch, OutboundCall, ResourceUpdates, Upstream, UpstreamHealth,
-};
-use weir_core::{CapabilityClass, Failure};
-use weir_testkit::{FakeRandom, TokioClock};
+use weir_core::upstream::HandoverSession;
+use weir_testkit::{FakeRandom, HandoverUpstream, TokioClock};
 
 use super::*;
 use crate::lease_handover::{exported_lease, import_session};
@@ -225,60 +219,18 @@ async fn lease_taken_while_that_of_the_process_before_arrives_is_kept() {
     assert!(lease.accepts(8));
 }
 
-/// An upstream with children behind the fence of a lease.
-struct FencedUpstream {
-    id: UpstreamId,
-    fence: Arc<LeaseFence>,
-    /// For each imported child, true if the fence was open.
-    imports: Mutex<Vec<bool>>,
-}
-
-impl Upstream for FencedUpstream {
-    fn id(&self) -> &UpstreamId {
-        &self.id
-    }
-
-    fn call(self: Arc<Self>, _outbound: OutboundCall) -> Fut<'static, Reply> {
-        Box::pin(pending())
-    }
-
-    fn watch(
-        self: Arc<Self>,
-        _class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
-        Box::pin(pending())
-    }
-
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
-        Box::pin(pending())
-    }
-
-    fn carries(&self) -> CapabilityClass {
-        CapabilityClass::BASE
-    }
-
-    fn import_session(self: Arc<Self>, _session: HandoverSession) -> Fut<'static, ()> {
-        Box::pin(async move { self.imports.lock().unwrap().push(self.fence.is_open()) })
-    }
-
-    fn health(&self) -> UpstreamHealth {
-        UpstreamHealth::default()
-    }
-
-    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
-        Box::pin(pending())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn child_of_the_process_before_is_imported_after_the_lease() {
     let (store, lease) = lease(other(7));
     keep(&lease).await;
-    let local = Arc::new(FencedUpstream {
-        id: UpstreamId::new("memory").unwrap(),
-        fence: lease.fence.clone(),
-        imports: Mutex::default(),
+    // For each imported child, true if the fence was open.
+    let imports = Arc::<Mutex<Vec<bool>>>::default();
+    let (seen, fence) = (imports.clone(), lease.fence.clone());
+    let local = HandoverUpstream::new(UpstreamId::new("memory").unwrap(), move |_| {
+        seen.lock().unwrap().push(fence.is_open());
+        Box::pin(std::future::ready(()))
     });
+    let local = Arc::new(local);
     let import = |session| {
         let (lease, local) = (lease.clone(), local.clone());
         tokio::spawn(async move { import_session(&lease, local, session).await })
@@ -293,7 +245,7 @@ async fn child_of_the_process_before_is_imported_after_the_lease() {
     let moved = exported_lease(LeaseToken([9; 8]), 7).unwrap();
     import(moved).await.unwrap();
     child.await.unwrap();
-    assert_eq!(*local.imports.lock().unwrap(), [true]);
+    assert_eq!(*imports.lock().unwrap(), [true]);
 }
 
 fn assert_keeps_first_token(store: &FakeStore) {

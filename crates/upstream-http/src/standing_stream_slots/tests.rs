@@ -7,6 +7,15 @@ use std::time::Duration;
 use super::*;
 use crate::reading_state::ReadingTask;
 use crate::tests::test_upstream::{STREAM_HEAD, TestUpstream, stream_server};
+use crate::upstream_session::UpstreamSession;
+
+/// A session with an open stream.
+async fn open_session(upstream: &TestUpstream) -> Arc<UpstreamSession> {
+    let session = upstream.session("one", false);
+    let slots = StandingStreamSlots::new(1);
+    session.open_standing_stream(&slots).await;
+    session
+}
 
 #[tokio::test]
 async fn stream_that_opens_after_its_session_lost_the_slot_is_not_read() {
@@ -54,11 +63,8 @@ async fn session_without_a_call_yet_is_as_recent_as_its_opening() {
 async fn late_stream_leaves_the_reader_that_was_permitted_after_it() {
     let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
     let upstream = TestUpstream::new(&server);
-    let session = upstream.session("one", false);
+    let session = open_session(&upstream).await;
     let channel = session.channel();
-    session
-        .open_standing_stream(&StandingStreamSlots::new(1))
-        .await;
     let late = channel.permit_reading();
     channel.stop_listening();
     let newer = channel.permit_reading();
@@ -95,11 +101,8 @@ async fn no_stream_is_read_in_a_session_of_another_process() {
 async fn loss_of_a_stream_that_stays_open_beside_another_process_is_noted() {
     let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
     let upstream = TestUpstream::new(&server);
-    let session = upstream.session("one", false);
+    let session = open_session(&upstream).await;
     let channel = session.channel();
-    session
-        .open_standing_stream(&StandingStreamSlots::new(1))
-        .await;
     let permit = channel.permit_reading();
     channel.leave();
     assert!(upstream.hears_lists(0));

@@ -101,6 +101,12 @@ impl SubscribedSession {
         received.answer
     }
 
+    /// Answers the only request that waits: the end of the subscription.
+    async fn answer_unsubscribe(&mut self) {
+        let answer = self.take_request("unsubscribe").await;
+        answer.send(Ok(())).unwrap();
+    }
+
     async fn has_request(&self) -> bool {
         self.settle().await;
         !self.requests.is_empty()
@@ -151,11 +157,7 @@ async fn further_subscriber_asks_anew_after_a_refusal() {
     answer.send(Err(refusal())).unwrap();
     assert!(second.await.is_err());
     // The requests could have failed without an answer of the server.
-    session
-        .take_request("unsubscribe")
-        .await
-        .send(Ok(()))
-        .unwrap();
+    session.answer_unsubscribe().await;
 }
 
 #[tokio::test]
@@ -186,11 +188,7 @@ async fn subscriber_that_comes_before_the_unsubscribe_keeps_the_subscription() {
     session.subscriptions.updated(URI);
     assert_eq!(session.heard.lock().unwrap().len(), 1);
     drop(next);
-    session
-        .take_request("unsubscribe")
-        .await
-        .send(Ok(()))
-        .unwrap();
+    session.answer_unsubscribe().await;
 }
 
 #[tokio::test]
@@ -205,11 +203,7 @@ async fn consent_after_the_subscriber_left_is_ended_at_the_server() {
         "the server may still work on it"
     );
     answer.send(Ok(())).unwrap();
-    session
-        .take_request("unsubscribe")
-        .await
-        .send(Ok(()))
-        .unwrap();
+    session.answer_unsubscribe().await;
 }
 
 #[tokio::test]
@@ -253,11 +247,7 @@ async fn resource_without_subscribers_is_removed_after_its_last_request() {
         request.send(answer).unwrap();
         drop(first.await);
         assert_eq!(session.subscriptions.resource_count(), 1);
-        session
-            .take_request("unsubscribe")
-            .await
-            .send(Ok(()))
-            .unwrap();
+        session.answer_unsubscribe().await;
         session.settle().await;
         assert_eq!(session.subscriptions.resource_count(), 0);
     }

@@ -1,0 +1,97 @@
+//! An upstream that does nothing but hand its sessions over and take others over.
+
+use std::fmt;
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::names::UpstreamId;
+use weir_core::port::Fut;
+use weir_core::reply::Reply;
+use weir_core::upstream::{
+    HandoverSession, ListWatch, OutboundCall, ResourceUpdates, Upstream, UpstreamHealth,
+};
+use weir_core::{CapabilityClass, Failure};
+
+type Export = Box<dyn Fn() -> Fut<'static, Vec<HandoverSession>> + Send + Sync>;
+type Import = Box<dyn Fn(HandoverSession) -> Fut<'static, ()> + Send + Sync>;
+
+/// An upstream whose calls never end, with the exports and imports of the test.
+pub struct HandoverUpstream {
+    id: UpstreamId,
+    export: Export,
+    import: Import,
+}
+
+impl HandoverUpstream {
+    /// An upstream without sessions of its own.
+    pub fn new(
+        id: UpstreamId,
+        import: impl Fn(HandoverSession) -> Fut<'static, ()> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            id,
+            export: Box::new(|| Box::pin(ready(Vec::new()))),
+            import: Box::new(import),
+        }
+    }
+
+    /// The same upstream with the sessions that `export` describes.
+    #[must_use]
+    pub fn with_export(
+        self,
+        export: impl Fn() -> Fut<'static, Vec<HandoverSession>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            export: Box::new(export),
+            ..self
+        }
+    }
+}
+
+impl Upstream for HandoverUpstream {
+    fn id(&self) -> &UpstreamId {
+        &self.id
+    }
+
+    fn call(self: Arc<Self>, _outbound: OutboundCall) -> Fut<'static, Reply> {
+        Box::pin(pending())
+    }
+
+    fn watch(
+        self: Arc<Self>,
+        _class: CapabilityClass,
+    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+        Box::pin(pending())
+    }
+
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+        Box::pin(pending())
+    }
+
+    fn carries(&self) -> CapabilityClass {
+        CapabilityClass::BASE
+    }
+
+    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
+        (self.export)()
+    }
+
+    fn import_session(self: Arc<Self>, session: HandoverSession) -> Fut<'static, ()> {
+        (self.import)(session)
+    }
+
+    fn health(&self) -> UpstreamHealth {
+        UpstreamHealth::default()
+    }
+
+    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+        Box::pin(pending())
+    }
+}
+
+impl fmt::Debug for HandoverUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HandoverUpstream({})", self.id)
+    }
+}
