@@ -37,17 +37,13 @@ struct WrittenMessages {
 impl HostExchange {
     /// Answers the request, unless the host cancels it.
     pub(crate) async fn run(self) {
-        let (withdrawn, abandoned) = (
-            self.in_flight.withdrawn.clone(),
-            self.shared.abandoned.clone(),
-        );
+        let abandoned = self.shared.abandoned.clone();
         let answered = async {
             match &self.era {
                 // Dropping the response cancels the request. No message may follow.
                 RequestEra::Modern(params) => {
-                    let _withdrawn = withdrawn
-                        .run_until_cancelled(self.answer_modern(params))
-                        .await;
+                    let answering = self.answer_modern(params);
+                    self.in_flight.run_until_withdrawn(answering).await;
                 }
                 // The client side gets the host's `notifications/cancelled` and ends the response.
                 RequestEra::Legacy => self.answer_legacy().await,

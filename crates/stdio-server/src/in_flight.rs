@@ -88,6 +88,18 @@ impl InFlightRequests {
     }
 }
 
+impl InFlightRequest {
+    /// Runs work until the host cancels the request. The cancellation comes first: work whose task
+    /// runs late does not end in an answer that came after it.
+    pub(super) async fn run_until_withdrawn(&self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            () = self.withdrawn.cancelled() => {}
+            () = work => {}
+        }
+    }
+}
+
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.all.lock().remove(&self.id);
@@ -97,6 +109,11 @@ impl Drop for InFlightRequest {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::pin::pin;
+
+    use futures_util::poll;
+    use tokio::sync::oneshot;
+
     use super::*;
 
     #[test]
@@ -129,5 +146,25 @@ mod tests {
         assert!(!all.withdraw(&legacy) && all.withdraw(&modern));
         assert!(one.withdrawn.is_cancelled() && two.withdrawn.is_cancelled());
         assert!(!all.withdraw(&RequestId::from(3_u64)));
+    }
+
+    #[tokio::test]
+    async fn answer_that_is_ready_with_the_cancellation_is_not_given() {
+        let all = InFlightRequests::default();
+        let id = RequestId::from(1_u64);
+        let request = all.begin(&id, true).unwrap();
+        let (answer, answered) = oneshot::channel::<()>();
+        let mut is_given = false;
+        {
+            let mut running = pin!(request.run_until_withdrawn(async {
+                answered.await.unwrap();
+                is_given = true;
+            }));
+            assert!(poll!(&mut running).is_pending());
+            assert!(all.withdraw(&id));
+            answer.send(()).unwrap();
+            running.await;
+        }
+        assert!(!is_given);
     }
 }
