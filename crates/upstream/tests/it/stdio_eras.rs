@@ -9,6 +9,7 @@ use serde_json::json;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ListKind, Upstream};
 use weir_core::{CapabilityClass, SessionKey};
+use weir_testkit::wait_for_condition;
 use weir_upstream::{SecretText, SessionSharing, UpstreamProtocol, UpstreamSettings};
 
 use crate::child::{self, with};
@@ -16,6 +17,8 @@ use crate::fixtures::*;
 
 const SESSIONS: CapabilityClass = CapabilityClass::SESSIONS;
 const FORM: CapabilityClass = CapabilityClass::ELICITATION_FORM;
+/// The longest wait for the start of a child.
+const START_WAIT: Duration = Duration::from_secs(10);
 
 /// Makes a call of a client with a session that declared this class.
 async fn ask_in_session(
@@ -66,18 +69,11 @@ fn started_pids(starts: &Path) -> Vec<String> {
 
 /// Waits until so many children have started, and returns the process id of the last one.
 async fn last_of_starts(starts: &Path, count: usize) -> String {
-    until(|| started(starts) == count).await;
+    wait_for_condition("the children have started", START_WAIT, || {
+        started(starts) == count
+    })
+    .await;
     started_pids(starts).remove(count - 1)
-}
-
-async fn until(condition: impl Fn() -> bool) {
-    for _ in 0..1000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("the condition is not met");
 }
 
 #[tokio::test]
@@ -243,7 +239,10 @@ async fn failed_start_in_the_second_era_ends_no_process_of_another_principal() {
     let looking = ask("bob");
     let bob = last_of_starts(&starts, 3).await;
     std::fs::write(child::gate(&starts, &ann), "go on").unwrap();
-    until(|| upstream.health().second_revision.is_some()).await;
+    wait_for_condition("ann's process is up", START_WAIT, || {
+        upstream.health().second_revision.is_some()
+    })
+    .await;
     std::fs::write(child::gate(&starts, &bob), child::GATE_EXIT).unwrap();
     let bridged = text(looking.await.unwrap()).await;
     assert_eq!(bridged, last_of_starts(&starts, 4).await);
