@@ -204,6 +204,11 @@ impl RawClient {
         }
     }
 
+    /// The id of the newest request; 0 before the first one. Clones count together.
+    pub fn newest_id(&self) -> i64 {
+        self.ids.load(Ordering::Relaxed) - 1
+    }
+
     /// Returns the headers and the message that [`RawClient::request`] would send, for a test that
     /// changes them.
     pub fn envelope(&self, method: &str, params: Value) -> (HeaderMap, Value) {

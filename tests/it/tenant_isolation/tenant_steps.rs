@@ -230,9 +230,11 @@ impl TenantWalker {
     }
 
     /// Cancels ids that are in flight elsewhere: the other's calls all end well, which
-    /// [`Self::call`] checks.
+    /// [`Self::call`] checks. A cancellation reaches other replicas after its answer, so the ids are
+    /// those of its own requests that are over.
     async fn foreign_cancel(&mut self) {
-        for id in self.steps..self.steps + 4 {
+        let newest = self.client.raw().newest_id();
+        for id in (1..=newest).rev().take(4) {
             let told = self
                 .client
                 .raw()
