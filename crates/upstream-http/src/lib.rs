@@ -25,6 +25,7 @@ mod standing_stream;
 mod standing_stream_slots;
 mod stream_reader;
 mod stream_resumption;
+mod unopened_session;
 mod upstream_session;
 
 use std::collections::HashSet;

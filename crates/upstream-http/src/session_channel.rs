@@ -95,17 +95,7 @@ impl SessionChannel {
 
     /// Returns the headers of every request in this session.
     pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
-        let mut headers = Vec::with_capacity(USUAL_HEADERS);
-        if let Some(id) = &self.id {
-            headers.push((SESSION_ID, id.clone()));
-        }
-        if self.revision.has_version_header() {
-            headers.push((
-                PROTOCOL_VERSION,
-                HeaderValue::from_static(self.revision.as_str()),
-            ));
-        }
-        headers
+        session_headers(self.id.as_ref(), self.revision)
     }
 
     /// Returns the client of the last call, or the one that opened the session.
@@ -349,12 +339,38 @@ impl SessionChannel {
         self.site.label.count_unread_session();
         self.stop_reading();
         if self.ends_here() {
-            let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
-            self.site
-                .tasks
-                .spawn(async move { send_delete(&site, &http, headers).await });
+            delete_later(&self.site, self.http().as_ref().clone(), self.headers());
         }
     }
+}
+
+/// Returns the headers of every request in a session with this id, if it has one.
+pub(crate) fn session_headers(
+    id: Option<&HeaderValue>,
+    revision: Revision,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let mut headers = Vec::with_capacity(USUAL_HEADERS);
+    if let Some(id) = id {
+        headers.push((SESSION_ID, id.clone()));
+    }
+    if revision.has_version_header() {
+        headers.push((
+            PROTOCOL_VERSION,
+            HeaderValue::from_static(revision.as_str()),
+        ));
+    }
+    headers
+}
+
+/// Sends a server the end of a session, in a task that the upstream's end waits for.
+pub(crate) fn delete_later(
+    site: &Arc<UpstreamContext>,
+    http: UpstreamHttpClient,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) {
+    let own = site.clone();
+    site.tasks
+        .spawn(async move { send_delete(&own, &http, headers).await });
 }
 
 /// Sends a server the end of a session (DELETE), within a timeout.

@@ -43,6 +43,7 @@ use super::side_channel::SideChannel;
 use super::standing_stream::{self, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
 use super::stream_reader;
+use super::unopened_session::UnopenedSession;
 
 /// An open session.
 #[derive(Debug)]
@@ -124,6 +125,7 @@ impl UpstreamSession {
                         return Err(not_opened(&site.label, refused.into_refusal(site)));
                     }
                 };
+                let given = UnopenedSession::new(site.clone(), http.clone(), named, offered);
                 let tongue = RevisionDialect::new(offered);
                 let ear = MessageFilter::modern(id, false, None);
                 let listener =
@@ -138,7 +140,12 @@ impl UpstreamSession {
                 let result = own_requests::read_result(&site.own_requests, reply)
                     .await
                     .map_err(|failure| not_opened(&site.label, failure.into()))?;
-                let session = OpenedSession::new(Self::new(site, http, behind, named, &result)?);
+                let session = OpenedSession::new(Self::new(
+                    site,
+                    behind,
+                    |revision| given.into_channel(revision),
+                    &result,
+                )?);
                 let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
                 http_post::post_notification(site, http, session.channel.headers(), told)
                     .await
@@ -151,9 +158,8 @@ impl UpstreamSession {
 
     fn new(
         site: &Arc<UpstreamContext>,
-        http: &UpstreamHttpClient,
         behind: SessionClient,
-        id: Option<HeaderValue>,
+        channel: impl FnOnce(Revision) -> SessionChannel,
         result: &Bytes,
     ) -> Result<Self, FailedAttempt> {
         let (revision, about) = upstream_messages::read_initialize_result(result);
@@ -166,11 +172,10 @@ impl UpstreamSession {
             .capabilities
             .as_ref()
             .is_some_and(|all| scan::find(all, "logging").is_some());
-        let channel = SessionChannel::new(site.clone(), http.clone(), id, revision);
         site.label.add_open_sessions(1);
         Ok(Self {
             site: site.clone(),
-            channel: Arc::new(channel),
+            channel: Arc::new(channel(revision)),
             tongue: RevisionDialect::new(revision),
             about,
             has_logging,

@@ -132,3 +132,31 @@ async fn session_whose_opening_is_given_up_is_deleted() {
         assert_eq!(deletes(&server), 1, "{silent_at}, {is_for_watch}");
     }
 }
+
+#[tokio::test]
+async fn session_whose_initialize_answer_is_unusable_is_deleted() {
+    let head = "HTTP/1.1 200 OK\r\nmcp-session-id: one\r\ncontent-type: application/json\r\n";
+    let cut = format!("{head}content-length: 1000\r\n\r\n{{");
+    let no_json = format!("{head}content-length: 7\r\n\r\nno JSON");
+    let unknown = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"1999-01-01"}}"#;
+    let unknown = format!("{head}content-length: {}\r\n\r\n{unknown}", unknown.len());
+    for bad in [cut, no_json, unknown] {
+        let written = bad.clone();
+        let server = ScriptedServer::start(move |request| match request.method() {
+            "initialize" => vec![ServerAct::Write(written.clone().into()), ServerAct::Close],
+            _ => vec![answer(request)],
+        })
+        .await;
+        let opening = Opening::new(&server);
+        let site = opening.pool.site.clone();
+        assert!(opening.run().await.is_some(), "{bad}");
+        site.tasks.stop(Duration::from_secs(60)).await;
+        let requests = server.requests();
+        let head = &requests.last().unwrap().head;
+        assert!(
+            head.starts_with("DELETE") && head.contains("mcp-session-id: one"),
+            "{head}"
+        );
+        assert_eq!(deletes(&server), 1, "{bad}");
+    }
+}

@@ -11,6 +11,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::LogLevel;
 
 use super::{SessionClient, UpstreamSession};
+use crate::session_channel::SessionChannel;
 use crate::standing_stream_slots::StandingStreamSlots;
 
 /// An open session as one process describes it to the next. The id is a secret.
@@ -80,8 +81,9 @@ impl UpstreamSession {
         exported: ExportedHttpSession,
     ) -> Option<Self> {
         let id = HeaderValue::from_str(&exported.id).ok()?;
-        let mut session =
-            Self::new(site, http, behind, Some(id), &exported.initialized.into()).ok()?;
+        let channel =
+            |revision| SessionChannel::new(site.clone(), http.clone(), Some(id), revision);
+        let mut session = Self::new(site, behind, channel, &exported.initialized.into()).ok()?;
         *session.level.get_mut() = exported.level.and_then(|level| LogLevel::parse(&level));
         session.was_read = exported.is_read;
         Some(session)

@@ -1,0 +1,57 @@
+//! A session between the head of the answer to `initialize`, which has its id, and its opening.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::Revision;
+
+use super::session_channel::{self, SessionChannel};
+
+/// A session that the server has opened, and weir not yet: the rest of the answer may be missing or
+/// wrong, or the caller may leave. The session ends at the server when this is dropped before it
+/// has its channel.
+#[derive(Debug)]
+pub(crate) struct UnopenedSession {
+    site: Arc<UpstreamContext>,
+    http: UpstreamHttpClient,
+    id: Option<HeaderValue>,
+    offered: Revision,
+}
+
+impl UnopenedSession {
+    /// Takes the id in the head of an answer to `initialize` that offered this revision.
+    pub(crate) fn new(
+        site: Arc<UpstreamContext>,
+        http: UpstreamHttpClient,
+        id: Option<HeaderValue>,
+        offered: Revision,
+    ) -> Self {
+        Self {
+            site,
+            http,
+            id,
+            offered,
+        }
+    }
+
+    /// Returns the channel of the session in the revision that the server answered with. The
+    /// session is ended by its channel from now on.
+    pub(crate) fn into_channel(mut self, revision: Revision) -> SessionChannel {
+        let id = self.id.take();
+        SessionChannel::new(self.site.clone(), self.http.clone(), id, revision)
+    }
+}
+
+impl Drop for UnopenedSession {
+    fn drop(&mut self) {
+        let Some(mut id) = self.id.take() else {
+            return;
+        };
+        // The id grants the use of the session.
+        id.set_sensitive(true);
+        let headers = session_channel::session_headers(Some(&id), self.offered);
+        session_channel::delete_later(&self.site, self.http.clone(), headers);
+    }
+}
