@@ -18,6 +18,7 @@ mod shared_state;
 mod test_sessions;
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -424,12 +425,19 @@ impl LegacySessions {
         )
     }
 
-    /// The number of resources that the session subscribed to, and true if this is one of them.
+    /// The number of resources that the session is subscribed to, those beside this one included
+    /// that it inherited and that are not renewed yet; and true if this is a subscribed one.
     pub fn subscription_status(&self, key: &SessionKey, uri: &str) -> (usize, bool) {
         let shard = self.shard(key);
-        shard.get(key).map_or((0, false), |live| {
-            (live.subscribed.len(), live.subscribed.contains_key(uri))
-        })
+        let subscribed = shard.get(key).map(|live| &live.subscribed);
+        let is_subscribed = |uri: &str| subscribed.is_some_and(|own| own.contains_key(uri));
+        let inherited = self.lock_inherited();
+        let waiting = inherited.get(key).map_or(0, |of_session| {
+            let is_other = |other: &&String| *other != uri && !is_subscribed(other);
+            of_session.uris().iter().filter(is_other).count()
+        });
+        let own = subscribed.map_or(0, HashMap::len);
+        (own + waiting, is_subscribed(uri))
     }
 
     /// Removes a subscription of the session.

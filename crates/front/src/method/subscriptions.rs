@@ -119,7 +119,7 @@ fn invalid(error: ParamsError) -> Failure {
     Failure::invalid_params(error.to_string())
 }
 
-/// Renews the subscriptions that a session had in the predecessor, when the client opens its stream
+/// Renews the subscriptions that a session had in another process, when the client opens its stream
 /// here. The client gets one update for each resource, since an update in between was lost.
 pub(crate) fn renew_inherited(
     context: &HttpRequestContext,
@@ -143,7 +143,7 @@ pub(crate) fn renew_inherited(
                     tracing::warn!(
                         request = context.name.as_str(),
                         cause = failure.cause(),
-                        "subscription could not be renewed after graceful restart"
+                        "inherited subscription could not be renewed"
                     );
                     let (sessions, limits) = (&context.shared.sessions, context.limits());
                     sessions.share_subscriptions(&opened, &limits.session).await;

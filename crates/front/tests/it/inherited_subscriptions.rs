@@ -97,3 +97,21 @@ async fn subscription_of_the_client_outlives_the_renewal_of_an_ended_one() {
     assert_eq!(next_updated(&mut stream).await, "memo:2");
     assert_eq!(moved(&world), BOTH);
 }
+
+#[tokio::test]
+async fn inherited_subscriptions_count_towards_the_limit_of_the_client() {
+    let mut settings = settings();
+    settings.limits.subscriptions_per_client = 2;
+    let world = TestFront::anonymous(settings).await;
+    let (client, mut stream) = renewing(&world).await;
+    let subscribe = |uri: &str| client.ask("resources/subscribe", json!({ "uri": uri }));
+    let refused = subscribe("memo:3").await.unwrap();
+    assert_eq!(refused.error()["data"]["reason"], "busy");
+    world.upstream.consent(16);
+    for uri in BOTH {
+        assert_eq!(next_updated(&mut stream).await, uri);
+    }
+    for uri in BOTH {
+        assert_eq!(*subscribe(uri).await.unwrap().result(), json!({}));
+    }
+}
