@@ -1,7 +1,7 @@
 //! Legacy sessions that move to the next process: their clients notice only a stream that ends.
 
 use serde_json::{Value, json};
-use weir_testkit::mock_server::{CallGate, MockServerBuilder, MockTool};
+use weir_testkit::mock_server::{AnswerStep, CallGate, MockServerBuilder, MockTool};
 use weir_testkit::{HttpExchange, MockBehaviour, MockServer, MockStdio, RawClient};
 use weir_wire::{LogLevel, Revision};
 
@@ -17,6 +17,9 @@ const REVISIONS: [Revision; 3] = [
 
 /// The number of sessions that move at a time.
 const SESSIONS: usize = 300;
+
+/// The bytes of an event that the link between two processes does not hold at once.
+const EVENT_BYTES: usize = 512 << 10;
 
 /// weir in front of one server, and the processes that served in turn.
 struct HandoverBench {
@@ -105,6 +108,19 @@ async fn next_of(stream: &mut HttpExchange, method: &str) -> Value {
         let message = message.unwrap_or_else(|| panic!("the stream ended before {method}"));
         if message["method"] == method {
             return message;
+        }
+    }
+}
+
+/// Returns the id of the first event with a message.
+async fn first_event_id(exchange: &mut HttpExchange) -> String {
+    loop {
+        let event = within_test_timeout("an event", exchange.next_event())
+            .await
+            .unwrap()
+            .unwrap();
+        if !event.data.is_empty() {
+            return event.id.unwrap();
         }
     }
 }
@@ -258,15 +274,7 @@ async fn a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_
     let params =
         json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
     let mut exchange = client.request("tools/call", params).await.unwrap();
-    let first = loop {
-        let event = within_test_timeout("an event", exchange.next_event())
-            .await
-            .unwrap()
-            .unwrap();
-        if !event.data.is_empty() {
-            break event.id.unwrap();
-        }
-    };
+    let first = first_event_id(&mut exchange).await;
     bench.hand_over();
     drop(exchange);
     let resuming = client.clone().with_header("last-event-id", &first);
@@ -294,6 +302,52 @@ async fn a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_
         assert_eq!(again.text(), r#"{"n":1}"#, "what was kept has moved");
         bench.hand_over();
     }
+    bench.end();
+}
+
+/// The next process does not read, and the link to it does not hold the whole event. So a part of
+/// it is on its way when the second signal ends the drain.
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn event_of_a_process_that_a_second_signal_ends_is_resumed_in_the_next_one() {
+    let gate = CallGate::new();
+    let text = "x".repeat(EVENT_BYTES);
+    let params = json!({ "progressToken": "$token", "progress": 2, "message": text });
+    let event = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
+    let steps = [
+        AnswerStep::Progress(1, 2),
+        AnswerStep::Gate(gate.clone()),
+        AnswerStep::Send(event.to_string()),
+        AnswerStep::Hang,
+    ];
+    let tool = MockTool::new("talkative").does(MockBehaviour::steps(steps).as_events());
+    let mut bench = HandoverBench::new(server().with(tool)).await;
+    let client = bench.client(Revision::V2025_11_25).await;
+    let params = json!({ "name": "talkative", "arguments": {}, "_meta": { "progressToken": 1 } });
+    let mut exchange = client.request("tools/call", params).await.unwrap();
+    let first = first_event_id(&mut exchange).await;
+    bench.hand_over();
+    let [before, next] = bench.processes[..] else {
+        unreachable!("there are two processes");
+    };
+    signal(next, "STOP");
+    gate.open();
+    next_of(&mut exchange, "notifications/progress").await;
+    signal(before, "TERM");
+    wait_until("the first signal", || {
+        let log = bench.weir.process.output();
+        log.contains("shutdown already in progress").then_some(())
+    });
+    signal(before, "TERM");
+    signal(next, "CONT");
+    wait_until("the process before to end", || {
+        is_gone(before).then_some(())
+    });
+    let resuming = client.clone().with_header("last-event-id", &first);
+    let mut resumed = within_test_timeout("GET", resuming.get_stream())
+        .await
+        .unwrap();
+    next_of(&mut resumed, "notifications/progress").await;
     bench.end();
 }
 
