@@ -102,6 +102,8 @@ pub(crate) enum RequestPurpose {
         asks: bool,
         /// The task with the result that it waits for.
         task: Option<Arc<str>>,
+        /// The client's session, if it has one.
+        session: Option<SessionKey>,
     },
 }
 
@@ -411,7 +413,7 @@ impl ChildChannel {
             }
             // It may be late, and about another client's call.
             None if self.has_several_principals.load(Ordering::Relaxed) => None,
-            None => state.only_call(),
+            None => state.unaddressed_call(),
         };
         match request {
             Some(request) => drop(request.inbox.push(message)),
@@ -486,13 +488,22 @@ impl ChildChannel {
 }
 
 impl ChannelState {
-    /// Returns the call of a message without an address, if only one runs.
-    fn only_call(&self) -> Option<&ChannelRequest> {
-        let mut calls = self
-            .requests
-            .values()
-            .filter(|request| matches!(request.purpose, RequestPurpose::Call { .. }));
-        calls.next().filter(|_| calls.next().is_none())
+    /// Returns the call of a message without an address: the newest one, if all that run are of one
+    /// client's session. Otherwise another client would get it.
+    fn unaddressed_call(&self) -> Option<&ChannelRequest> {
+        let mut newest = None;
+        for (id, request) in &self.requests {
+            let RequestPurpose::Call { session, .. } = &request.purpose else {
+                continue;
+            };
+            newest = match newest {
+                None => Some((*id, session, request)),
+                Some((_, other, _)) if session.is_none() || other != session => return None,
+                Some(found @ (newer, ..)) if newer > *id => Some(found),
+                Some(_) => Some((*id, session, request)),
+            };
+        }
+        newest.map(|(.., request)| request)
     }
 
     /// Returns the call that a question of the child belongs to. A question of a task names it;
@@ -505,7 +516,9 @@ impl ChannelState {
             .requests
             .iter_mut()
             .filter_map(|(id, request)| match &request.purpose {
-                RequestPurpose::Call { asks: true, task } => {
+                RequestPurpose::Call {
+                    asks: true, task, ..
+                } => {
                     let own = about.is_some() && task.as_deref() == about.as_deref();
                     Some(((own, *id), request))
                 }

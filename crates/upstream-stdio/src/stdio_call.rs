@@ -79,6 +79,7 @@ pub(crate) async fn call(
     let purpose = RequestPurpose::Call {
         asks: ear.may_have_questions(),
         task: of_task,
+        session: call.session,
     };
     let ticket = running.request(id, body, purpose).await?;
     let task = ResultExpectation::takes_task(tongue, call, declared);

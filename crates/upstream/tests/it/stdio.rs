@@ -525,38 +525,45 @@ async fn a_line_that_is_too_long_ends_the_child_and_not_weir() {
     assert_eq!(failure.reason(), "result_unknown");
 }
 
-#[tokio::test]
-async fn ambiguous_logs_of_a_shared_child_are_dropped() {
+/// The notes of a call of one client session, while a call of another hangs in the same child.
+async fn notes_beside_a_hanging_call(hangs: Option<u8>, runs: Option<u8>) -> Vec<NoteKind> {
     let upstream = build(settings("legacy"));
-    let hanging = tokio::spawn({
+    let call = |name: &'static str, session: Option<u8>| {
+        let mut call = call(name, json!({}));
+        call.session = session.map(|session| SessionKey([session; 16]));
+        call.wants_progress = true;
+        call.log_level = Some(LogLevel::Debug);
         let upstream = upstream.clone();
-        async move {
-            let mut call = call("hang", json!({}));
-            call.log_level = Some(LogLevel::Debug);
-            outcome(upstream.clone().call(outbound("hang", call).await).await).await
-        }
-    });
+        async move { outcome(upstream.call(outbound(name, call).await).await).await }
+    };
+    let hanging = tokio::spawn(call("hang", hangs));
     while upstream.health().in_flight == 0 {
         tokio::task::yield_now().await;
     }
     // The child answers in order, so the hanging call has arrived.
     text(call_anonymously(&upstream, "echo", json!({})).await).await;
-    let mut call = call("progress", json!({}));
-    call.wants_progress = true;
-    call.log_level = Some(LogLevel::Debug);
-    let outcome = outcome(
-        upstream
-            .clone()
-            .call(outbound("progress", call).await)
-            .await,
-    )
-    .await;
-    let kinds: Vec<_> = outcome.notes.iter().map(|note| note.kind).collect();
-    assert_eq!(
-        kinds,
-        [NoteKind::Progress, NoteKind::Progress],
-        "progress says whose it is, a log does not"
-    );
+    let outcome = call("progress", runs).await;
     assert!(!hanging.is_finished());
     hanging.abort();
+    outcome.notes.iter().map(|note| note.kind).collect()
+}
+
+#[tokio::test]
+async fn ambiguous_logs_of_a_shared_child_are_dropped() {
+    for (hangs, runs) in [(None, None), (Some(1), Some(2)), (None, Some(1))] {
+        assert_eq!(
+            notes_beside_a_hanging_call(hangs, runs).await,
+            [NoteKind::Progress, NoteKind::Progress],
+            "progress says whose it is, a log does not: {hangs:?}, {runs:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn logs_of_a_child_reach_the_newest_of_several_calls_of_one_session() {
+    let log = NoteKind::Log(LogLevel::Error);
+    assert_eq!(
+        notes_beside_a_hanging_call(Some(1), Some(1)).await,
+        [NoteKind::Progress, NoteKind::Progress, log]
+    );
 }
