@@ -80,11 +80,12 @@ impl ItemSearch<'_> {
             }
             (None, shared) => shared,
         };
-        let found = found.or_else(|| {
+        let found = found.or_else(|| match kind {
             // No list has every resource of a server.
-            (kind == ListKind::Resources)
-                .then(|| self.unlisted(principal, call, name))
-                .flatten()
+            ListKind::Resources => self.unlisted(principal, call, name),
+            // A completion names a template, or a single resource by its URI.
+            ListKind::Templates => self.listed_resource(principal, call, name),
+            ListKind::Tools | ListKind::Prompts => None,
         });
         match found {
             Some(item) => self.unless_closed(item),
@@ -126,6 +127,17 @@ impl ItemSearch<'_> {
             .of_method(&call.endpoint, upstream, name)
             .filter(is_seen)
             .ok_or_else(none)
+    }
+
+    /// A resource of the list that the sender sees.
+    fn listed_resource(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        uri: &str,
+    ) -> Option<CatalogItem> {
+        let resources = ViewForPrincipal::of(self.catalog, principal, call, ListKind::Resources)?;
+        resources.seen.find(uri).item().cloned()
     }
 
     /// A resource that no list shows: servers may have more than they list, and a template stands

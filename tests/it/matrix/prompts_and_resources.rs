@@ -146,15 +146,18 @@ pub async fn resources_and_templates_are_listed_and_read_under_their_uris(
             "{:?}",
             got.last()
         );
-        let reference = json!({ "type": "ref/resource", "uri": template });
-        let params = json!({ "ref": reference, "argument": { "name": "id", "value": "7" } });
-        let completed = client.ask("completion/complete", params).await;
-        assert_eq!(
-            completed.result()["completion"]["values"],
-            json!(["71", "72"]),
-            "{:?}",
-            completed.last()
-        );
+        // A single resource has no variable to complete.
+        for (uri, values) in [(&template, json!(["71", "72"])), (&memo, json!([]))] {
+            let reference = json!({ "type": "ref/resource", "uri": uri });
+            let params = json!({ "ref": reference, "argument": { "name": "id", "value": "7" } });
+            let completed = client.ask("completion/complete", params).await;
+            assert_eq!(
+                completed.result()["completion"]["values"],
+                values,
+                "{:?}",
+                completed.last()
+            );
+        }
     }
     FeatureSupport::Carried
 }

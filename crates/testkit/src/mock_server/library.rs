@@ -95,6 +95,10 @@ fn read(params: &Value, modern: bool) -> Result<Value, (i64, &'static str)> {
 fn complete(params: &Value) -> Result<Value, (i64, &'static str)> {
     let known = match params["ref"]["type"].as_str() {
         Some("ref/prompt") => params["ref"]["name"] == "greet",
+        // A single resource has no variable.
+        Some("ref/resource") if params["ref"]["uri"] == "memo:1" => {
+            return Ok(json!({ "completion": { "values": [], "hasMore": false } }));
+        }
         Some("ref/resource") => params["ref"]["uri"] == "memo:{id}",
         _ => false,
     };
