@@ -276,7 +276,9 @@ fn parse_head(text: &str) -> Result<(String, ChainHead), String> {
 
 /// Parses a key. The error never contains the text, which is a secret.
 fn parse_key(text: &str) -> Result<AuditKey, &'static str> {
-    let (id, secret) = text.split_once(':').ok_or("a key is ID:SECRET")?;
+    let (id, secret) = text
+        .split_once(':')
+        .ok_or("a key of --key or WEIR_AUDIT_KEYS is ID:SECRET")?;
     let bytes = BASE64URL_NOPAD
         .decode(secret.as_bytes())
         .or_else(|_| BASE64URL.decode(secret.as_bytes()));

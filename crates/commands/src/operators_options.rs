@@ -35,10 +35,15 @@ impl OperatorsOptions {
     /// Returns the URL of the listener.
     ///
     /// # Errors
-    /// A message for people: the config switches it off.
+    /// A message for people: the given text is no URL, or the config switches the listener off.
     pub(crate) fn url(&self) -> Result<String, String> {
         if let Some(admin) = self.given_url() {
-            return Ok(admin);
+            let example = format!("such as http://{DEFAULT_OPERATORS}");
+            return if is_http_url(&admin) {
+                Ok(admin)
+            } else {
+                Err(format!("`{admin}` is not an http or https URL, {example}"))
+            };
         }
         let Some(file) = &self.config else {
             return Ok(format!("http://{DEFAULT_OPERATORS}"));
@@ -53,6 +58,11 @@ impl OperatorsOptions {
             .map(|address| format!("http://{address}"))
             .ok_or_else(off)
     }
+}
+
+fn is_http_url(text: &str) -> bool {
+    let uri = text.parse::<http::Uri>();
+    uri.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some())
 }
 
 /// Returns the listener's address in this config, as a program on the same machine reaches it.
@@ -85,6 +95,13 @@ mod tests {
             operators(Some("http://h:1/"), Some("/nowhere")).url(),
             Ok("http://h:1".to_owned())
         );
+        for not_a_url in ["127.0.0.1:8081", "h", "ftp://h:1"] {
+            let refused = operators(Some(not_a_url), None).url().unwrap_err();
+            assert!(
+                refused.contains("such as http://127.0.0.1:8081"),
+                "{refused}"
+            );
+        }
         assert_eq!(
             operators(None, None).url(),
             Ok("http://127.0.0.1:8081".to_owned())

@@ -87,6 +87,7 @@ pub(super) fn print_client_error(error: &ClientError) -> ExitCode {
         ClientError::Url(_) | ClientError::Token => EXIT_USAGE,
         ClientError::Unreachable { .. }
         | ClientError::Unauthorized(_)
+        | ClientError::Busy { .. }
         | ClientError::NotMcp { .. }
         | ClientError::Refused { .. }
         | ClientError::Unanswered(_) => EXIT_UNREACHABLE,

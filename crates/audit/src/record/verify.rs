@@ -368,7 +368,7 @@ impl ChainInspector {
             (Some(true), _) => {}
             (None, Some(id)) => {
                 return Err(format!(
-                    "it is signed with the key {id}, which was not given"
+                    "it is signed with the key {id}, which was not given: set WEIR_AUDIT_KEYS to {id}:SECRET"
                 ));
             }
             _ => return Err("its hash does not match: it was changed".to_owned()),

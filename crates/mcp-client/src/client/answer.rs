@@ -200,7 +200,12 @@ impl Answer {
 
     fn no_mcp(&self, body: &[u8]) -> ClientError {
         let Response { url, inner } = &self.response;
-        self.not_mcp(no_mcp::explain(url, inner.status(), inner.headers(), body))
+        let why = no_mcp::explain(url, inner.status(), inner.headers(), body);
+        if no_mcp::is_busy(inner.status()) {
+            let url = url.clone();
+            return ClientError::Busy { url, why };
+        }
+        self.not_mcp(why)
     }
 
     fn not_mcp(&self, why: impl Into<String>) -> ClientError {

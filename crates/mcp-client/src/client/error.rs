@@ -31,6 +31,14 @@ pub enum ClientError {
     /// HTTP 401 or 403: no token, a token that is not taken, or a host that is not served.
     #[error("{}", refused(.0))]
     Unauthorized(Box<HttpRefusal>),
+    /// HTTP 429 or 503: the server may accept the request later.
+    #[error("{url} cannot serve the request now: {why}")]
+    Busy {
+        /// Where.
+        url: Uri,
+        /// The answer, and the time to wait if the server states it.
+        why: String,
+    },
     /// The answer is no MCP.
     #[error("{url} does not answer as an MCP server does: {why}")]
     NotMcp {

@@ -18,6 +18,12 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
         .map(|said| format!(" ({said})"))
         .unwrap_or_default();
     let code = status.as_u16();
+    if is_busy(status) {
+        let wait = headers.get(header::RETRY_AFTER);
+        let seconds = wait.and_then(|wait| wait.to_str().ok()?.parse::<u64>().ok());
+        let next = seconds.map_or_else(|| "later".to_owned(), |wait| format!("in {wait} s"));
+        return format!("HTTP {code}{said}: try again {next}");
+    }
     match status {
         StatusCode::NOT_FOUND | StatusCode::GONE => {
             format!("HTTP {code}{said}: {}", other_path(url))
@@ -25,9 +31,6 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
         StatusCode::METHOD_NOT_ALLOWED => format!(
             "HTTP {code}{said}: it does not accept POST, so it is not a Streamable HTTP endpoint; connect to a server of HTTP+SSE through weir"
         ),
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            format!("HTTP {code}{said}: it cannot serve the request now; try again later")
-        }
         _ if status.is_redirection() => {
             let location = headers
                 .get(header::LOCATION)
@@ -49,6 +52,14 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
         }
         _ => format!("HTTP {code} without JSON-RPC{said}: give the URL of an MCP endpoint"),
     }
+}
+
+/// True for the statuses of a server that may accept the request later.
+pub(super) fn is_busy(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    )
 }
 
 /// A server's own explanation in the body of a refusal: its text, or the message in its JSON.
@@ -150,6 +161,13 @@ mod tests {
                 "HTTP 404: no MCP endpoint has this path; try http://host/mcp",
             ),
             (
+                at,
+                429,
+                &[("retry-after", "9")],
+                "too many requests\n",
+                "HTTP 429 (too many requests): try again in 9 s",
+            ),
+            (
                 at.trim_end_matches('x'),
                 404,
                 &[],
@@ -178,7 +196,7 @@ mod tests {
                 "",
                 "a redirect to https://h/login, which is not followed",
             ),
-            (at, 503, &[], "busy", "HTTP 503 (busy): it cannot serve"),
+            (at, 503, &[], "busy", "HTTP 503 (busy): try again later"),
             (
                 at,
                 500,
