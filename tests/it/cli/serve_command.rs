@@ -31,6 +31,21 @@ impl Drop for ServedConfigFolder {
     }
 }
 
+#[test]
+fn number_of_threads_that_is_no_number_is_an_error() {
+    for threads in ["many", "0", "-1", ""] {
+        let mut version = command(&["--version"]);
+        let output = version.env("TOKIO_WORKER_THREADS", threads).output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{threads}: {said}");
+        assert!(
+            said.starts_with("weir: TOKIO_WORKER_THREADS is not"),
+            "{said}"
+        );
+    }
+}
+
 /// The operators' port was taken, yet the children of all upstreams had been started.
 #[test]
 fn both_ports_are_bound_before_a_child_is_started() {
