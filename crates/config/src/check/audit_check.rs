@@ -198,11 +198,7 @@ fn key(raw: &RawKey, at: &ConfigPath, report: &mut ConfigReport) -> Option<Audit
     match sealing_keys_check::key(raw) {
         Ok(key) => Some(AuditKey::new(key.id, key.secret)),
         Err((part, message)) => {
-            let problem = ConfigProblem::error(at.key(part), message);
-            report
-                .add(problem.hint(
-                    "`weir keygen` prints a whole entry; keep its secret in the environment",
-                ));
+            sealing_keys_check::report_bad_key(at.key(part), message, report);
             None
         }
     }

@@ -21,10 +21,7 @@ pub(super) fn keys(raw: &RawConfig, report: &mut ConfigReport) -> Vec<SealingKey
                 ));
             }
             Ok(key) => keys.push(key),
-            Err((part, message)) => report
-                .add(ConfigProblem::error(path.key(part), message).hint(
-                    "`weir keygen` prints a whole entry; keep its secret in the environment",
-                )),
+            Err((part, message)) => report_bad_key(path.key(part), message, report),
         }
     }
     if raw.keys.as_ref().is_some_and(Vec::is_empty) {
@@ -34,6 +31,16 @@ pub(super) fn keys(raw: &RawConfig, report: &mut ConfigReport) -> Vec<SealingKey
         );
     }
     keys
+}
+
+/// Reports a missing or invalid part of a key, unless its value could not be read.
+pub(super) fn report_bad_key(at: ConfigPath, message: &'static str, report: &mut ConfigReport) {
+    if !report.has_error_under(&at) {
+        report.add(
+            ConfigProblem::error(at, message)
+                .hint("`weir keygen` prints a whole entry; keep its secret in the environment"),
+        );
+    }
 }
 
 pub(super) fn key(raw: &RawKey) -> Result<SealingKey, (&'static str, &'static str)> {

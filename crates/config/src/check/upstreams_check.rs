@@ -392,7 +392,7 @@ pub(super) fn http(
     let urls = upstream_urls_check::check(raw.url, raw.urls, path, report)?;
     let all = urls.all(path);
     let beside = OutboundContext {
-        headers: !headers.is_empty(),
+        headers: !headers.is_empty() || report.has_error_under(&path.key("headers")),
         authorization: headers
             .iter()
             .any(|(name, _)| name == http::header::AUTHORIZATION),
