@@ -1,5 +1,7 @@
 //! Counters that are 0 before the first event, and the small number of their series.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use weir_testkit::{ClosedPort, MockServer};
 
@@ -80,6 +82,29 @@ fn counters_with_config_known_labels_start_at_zero() {
     ] {
         assert!(text.lines().any(|line| line == series), "{series}\n{text}");
     }
+}
+
+/// The page of errors is generated from the table of refusals: its rows begin with status and
+/// reason.
+#[test]
+fn refusals_of_every_reason_start_at_zero() {
+    let page = include_str!("../../../docs/errors.md");
+    let reasons = page.lines().filter_map(|line| {
+        let (status, rest) = line.strip_prefix("| ")?.split_once(" | `")?;
+        let reason = rest.split('`').next()?;
+        status.parse::<u16>().is_ok().then_some(reason)
+    });
+    let expected: BTreeSet<String> = reasons
+        .map(|reason| format!("weir_refusals_total{{reason=\"{reason}\"}} 0"))
+        .collect();
+    let upstreams = json!({ "one": { "command": "sleep", "args": ["1000"] } });
+    let text = Weir::start_unready(json!({ "upstreams": upstreams })).get_admin_page("/metrics");
+    let series = samples(&text).into_iter();
+    let refusals = series.filter(|line| line.starts_with("weir_refusals_total{"));
+    assert_eq!(
+        refusals.map(str::to_owned).collect::<BTreeSet<_>>(),
+        expected
+    );
 }
 
 #[test]
