@@ -16,8 +16,9 @@ use http_body_util::{BodyExt as _, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::accept::{accept, listen_on_loopback};
@@ -35,22 +36,36 @@ type SseRelayBody = UnsyncBoxBody<Bytes, Infallible>;
 #[derive(Debug)]
 pub struct SseRelay {
     address: SocketAddr,
+    shared: Arc<SseRelayState>,
     _server: OwnedTask,
 }
 
 impl SseRelay {
     /// Starts it on a free port of loopback, in front of the Streamable HTTP server at this URL.
     pub async fn start(url: &str) -> Self {
+        Self::start_with(url, false).await
+    }
+
+    /// As [`Self::start`]; the POST of a request gets its response once the request is answered, as
+    /// by the servlet transports of the Java SDK.
+    pub async fn start_responding_late(url: &str) -> Self {
+        Self::start_with(url, true).await
+    }
+
+    async fn start_with(url: &str, responds_late: bool) -> Self {
         let (listener, address) = listen_on_loopback().await;
         let shared = Arc::new(SseRelayState {
             url: url.to_owned(),
+            responds_late,
             inner: Mutex::default(),
         });
+        let serving = shared.clone();
         let server = OwnedTask::spawn(async move {
-            accept(listener, |connection| serve(connection, shared.clone())).await;
+            accept(listener, |connection| serve(connection, serving.clone())).await;
         });
         Self {
             address,
+            shared,
             _server: server,
         }
     }
@@ -59,11 +74,24 @@ impl SseRelay {
     pub fn url(&self) -> String {
         format!("http://{}{STREAM}", self.address)
     }
+
+    /// Refuses the messages with this method, or the calls of this tool, with this status from now
+    /// on.
+    pub fn refuse(&self, name: &str, status: u16) {
+        let status = StatusCode::from_u16(status).unwrap_or_default();
+        self.shared.lock().refused.insert(name.to_owned(), status);
+    }
+
+    /// The number of streams so far.
+    pub fn streams(&self) -> u64 {
+        self.shared.lock().last
+    }
 }
 
 #[derive(Debug)]
 struct SseRelayState {
     url: String,
+    responds_late: bool,
     inner: Mutex<SseRelayStreams>,
 }
 
@@ -75,6 +103,38 @@ struct SseRelayStreams {
     relays: JoinSet<()>,
     /// The number of the last stream.
     last: u64,
+    /// The statuses of refusals, by the name of a method or a tool.
+    refused: HashMap<String, StatusCode>,
+    /// The POSTs that wait for the answer to their request, by stream and id.
+    unanswered: HashMap<(u64, String), oneshot::Sender<()>>,
+}
+
+impl SseRelayStreams {
+    fn refusal_of(&self, message: &Value) -> Option<StatusCode> {
+        [&message["method"], &message["params"]["name"]]
+            .into_iter()
+            .find_map(|name| self.refused.get(name.as_str()?).copied())
+    }
+
+    /// Returns the end of the wait for the answer to this request; absent without an id.
+    fn wait_for_answer(&mut self, number: u64, id: &Value) -> Option<oneshot::Receiver<()>> {
+        let (sender, answered) = oneshot::channel();
+        let id = id.as_u64()?.to_string();
+        self.unanswered.insert((number, id), sender);
+        Some(answered)
+    }
+
+    /// Ends the wait for the answer in this message, if it is one.
+    fn end_wait(&mut self, number: u64, message: &str) {
+        let message: Value = serde_json::from_str(message).unwrap_or_default();
+        if message["method"].is_null() {
+            let key = (number, message["id"].to_string());
+            if let Some(answered) = self.unanswered.remove(&key) {
+                // The client may have closed the connection.
+                let _ = answered.send(());
+            }
+        }
+    }
 }
 
 impl SseRelayState {
@@ -115,8 +175,19 @@ async fn answer(shared: &Arc<SseRelayState>, request: Request<Incoming>) -> Resp
                 return empty(StatusCode::BAD_REQUEST);
             };
             let message = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+            let parsed: Value = serde_json::from_str(&message).unwrap_or_default();
+            if let Some(status) = shared.lock().refusal_of(&parsed) {
+                return refusal(status);
+            }
+            let answered = (shared.responds_late && parsed["method"].is_string())
+                .then(|| shared.lock().wait_for_answer(number, &parsed["id"]))
+                .flatten();
             // An error means that the stream was closed in between.
             let is_open = stream.send(message).await.is_ok();
+            if let Some(answered) = answered {
+                // An error means that the stream was closed.
+                let _ = answered.await;
+            }
             empty(if is_open {
                 StatusCode::ACCEPTED
             } else {
@@ -141,7 +212,7 @@ fn open(shared: &Arc<SseRelayState>) -> Response<SseRelayBody> {
     let events = SseRelayEvents {
         messages,
         first: Some(first),
-        _guard: StreamGuard {
+        guard: StreamGuard {
             shared: shared.clone(),
             number,
         },
@@ -164,11 +235,19 @@ fn empty(status: StatusCode) -> Response<SseRelayBody> {
     response
 }
 
+fn refusal(status: StatusCode) -> Response<SseRelayBody> {
+    let mut response = empty(status);
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, HeaderValue::from_static("2"));
+    response
+}
+
 /// The events of one stream.
 struct SseRelayEvents {
     messages: RelayMessages,
     first: Option<String>,
-    _guard: StreamGuard,
+    guard: StreamGuard,
 }
 
 impl SseRelayEvents {
@@ -176,7 +255,11 @@ impl SseRelayEvents {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        let event = |message: String| format!("event: message\ndata: {message}\n\n");
+        let guard = &self.guard;
+        let event = |message: String| {
+            guard.shared.lock().end_wait(guard.number, &message);
+            format!("event: message\ndata: {message}\n\n")
+        };
         let mut events = event(self.messages.recv().await?);
         // Messages that wait are sent together.
         while let Ok(next) = self.messages.try_recv() {
@@ -195,6 +278,10 @@ struct StreamGuard {
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        self.shared.lock().streams.remove(&self.number);
+        let mut inner = self.shared.lock();
+        inner.streams.remove(&self.number);
+        inner
+            .unanswered
+            .retain(|(number, _), _| *number != self.number);
     }
 }

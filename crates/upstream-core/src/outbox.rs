@@ -156,7 +156,7 @@ impl<T> Outbox<T> {
     /// Posts the waiting messages, one after the other, until the queue is empty or the session is
     /// over.
     pub async fn run<F: Future<Output = ()>>(&self, mut post: impl FnMut(Bytes, T) -> F) {
-        while let Some((kind, message, with)) = self.pop() {
+        while let Some((kind, message, with)) = self.pop(|_| true) {
             let posting = self.over.run_until_cancelled(post(message, with));
             if kind == OutboxKind::Cancel {
                 // A server that has not responded by then has the cancellation, or will never get
@@ -192,13 +192,22 @@ impl<T> Outbox<T> {
     /// Takes the next message; absent if the queue is empty. [`Self::push`] then reports when to
     /// ask again.
     pub fn next(&self) -> Option<(Bytes, T)> {
-        self.pop().map(|(_, message, with)| (message, with))
+        self.next_where(|_| true)
     }
 
-    fn pop(&self) -> Option<(OutboxKind, Bytes, T)> {
+    /// Takes the next message that is sent with a wanted value; absent if there is no such message.
+    /// [`Self::push`] then reports when to ask again.
+    pub fn next_where(&self, is_wanted: impl Fn(&T) -> bool) -> Option<(Bytes, T)> {
+        self.pop(is_wanted)
+            .map(|(_, message, with)| (message, with))
+    }
+
+    fn pop(&self, is_wanted: impl Fn(&T) -> bool) -> Option<(OutboxKind, Bytes, T)> {
         let mut state = self.lock();
         state.drop_late_cancels();
-        let next = state.remove(0);
+        let wanted = |waiting: &OutboxEntry<T>| is_wanted(&waiting.with);
+        let at = state.waiting.iter().position(wanted);
+        let next = at.and_then(|at| state.remove(at));
         state.is_posting = next.is_some();
         next.map(
             |OutboxEntry {
@@ -479,6 +488,24 @@ mod tests {
         assert_eq!(outbox.end(), [1, 2]);
         assert_eq!(outbox.push_request(3, request(3), ()), PushOutcome::Over);
         assert!(outbox.next().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_are_not_wanted_keep_their_places() {
+        let outbox = Outbox::default();
+        let request = Bytes::from_static(b"request");
+        outbox.push(answer(1), "answer");
+        outbox.push_request(1, request.clone(), "request");
+        outbox.push(answer(2), "answer");
+        let next_request = || outbox.next_where(|with| *with == "request");
+        assert_eq!(next_request(), Some((request.clone(), "request")));
+        assert_eq!(next_request(), None);
+        let pushed = outbox.push_request(2, request.clone(), "request");
+        assert_eq!(pushed, PushOutcome::Idle, "its caller is woken");
+        let rest: Vec<_> = std::iter::from_fn(|| outbox.next())
+            .map(|(message, _)| message)
+            .collect();
+        assert_eq!(rest, [answer(1), answer(2), request]);
     }
 
     #[tokio::test(start_paused = true)]

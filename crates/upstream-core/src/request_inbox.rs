@@ -100,6 +100,23 @@ impl RequestInbox {
         Poll::Pending
     }
 
+    /// Polls for a message, without taking it: true if there is one, false once the inbox is closed
+    /// and empty.
+    pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut arrived = self.lock();
+        let has_message = !arrived.messages.is_empty();
+        if has_message || arrived.closed {
+            return Poll::Ready(has_message);
+        }
+        arrived.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// True once the response has come.
+    pub fn is_answered(&self) -> bool {
+        self.lock().is_answered
+    }
+
     /// Takes out the unread requests.
     pub fn take_questions(&self) -> Vec<Request> {
         let mut arrived = self.lock();

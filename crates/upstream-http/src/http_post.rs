@@ -158,6 +158,24 @@ pub(crate) async fn post_notification(
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 ) -> Result<(), FailedAttempt> {
+    match post_one_way(site, http, own, body, None).await? {
+        Some(refused) => Err(refused.into_refusal(site)),
+        None => Ok(()),
+    }
+}
+
+/// Posts a message whose answer, if it has one, comes another way: the request `id`, or a message
+/// without an answer. Every 2xx counts as success. Returns the refusal, if the response is one.
+///
+/// # Errors
+/// The message got no response.
+pub(crate) async fn post_one_way(
+    site: &UpstreamContext,
+    http: &UpstreamHttpClient,
+    own: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+    id: Option<u64>,
+) -> Result<Option<RefusedResponse>, FailedAttempt> {
     let headers = message_headers(own);
     site.responses.meter.sent(body.len());
     let sent = http.send(Method::POST, headers, body).await;
@@ -165,13 +183,12 @@ pub(crate) async fn post_notification(
         .map_err(|error| unsent_attempt(&site.label, error))?
         .into_parts();
     if !head.status.is_success() {
-        return Err(read_refusal(site, head.status, &head.headers, body, None)
-            .await
-            .into_refusal(site));
+        let refused = read_refusal(site, head.status, &head.headers, body, id).await;
+        return Ok(Some(refused));
     }
     // Reads a body that is at hand to its end, so that the connection can be used again.
     let _rest = body.frame().now_or_never();
-    Ok(())
+    Ok(None)
 }
 
 impl RefusedResponse {

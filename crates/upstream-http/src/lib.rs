@@ -21,6 +21,7 @@ mod session_channel;
 mod session_pool;
 mod side_channel;
 mod sse;
+mod sse_posts;
 mod standing_stream;
 mod standing_stream_slots;
 mod stream_reader;

@@ -13,15 +13,15 @@ use weir_core::port::Fut;
 use weir_core::{Failure, FailureKind};
 use weir_http_client::HttpResponseBody;
 use weir_oauth_client::UpstreamHttpClient;
-use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_stdio::{
     ChildChannel, MessageMemory, SkippedMessage, SseConnector, UpstreamChild,
 };
 use weir_wire::sse::{SseCaps, SseDecoder, SseItem};
 
-use crate::http_post::{EVENTS, media_type, post_notification, unsent_attempt};
+use crate::http_post::{EVENTS, media_type, unsent_attempt};
 use crate::idle_events::IdleEvents;
+use crate::sse_posts::SsePosts;
 
 /// The connector of HTTP+SSE streams to the server of a client.
 #[derive(Debug)]
@@ -52,12 +52,8 @@ async fn connect(
         child: child.ended(),
     };
     site.label.add_open_sessions(1);
-    site.tasks.spawn(write(
-        site.clone(),
-        http.with_url(posts),
-        pipe.clone(),
-        stop.clone(),
-    ));
+    let posts = SsePosts::new(site.clone(), http.with_url(posts), pipe.clone());
+    site.tasks.spawn(posts.run(stop.clone()));
     site.tasks.spawn(read(stream, pipe, stop, ended));
     Ok(child)
 }
@@ -229,35 +225,6 @@ fn resolve(own: &Uri, named: &str) -> Option<Uri> {
     } else {
         None
     }
-}
-
-/// Posts the outgoing messages, in order.
-async fn write(
-    site: Arc<UpstreamContext>,
-    http: UpstreamHttpClient,
-    pipe: Arc<ChildChannel>,
-    stop: CancellationToken,
-) {
-    let closed = pipe.closed();
-    let posting = async {
-        loop {
-            let message = pipe.next_message().await;
-            if let Err(refusal) = own_requests::within_list_deadline(
-                &site.own_requests,
-                post_notification(&site, &http, Vec::new(), message),
-            )
-            .await
-            {
-                return pipe.close(&refusal.failure.to_string());
-            }
-        }
-    };
-    tokio::select! {
-        () = posting => {}
-        () = stop.cancelled() => {}
-        () = closed.cancelled() => {}
-    }
-    stop.cancel();
 }
 
 /// Reads the server's messages, until it or weir ends the stream.

@@ -7,6 +7,8 @@
 //! when its call is over.
 
 pub(crate) mod child_request;
+mod outgoing_message;
+mod pending_request;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::net::UnixStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
-use weir_core::budget::ByteReservation;
 use weir_core::port::SessionListObserver;
 use weir_core::upstream::ListKinds;
 use weir_core::{CapabilityClass, Principal, SessionKey};
@@ -25,12 +26,14 @@ use weir_upstream_core::list_items;
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::out_of_call_requests::{ClientSession, OutOfCallClient, OutOfCallRequests};
 use weir_upstream_core::outbox::{Outbox, PushOutcome};
-use weir_upstream_core::request_inbox::RequestInbox;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{
     ErrorObject, JsonLimits, Message, Notification, Request, Revision, error_code, meta, scan,
 };
+
+pub use outgoing_message::OutgoingPurpose;
+pub use pending_request::PendingRequest;
 
 use super::child_relay::{ChildRelay, RelayRecipient};
 use super::child_subscriptions::ChildSubscriptions;
@@ -51,7 +54,7 @@ const MAX_ELICITATIONS: usize = 64;
 pub struct ChildChannel {
     /// The handles of its upstream.
     pub site: Arc<UpstreamContext>,
-    outbox: Outbox<OutboxShare>,
+    outbox: Outbox<OutgoingPurpose>,
     /// Notified when the outbox is no longer empty.
     queued: Notify,
     /// The permits of requests that wait in the outbox.
@@ -81,14 +84,6 @@ pub struct ChildChannel {
     is_handed_over: AtomicBool,
 }
 
-/// The share of a message in the outbox: a permit for a request, a part of the memory budget for
-/// other messages.
-#[derive(Debug)]
-enum OutboxShare {
-    Request(#[expect(dead_code, reason = "its drop is what it is kept for")] OwnedSemaphorePermit),
-    Message(#[expect(dead_code, reason = "its drop is what it is kept for")] ByteReservation),
-}
-
 /// The purpose of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestPurpose {
@@ -109,7 +104,7 @@ pub(crate) enum RequestPurpose {
 
 #[derive(Debug)]
 struct ChannelRequest {
-    inbox: Arc<RequestInbox>,
+    pending: Arc<PendingRequest>,
     purpose: RequestPurpose,
     /// The child's names of its URL elicitations in this call.
     elicitations: Vec<String>,
@@ -156,7 +151,8 @@ impl ChildChannel {
         let Some(share) = self.site.messages.try_reserve(message.len()) else {
             return self.overflowed();
         };
-        match self.outbox.push(message, OutboxShare::Message(share)) {
+        let purpose = OutgoingPurpose::of_message(&message, share);
+        match self.outbox.push(message, purpose) {
             PushOutcome::Idle => self.queued.notify_one(),
             PushOutcome::Overflow => self.overflowed(),
             PushOutcome::Queued | PushOutcome::Over => {}
@@ -165,9 +161,17 @@ impl ChildChannel {
 
     /// Takes the next message to be written; waits until there is one. Cancel safe.
     pub async fn next_message(&self) -> Bytes {
+        self.next_message_where(|_| true).await.0
+    }
+
+    /// Takes the next message with a wanted purpose; waits until there is one. Cancel safe.
+    pub async fn next_message_where(
+        &self,
+        is_wanted: impl Fn(&OutgoingPurpose) -> bool,
+    ) -> (Bytes, OutgoingPurpose) {
         loop {
-            if let Some((message, _place)) = self.outbox.next() {
-                return message;
+            if let Some(next) = self.outbox.next_where(&is_wanted) {
+                return next;
             }
             self.queued.notified().await;
         }
@@ -180,7 +184,7 @@ impl ChildChannel {
         unsent
             .iter()
             .filter_map(|id| state.requests.get(id))
-            .for_each(|request| request.inbox.close());
+            .for_each(|request| request.pending.inbox.close());
     }
 
     fn overflowed(&self) {
@@ -342,7 +346,7 @@ impl ChildChannel {
             state.closed = Some(why.into());
         }
         for (_, request) in state.requests.drain() {
-            request.inbox.close();
+            request.pending.inbox.close();
         }
         drop(state);
         self.over.cancel();
@@ -380,7 +384,7 @@ impl ChildChannel {
                     self.lock()
                         .requests
                         .values()
-                        .for_each(|request| drop(request.inbox.push(message.clone())));
+                        .for_each(|request| drop(request.pending.inbox.push(message.clone())));
                     self.send_out_of_call(&message);
                 }
                 Some(Method::ElicitationComplete) => {
@@ -416,7 +420,7 @@ impl ChildChannel {
             None => state.unaddressed_call(),
         };
         match request {
-            Some(request) => drop(request.inbox.push(message)),
+            Some(request) => drop(request.pending.inbox.push(message)),
             None => {
                 drop(state);
                 if !self.site.task_progress.take_progress(&message) {
@@ -443,7 +447,7 @@ impl ChildChannel {
             );
             call.elicitations.truncate(MAX_ELICITATIONS - 1);
             drop(call.elicitations.splice(0..0, name));
-            let refused = call.inbox.push(message.clone());
+            let refused = call.pending.inbox.push(message.clone());
             drop(state);
             if let Some(question) = refused {
                 self.send(server_questions::no_answer_response(&question.id));
@@ -469,7 +473,7 @@ impl ChildChannel {
             name.as_ref()
                 .is_some_and(|name| call.elicitations.contains(name))
         }) {
-            Some(call) => drop(call.inbox.push(message.clone())),
+            Some(call) => drop(call.pending.inbox.push(message.clone())),
             None => drop(self.send_out_of_call(message)),
         }
     }

@@ -226,5 +226,25 @@ async fn wait_for_answer(
             "The upstream ended before it was ready",
         )
     };
-    asked.wait_for_answer().await.ok_or_else(ended)
+    let answer = asked.wait_for_answer().await;
+    answer.ok_or_else(|| match asked.take_refusal() {
+        Some(refusal) => refused_handshake(pipe, refusal.failure),
+        None => ended(),
+    })
+}
+
+/// Makes the failure of a handshake whose message was refused: another start may succeed.
+fn refused_handshake(pipe: &ChildChannel, failure: Failure) -> Failure {
+    let may_pass = [
+        FailureKind::Unavailable,
+        FailureKind::Limit,
+        FailureKind::Busy,
+        FailureKind::Overloaded,
+    ];
+    if may_pass.contains(failure.kind()) {
+        return failure;
+    }
+    let text = "The upstream refused to be initialized";
+    let refused = pipe.site.label.fail(FailureKind::Unavailable, text);
+    refused.because(failure)
 }

@@ -52,7 +52,7 @@ use weir_wire::Revision;
 use weir_wire::method::Method;
 
 use asking_turn::AskingPermit;
-pub use child_channel::ChildChannel;
+pub use child_channel::{ChildChannel, OutgoingPurpose, PendingRequest};
 use child_key::ChildKey;
 pub use child_source::{ChildSource, SseConnector};
 use child_start::ChildStarter;

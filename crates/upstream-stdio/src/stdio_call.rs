@@ -81,7 +81,8 @@ pub(crate) async fn call(
         task: of_task,
         session: call.session,
     };
-    let ticket = running.request(id, body, purpose).await?;
+    let mut ticket = running.request(id, body, purpose).await?;
+    ticket.wait_for_start().await?;
     let task = ResultExpectation::takes_task(tongue, call, declared);
     let tracked = legacy.and_then(|_| site.task_progress.begin(id, outbound));
     let listener = ResultExpectation {
@@ -133,7 +134,9 @@ pub(crate) async fn request(
             Some(Err(error)) => Err(upstream_messages::failure(&error)
                 .with_upstream(&site.label.id)
                 .into()),
-            None => Err(process_lost(&site.label).into()),
+            None => Err(ticket
+                .take_refusal()
+                .unwrap_or_else(|| process_lost(&site.label).into())),
         }
     })
     .await
@@ -211,11 +214,13 @@ impl ReplySource for StdioCallReply {
         self.asking.poll_answers(cx, |message| pipe.send(message));
         loop {
             let Some(message) = ready!(self.ticket.poll_message(cx)) else {
-                let failure = match self.running.child.errors.last_line() {
-                    Some(line) => {
+                let last_line = self.running.child.errors.last_line();
+                let failure = match (self.ticket.take_refusal(), last_line) {
+                    (Some(refusal), _) => refusal.failure,
+                    (None, Some(line)) => {
                         process_lost(&self.site.label).because(format!("its last output: {line}"))
                     }
-                    None => process_lost(&self.site.label),
+                    (None, None) => process_lost(&self.site.label),
                 };
                 return Poll::Ready(ReplyEvent::End(failure.into()));
             };

@@ -127,7 +127,11 @@ pub(crate) async fn subscribe(
                     return Ok(None);
                 }
                 Some(_) => {}
-                None => return Err(stdio_call::process_lost(&site.label).into()),
+                None => {
+                    return Err(ticket
+                        .take_refusal()
+                        .unwrap_or_else(|| stdio_call::process_lost(&site.label).into()));
+                }
             }
         }
     })

@@ -180,8 +180,8 @@ pub struct RawUpstreamDeadlines {
     pub idle: Option<Time>,
     /// The time of the whole call, regardless of progress. Default `1h`.
     pub hard: Option<Time>,
-    /// The time of one page of a list, and of weir's other own requests; at most 60 seconds, the
-    /// limit of a whole list. Default `10s`.
+    /// The time of one page of a list, and of weir's other own requests, answers and notifications;
+    /// at most 60 seconds, the limit of a whole list. Default `10s`.
     pub list: Option<Time>,
     /// The time of each request that detects the protocol or opens a session; at most 30 seconds.
     /// Default `10s`. The first answer of a process has `start` instead.

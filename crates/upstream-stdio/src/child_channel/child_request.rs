@@ -6,17 +6,17 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use weir_core::{Failure, FailureKind};
 use weir_era::lower;
+use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::outbox::PushOutcome;
-use weir_upstream_core::request_inbox::RequestInbox;
 use weir_wire::{Message, Request};
 
-use super::{ChannelRequest, ChildChannel, OutboxShare, RequestPurpose};
+use super::{ChannelRequest, ChildChannel, OutgoingPurpose, PendingRequest, RequestPurpose};
 
 /// A request in flight. Dropping it before its end cancels it at the child.
 #[derive(Debug)]
 pub(crate) struct ChildRequest {
     pipe: Arc<ChildChannel>,
-    inbox: Arc<RequestInbox>,
+    pending: Arc<PendingRequest>,
     pub(crate) id: u64,
     /// False for the handshake, which must not be cancelled.
     cancels: bool,
@@ -33,7 +33,7 @@ impl ChildChannel {
         body: Bytes,
         purpose: RequestPurpose,
     ) -> Result<ChildRequest, Failure> {
-        let inbox = Arc::new(RequestInbox::new(self.site.messages.clone()));
+        let pending = Arc::new(PendingRequest::new(id, self.site.messages.clone()));
         let cancels = purpose != RequestPurpose::Handshake;
         {
             let mut state = self.lock();
@@ -47,7 +47,7 @@ impl ChildChannel {
             state.requests.insert(
                 id,
                 ChannelRequest {
-                    inbox: inbox.clone(),
+                    pending: pending.clone(),
                     purpose,
                     elicitations: Vec::new(),
                 },
@@ -55,7 +55,7 @@ impl ChildChannel {
         }
         let mut ticket = ChildRequest {
             pipe: self.clone(),
-            inbox,
+            pending: pending.clone(),
             id,
             cancels: false,
         };
@@ -75,10 +75,8 @@ impl ChildChannel {
             }
         };
         let place = place.ok_or_else(ended)?;
-        match self
-            .outbox
-            .push_request(id, body, OutboxShare::Request(place))
-        {
+        let purpose = OutgoingPurpose::Request(pending, place);
+        match self.outbox.push_request(id, body, purpose) {
             PushOutcome::Over => return Err(ended()),
             PushOutcome::Idle => self.queued.notify_one(),
             PushOutcome::Queued | PushOutcome::Overflow => {}
@@ -91,10 +89,34 @@ impl ChildChannel {
 impl ChildRequest {
     /// Polls the next message for this request; absent once the channel is closed.
     pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        let message = ready!(self.inbox.poll_message(cx));
+        let message = ready!(self.pending.inbox.poll_message(cx));
         // A closed channel carries no cancellation.
         self.cancels &= message.is_some();
         Poll::Ready(message)
+    }
+
+    /// Waits for the first message, or the end of the request.
+    ///
+    /// # Errors
+    /// The request was refused before any message for it.
+    pub(crate) async fn wait_for_start(&mut self) -> Result<(), FailedAttempt> {
+        let has_message = std::future::poll_fn(|cx| self.pending.inbox.poll_ready(cx)).await;
+        match self.pending.take_refusal() {
+            Some(refusal) if !has_message => {
+                self.end();
+                Err(refusal)
+            }
+            Some(refusal) => {
+                self.pending.refuse(refusal);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the failure of a request that was refused, after the last message for it.
+    pub(crate) fn take_refusal(&self) -> Option<FailedAttempt> {
+        self.pending.take_refusal()
     }
 
     /// Waits for the answer: result or error object; absent once the channel is closed. Earlier
@@ -122,19 +144,21 @@ impl ChildRequest {
     /// Notes that the request is over and needs no cancellation.
     pub(crate) fn end(&mut self) {
         self.cancels = false;
+        self.pending.end();
     }
 
     /// Ends an answered call. Its unanswered questions, and the unread ones, go to another call,
     /// because they may be meant for that.
     pub(crate) fn end_with_questions(&mut self, heard: Vec<Request>) {
         self.pipe.lock().requests.remove(&self.id);
-        let left = heard.into_iter().chain(self.inbox.take_questions());
+        let left = heard.into_iter().chain(self.pending.inbox.take_questions());
         left.for_each(|question| self.pipe.dispatch(Message::Request(question)));
     }
 }
 
 impl Drop for ChildRequest {
     fn drop(&mut self) {
+        self.pending.end();
         self.pipe.lock().requests.remove(&self.id);
         // A request that was not sent needs no cancellation.
         if self.cancels && !self.pipe.outbox.withdraw_request(self.id) {

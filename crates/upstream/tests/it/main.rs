@@ -8,6 +8,7 @@ mod child;
 mod deadlines;
 mod fetching;
 mod fixtures;
+mod http_sse;
 mod instances;
 mod kept_connections;
 mod large_results;

@@ -17,7 +17,7 @@ use weir_wire::Revision;
 
 use crate::fixtures::*;
 
-async fn asking_server() -> MockServer {
+pub(crate) async fn asking_server() -> MockServer {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let ask = AnswerStep::Ask {
         method: "elicitation/create",
@@ -30,7 +30,7 @@ async fn asking_server() -> MockServer {
 }
 
 /// Makes a call, and reads its reply up to the question.
-async fn ask(upstream: &Arc<dyn Upstream>) -> (Reply, Box<PendingQuestion>) {
+pub(crate) async fn ask(upstream: &Arc<dyn Upstream>) -> (Reply, Box<PendingQuestion>) {
     let mut call = call("ask", json!({}));
     call.session = Some(SessionKey([1; 16]));
     call.input_mode = InputMode::Requests;
@@ -48,7 +48,7 @@ async fn ask(upstream: &Arc<dyn Upstream>) -> (Reply, Box<PendingQuestion>) {
     }
 }
 
-fn filled() -> Result<Bytes, Bytes> {
+pub(crate) fn filled() -> Result<Bytes, Bytes> {
     Ok(Bytes::from_static(
         br#"{"action":"accept","content":{"name":"Ada"}}"#,
     ))

@@ -1,0 +1,212 @@
+//! The posts of one HTTP+SSE connection.
+//!
+//! Some servers respond to a POST at once, others after they have handled its message, with a tool
+//! that runs for minutes. So each request has a post of its own, which ends with the request.
+//! Beside these there is one post for answers and one for notifications: a server that does not
+//! read weir's messages costs no more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use http::StatusCode;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use weir_era::upstream_messages::ResendProof;
+use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_upstream_stdio::{ChildChannel, OutgoingPurpose, PendingRequest};
+use weir_wire::method::Method;
+use weir_wire::scan;
+
+use crate::answer_delivery::deliver;
+use crate::http_post::post_one_way;
+
+/// The longest wait for the response to a request that is answered. It usually follows the answer,
+/// and then the connection can be used again.
+const LATE_RESPONSE_TIME: Duration = Duration::from_secs(1);
+/// The most posts of requests that are answered.
+const MAX_LATE_RESPONSES: usize = 64;
+
+/// The posts of one connection.
+pub(crate) struct SsePosts {
+    site: Arc<UpstreamContext>,
+    http: UpstreamHttpClient,
+    pipe: Arc<ChildChannel>,
+    /// The permits of posts that outlast their requests.
+    late: Semaphore,
+}
+
+/// The kind of an ended post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PostKind {
+    Request,
+    Answer,
+    Notification,
+}
+
+impl SsePosts {
+    pub(crate) fn new(
+        site: Arc<UpstreamContext>,
+        http: UpstreamHttpClient,
+        pipe: Arc<ChildChannel>,
+    ) -> Self {
+        Self {
+            site,
+            http,
+            pipe,
+            late: Semaphore::new(MAX_LATE_RESPONSES),
+        }
+    }
+
+    /// Posts the outgoing messages, until the connection ends.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let closed = self.pipe.closed();
+        tokio::select! {
+            () = self.post_all() => {}
+            () = stop.cancelled() => {}
+            () = closed.cancelled() => {}
+        }
+        stop.cancel();
+    }
+
+    /// Begins the posts in the order of the messages. The next answer and the next notification
+    /// wait for the response to the one before.
+    async fn post_all(&self) {
+        let mut posts = FuturesUnordered::new();
+        let (mut is_answering, mut is_notifying) = (false, false);
+        // Requests wait for the response to an earlier notification, such as `initialized`, except
+        // for a cancellation.
+        let mut notified: Option<CancellationToken> = None;
+        loop {
+            let is_wanted = |purpose: &OutgoingPurpose| match purpose {
+                OutgoingPurpose::Request(..) => true,
+                OutgoingPurpose::Answer(_) => !is_answering,
+                OutgoingPurpose::Notification(_) => !is_notifying,
+            };
+            let (message, purpose) = tokio::select! {
+                biased;
+                Some(ended) = posts.next() => {
+                    is_answering &= ended != PostKind::Answer;
+                    is_notifying &= ended != PostKind::Notification;
+                    continue;
+                }
+                next = self.pipe.next_message_where(is_wanted) => next,
+            };
+            match &purpose {
+                OutgoingPurpose::Request(..) => {}
+                OutgoingPurpose::Answer(_) => is_answering = true,
+                OutgoingPurpose::Notification(_) => {
+                    is_notifying = true;
+                    notified = (!is_cancellation(&message)).then(CancellationToken::new);
+                }
+            }
+            posts.push(self.post(message, purpose, notified.clone()));
+        }
+    }
+
+    async fn post(
+        &self,
+        message: Bytes,
+        purpose: OutgoingPurpose,
+        notified: Option<CancellationToken>,
+    ) -> PostKind {
+        match purpose {
+            OutgoingPurpose::Request(request, permit) => {
+                drop(permit);
+                self.post_request(message, &request, notified).await;
+                PostKind::Request
+            }
+            OutgoingPurpose::Answer(_share) => {
+                self.deliver(message).await;
+                PostKind::Answer
+            }
+            OutgoingPurpose::Notification(_share) => {
+                let _guard = notified.map(CancellationToken::drop_guard);
+                self.deliver(message).await;
+                PostKind::Notification
+            }
+        }
+    }
+
+    /// Posts a message without an answer, within the deadline of lists. A refused one is dropped.
+    async fn deliver(&self, message: Bytes) {
+        let lost = CancellationToken::new();
+        deliver(&self.site, &self.http, Vec::new(), message, Some(lost)).await;
+    }
+
+    /// Posts a request. One that is refused fails alone.
+    async fn post_request(
+        &self,
+        message: Bytes,
+        request: &PendingRequest,
+        notified: Option<CancellationToken>,
+    ) {
+        if let Some(notified) = notified
+            && request
+                .over()
+                .run_until_cancelled(notified.cancelled())
+                .await
+                .is_none()
+        {
+            return;
+        }
+        let (site, http) = (&self.site, &self.http);
+        let mut posting = Box::pin(post_one_way(
+            site,
+            http,
+            Vec::new(),
+            message,
+            Some(request.id()),
+        ));
+        let posted = tokio::select! {
+            posted = &mut posting => posted,
+            () = request.over().cancelled() => {
+                // A request that is given up must not be sent after its cancellation.
+                if request.is_answered() && let Ok(_permit) = self.late.try_acquire() {
+                    // The response makes no difference any more.
+                    let _late = timeout(LATE_RESPONSE_TIME, posting).await;
+                }
+                return;
+            }
+        };
+        match posted {
+            Ok(None) => {}
+            Ok(Some(refused)) => {
+                let status = refused.status;
+                let is_own = refused.is_own();
+                let refusal = refused.into_refusal(site);
+                if status == StatusCode::NOT_FOUND {
+                    // The server does not know the session that the URL names.
+                    let why = refusal.failure.to_string();
+                    let proof = is_own.then_some(ResendProof::SessionLost);
+                    self.refuse(request, refusal.with_proof(proof), Some(status));
+                    self.pipe.close(&why);
+                } else {
+                    self.refuse(request, refusal, Some(status));
+                }
+            }
+            Err(refusal) => self.refuse(request, refusal, None),
+        }
+    }
+
+    fn refuse(&self, request: &PendingRequest, refusal: FailedAttempt, status: Option<StatusCode>) {
+        let status = status.map(|status| status.as_u16());
+        tracing::debug!(upstream = %self.site.label.id, status, error = %refusal.failure, "request to upstream failed");
+        // The open stream shows that the server is the same as before.
+        request.refuse(FailedAttempt {
+            era_in_doubt: false,
+            no_endpoint: false,
+            ..refusal
+        });
+    }
+}
+
+fn is_cancellation(message: &Bytes) -> bool {
+    let method = scan::find(message, "method").and_then(|range| scan::string(&message[range]));
+    method.as_deref() == Some(Method::Cancelled.as_str())
+}
