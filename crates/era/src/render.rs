@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::upstream::ListKind;
 use weir_wire::method::{EXTENSION_METHOD, Method};
-use weir_wire::splice::{BlockReplacer, MetaEdits, ObjectEdits, ReplacedBlock};
+use weir_wire::splice::{BlockLocation, BlockReplacer, MetaEdits, ObjectEdits, ReplacedBlock};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, meta, scan};
@@ -124,16 +124,24 @@ pub fn cleaned(complete: &ObjectEdits, removed: u64) -> ObjectEdits {
         .add_meta(meta::WEIR_CLEANED, removed.to_string())
 }
 
-/// The replacement by text of content blocks that the revision does not have; no value if it has
-/// them all.
+/// The replacement by text of content blocks that the revision does not have, in the result of
+/// this method; no value if it has them all. Results of extension methods have no content blocks.
 #[must_use]
-pub fn block_replacements(revision: Revision) -> Option<BlockReplacer> {
+pub fn block_replacements(revision: Revision, method: Method) -> Option<BlockReplacer> {
+    if method == EXTENSION_METHOD {
+        return None;
+    }
     let foreign: &[&str] = match (revision.has_audio(), revision.has_resource_link()) {
         (true, true) => return None,
         (true, false) => &["resource_link"],
         (false, _) => &["audio", "resource_link"],
     };
-    Some(BlockReplacer::replacing(foreign, block_as_text))
+    let location = if method == Method::PromptsGet {
+        BlockLocation::Messages
+    } else {
+        BlockLocation::Content
+    };
+    Some(BlockReplacer::replacing(location, foreign, block_as_text))
 }
 
 /// A content block as text.
@@ -383,4 +391,46 @@ fn json(text: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(text.len() + 2);
     string(&mut out, text);
     out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn prompts_and_tool_results_have_only_block_types_of_the_revision() {
+        let blocks = [
+            json!({ "type": "text", "text": "t" }),
+            json!({ "type": "audio", "data": "aGk=", "mimeType": "audio/wav" }),
+            json!({ "type": "resource_link", "uri": "file:///c", "name": "c" }),
+        ];
+        let message = |block: &Value| json!({ "role": "user", "content": block });
+        let messages: Vec<Value> = blocks.iter().map(message).collect();
+        let prompt = json!({ "messages": messages });
+        let result = json!({ "content": blocks });
+        let edited = |revision, method, result: &Value| {
+            let result = Bytes::from(result.to_string());
+            let blocks = block_replacements(revision, method);
+            let edited = blocks.map_or(result.clone(), |blocks| blocks.apply(&result).unwrap());
+            serde_json::from_slice::<Value>(&edited).unwrap()
+        };
+        for revision in Revision::ALL {
+            let prompt = edited(revision, Method::PromptsGet, &prompt);
+            let result = edited(revision, Method::ToolsCall, &result);
+            for (nth, known) in [true, revision.has_audio(), revision.has_resource_link()]
+                .into_iter()
+                .enumerate()
+            {
+                let block = &prompt["messages"][nth]["content"];
+                assert_eq!(block == &blocks[nth], known, "{revision}: {block}");
+                assert!(known || block["type"] == "text", "{revision}: {block}");
+                assert_eq!(prompt["messages"][nth]["role"], "user");
+                // A tool's result has the same replacement.
+                assert_eq!(&result["content"][nth], block, "{revision}");
+            }
+        }
+    }
 }

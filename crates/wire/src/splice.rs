@@ -4,7 +4,7 @@
 //! any size. [`ObjectEdits`] lists the changes at the top level and inside `_meta`.
 //! [`ObjectRewriter`] makes them in bounded memory over chunks of any size; [`ObjectEdits::apply`]
 //! makes them in a whole object at once. Deeper levels are not touched, and values are replaced,
-//! never interpreted. [`BlockReplacer`] and [`StructuredAsText`] look one level deeper, and
+//! never interpreted. [`BlockReplacer`] and [`StructuredAsText`] look into content blocks, and
 //! [`StringEditor`] changes single strings at any depth.
 
 mod block_replacer;
@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-pub use block_replacer::{BlockReplacer, ReplacedBlock};
+pub use block_replacer::{BlockLocation, BlockReplacer, ReplacedBlock};
 pub use object_edits::{MetaEdits, ObjectEdits};
 pub use rewriter::{ObjectRewriter, ObservedMembers, SpliceError};
 pub use string_editor::{PathStep, StringEdit, StringEditor};

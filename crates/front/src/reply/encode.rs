@@ -25,7 +25,7 @@ use weir_layers::http::answer::{self, RenderedMessage};
 use weir_layers::http::body::ResponseBody;
 use weir_layers::http::challenge;
 use weir_layers::request::outcome::RequestOutcome;
-use weir_wire::method::{EXTENSION_METHOD, Method};
+use weir_wire::method::Method;
 use weir_wire::splice::{BlockReplacer, ObjectEdits};
 
 use crate::reply::running_call::{CallStep, OwnedCall};
@@ -91,10 +91,9 @@ impl ResponseContext {
         }
     }
 
-    /// The replacement of content blocks that the client's revision does not have. Results of
-    /// extension methods have no content blocks.
+    /// The replacement of content blocks that the client's revision does not have.
     fn blocks(&self) -> Option<BlockReplacer> {
-        render::block_replacements(self.revision).filter(|_| self.method != EXTENSION_METHOD)
+        render::block_replacements(self.revision, self.method)
     }
 
     /// Returns true if the answer is the result of a tool.

@@ -1,10 +1,10 @@
 //! Replacement of content blocks of types that a revision does not define, while the bytes of a
 //! result pass.
 //!
-//! `content` of a tool's result is an array of objects, each with a `type`. The caller chooses the
-//! types to replace and the replacement text; this module finds the blocks. Nearly every block
-//! begins with its type, so only that much is held. A block with a late type is held until the type
-//! arrives, up to a limit.
+//! `content` of a tool's result is an array of objects, each with a `type`; in a prompt, `content`
+//! of each message is one such object. The caller chooses the types to replace and the replacement
+//! text; this module finds the blocks. Nearly every block begins with its type, so only that much
+//! is held. A block with a late type is held until the type arrives, up to a limit.
 
 use std::borrow::Cow;
 
@@ -48,6 +48,33 @@ impl ReplacedBlock {
     }
 }
 
+/// The members of a result that hold its content blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockLocation {
+    /// The elements of `content`: a tool's result.
+    Content,
+    /// `content` of each element of `messages`: a prompt.
+    Messages,
+}
+
+impl BlockLocation {
+    /// The member of the result that holds the blocks.
+    const fn member(self) -> &'static str {
+        match self {
+            Self::Content => "content",
+            Self::Messages => "messages",
+        }
+    }
+
+    /// The depth at which a block begins.
+    const fn block_depth(self) -> u32 {
+        match self {
+            Self::Content => 2,
+            Self::Messages => 3,
+        }
+    }
+}
+
 /// Renders the replacement text of a block.
 type RenderBlock = fn(&ReplacedBlock) -> String;
 
@@ -55,6 +82,7 @@ type RenderBlock = fn(&ReplacedBlock) -> String;
 #[derive(Debug)]
 pub struct BlockReplacer {
     lexer: JsonLexer,
+    location: BlockLocation,
     foreign: &'static [&'static str],
     render: RenderBlock,
     place: BlockPosition,
@@ -74,7 +102,8 @@ pub struct BlockReplacer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockPosition {
     Outside,
-    Content,
+    /// In the array with the blocks or messages.
+    Array,
     Block,
 }
 
@@ -86,13 +115,18 @@ enum BlockMode {
 }
 
 impl BlockReplacer {
-    /// A filter for these types; `tell` renders the replacement text.
+    /// A filter for blocks of these types at this location; `render` makes the replacement text.
     #[must_use]
-    pub fn replacing(foreign: &'static [&'static str], tell: fn(&ReplacedBlock) -> String) -> Self {
+    pub fn replacing(
+        location: BlockLocation,
+        foreign: &'static [&'static str],
+        render: fn(&ReplacedBlock) -> String,
+    ) -> Self {
         Self {
             lexer: JsonLexer::new(JsonLimits::upstream(), 1),
+            location,
             foreign,
-            render: tell,
+            render,
             place: BlockPosition::Outside,
             mode: BlockMode::Pass,
             held: Vec::new(),
@@ -177,6 +211,7 @@ impl BlockReplacer {
 
     fn handle_event<S: ByteSink>(&mut self, event: LexerEvent, port: &mut SpliceOutput<'_, S>) {
         let depth = self.lexer.depth();
+        let block_depth = self.location.block_depth();
         match event {
             LexerEvent::KeyStart => {
                 self.key.clear();
@@ -184,30 +219,41 @@ impl BlockReplacer {
             }
             LexerEvent::KeyEnd => {
                 self.in_key = false;
-                self.field = (depth == 3)
+                self.field = (depth == block_depth + 1)
                     .then(|| RENDERED_FIELDS.iter().position(|name| self.is_key(name)))
                     .flatten();
             }
-            LexerEvent::ValueStart(b'[') if depth == 1 && self.is_key("content") => {
-                self.place = BlockPosition::Content;
-                self.lexer.set_report(3);
+            LexerEvent::ValueStart(b'[') if depth == 1 && self.is_key(self.location.member()) => {
+                self.place = BlockPosition::Array;
+                self.lexer.set_report(block_depth);
             }
-            LexerEvent::ValueStart(b'{') if depth == 2 && self.place == BlockPosition::Content => {
+            LexerEvent::ValueStart(b'{')
+                if depth == block_depth
+                    && self.place == BlockPosition::Array
+                    && self.is_block() =>
+            {
                 self.place = BlockPosition::Block;
                 self.given_up = false;
                 self.seen = ReplacedBlock::default();
                 self.mode = BlockMode::Hold;
+                self.lexer.set_report(block_depth + 1);
             }
-            LexerEvent::ValueStart(b'"') if depth == 3 && self.place == BlockPosition::Block => {
+            // An element of the array: the last key is not one of its members.
+            LexerEvent::ValueStart(_) if depth == 2 => self.key.clear(),
+            LexerEvent::ValueStart(b'"')
+                if depth == block_depth + 1 && self.place == BlockPosition::Block =>
+            {
                 self.capturing = !self.given_up
                     && self
                         .field
                         .is_some_and(|field| self.seen.0[field].is_empty());
             }
-            LexerEvent::ValueEnd if depth == 3 && std::mem::take(&mut self.capturing) => {
+            LexerEvent::ValueEnd
+                if depth == block_depth + 1 && std::mem::take(&mut self.capturing) =>
+            {
                 self.field_ends(port)
             }
-            LexerEvent::ValueEnd if depth == 2 && self.place == BlockPosition::Block => {
+            LexerEvent::ValueEnd if depth == block_depth && self.place == BlockPosition::Block => {
                 self.block_ends(port)
             }
             LexerEvent::ValueEnd if depth == 1 => {
@@ -218,6 +264,14 @@ impl BlockReplacer {
             | LexerEvent::Closing
             | LexerEvent::ValueStart(_)
             | LexerEvent::ValueEnd => {}
+        }
+    }
+
+    /// Returns true if an object that begins at the depth of blocks is a block.
+    fn is_block(&self) -> bool {
+        match self.location {
+            BlockLocation::Content => true,
+            BlockLocation::Messages => self.is_key("content"),
         }
     }
 
@@ -249,7 +303,7 @@ impl BlockReplacer {
             port.put(&self.held);
             self.mode = BlockMode::Pass;
             // No further member of the block is needed.
-            self.lexer.set_report(2);
+            self.lexer.set_report(self.location.block_depth());
         }
         self.held.clear();
     }
@@ -268,9 +322,9 @@ impl BlockReplacer {
             }
         }
         self.held.clear();
-        self.place = BlockPosition::Content;
+        self.place = BlockPosition::Array;
         self.mode = BlockMode::Pass;
-        self.lexer.set_report(3);
+        self.lexer.set_report(self.location.block_depth());
     }
 }
 
@@ -293,13 +347,17 @@ mod tests {
         )
     }
 
-    fn blocks() -> BlockReplacer {
-        BlockReplacer::replacing(&["audio", "resource_link"], tell)
+    fn blocks(location: BlockLocation) -> BlockReplacer {
+        BlockReplacer::replacing(location, &["audio", "resource_link"], tell)
     }
 
-    /// Passes the text through in chunks of these sizes, over and over.
+    /// Passes a tool's result through in chunks of these sizes, over and over.
     fn chunked(text: &str, sizes: &[usize]) -> String {
-        let (mut out, mut blocks, mut at) = (BytesMut::new(), blocks(), 0);
+        chunked_at(BlockLocation::Content, text, sizes)
+    }
+
+    fn chunked_at(location: BlockLocation, text: &str, sizes: &[usize]) -> String {
+        let (mut out, mut blocks, mut at) = (BytesMut::new(), blocks(location), 0);
         for size in sizes.iter().cycle() {
             let end = (at + size.max(&1)).min(text.len());
             blocks
@@ -345,11 +403,57 @@ mod tests {
                 r#"{"content":{"type":"audio"}}"#,
                 r#"{"content":{"type":"audio"}}"#,
             ),
+            (
+                r#"{"messages":[{"content":{"type":"audio"}}],"content":[]}"#,
+                r#"{"messages":[{"content":{"type":"audio"}}],"content":[]}"#,
+            ),
         ] {
             for sizes in [&[usize::MAX / 2][..], &[1], &[2, 3], &[7]] {
                 assert_eq!(chunked(from, sizes), to, "{sizes:?}");
             }
         }
+    }
+
+    #[test]
+    fn foreign_blocks_of_a_prompts_messages_become_texts() {
+        for (from, to) in [
+            (r#"{"messages":[]}"#, r#"{"messages":[]}"#),
+            (
+                r#"{ "description":"d", "messages" : [ {"role":"user", "content" : {"type":"audio","data":"aGk=","mimeType":"audio/wav"} } ] }"#,
+                r#"{ "description":"d", "messages" : [ {"role":"user", "content" : {"type":"text","text":"audio|||audio/wav"} } ] }"#,
+            ),
+            (
+                r#"{"messages":[{"content":{"name":"n","uri":"u:1","type":"resource_link"},"role":"user"},{"role":"user","content":{"type":"text","text":"\u0061"}},{"c\u006fntent":{"type":"audio"}}],"z":[{"content":{"type":"audio"}}]}"#,
+                r#"{"messages":[{"content":{"type":"text","text":"resource_link|n|u:1|"},"role":"user"},{"role":"user","content":{"type":"text","text":"\u0061"}},{"c\u006fntent":{"type":"text","text":"audio|||"}}],"z":[{"content":{"type":"audio"}}]}"#,
+            ),
+            // Other members of messages, and objects that are not `content`, stay.
+            (
+                r#"{"content":[{"type":"audio"}],"messages":[{"type":"audio"},{"x":{"type":"audio"},"content":{"type":"image","x":{"type":"audio"}}}]}"#,
+                r#"{"content":[{"type":"audio"}],"messages":[{"type":"audio"},{"x":{"type":"audio"},"content":{"type":"image","x":{"type":"audio"}}}]}"#,
+            ),
+            (
+                r#"{"messages":[{"content":5},[{"type":"audio"}],[{"content":1},{"type":"audio"}],{"content":[{"type":"audio"}]},"content",null,{"y":{"content":{"type":"audio"}}}]}"#,
+                r#"{"messages":[{"content":5},[{"type":"audio"}],[{"content":1},{"type":"audio"}],{"content":[{"type":"audio"}]},"content",null,{"y":{"content":{"type":"audio"}}}]}"#,
+            ),
+            (
+                r#"{"messages":{"content":{"type":"audio"}}}"#,
+                r#"{"messages":{"content":{"type":"audio"}}}"#,
+            ),
+        ] {
+            for sizes in [&[usize::MAX / 2][..], &[1], &[2, 3], &[7]] {
+                let out = chunked_at(BlockLocation::Messages, from, sizes);
+                assert_eq!(out, to, "{sizes:?}");
+            }
+        }
+        // A large block passes without being held.
+        let data = "A".repeat(3 << 20);
+        let image = format!(
+            r#"{{"messages":[{{"role":"user","content":{{"type":"image","data":"{data}"}}}}]}}"#
+        );
+        assert_eq!(
+            chunked_at(BlockLocation::Messages, &image, &[65_536]),
+            image
+        );
     }
 
     #[test]
@@ -367,7 +471,7 @@ mod tests {
         // The type comes last, too late to be read.
         let late =
             format!(r#"{{"content":[{{"data":"{data}","type":"image"}},{{"type":"text"}}]}}"#);
-        let mut blocks = blocks();
+        let mut blocks = blocks(BlockLocation::Content);
         let mut out = BytesMut::new();
         for chunk in late.as_bytes().chunks(65_536) {
             blocks
