@@ -9,6 +9,9 @@ use weir_wire::{Revision, scan};
 
 use super::question_refusal::QuestionRefusal;
 
+/// The text in place of an audio block, for revisions without audio.
+const AUDIO_LEFT_OUT: &str = "[audio content was left out: this revision of the protocol has none]";
+
 /// The `params` of a question for a client of this revision.
 ///
 /// # Errors
@@ -28,22 +31,40 @@ pub(super) fn lower_params(
 }
 
 /// An answer for a server of this revision: before 2025-11-25 a sampled message has one content
-/// block.
+/// block, which is audio only since 2025-03-26.
 pub(super) fn lower_answer(revision: Revision, method: Method, result: &Bytes) -> Bytes {
-    let content = scan::find(result, "content")
-        .map(|range| &result[range])
-        .filter(|value| value.starts_with(b"["));
-    let (Some(content), Method::SamplingCreateMessage, true) =
-        (content, method, !revision.has_sampling_tools())
-    else {
+    if method != Method::SamplingCreateMessage || revision.has_sampling_tools() {
+        return result.clone();
+    }
+    let Some(content) = scan::find(result, "content").map(|range| &result[range]) else {
         return result.clone();
     };
-    let Ok(Value::Array(blocks)) = serde_json::from_slice::<Value>(content) else {
+    let is_list = content.starts_with(b"[");
+    let is_foreign = !revision.has_audio() && scan::is_object(content) && kind(content) == "audio";
+    if !is_list && !is_foreign {
         return result.clone();
+    }
+    let blocks = match serde_json::from_slice::<Value>(content) {
+        Ok(Value::Array(blocks)) => blocks,
+        Ok(block) => vec![block],
+        Err(_) => return result.clone(),
     };
+    let blocks = blocks
+        .into_iter()
+        .map(|block| without_audio(revision, block))
+        .collect();
     let edits =
         ObjectEdits::new().replace("content", Bytes::from(merge_blocks(blocks).to_string()));
     edits.apply_or_keep(result)
+}
+
+/// The block, or a text in its place if it is audio and the revision has none.
+fn without_audio(revision: Revision, block: Value) -> Value {
+    if block["type"] == "audio" && !revision.has_audio() {
+        json!({ "type": "text", "text": AUDIO_LEFT_OUT })
+    } else {
+        block
+    }
 }
 
 /// Several blocks as one: texts together, else the first.
@@ -134,14 +155,10 @@ fn messages(revision: Revision, params: &Bytes) -> Result<Bytes, QuestionRefusal
             | Value::Object(_)) => vec![one.clone()],
         };
         for block in blocks {
-            let kind = block["type"].as_str().unwrap_or_default();
-            let content = match kind {
-                _ if has_kind(revision, kind) => block,
-                "audio" => {
-                    json!({ "type": "text", "text": "[audio content was left out: this revision of the protocol has none]" })
-                }
-                _ => return Err(QuestionRefusal::NotInRevision),
-            };
+            let content = without_audio(revision, block);
+            if !has_kind(revision, content["type"].as_str().unwrap_or_default()) {
+                return Err(QuestionRefusal::NotInRevision);
+            }
             messages.push(json!({ "role": message["role"], "content": content }));
         }
     }

@@ -232,6 +232,37 @@ fn content_lists_become_single_blocks_where_a_revision_has_no_lists() {
 }
 
 #[test]
+fn audio_in_an_answer_becomes_text_for_servers_without_audio() {
+    let id = RequestId::from_text("x");
+    let audio = json!({"type": "audio", "data": "AA==", "mimeType": "audio/wav"});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let answer = |revision, content: &Value| {
+        let result = json!({"role": "assistant", "model": "m", "content": content, "x": 1});
+        let response = response(
+            revision,
+            &id,
+            Method::SamplingCreateMessage,
+            Ok(Bytes::from(result.to_string())),
+        );
+        let response: Value = serde_json::from_slice(&response).unwrap();
+        assert_eq!(response["result"]["x"], 1);
+        response["result"]["content"].clone()
+    };
+    let notice = "[audio content was left out: this revision of the protocol has none]";
+    let oldest = Revision::V2024_11_05;
+    assert_eq!(answer(oldest, &audio), text(notice));
+    assert_eq!(answer(oldest, &json!([audio])), text(notice));
+    let both = json!([text("a"), audio]);
+    assert_eq!(answer(oldest, &both), text(&format!("a\n{notice}")));
+    for revision in [Revision::V2025_03_26, Revision::V2025_06_18] {
+        assert_eq!(answer(revision, &audio), audio, "{revision}");
+        assert_eq!(answer(revision, &json!([audio])), audio, "{revision}");
+    }
+    assert_eq!(answer(Revision::V2025_11_25, &audio), audio);
+    assert_eq!(answer(Revision::V2025_11_25, &both), both);
+}
+
+#[test]
 fn errors_of_clients_reach_legacy_servers_as_they_are() {
     let id = RequestId::from_text("x");
     let error = Bytes::from_static(br#"{"code":-1,"message":"User rejected","data":{"a":1}}"#);
