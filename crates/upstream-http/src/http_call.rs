@@ -56,6 +56,11 @@ impl PendingRequest {
         self
     }
 
+    /// True if the server may send messages about the request at another stream.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.entry.is_some()
+    }
+
     /// Ends the request without a cancellation. Its unread questions are answered with an error.
     pub(crate) fn end(&mut self) {
         let left = self
@@ -114,36 +119,13 @@ pub(crate) fn reply(
     listener: ResultExpectation,
     pending: PendingRequest,
 ) -> impl Future<Output = Reply> + Send {
-    let asking = ServerQuestions::new(listener.dialect.revision());
-    let (batch, thread) = (VecDeque::new(), StreamResumption::default());
-    // An older server's answer to a call that is to be a task can only be told from the whole
-    // result.
-    let whole =
-        listener.needs_whole || listener.may_become_task && !listener.dialect.has_result_type();
-    let release = ReleaseRule {
-        id: pending.id,
-        tongue: listener.dialect,
-        is_own: true,
-        whole,
-        unsplit: listener.is_unsplit,
-    };
-    let answer = Some(answer.with_release(release));
-    Reply::started(HttpCallReply {
-        site,
-        answer,
-        listener,
-        asking,
-        pending,
-        answers: None,
-        batch,
-        thread,
-        release,
-    })
+    Reply::started(HttpCallReply::new(site, listener, pending).with_answer(answer))
 }
 
-struct HttpCallReply {
+/// The reply to a request, from the messages of its response and of the streams beside it.
+pub(crate) struct HttpCallReply {
     site: Arc<UpstreamContext>,
-    /// Absent once the call has ended or its result streams.
+    /// Absent before the head of the response, and once the call has ended or its result streams.
     answer: Option<ResponseReader>,
     listener: ResultExpectation,
     asking: ServerQuestions,
@@ -158,26 +140,12 @@ struct HttpCallReply {
 
 impl ReplySource for HttpCallReply {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        if let Some(side) = &self.pending.side
-            && let Some(answers) = &mut self.answers
-        {
-            let lost = answers.lost();
-            self.asking
-                .poll_answers(cx, |message| side.send_answer(message, lost));
-            if let Poll::Ready(reason) = answers.poll_lost(cx) {
-                return Poll::Ready(self.cut_off(reason));
-            }
+        if let Poll::Ready(end) = self.poll_answers(cx) {
+            return Poll::Ready(end);
         }
         loop {
-            while let Some(message) = self.pending.poll_registration(cx) {
-                let shared = if let Message::Request(request) = &message {
-                    Some(request.clone())
-                } else {
-                    None
-                };
-                if let Some(event) = self.handle_message(message, shared) {
-                    return Poll::Ready(event);
-                }
+            if let Poll::Ready(event) = self.poll_registration(cx) {
+                return Poll::Ready(event);
             }
             while let Some(item) = self.batch.pop_front() {
                 match Message::parse(item, &message_limits()) {
@@ -221,6 +189,90 @@ impl ReplySource for HttpCallReply {
 }
 
 impl HttpCallReply {
+    /// Makes the reply to a request whose response has not arrived.
+    pub(crate) fn new(
+        site: Arc<UpstreamContext>,
+        listener: ResultExpectation,
+        pending: PendingRequest,
+    ) -> Self {
+        let asking = ServerQuestions::new(listener.dialect.revision());
+        // An older server's answer to a call that is to be a task can only be told from the whole
+        // result.
+        let whole =
+            listener.needs_whole || listener.may_become_task && !listener.dialect.has_result_type();
+        let release = ReleaseRule {
+            id: pending.id,
+            tongue: listener.dialect,
+            is_own: true,
+            whole,
+            unsplit: listener.is_unsplit,
+        };
+        Self {
+            site,
+            answer: None,
+            listener,
+            asking,
+            pending,
+            answers: None,
+            batch: VecDeque::new(),
+            thread: StreamResumption::default(),
+            release,
+        }
+    }
+
+    /// Sets the response to the request.
+    pub(crate) fn set_answer(&mut self, answer: ResponseReader) {
+        self.answer = Some(answer.with_release(self.release));
+    }
+
+    /// The same with the response to the request.
+    pub(crate) fn with_answer(mut self, answer: ResponseReader) -> Self {
+        self.set_answer(answer);
+        self
+    }
+
+    /// Ends the request without a cancellation, before its response has arrived. Its questions are
+    /// answered with an error.
+    pub(crate) fn end(&mut self) {
+        self.refuse_open_questions();
+        self.pending.end();
+    }
+
+    /// Polls the next event of the call on another stream than that of its response.
+    pub(crate) fn poll_other_stream(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        if let Poll::Ready(end) = self.poll_answers(cx) {
+            return Poll::Ready(end);
+        }
+        self.poll_registration(cx)
+    }
+
+    /// Sends the client's answers. Ready with the end of the call if one is lost.
+    fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        let (Some(side), Some(answers)) = (&self.pending.side, &mut self.answers) else {
+            return Poll::Pending;
+        };
+        let lost = answers.lost();
+        self.asking
+            .poll_answers(cx, |message| side.send_answer(message, lost));
+        let reason = ready!(answers.poll_lost(cx));
+        Poll::Ready(self.cut_off(reason))
+    }
+
+    /// Polls the next event of the call on the stream of its registration.
+    fn poll_registration(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        while let Some(message) = self.pending.poll_registration(cx) {
+            let shared = if let Message::Request(request) = &message {
+                Some(request.clone())
+            } else {
+                None
+            };
+            if let Some(event) = self.handle_message(message, shared) {
+                return Poll::Ready(event);
+            }
+        }
+        Poll::Pending
+    }
+
     fn take(&mut self, part: Option<ResponsePart>) -> Option<ReplyEvent> {
         match part {
             Some(ResponsePart::Message(bytes)) => {

@@ -2,6 +2,7 @@
 //! alone chooses between the two eras; for a server that speaks both, by the era of each caller.
 
 mod answer_delivery;
+mod early_reply;
 mod era_guess;
 mod era_probe;
 mod held_blocks;

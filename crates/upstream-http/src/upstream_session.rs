@@ -34,7 +34,8 @@ use weir_wire::{LogLevel, Revision, scan};
 
 pub(crate) use lists::list;
 
-use super::http_call::{self, PendingRequest};
+use super::early_reply::{self, HeadOutcome};
+use super::http_call::{self, HttpCallReply, PendingRequest};
 use super::http_post::{self, ClassifiedResponse, RefusedResponse};
 use super::reading_state::{ReadingPermit, ReadingPublisher};
 use super::response_reader::ResponseReader;
@@ -390,26 +391,47 @@ impl UpstreamSession {
             .as_ref()
             .map(|standing| standing.register(id, listener.filter.may_have_questions()));
         let mut pending = PendingRequest::new(Some(self.clone()), id).with_registration(entry);
+        // A request of weir's own has no client for messages that come before the head.
+        if pending.is_registered() && !listener.is_unsplit {
+            let (session, http) = (self.clone(), http.clone());
+            let head = Box::pin(async move {
+                session.read_head(http_post::post(&session.site, &http, headers, body, id).await)
+            });
+            let call = HttpCallReply::new(self.site.clone(), listener, pending);
+            // Boxed: the future of a call without a registration is no larger for it.
+            return Box::pin(early_reply::reply(call, head)).await;
+        }
         // As in `ModernServer::post`, the head is dropped before the wait for the reply.
-        let outcome = match http_post::post(&self.site, http, headers, body, id).await {
-            Ok(ClassifiedResponse::Answer(_, answer)) => {
+        let head = http_post::post(&self.site, http, headers, body, id).await;
+        let outcome = match self.read_head(head) {
+            Ok(answer) => {
                 Either::Left(http_call::reply(self.site.clone(), answer, listener, pending).map(Ok))
-            }
-            Ok(ClassifiedResponse::Refused(refused)) => {
-                pending.end();
-                Either::Right(Box::pin(self.classify_refusal(refused)).map(Err))
-            }
-            Ok(ClassifiedResponse::Accepted) => {
-                pending.end();
-                let text = "The upstream took a request and gave no answer";
-                return Err(self.site.label.fail(FailureKind::BadAnswer, text).into());
             }
             Err(refusal) => {
                 pending.end();
-                return Err(refusal);
+                Either::Right(refusal.map(Err))
             }
         };
         outcome.await
+    }
+
+    /// Reads the head of the response to a request.
+    fn read_head(self: &Arc<Self>, head: Result<ClassifiedResponse, FailedAttempt>) -> HeadOutcome {
+        let refusal = match head {
+            Ok(ClassifiedResponse::Answer(_, answer)) => return Ok(answer),
+            Ok(ClassifiedResponse::Refused(refused)) => {
+                let session = self.clone();
+                return Err(Box::pin(
+                    async move { session.classify_refusal(refused).await },
+                ));
+            }
+            Ok(ClassifiedResponse::Accepted) => {
+                let text = "The upstream took a request and gave no answer";
+                self.site.label.fail(FailureKind::BadAnswer, text).into()
+            }
+            Err(refusal) => refusal,
+        };
+        Err(Box::pin(std::future::ready(refusal)))
     }
 
     /// Finds out if a refusal means that the session is gone. A 404 proves it if it certainly
