@@ -491,6 +491,10 @@ pub(crate) const MUST_NOT_USE: &[(&str, &[&str])] = &[
 pub(crate) const REPLY_SOURCES: &[(&str, &str)] = &[
     ("core/src/reply.rs", "the reply itself, and a stream"),
     ("upstream-http/src/http_call.rs", "a transport"),
+    (
+        "upstream-http/src/early_reply.rs",
+        "wraps a transport's reply with events before the head of its response",
+    ),
     ("upstream-stdio/src/stdio_call.rs", "a transport"),
     (
         "singleton/src/forwarded_reply.rs",

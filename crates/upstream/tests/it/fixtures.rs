@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
-use weir_core::call::{Call, RequestName};
+use weir_core::call::{Call, CallCapabilities, InputMode, RequestName, SessionKey};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Evidence, Fut, Verifier};
 use weir_core::principal::VerifiedIdentity as Sender;
+use weir_core::question::PendingQuestion;
 use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_core::upstream::{CallDeadlines, OutboundCall, Upstream};
-use weir_core::{Failure, Principal};
+use weir_core::{CapabilityClass, Failure, Principal};
 use weir_process::keeper::ChildKeeper;
 use weir_testkit::{FakeClock, FakeRandom, TokioClock};
 use weir_upstream::{
@@ -125,6 +126,44 @@ pub(crate) fn call(tool: &str, arguments: Value) -> Call {
         params,
         RequestName::from_bits(1),
     )
+}
+
+/// Makes a call of a client that can be asked, in a session of its own.
+pub(crate) fn call_in_session(tool: &str) -> Call {
+    let mut call = call(tool, json!({}));
+    call.session = Some(SessionKey([1; 16]));
+    call.input_mode = InputMode::Requests;
+    call.capabilities = CallCapabilities {
+        class: CapabilityClass::SESSIONS.with(CapabilityClass::ELICITATION_FORM),
+        raw: None,
+    };
+    call
+}
+
+/// Reads a reply up to the question.
+pub(crate) async fn question(reply: &mut Reply) -> Box<PendingQuestion> {
+    loop {
+        match next(reply).await {
+            ReplyEvent::Ask(question) => return question,
+            ReplyEvent::Note(_) => {}
+            ReplyEvent::End(end) => panic!("no question, but {end:?}"),
+        }
+    }
+}
+
+/// Reads the next event, which comes soon.
+pub(crate) async fn next(reply: &mut Reply) -> ReplyEvent {
+    let event = tokio::time::timeout(Duration::from_secs(10), reply.next()).await;
+    event
+        .expect("an event comes in time")
+        .expect("a reply ends with an end")
+}
+
+/// The answer to a form.
+pub(crate) fn filled() -> Result<Bytes, Bytes> {
+    Ok(Bytes::from_static(
+        br#"{"action":"accept","content":{"name":"Ada"}}"#,
+    ))
 }
 
 pub(crate) async fn outbound(tool: &str, call: Call) -> OutboundCall {

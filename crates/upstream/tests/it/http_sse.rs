@@ -11,7 +11,7 @@ use weir_upstream::{OwnDeadlines, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
 use crate::fixtures::*;
-use crate::question_answers::{ask, asking_server, filled};
+use crate::question_answers::{ask, asking_server};
 
 /// The deadline of lists, which is no limit of calls.
 const LIST_DEADLINE: Duration = Duration::from_millis(300);

@@ -6,6 +6,7 @@ mod both_eras;
 mod calls;
 mod child;
 mod deadlines;
+mod early_questions;
 mod fetching;
 mod fixtures;
 mod http_sse;

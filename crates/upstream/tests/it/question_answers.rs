@@ -4,12 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::json;
-use weir_core::call::{CallCapabilities, InputMode, SessionKey};
+use weir_core::Reply;
 use weir_core::question::PendingQuestion;
 use weir_core::upstream::Upstream;
-use weir_core::{CapabilityClass, Reply, ReplyEvent};
 use weir_testkit::mock_server::AnswerStep;
 use weir_testkit::{FaultProxy, MockBehaviour, MockServer};
 use weir_upstream::{OwnDeadlines, UpstreamSettings};
@@ -31,27 +29,10 @@ pub(crate) async fn asking_server() -> MockServer {
 
 /// Makes a call, and reads its reply up to the question.
 pub(crate) async fn ask(upstream: &Arc<dyn Upstream>) -> (Reply, Box<PendingQuestion>) {
-    let mut call = call("ask", json!({}));
-    call.session = Some(SessionKey([1; 16]));
-    call.input_mode = InputMode::Requests;
-    call.capabilities = CallCapabilities {
-        class: CapabilityClass::SESSIONS.with(CapabilityClass::ELICITATION_FORM),
-        raw: None,
-    };
+    let call = call_in_session("ask");
     let mut reply = upstream.clone().call(outbound("ask", call).await).await;
-    loop {
-        match reply.next().await {
-            Some(ReplyEvent::Ask(question)) => return (reply, question),
-            Some(ReplyEvent::Note(_)) => {}
-            other => panic!("no question, but {other:?}"),
-        }
-    }
-}
-
-pub(crate) fn filled() -> Result<Bytes, Bytes> {
-    Ok(Bytes::from_static(
-        br#"{"action":"accept","content":{"name":"Ada"}}"#,
-    ))
+    let question = question(&mut reply).await;
+    (reply, question)
 }
 
 /// Waits until a connection more has come to the proxy than before.
