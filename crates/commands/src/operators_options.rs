@@ -96,7 +96,7 @@ mod tests {
             Ok("http://h:1".to_owned())
         );
         for not_a_url in ["127.0.0.1:8081", "h", "ftp://h:1"] {
-            let refused = operators(Some(not_a_url), None).url().unwrap_err();
+            let refused = operators(Some(not_a_url), None).url().expect_err(not_a_url);
             assert!(
                 refused.contains("such as http://127.0.0.1:8081"),
                 "{refused}"
