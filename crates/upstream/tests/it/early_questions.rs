@@ -77,10 +77,10 @@ async fn open_question_before_the_head_does_not_count_as_idle_time() {
     assert!(text(reply).await.contains("Ada"));
     let mut second = outbound("ask", call_in_session("ask")).await;
     second.deadlines = CallDeadlines {
-        idle: Duration::from_millis(400),
+        idle: Duration::from_secs(3),
         ..CallDeadlines::CALL
     };
-    let waits = 2 * second.deadlines.idle;
+    let waits = second.deadlines.idle + Duration::from_millis(500);
     let mut reply = upstream.call(second).await;
     let question = question(&mut reply).await;
     let answering = tokio::spawn(async move {
@@ -186,7 +186,7 @@ async fn call_whose_early_answer_does_not_reach_the_server_ends_with_an_unknown_
     let between = FaultProxy::start(mock.address()).await;
     let upstream = build(UpstreamSettings {
         own_deadlines: OwnDeadlines {
-            list: Duration::from_millis(300),
+            list: Duration::from_secs(3),
             ..OwnDeadlines::default()
         },
         ..settings(&between.url("/mcp"))
