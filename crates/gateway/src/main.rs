@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::num::NonZero;
 use std::process::ExitCode;
 
+use weir_commands::exit_code::EXIT_USAGE;
+
 /// The variable by which tokio chooses its number of threads. It panics at other values than a
 /// number.
 const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
-/// The exit code for an error on the command line, or in the environment.
-const EXIT_USAGE: u8 = 2;
 
 /// For many small, short-lived buffers from many threads it makes calls cheaper, and returns memory
 /// after churn.
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
     code
 }
 
+/// Prints the error directly, because the log has no thread yet, and returns the exit code.
 fn exit_with_error(code: u8, why: std::fmt::Arguments<'_>) -> ExitCode {
     // If standard error fails, the exit code still reports the failure.
     let _unsaid = writeln!(std::io::stderr(), "weir: {why}");

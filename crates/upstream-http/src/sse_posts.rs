@@ -122,21 +122,21 @@ impl SsePosts {
                 PostKind::Request
             }
             OutgoingPurpose::Answer(_share) => {
-                self.deliver(message).await;
+                // An answer is posted again after a failure that may pass.
+                self.deliver(message, Some(CancellationToken::new())).await;
                 PostKind::Answer
             }
             OutgoingPurpose::Notification(_share) => {
                 let _guard = notified.map(CancellationToken::drop_guard);
-                self.deliver(message).await;
+                self.deliver(message, None).await;
                 PostKind::Notification
             }
         }
     }
 
     /// Posts a message without an answer, within the deadline of lists. A refused one is dropped.
-    async fn deliver(&self, message: Bytes) {
-        let lost = CancellationToken::new();
-        deliver(&self.site, &self.http, Vec::new(), message, Some(lost)).await;
+    async fn deliver(&self, message: Bytes, lost: Option<CancellationToken>) {
+        deliver(&self.site, &self.http, Vec::new(), message, lost).await;
     }
 
     /// Posts a request. One that is refused fails alone.

@@ -495,19 +495,17 @@ impl ChannelState {
     /// Returns the call of a message without an address: the newest one, if all that run are of one
     /// client's session. Otherwise another client would get it.
     fn unaddressed_call(&self) -> Option<&ChannelRequest> {
-        let mut newest = None;
-        for (id, request) in &self.requests {
-            let RequestPurpose::Call { session, .. } = &request.purpose else {
-                continue;
+        let calls = self.requests.iter().filter_map(|(id, request)| {
+            let RequestPurpose::Call { session, .. } = request.purpose else {
+                return None;
             };
-            newest = match newest {
-                None => Some((*id, session, request)),
-                Some((_, other, _)) if session.is_none() || other != session => return None,
-                Some(found @ (newer, ..)) if newer > *id => Some(found),
-                Some(_) => Some((*id, session, request)),
-            };
-        }
-        newest.map(|(.., request)| request)
+            Some((*id, session, request))
+        });
+        let (newest, session, call) = calls.clone().max_by_key(|(id, ..)| *id)?;
+        let mut others = calls.filter(|(id, ..)| *id != newest);
+        others
+            .all(|(_, other, _)| other.is_some() && other == session)
+            .then_some(call)
     }
 
     /// Returns the call that a question of the child belongs to. A question of a task names it;

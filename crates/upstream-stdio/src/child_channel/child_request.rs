@@ -101,17 +101,11 @@ impl ChildRequest {
     /// The request was refused before any message for it.
     pub(crate) async fn wait_for_start(&mut self) -> Result<(), FailedAttempt> {
         let has_message = std::future::poll_fn(|cx| self.pending.inbox.poll_ready(cx)).await;
-        match self.pending.take_refusal() {
-            Some(refusal) if !has_message => {
-                self.end();
-                Err(refusal)
-            }
-            Some(refusal) => {
-                self.pending.refuse(refusal);
-                Ok(())
-            }
-            None => Ok(()),
+        if !has_message && let Some(refusal) = self.take_refusal() {
+            self.end();
+            return Err(refusal);
         }
+        Ok(())
     }
 
     /// Takes the failure of a request that was refused, after the last message for it.
