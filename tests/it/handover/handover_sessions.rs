@@ -6,7 +6,9 @@ use weir_testkit::{HttpExchange, MockBehaviour, MockServer, MockStdio, RawClient
 use weir_wire::{LogLevel, Revision};
 
 use super::{is_gone, successors};
-use crate::harness::{Weir, signal, wait_until, wait_until_async, within_test_timeout};
+use crate::harness::{
+    Weir, begin_gated_call, signal, wait_until, wait_until_async, within_test_timeout,
+};
 
 /// The revisions that have sessions over Streamable HTTP.
 const REVISIONS: [Revision; 3] = [
@@ -108,19 +110,6 @@ async fn next_of(stream: &mut HttpExchange, method: &str) -> Value {
         let message = message.unwrap_or_else(|| panic!("the stream ended before {method}"));
         if message["method"] == method {
             return message;
-        }
-    }
-}
-
-/// Returns the id of the first event with a message.
-async fn first_event_id(exchange: &mut HttpExchange) -> String {
-    loop {
-        let event = within_test_timeout("an event", exchange.next_event())
-            .await
-            .unwrap()
-            .unwrap();
-        if !event.data.is_empty() {
-            return event.id.unwrap();
         }
     }
 }
@@ -271,10 +260,7 @@ async fn a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_
     let gated = MockTool::new("gated").does(MockBehaviour::gated_after_progress(&gate));
     let mut bench = HandoverBench::new(server().with(gated)).await;
     let client = bench.client(Revision::V2025_11_25).await;
-    let params =
-        json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
-    let mut exchange = client.request("tools/call", params).await.unwrap();
-    let first = first_event_id(&mut exchange).await;
+    let (exchange, first) = begin_gated_call(&client).await;
     bench.hand_over();
     drop(exchange);
     let resuming = client.clone().with_header("last-event-id", &first);
@@ -320,12 +306,10 @@ async fn event_of_a_process_that_a_second_signal_ends_is_resumed_in_the_next_one
         AnswerStep::Send(event.to_string()),
         AnswerStep::Hang,
     ];
-    let tool = MockTool::new("talkative").does(MockBehaviour::steps(steps).as_events());
+    let tool = MockTool::new("gated").does(MockBehaviour::steps(steps).as_events());
     let mut bench = HandoverBench::new(server().with(tool)).await;
     let client = bench.client(Revision::V2025_11_25).await;
-    let params = json!({ "name": "talkative", "arguments": {}, "_meta": { "progressToken": 1 } });
-    let mut exchange = client.request("tools/call", params).await.unwrap();
-    let first = first_event_id(&mut exchange).await;
+    let (mut exchange, first) = begin_gated_call(&client).await;
     bench.hand_over();
     let [before, next] = bench.processes[..] else {
         unreachable!("there are two processes");

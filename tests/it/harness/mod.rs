@@ -6,6 +6,7 @@ mod bystander;
 mod checked_client;
 mod client_driver;
 mod foreign_peers;
+mod gated_call;
 mod listening_ports;
 mod replicas;
 mod seeded_random;
@@ -19,6 +20,7 @@ pub use foreign_peers::{
     DriverEvents, ForeignClient, ForeignServer, inspector, inspector_of_command, node_peer_command,
     peers_are_enabled, python_peer_command,
 };
+pub use gated_call::begin_gated_call;
 pub use replicas::{Replicas, WeirDeployment, sealing_keys};
 pub use seeded_random::SplitMixRandom;
 pub use test_process::{TestProcess, signal};

@@ -6,7 +6,7 @@ use weir_wire::Revision;
 
 use super::pairing::ScenarioPairing;
 use super::support_report::FeatureSupport;
-use crate::harness::{CheckedClient, within_test_timeout};
+use crate::harness::{CheckedClient, begin_gated_call, within_test_timeout};
 
 fn has_ids(revision: Revision) -> bool {
     revision.has_event_ids()
@@ -30,28 +30,6 @@ async fn resume(client: &CheckedClient, id: &str) -> HttpExchange {
         exchange.status
     );
     exchange
-}
-
-/// Begins a call that waits for the gate; returns its stream after the first message, and the event
-/// id of that message.
-async fn begun(client: &CheckedClient) -> (HttpExchange, String) {
-    let params =
-        json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
-    let mut exchange =
-        within_test_timeout("tools/call", client.raw().request("tools/call", params))
-            .await
-            .unwrap();
-    loop {
-        let event = within_test_timeout("an event", exchange.next_event())
-            .await
-            .unwrap()
-            .unwrap();
-        if !event.data.is_empty() {
-            let message: Value = serde_json::from_str(&event.data).unwrap();
-            assert_eq!(message["method"], "notifications/progress");
-            return (exchange, event.id.unwrap_or_default());
-        }
-    }
 }
 
 // Proves R092, R094, R095.
@@ -100,8 +78,8 @@ pub async fn result_is_resumed_after_a_lost_connection(world: &ScenarioPairing) 
         return FeatureSupport::NotInRevision;
     }
     let client = world.direct().await;
-    let (lost, id) = begun(&client).await;
-    let (other, _) = begun(&client).await;
+    let (lost, id) = begin_gated_call(client.raw()).await;
+    let (other, _) = begin_gated_call(client.raw()).await;
     drop(lost);
     let before = mockup.counts("gated").completed;
     gate.admit(2);
@@ -128,7 +106,7 @@ pub async fn result_is_resumed_after_a_lost_connection(world: &ScenarioPairing) 
         .unwrap();
     assert_eq!(own.text(), r#"{"n":1}"#);
     // A running call can be resumed, too; the older stream ends then.
-    let (mut first, id) = begun(&client).await;
+    let (mut first, id) = begin_gated_call(client.raw()).await;
     let second = resume(&client, &id).await;
     assert_eq!(
         within_test_timeout("the end", first.next_message())
@@ -161,7 +139,7 @@ pub async fn streams_of_other_sessions_cannot_be_resumed(
         return FeatureSupport::NotInRevision;
     }
     let (client, other) = (world.direct().await, world.direct().await);
-    let (lost, id) = begun(&client).await;
+    let (lost, id) = begin_gated_call(client.raw()).await;
     gate.admit(1);
     drop(lost);
     let stream = id.split('-').next().unwrap();

@@ -1,7 +1,6 @@
 //! Streams of calls whose replica ends: their clients resume them at another replica, and get the
 //! answer, or the error that it is lost.
 
-use serde_json::{Value, json};
 use weir_replica_testkit::{RedisServer, RespValue};
 use weir_testkit::mock_server::CallGate;
 use weir_testkit::{ClientAnswer, HttpExchange, MockBehaviour, MockServer};
@@ -9,7 +8,7 @@ use weir_wire::Revision;
 
 use super::{COUNT, at, open_at, start};
 use crate::harness::{
-    CheckedClient, ForeignClient, Replicas, peers_are_enabled, wait_until_async,
+    CheckedClient, ForeignClient, Replicas, begin_gated_call, peers_are_enabled, wait_until_async,
     within_test_timeout,
 };
 
@@ -24,25 +23,6 @@ async fn upstream(gate: &CallGate) -> MockServer {
         .tool("gated", MockBehaviour::gated_after_progress(gate))
         .start()
         .await
-}
-
-/// Begins a call that waits for the gate. Returns its stream after the progress notification, and
-/// the event id of that.
-async fn begin(client: &CheckedClient) -> (HttpExchange, String) {
-    let meta = json!({ "progressToken": 1 });
-    let params = json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": meta });
-    let request = client.raw().request("tools/call", params);
-    let sent = within_test_timeout("tools/call", request).await;
-    let mut exchange = sent.unwrap();
-    loop {
-        let event = within_test_timeout("an event", exchange.next_event()).await;
-        let event = event.unwrap().unwrap();
-        if !event.data.is_empty() {
-            let message: Value = serde_json::from_str(&event.data).unwrap();
-            assert_eq!(message["method"], "notifications/progress");
-            return (exchange, event.id.unwrap());
-        }
-    }
 }
 
 /// Resumes a stream at a replica, and reads it to its end.
@@ -93,7 +73,7 @@ async fn running_calls_of_a_killed_replica_end_with_an_error_where_they_are_resu
         // One of them reaches the owner through another replica.
         for number in [0, 1] {
             let client = open_at(&replicas, 0, revision).await;
-            let call = begin(&at(&client, &replicas, number)).await;
+            let call = begin_gated_call(at(&client, &replicas, number).raw()).await;
             calls.push((client, call));
         }
     }
@@ -125,7 +105,7 @@ async fn answer_that_no_client_read_outlives_its_replica() {
     let upstream = upstream(&gate).await;
     let mut replicas = start(&upstream).await;
     let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
-    let (lost, id) = begin(&client).await;
+    let (lost, id) = begin_gated_call(client.raw()).await;
     drop(lost);
     gate.open();
     wait_for_logs(&replicas, "end", 1).await;

@@ -9,7 +9,7 @@ use weir_core::reply::{NoteKind, ReplyEvent};
 use weir_core::upstream::CallDeadlines;
 use weir_testkit::mock_server::{AnswerStep, CallGate};
 use weir_testkit::{FaultProxy, MockBehaviour, MockServer};
-use weir_upstream::{OwnDeadlines, UpstreamSettings};
+use weir_upstream::UpstreamSettings;
 use weir_wire::{LogLevel, Revision};
 
 use crate::fixtures::*;
@@ -45,9 +45,8 @@ async fn question_before_the_head_reaches_the_client_and_its_answer_the_server()
     let mock = server(asking([AnswerStep::Answer])).await;
     let upstream = upstream(&mock.url());
     for round in 1..=2 {
-        let outbound = outbound("ask", call_in_session("ask")).await;
-        let mut reply = upstream.clone().call(outbound).await;
-        question(&mut reply).await.answer(filled());
+        let (reply, question) = ask(&upstream).await;
+        question.answer(filled());
         assert!(text(reply).await.contains("Ada"));
         assert_eq!(mock.executions("ask"), round);
     }
@@ -60,9 +59,8 @@ async fn large_result_after_an_early_question_arrives_whole() {
     const SIZE: usize = 4 << 20;
     let mock = server(asking([AnswerStep::Huge(SIZE)])).await;
     let upstream = upstream(&mock.url());
-    let outbound = outbound("ask", call_in_session("ask")).await;
-    let mut reply = upstream.call(outbound).await;
-    question(&mut reply).await.answer(filled());
+    let (reply, question) = ask(&upstream).await;
+    question.answer(filled());
     assert_eq!(text(reply).await.len(), SIZE);
 }
 
@@ -71,9 +69,8 @@ async fn open_question_before_the_head_does_not_count_as_idle_time() {
     let mock = server(asking([AnswerStep::Answer])).await;
     let upstream = upstream(&mock.url());
     // Opens the session, which may take longer than the call.
-    let first = outbound("ask", call_in_session("ask")).await;
-    let mut reply = upstream.clone().call(first).await;
-    question(&mut reply).await.answer(filled());
+    let (reply, first) = ask(&upstream).await;
+    first.answer(filled());
     assert!(text(reply).await.contains("Ada"));
     let mut second = outbound("ask", call_in_session("ask")).await;
     second.deadlines = CallDeadlines {
@@ -131,9 +128,7 @@ async fn notes_before_the_head_reach_the_client_at_once() {
 async fn call_that_is_cancelled_at_an_early_question_is_cancelled_at_the_server() {
     let mock = server(asking([AnswerStep::Hang])).await;
     let upstream = upstream(&mock.url());
-    let outbound = outbound("ask", call_in_session("ask")).await;
-    let mut reply = upstream.clone().call(outbound).await;
-    let mut question = question(&mut reply).await;
+    let (reply, mut question) = ask(&upstream).await;
     drop(reply);
     let withdrawn = std::future::poll_fn(|cx| question.poll_withdrawn(cx));
     tokio::time::timeout(Duration::from_secs(10), withdrawn)
@@ -168,9 +163,7 @@ async fn call_whose_connection_breaks_after_an_early_question_ends_with_an_unkno
 async fn call_whose_connection_breaks_while_an_early_question_is_open_withdraws_it() {
     let mut mock = server(asking([AnswerStep::Answer])).await;
     let upstream = upstream(&mock.url());
-    let outbound = outbound("ask", call_in_session("ask")).await;
-    let mut reply = upstream.call(outbound).await;
-    let mut question = question(&mut reply).await;
+    let (reply, mut question) = ask(&upstream).await;
     mock.stop().await;
     let failure = failure(reply).await;
     assert_eq!(failure.reason(), "result_unknown", "{failure:?}");
@@ -185,15 +178,10 @@ async fn call_whose_early_answer_does_not_reach_the_server_ends_with_an_unknown_
     let mock = server(asking([AnswerStep::Answer])).await;
     let between = FaultProxy::start(mock.address()).await;
     let upstream = build(UpstreamSettings {
-        own_deadlines: OwnDeadlines {
-            list: Duration::from_secs(3),
-            ..OwnDeadlines::default()
-        },
+        own_deadlines: list_deadline(Duration::from_secs(3)),
         ..settings(&between.url("/mcp"))
     });
-    let outbound = outbound("ask", call_in_session("ask")).await;
-    let mut reply = upstream.clone().call(outbound).await;
-    let question = question(&mut reply).await;
+    let (reply, question) = ask(&upstream).await;
     between.set_refusing(true);
     question.answer(filled());
     let failure = failure(reply).await;
@@ -207,9 +195,8 @@ async fn call_whose_session_is_lost_after_an_early_question_fails_once() {
     let error = json!({ "code": -32001, "message": "Session not found" });
     let mock = server(asking([AnswerStep::Error(error)]).with_status(404)).await;
     let upstream = upstream(&mock.url());
-    let outbound = outbound("ask", call_in_session("ask")).await;
-    let mut reply = upstream.call(outbound).await;
-    question(&mut reply).await.answer(filled());
+    let (reply, question) = ask(&upstream).await;
+    question.answer(filled());
     let failure = failure(reply).await;
     assert_eq!(failure.reason(), "unavailable", "{failure:?}");
     assert_eq!(mock.executions("ask"), 1);
@@ -221,9 +208,8 @@ async fn lost_session_of_a_client_that_can_be_asked_is_opened_again() {
     let mock = server(asking([AnswerStep::Answer])).await;
     let upstream = upstream(&mock.url());
     for round in 1..=2 {
-        let outbound = outbound("ask", call_in_session("ask")).await;
-        let mut reply = upstream.clone().call(outbound).await;
-        question(&mut reply).await.answer(filled());
+        let (reply, question) = ask(&upstream).await;
+        question.answer(filled());
         assert!(text(reply).await.contains("Ada"));
         assert_eq!(mock.executions("ask"), round);
         assert_eq!(mock.requests_of("initialize").len(), round);

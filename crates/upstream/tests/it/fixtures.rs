@@ -16,8 +16,8 @@ use weir_core::{CapabilityClass, Failure, Principal};
 use weir_process::keeper::ChildKeeper;
 use weir_testkit::{FakeClock, FakeRandom, TokioClock};
 use weir_upstream::{
-    ClientImplementation, HttpUpstreamSettings, TransportSettings, UpstreamFactory, UpstreamPorts,
-    UpstreamProtocol, UpstreamSettings,
+    ClientImplementation, HttpUpstreamSettings, OwnDeadlines, TransportSettings, UpstreamFactory,
+    UpstreamPorts, UpstreamProtocol, UpstreamSettings,
 };
 use weir_wire::Params;
 use weir_wire::method::Method;
@@ -140,6 +140,14 @@ pub(crate) fn call_in_session(tool: &str) -> Call {
     call
 }
 
+/// Makes a call of the tool `ask`, and reads its reply up to the question.
+pub(crate) async fn ask(upstream: &Arc<dyn Upstream>) -> (Reply, Box<PendingQuestion>) {
+    let call = call_in_session("ask");
+    let mut reply = upstream.clone().call(outbound("ask", call).await).await;
+    let question = question(&mut reply).await;
+    (reply, question)
+}
+
 /// Reads a reply up to the question.
 pub(crate) async fn question(reply: &mut Reply) -> Box<PendingQuestion> {
     loop {
@@ -157,6 +165,14 @@ pub(crate) async fn next(reply: &mut Reply) -> ReplyEvent {
     event
         .expect("an event comes in time")
         .expect("a reply ends with an end")
+}
+
+/// The default deadlines of weir's own requests, with this one for lists.
+pub(crate) fn list_deadline(list: Duration) -> OwnDeadlines {
+    OwnDeadlines {
+        list,
+        ..OwnDeadlines::default()
+    }
 }
 
 /// The answer to a form.

@@ -7,11 +7,11 @@ use serde_json::json;
 use weir_core::upstream::Upstream;
 use weir_testkit::mock_server::CallGate;
 use weir_testkit::{MockBehaviour, MockServer, SseRelay};
-use weir_upstream::{OwnDeadlines, UpstreamProtocol, UpstreamSettings};
+use weir_upstream::{UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
 use crate::fixtures::*;
-use crate::question_answers::{ask, asking_server};
+use crate::question_answers::asking_server;
 
 /// The deadline of lists, which is no limit of calls. It leaves a slow machine time for the
 /// handshake.
@@ -20,10 +20,7 @@ const LIST_DEADLINE: Duration = Duration::from_secs(3);
 fn over_sse(relay: &SseRelay) -> Arc<dyn Upstream> {
     build(UpstreamSettings {
         protocol: UpstreamProtocol::Sse,
-        own_deadlines: OwnDeadlines {
-            list: LIST_DEADLINE,
-            ..OwnDeadlines::default()
-        },
+        own_deadlines: list_deadline(LIST_DEADLINE),
         ..settings(&relay.url())
     })
 }

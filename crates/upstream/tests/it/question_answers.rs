@@ -1,16 +1,12 @@
 //! Answers of clients to the questions of a server, whose connection breaks while the stream of the
 //! call is whole.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use weir_core::Reply;
-use weir_core::question::PendingQuestion;
-use weir_core::upstream::Upstream;
 use weir_testkit::mock_server::AnswerStep;
 use weir_testkit::{FaultProxy, MockBehaviour, MockServer};
-use weir_upstream::{OwnDeadlines, UpstreamSettings};
+use weir_upstream::UpstreamSettings;
 use weir_wire::Revision;
 
 use crate::fixtures::*;
@@ -25,14 +21,6 @@ pub(crate) async fn asking_server() -> MockServer {
         .tool("ask", MockBehaviour::steps([ask, AnswerStep::Answer]))
         .start()
         .await
-}
-
-/// Makes a call, and reads its reply up to the question.
-pub(crate) async fn ask(upstream: &Arc<dyn Upstream>) -> (Reply, Box<PendingQuestion>) {
-    let call = call_in_session("ask");
-    let mut reply = upstream.clone().call(outbound("ask", call).await).await;
-    let question = question(&mut reply).await;
-    (reply, question)
 }
 
 /// Waits until a connection more has come to the proxy than before.
@@ -63,10 +51,7 @@ async fn call_whose_answer_does_not_reach_the_server_ends_with_an_unknown_result
     let mock = asking_server().await;
     let between = FaultProxy::start(mock.address()).await;
     let upstream = build(UpstreamSettings {
-        own_deadlines: OwnDeadlines {
-            list: Duration::from_millis(300),
-            ..OwnDeadlines::default()
-        },
+        own_deadlines: list_deadline(Duration::from_millis(300)),
         ..settings(&between.url("/mcp"))
     });
     let (reply, question) = ask(&upstream).await;
