@@ -22,6 +22,9 @@ pub(super) enum AdminCommand {
         /// tools, prompts, resources or resource_templates
         #[arg(long, default_value = "tools")]
         kind: String,
+        /// Only the items that follow this exposed name; by default the first 1,000
+        #[arg(long, value_name = "NAME")]
+        after: Option<String>,
     },
     /// The open sessions
     Sessions,
@@ -158,11 +161,13 @@ impl AdminCommand {
                 endpoint,
                 upstream,
                 kind,
+                after,
             } => {
                 let query = [
                     ("endpoint", Some(endpoint)),
                     ("upstream", upstream.as_ref()),
                     ("kind", Some(kind)),
+                    ("after", after.as_ref()),
                 ];
                 AdminRequest::Get(format!("/admin/catalog?limit=1000&{}", to_query(query)))
             }

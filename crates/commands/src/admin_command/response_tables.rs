@@ -137,11 +137,16 @@ pub(crate) fn show(command: &AdminCommand, answer: &Value) -> String {
                         "{upstream} has other items in {sessions}, visible in these sessions only\n"
                     )
                 });
-            table(&answer["items"], ITEMS) + &total + &own.collect::<String>()
+            let next = answer["next"].as_str().map(|next| {
+                let word = one_line(next).replace('\'', r"'\''");
+                format!("the list continues with --after '{word}'\n")
+            });
+            let (next, own) = (next.unwrap_or_default(), own.collect::<String>());
+            table(&answer["items"], ITEMS) + &next + &total + &own
         }
-        AdminCommand::Sessions => table(&answer["sessions"], SESSIONS),
-        AdminCommand::Clients => table(&answer["clients"], CLIENTS),
-        AdminCommand::Limits => table(&answer["refusing"], LIMITS),
+        AdminCommand::Sessions => page(&answer["sessions"], &answer["total"], SESSIONS),
+        AdminCommand::Clients => page(&answer["clients"], &answer["total"], CLIENTS),
+        AdminCommand::Limits => page(&answer["refusing"], &answer["total"], LIMITS),
         AdminCommand::Replicas => replicas(answer),
         AdminCommand::Calls { .. } => calls(answer),
         AdminCommand::Upstreams { .. } | AdminCommand::Config => format_members(answer, ""),
@@ -230,11 +235,12 @@ fn owners(all: &Value) -> String {
 
 /// Formats the running calls, and below them those that wait for their clients.
 fn calls(answer: &Value) -> String {
-    let running = table(&answer["calls"], CALLS);
+    let running = page(&answer["calls"], &answer["total"], CALLS);
     if answer["parked"].as_array().is_none_or(Vec::is_empty) {
         return running;
     }
-    format!("{running}\n{}", table(&answer["parked"], PARKED))
+    let parked = page(&answer["parked"], &answer["total_parked"], PARKED);
+    format!("{running}\n{parked}")
 }
 
 /// Formats the replicas, and below them the state of their store.
@@ -328,6 +334,18 @@ fn format_members(value: &Value, name: &str) -> String {
     }
 }
 
+/// Formats rows, and says if there are more than these.
+fn page(rows: &Value, total: &Value, columns: &TableColumns) -> String {
+    let mut out = table(rows, columns);
+    let shown = rows.as_array().map_or(0, Vec::len);
+    if let Some(total) = total.as_u64()
+        && total > shown as u64
+    {
+        out.push_str(&format!("{shown} of {total} are shown\n"));
+    }
+    out
+}
+
 fn table(rows: &Value, columns: &TableColumns) -> String {
     let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
     let row = |row: &Value| {
@@ -373,6 +391,34 @@ mod tests {
             table(&json!([{ "a": long }]), &[("A", "/a")]).contains(&long),
             "a pipe gets all of it"
         );
+    }
+
+    #[test]
+    fn incomplete_lists_say_so() {
+        let commands = [
+            (AdminCommand::Sessions, "sessions"),
+            (AdminCommand::Clients, "clients"),
+            (AdminCommand::Limits, "refusing"),
+            (AdminCommand::Calls { upstream: None }, "calls"),
+        ];
+        for (command, rows) in commands {
+            let shown = |total: u64| show(&command, &json!({ rows: [{}, {}], "total": total }));
+            assert!(shown(3).ends_with("\n2 of 3 are shown\n"), "{rows}");
+            assert_eq!(shown(2).lines().count(), 3, "{rows}");
+        }
+        let catalog = AdminCommand::Catalog {
+            endpoint: "/mcp".to_owned(),
+            upstream: None,
+            kind: "resources".to_owned(),
+            after: None,
+        };
+        let answer = |next: Value| json!({ "items": [{}], "total": 3, "tokens_estimated": 9, "sessions": [], "next": next });
+        let shown = show(&catalog, &answer("file:///it's".into()));
+        assert!(
+            shown.contains("\nthe list continues with --after 'file:///it'\\''s'\n3 in all"),
+            "{shown}"
+        );
+        assert!(!show(&catalog, &answer(Value::Null)).contains("continues"));
     }
 
     #[test]

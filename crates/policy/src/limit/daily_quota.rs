@@ -1,23 +1,35 @@
 //! Daily quotas: a number of calls in a day of UTC, counted through core's `SharedCounters` port.
 //! So they outlive a reload and, with a shared store, are one budget for all replicas.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
 use weir_core::failure::Failure;
-use weir_core::port::{Clock, SharedCounters};
+use weir_core::port::{Clock, RateUnit, SharedCounters};
 
 use super::refusal;
 use super::settings::{DAY, UncountedQuota};
 
+/// The most exhausted budgets that are kept for operators: 8 MiB at most.
+const MAX_EXHAUSTED: usize = 1 << 16;
+
+/// The budget of one owner under a daily quota.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct QuotaBudget {
+    /// The limit's name.
+    pub(super) limit: Arc<str>,
+    /// The unit of the limit.
+    pub(super) unit: RateUnit,
+    /// The owner of the budget.
+    pub(super) owner: [u8; 16],
+}
+
 /// The charge of a call against a daily quota.
 #[derive(Clone, Debug)]
 pub(super) struct QuotaCharge {
-    /// The limit's name.
-    pub(super) name: Arc<str>,
-    /// The owner of the budget.
-    pub(super) of: [u8; 16],
+    pub(super) budget: QuotaBudget,
     /// The quota of a day.
     pub(super) most: u64,
     /// The cost of the call.
@@ -28,11 +40,25 @@ pub(super) struct QuotaCharge {
 pub(super) struct DailyQuotas {
     clock: Arc<dyn Clock>,
     counters: Arc<dyn SharedCounters>,
+    exhausted: Mutex<ExhaustedQuotas>,
+}
+
+/// The budgets without a rest, of one day. The counters cannot be listed, so these are the budgets
+/// that calls to this process have met.
+#[derive(Default)]
+struct ExhaustedQuotas {
+    day: u64,
+    /// The used part of each.
+    used: HashMap<QuotaBudget, u64>,
 }
 
 impl DailyQuotas {
     pub(super) fn new(clock: Arc<dyn Clock>, counters: Arc<dyn SharedCounters>) -> Self {
-        Self { clock, counters }
+        Self {
+            clock,
+            counters,
+            exhausted: Mutex::default(),
+        }
     }
 
     /// Charges all of them, in order. A charge before a refusal is not refunded: beyond an
@@ -43,32 +69,57 @@ impl DailyQuotas {
         uncounted: UncountedQuota,
     ) -> Result<(), Failure> {
         let (day, rest) = self.today();
-        for QuotaCharge {
-            name,
-            of,
-            most,
-            cost,
-        } in due
-        {
-            match self
+        for QuotaCharge { budget, most, cost } in due {
+            let name = &budget.limit;
+            let counted = self
                 .counters
-                .add(&counter(day, &of, &name), cost, rest)
-                .await
-            {
-                Ok(used) if used > most => return Err(refusal::quota(&name, most, rest)),
-                Ok(_) => {}
+                .add(&counter(day, &budget.owner, name), cost, rest)
+                .await;
+            match counted {
+                Ok(used) => {
+                    let refused = (used > most).then(|| refusal::quota(name, most, rest));
+                    if used >= most {
+                        self.exhausted(day).keep(budget, used);
+                    }
+                    refused.map_or(Ok(()), Err)?;
+                }
                 Err(error) => {
-                    tracing::warn!(limit = &*name, %error, "daily quota counter unavailable");
+                    tracing::warn!(limit = &**name, %error, "daily quota counter unavailable");
                     match uncounted {
-                        UncountedQuota::Allowed => refusal::count(&name, "uncounted"),
+                        UncountedQuota::Allowed => refusal::count(name, "uncounted"),
                         UncountedQuota::Refused => {
-                            return Err(refusal::uncounted(&name).because(error));
+                            return Err(refusal::uncounted(name).because(error));
                         }
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// The budgets that today's calls to this process found exhausted, with their used part, and
+    /// the time until all are full again.
+    pub(super) fn exhausted_today(&self) -> (Vec<(QuotaBudget, u64)>, Duration) {
+        let (day, rest) = self.today();
+        let exhausted = self.exhausted(day);
+        let budgets = exhausted.used.iter();
+        let found = budgets.map(|(budget, &used)| (budget.clone(), used));
+        (found.collect(), rest)
+    }
+
+    /// The exhausted budgets of a day. Those of an earlier day are dropped.
+    fn exhausted(&self, day: u64) -> MutexGuard<'_, ExhaustedQuotas> {
+        let mut exhausted = self
+            .exhausted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if exhausted.day < day {
+            *exhausted = ExhaustedQuotas {
+                day,
+                used: HashMap::new(),
+            };
+        }
+        exhausted
     }
 
     /// The used part of today's quota; `None` if it cannot be counted. Charges no cost.
@@ -89,6 +140,14 @@ impl DailyQuotas {
             .unwrap_or_default();
         let day = now.as_secs() / DAY.as_secs();
         (day, DAY - (now - DAY * u32::try_from(day).unwrap_or(0)))
+    }
+}
+
+impl ExhaustedQuotas {
+    fn keep(&mut self, budget: QuotaBudget, used: u64) {
+        if self.used.len() < MAX_EXHAUSTED || self.used.contains_key(&budget) {
+            self.used.insert(budget, used);
+        }
     }
 }
 

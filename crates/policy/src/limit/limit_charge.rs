@@ -8,7 +8,7 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Rate, RateBucket, RateUnit};
 use weir_core::principal::Principal;
 
-use super::daily_quota::QuotaCharge;
+use super::daily_quota::{QuotaBudget, QuotaCharge};
 use super::refusal;
 use super::settings::{LimitSettings, RateLimit};
 
@@ -105,8 +105,11 @@ impl<'a> LimitCharge<'a> {
     /// The charge against the daily quota, if the limit has one.
     pub(super) fn quota(&self) -> Option<QuotaCharge> {
         self.limit.daily.map(|most| QuotaCharge {
-            name: self.limit.name.clone(),
-            of: self.owner,
+            budget: QuotaBudget {
+                limit: self.limit.name.clone(),
+                unit: self.unit,
+                owner: self.owner,
+            },
             most,
             cost: self.cost.get().into(),
         })

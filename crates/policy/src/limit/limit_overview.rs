@@ -9,8 +9,9 @@ use std::time::Duration;
 use weir_core::port::{Rate, RateUnit};
 
 use super::PolicyLimiter;
+use super::daily_quota::QuotaBudget;
 use super::limit_charge::{ONE, SHARED_OWNER};
-use super::limit_status::rate_text;
+use super::limit_status::{quota_text, rate_text};
 use super::settings::{LimitSettings, RateLimit};
 use super::slot_usage::{LimitOwner, SlotUsage};
 
@@ -28,7 +29,8 @@ pub struct ExhaustedBudget {
 }
 
 impl PolicyLimiter {
-    /// The rates that refuse now, the longest wait first.
+    /// The rates and daily quotas that refuse now, the longest wait first. Of daily quotas those
+    /// that today's calls to this process have met.
     #[must_use]
     pub fn exhausted_budgets(&self) -> Vec<ExhaustedBudget> {
         let rates = self.rates.load_full();
@@ -51,39 +53,39 @@ impl PolicyLimiter {
         let known: HashMap<u64, (&RateLimit, &Rate)> = all(&rates)
             .filter_map(|limit| Some((limit.digest, (limit, limit.rate()?))))
             .collect();
-        let upstream = |mark: u64| {
-            rates
-                .upstreams
-                .iter()
-                .find(|(_, limit)| limit.digest == mark)
-                .map(|(id, _)| id)
-        };
         let those = self
             .buckets
             .refusing(|bucket| known.get(&bucket.limit).map(|(_, rate)| *rate));
         found.extend(those.into_iter().filter_map(|(key, wait)| {
             let (limit, rate) = known.get(&key.limit)?;
-            let whose = match key.unit {
-                RateUnit::Upstream => upstream(key.limit).map_or(LimitOwner::Everybody, |id| {
-                    LimitOwner::Upstream(id.to_string())
-                }),
-                RateUnit::Requests | RateUnit::Calls | RateUnit::Tool => {
-                    if key.owner == SHARED_OWNER {
-                        LimitOwner::Everybody
-                    } else {
-                        LimitOwner::Principal(key.owner)
-                    }
-                }
-            };
             Some(ExhaustedBudget {
                 limit: limit.name.clone(),
-                owner: whose,
+                owner: owner_of(&rates, limit, key.unit, key.owner),
                 allows: rate_text(key.unit, rate),
                 wait,
             })
         }));
+        found.extend(self.exhausted_quotas(&rates));
         found.sort_by_key(|pressed| std::cmp::Reverse(pressed.wait));
         found
+    }
+
+    fn exhausted_quotas(&self, rates: &LimitSettings) -> Vec<ExhaustedBudget> {
+        let (those, wait) = self.quotas.exhausted_today();
+        let quotas: HashMap<&str, (&RateLimit, u64)> = all(rates)
+            .filter_map(|limit| Some((&*limit.name, (limit, limit.daily?))))
+            .collect();
+        let refusing = |(budget, used): (QuotaBudget, u64)| {
+            let &(limit, most) = quotas.get(&*budget.limit)?;
+            // A reload may have raised the quota.
+            (used >= most).then(|| ExhaustedBudget {
+                limit: limit.name.clone(),
+                owner: owner_of(rates, limit, budget.unit, budget.owner),
+                allows: quota_text(most),
+                wait,
+            })
+        };
+        those.into_iter().filter_map(refusing).collect()
     }
 
     /// The owners with calls in flight or waiting: the most first.
@@ -111,6 +113,28 @@ fn all(rates: &LimitSettings) -> impl Iterator<Item = &RateLimit> {
         .chain(groups)
         .chain(tools)
         .chain(maps)
+}
+
+/// The owner of a budget under a limit.
+fn owner_of(
+    rates: &LimitSettings,
+    limit: &RateLimit,
+    unit: RateUnit,
+    owner: [u8; 16],
+) -> LimitOwner {
+    match unit {
+        RateUnit::Upstream => rates
+            .upstreams
+            .iter()
+            .find(|(_, other)| other.digest == limit.digest)
+            .map_or(LimitOwner::Everybody, |(id, _)| {
+                LimitOwner::Upstream(id.to_string())
+            }),
+        RateUnit::Requests | RateUnit::Calls | RateUnit::Tool if owner == SHARED_OWNER => {
+            LimitOwner::Everybody
+        }
+        RateUnit::Requests | RateUnit::Calls | RateUnit::Tool => LimitOwner::Principal(owner),
+    }
 }
 
 /// The network of an address bucket; see [`super::address_network`].

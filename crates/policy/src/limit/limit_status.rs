@@ -70,7 +70,7 @@ impl PolicyLimiter {
                 let refuses = self.quota_refusal(charge, most, rates.uncounted).await;
                 found.push(LimitStatus {
                     limit: charge.limit.name.clone(),
-                    allows: format!("{most} a day"),
+                    allows: quota_text(most),
                     refuses,
                 });
             }
@@ -105,6 +105,10 @@ impl PolicyLimiter {
             (None, UncountedQuota::Allowed) => None,
         }
     }
+}
+
+pub(super) fn quota_text(most: u64) -> String {
+    format!("{most} a day")
 }
 
 pub(super) fn rate_text(unit: RateUnit, rate: &Rate) -> String {

@@ -380,6 +380,50 @@ async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
     assert_eq!(world.calls(&one, "a").await, 5);
 }
 
+#[tokio::test]
+async fn overview_has_the_daily_quotas_that_are_exhausted_today() {
+    let rates = |most| LimitSettings {
+        principal: Some(daily("principal", most)),
+        upstreams: [(UpstreamId::new("files").unwrap(), daily("files", 7))].into(),
+        ..LimitSettings::default()
+    };
+    let world = LimiterFixture::new(rates(5));
+    let exhausted = || {
+        let mut found = world.limits.exhausted_budgets();
+        found.sort_by(|one, other| one.limit.cmp(&other.limit));
+        found
+    };
+    let (one, other) = (somebody("one").await, somebody("other").await);
+    for _ in 0..4 {
+        world.call(&one, "a").await.unwrap();
+    }
+    assert_eq!(exhausted(), [], "one call is left");
+    world.call(&one, "a").await.unwrap();
+    let budget = |limit: &str, owner, allows: &str| ExhaustedBudget {
+        limit: limit.into(),
+        owner,
+        allows: allows.to_owned(),
+        wait: settings::DAY,
+    };
+    let principal = budget("principal", LimitOwner::Principal(*one.digest()), "5 a day");
+    assert_eq!(exhausted(), [principal.clone()], "the next call is refused");
+    assert_eq!(world.calls(&other, "a").await, 2);
+    let upstream = budget("files", LimitOwner::Upstream("files".to_owned()), "7 a day");
+    let of_other = ExhaustedBudget {
+        owner: LimitOwner::Principal(*other.digest()),
+        ..principal
+    };
+    assert!(exhausted().contains(&upstream) && exhausted().contains(&of_other));
+    world.limits.replace(rates(1000));
+    assert_eq!(
+        exhausted(),
+        [upstream],
+        "the quota of principals was raised"
+    );
+    world.clock.advance(settings::DAY);
+    assert_eq!(exhausted(), []);
+}
+
 // Proves F09.
 #[tokio::test]
 async fn uncountable_quota_follows_the_setting() {
