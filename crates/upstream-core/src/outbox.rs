@@ -1,7 +1,11 @@
 //! The queue of messages to a server in a session, or over a shared channel, beside its requests:
-//! answers, cancellations and notifications. They go out in order and one at a time. Those of a
-//! session take one connection together. Over a shared channel requests use the same queue, so that
-//! each message keeps its place among them.
+//! answers, cancellations and notifications. Over a shared channel they go out in order and one at a
+//! time, and requests use the same queue, so that each message keeps its place among them.
+//!
+//! In a session each message is a POST. A server may respond to one late: it may ask for the roots,
+//! and wait for them, before it responds to the news that they changed. So the messages of a session
+//! have three lanes, and those of one lane are posted one after the other: a server that does not
+//! read takes three connections at most.
 //!
 //! Messages to a server that does not read wait, and the queue is bounded. Of messages that a later
 //! one supersedes only the newest are kept. A cancellation is dropped after a second, or if the
@@ -48,8 +52,9 @@ struct OutboxState<T> {
     requests: usize,
     /// The bytes of the other messages.
     bytes: usize,
-    /// True while [`Outbox::run`], or the caller of [`Outbox::next`], is at work.
-    is_posting: bool,
+    /// The lanes in which [`Outbox::run`] is at work; all of them while the caller of
+    /// [`Outbox::next`] is.
+    is_posting: [bool; OutboxLane::COUNT],
 }
 
 #[derive(Debug)]
@@ -63,8 +68,10 @@ struct OutboxEntry<T> {
 /// The kind of a message, which decides if later messages supersede it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutboxKind {
-    /// It is sent in any case.
-    Kept,
+    /// The answer to a question. It is sent in any case.
+    Answer,
+    /// A notification that is sent in any case.
+    Notification,
     /// A request of this id, which may be withdrawn before it is sent.
     Request(u64),
     /// The answer to a ping.
@@ -77,14 +84,31 @@ enum OutboxKind {
     Cancel,
 }
 
+/// The messages of a session that are posted one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutboxLane {
+    /// Answers, to pings too, and progress with answers.
+    Answers,
+    /// Cancellations.
+    Cancellations,
+    /// The other notifications.
+    Notifications,
+    /// Requests, which only a shared channel has.
+    Requests,
+}
+
+impl OutboxLane {
+    const COUNT: usize = Self::Requests as usize + 1;
+}
+
 /// The outcome of [`Outbox::push`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
     /// The message waits for its turn, or an equal one already waits.
     Queued,
-    /// As `Queued`, and the queue was empty: [`Outbox::run`] is to be started, or the caller of
-    /// [`Outbox::next`] to be woken.
-    Idle,
+    /// As `Queued`, and no message of this lane waited: [`Outbox::run`] is to be started for it, or
+    /// the caller of [`Outbox::next`] to be woken.
+    Idle(OutboxLane),
     /// The queue is full: this message ended the session.
     Overflow,
     /// The session was over before.
@@ -97,7 +121,7 @@ impl<T> Default for Outbox<T> {
             waiting: VecDeque::new(),
             requests: 0,
             bytes: 0,
-            is_posting: false,
+            is_posting: [false; OutboxLane::COUNT],
         };
         Self {
             state: Mutex::new(state),
@@ -153,12 +177,16 @@ impl<T> Outbox<T> {
         true
     }
 
-    /// Posts the waiting messages, one after the other, until the queue is empty or the session is
-    /// over.
-    pub async fn run<F: Future<Output = ()>>(&self, mut post: impl FnMut(Bytes, T) -> F) {
-        while let Some((kind, message, with)) = self.pop(|_| true) {
+    /// Posts the waiting messages of a lane, one after the other, until none waits or the session
+    /// is over.
+    pub async fn run<F: Future<Output = ()>>(
+        &self,
+        lane: OutboxLane,
+        mut post: impl FnMut(Bytes, T) -> F,
+    ) {
+        while let Some((message, with)) = self.next_in(lane) {
             let posting = self.over.run_until_cancelled(post(message, with));
-            if kind == OutboxKind::Cancel {
+            if lane == OutboxLane::Cancellations {
                 // A server that has not responded by then has the cancellation, or will never get
                 // it.
                 let _late = timeout_at(Instant::now() + CANCEL_TIME, posting).await;
@@ -198,25 +226,18 @@ impl<T> Outbox<T> {
     /// Takes the next message that is sent with a wanted value; absent if there is no such message.
     /// [`Self::push`] then reports when to ask again.
     pub fn next_where(&self, is_wanted: impl Fn(&T) -> bool) -> Option<(Bytes, T)> {
-        self.pop(is_wanted)
-            .map(|(_, message, with)| (message, with))
+        let mut state = self.lock();
+        let next = state.take_first(|waiting| is_wanted(&waiting.with));
+        state.is_posting = [next.is_some(); OutboxLane::COUNT];
+        next
     }
 
-    fn pop(&self, is_wanted: impl Fn(&T) -> bool) -> Option<(OutboxKind, Bytes, T)> {
+    /// Takes the next message of a lane.
+    fn next_in(&self, lane: OutboxLane) -> Option<(Bytes, T)> {
         let mut state = self.lock();
-        state.drop_late_cancels();
-        let wanted = |waiting: &OutboxEntry<T>| is_wanted(&waiting.with);
-        let at = state.waiting.iter().position(wanted);
-        let next = at.and_then(|at| state.remove(at));
-        state.is_posting = next.is_some();
-        next.map(
-            |OutboxEntry {
-                 kind,
-                 message,
-                 with,
-                 ..
-             }| (kind, message, with),
-        )
+        let next = state.take_first(|waiting| waiting.kind.lane() == lane);
+        state.is_posting[lane as usize] = next.is_some();
+        next
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxState<T>> {
@@ -242,11 +263,18 @@ impl<T> OutboxState<T> {
             with,
             since: Instant::now(),
         });
-        if std::mem::replace(&mut self.is_posting, true) {
+        let lane = kind.lane();
+        if std::mem::replace(&mut self.is_posting[lane as usize], true) {
             PushOutcome::Queued
         } else {
-            PushOutcome::Idle
+            PushOutcome::Idle(lane)
         }
+    }
+
+    fn take_first(&mut self, is_wanted: impl Fn(&OutboxEntry<T>) -> bool) -> Option<(Bytes, T)> {
+        self.drop_late_cancels();
+        let at = self.waiting.iter().position(is_wanted)?;
+        self.remove(at).map(|entry| (entry.message, entry.with))
     }
 
     fn remove(&mut self, at: usize) -> Option<OutboxEntry<T>> {
@@ -268,7 +296,7 @@ impl<T> OutboxState<T> {
     /// redundant.
     fn drop_superseded(&mut self, kind: OutboxKind) -> bool {
         match kind {
-            OutboxKind::Kept | OutboxKind::Request(_) => {}
+            OutboxKind::Answer | OutboxKind::Notification | OutboxKind::Request(_) => {}
             OutboxKind::Pong => self.keep_newest(kind, MAX_PONGS - 1),
             OutboxKind::Report => self.keep_newest(kind, MAX_PROGRESS - 1),
             OutboxKind::RootsChanged => {
@@ -329,9 +357,18 @@ impl OutboxKind {
                 Some(Method::Progress) => Self::Report,
                 Some(Method::RootsListChanged) => Self::RootsChanged,
                 Some(Method::Cancelled) => Self::Cancel,
-                _ => Self::Kept,
+                _ => Self::Notification,
             },
-            _ => Self::Kept,
+            _ => Self::Answer,
+        }
+    }
+
+    fn lane(self) -> OutboxLane {
+        match self {
+            Self::Answer | Self::Pong | Self::Report => OutboxLane::Answers,
+            Self::Cancel => OutboxLane::Cancellations,
+            Self::Notification | Self::RootsChanged => OutboxLane::Notifications,
+            Self::Request(_) => OutboxLane::Requests,
         }
     }
 }
@@ -354,11 +391,11 @@ mod tests {
         lower::declined(&RequestId::from_text(&id.to_string()))
     }
 
-    /// Returns the posted messages, in order.
-    async fn run_and_collect(outbox: &Outbox<()>) -> Vec<Bytes> {
+    /// Returns the posted messages of a lane, in order.
+    async fn run_and_collect(outbox: &Outbox<()>, lane: OutboxLane) -> Vec<Bytes> {
         let all = Mutex::new(Vec::new());
         outbox
-            .run(|message, ()| {
+            .run(lane, |message, ()| {
                 all.lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .push(message);
@@ -371,23 +408,48 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_pings_and_list_changes_coalesces_and_no_answer_is_left_out() {
         let outbox = Outbox::default();
-        assert_eq!(outbox.push(answer(0), ()), PushOutcome::Idle);
+        let (answers, notifications) = (OutboxLane::Answers, OutboxLane::Notifications);
+        assert_eq!(outbox.push(answer(0), ()), PushOutcome::Idle(answers));
+        let first_change = outbox.push(lower::roots_changed(), ());
+        assert_eq!(first_change, PushOutcome::Idle(notifications));
         for id in 1..=6000 {
             assert_eq!(outbox.push(pong(id), ()), PushOutcome::Queued);
             assert_eq!(outbox.push(lower::roots_changed(), ()), PushOutcome::Queued);
         }
         assert_eq!(outbox.push(answer(1), ()), PushOutcome::Queued);
-        let expected: Vec<_> = [answer(0), lower::roots_changed()]
+        let expected: Vec<_> = [answer(0)]
             .into_iter()
             .chain((6000 - MAX_PONGS + 1..=6000).map(pong))
             .chain([answer(1)])
             .collect();
-        assert_eq!(run_and_collect(&outbox).await, expected);
-        assert_eq!(
-            outbox.push(pong(7), ()),
-            PushOutcome::Idle,
-            "all was posted"
-        );
+        assert_eq!(run_and_collect(&outbox, answers).await, expected);
+        let changes = run_and_collect(&outbox, notifications).await;
+        assert_eq!(changes, [lower::roots_changed()]);
+        let all_posted = outbox.push(pong(7), ());
+        assert_eq!(all_posted, PushOutcome::Idle(answers));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_post_that_hangs_delays_its_own_lane_only() {
+        let outbox = Outbox::default();
+        outbox.push(lower::roots_changed(), ());
+        let hanging = outbox.run(OutboxLane::Notifications, |_, ()| std::future::pending());
+        let others = async {
+            for (message, lane) in [
+                (answer(1), OutboxLane::Answers),
+                (lower::cancelled(1), OutboxLane::Cancellations),
+            ] {
+                assert_eq!(outbox.push(message.clone(), ()), PushOutcome::Idle(lane));
+                assert_eq!(run_and_collect(&outbox, lane).await, [message]);
+            }
+            let later = outbox.push(lower::roots_changed(), ());
+            assert_eq!(later, PushOutcome::Queued, "behind the one that hangs");
+        };
+        tokio::select! {
+            biased;
+            () = hanging => unreachable!("its post never ends"),
+            () = others => {}
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -405,11 +467,15 @@ mod tests {
         assert_eq!(outbox.push(answer(0), ()), PushOutcome::Overflow);
         assert!(outbox.over().is_cancelled());
         assert_eq!(outbox.push(answer(0), ()), PushOutcome::Over);
-        assert!(run_and_collect(&outbox).await.is_empty());
+        assert!(
+            run_and_collect(&outbox, OutboxLane::Answers)
+                .await
+                .is_empty()
+        );
         let large = Outbox::default();
         assert_eq!(
             large.push(Bytes::from(vec![b' '; MAX_WAITING_BYTES + 1]), ()),
-            PushOutcome::Idle,
+            PushOutcome::Idle(OutboxLane::Answers),
             "one alone is never too large"
         );
         assert_eq!(large.push(answer(0), ()), PushOutcome::Overflow);
@@ -430,7 +496,7 @@ mod tests {
         );
         let count = posts.clone();
         outbox
-            .run(|_, ()| {
+            .run(OutboxLane::Cancellations, |_, ()| {
                 count.fetch_add(1, Ordering::SeqCst);
                 std::future::pending()
             })
@@ -482,7 +548,8 @@ mod tests {
         );
         assert_eq!(sent.len(), 2 * MAX_WAITING + 1);
         assert!(!outbox.withdraw_request(0), "it was sent");
-        assert_eq!(outbox.push_request(1, request(1), ()), PushOutcome::Idle);
+        let idle = PushOutcome::Idle(OutboxLane::Requests);
+        assert_eq!(outbox.push_request(1, request(1), ()), idle);
         outbox.push(answer(1), ());
         outbox.push_request(2, request(2), ());
         assert_eq!(outbox.end(), [1, 2]);
@@ -501,7 +568,8 @@ mod tests {
         assert_eq!(next_request(), Some((request.clone(), "request")));
         assert_eq!(next_request(), None);
         let pushed = outbox.push_request(2, request.clone(), "request");
-        assert_eq!(pushed, PushOutcome::Idle, "its caller is woken");
+        let idle = PushOutcome::Idle(OutboxLane::Requests);
+        assert_eq!(pushed, idle, "its caller is woken");
         let rest: Vec<_> = std::iter::from_fn(|| outbox.next())
             .map(|(message, _)| message)
             .collect();
@@ -513,7 +581,10 @@ mod tests {
         let outbox = Arc::<Outbox<()>>::default();
         outbox.push(answer(0), ());
         let own = outbox.clone();
-        let running = tokio::spawn(async move { own.run(|_, ()| std::future::pending()).await });
+        let running = tokio::spawn(async move {
+            own.run(OutboxLane::Answers, |_, ()| std::future::pending())
+                .await;
+        });
         tokio::task::yield_now().await;
         while outbox.push(answer(1), ()) != PushOutcome::Overflow {}
         assert!(running.await.is_ok());

@@ -137,11 +137,11 @@ impl SessionChannel {
             reservation,
             lost,
         };
-        match self.outbox.push(message, context) {
+        let lane = match self.outbox.push(message, context) {
             PushOutcome::Queued | PushOutcome::Over => return,
             PushOutcome::Overflow => return self.overflowed(),
-            PushOutcome::Idle => {}
-        }
+            PushOutcome::Idle(lane) => lane,
+        };
         let (site, headers, outbox) = (self.site.clone(), self.headers(), self.outbox.clone());
         self.site.tasks.spawn(async move {
             let post = |message, context: PostContext| {
@@ -156,7 +156,7 @@ impl SessionChannel {
                     drop(reservation);
                 }
             };
-            outbox.run(post).await;
+            outbox.run(lane, post).await;
         });
     }
 

@@ -153,7 +153,7 @@ impl ChildChannel {
         };
         let purpose = OutgoingPurpose::of_message(&message, share);
         match self.outbox.push(message, purpose) {
-            PushOutcome::Idle => self.queued.notify_one(),
+            PushOutcome::Idle(_) => self.queued.notify_one(),
             PushOutcome::Overflow => self.overflowed(),
             PushOutcome::Queued | PushOutcome::Over => {}
         }

@@ -78,7 +78,7 @@ impl ChildChannel {
         let purpose = OutgoingPurpose::Request(pending, place);
         match self.outbox.push_request(id, body, purpose) {
             PushOutcome::Over => return Err(ended()),
-            PushOutcome::Idle => self.queued.notify_one(),
+            PushOutcome::Idle(_) => self.queued.notify_one(),
             PushOutcome::Queued | PushOutcome::Overflow => {}
         }
         ticket.cancels = cancels;
