@@ -10,12 +10,13 @@ use weir_wire::{JsonLimits, Message, Request};
 
 use crate::message_budget::MessageBudget;
 
-/// The most notifications kept for a call with a slow client. Beyond this the oldest is dropped.
-const MAX_NOTIFICATIONS: usize = 256;
 /// The most questions kept for a call. Further ones are returned to the caller, which refuses them.
 const MAX_QUESTIONS: usize = 64;
-/// The most bytes of both.
+/// The most memory of notifications and questions: some 3,000 small notifications. A server may send
+/// its notifications faster than any client reads. Beyond this the oldest notifications are dropped.
 const MAX_INBOX_BYTES: usize = 1 << 20;
+/// The memory of a waiting message besides its text.
+const ENTRY_BYTES: usize = size_of::<(Message, Option<ByteReservation>)>();
 
 /// The messages of one request, in the order they came. It has one reader.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct RequestInbox {
 #[derive(Debug, Default)]
 struct RequestInboxState {
     messages: VecDeque<(Message, Option<ByteReservation>)>,
-    /// The bytes of notifications and questions.
+    /// The memory of notifications and questions.
     bytes: usize,
     /// True once the response has come. A request has one response, and it is never dropped.
     is_answered: bool,
@@ -54,7 +55,7 @@ impl RequestInbox {
                 None
             }
             Message::Notification(notification) => {
-                let size = notification.raw.len();
+                let size = ENTRY_BYTES + notification.raw.len();
                 arrived.make_room(size);
                 match self.reserve(&arrived, size) {
                     Some(reservation) => Some(reservation),
@@ -65,7 +66,7 @@ impl RequestInbox {
             Message::Request(request) => {
                 let has_room = arrived.count_questions() < MAX_QUESTIONS;
                 match self
-                    .reserve(&arrived, request.raw.len())
+                    .reserve(&arrived, ENTRY_BYTES + request.raw.len())
                     .filter(|_| has_room)
                 {
                     Some(reservation) => Some(reservation),
@@ -157,30 +158,22 @@ impl RequestInboxState {
     fn make_room(&mut self, size_of_new: usize) {
         let is_notification =
             |(message, _): &(Message, _)| matches!(message, Message::Notification(_));
-        let mut count = self
-            .messages
-            .iter()
-            .filter(|entry| is_notification(entry))
-            .count();
-        while count > 0
-            && (count >= MAX_NOTIFICATIONS || self.bytes + size_of_new > MAX_INBOX_BYTES)
-        {
+        while self.bytes + size_of_new > MAX_INBOX_BYTES {
             let Some(oldest) = self.messages.iter().position(is_notification) else {
                 return;
             };
             if let Some((gone, _)) = self.messages.remove(oldest) {
                 self.bytes -= size(&gone);
             }
-            count -= 1;
         }
     }
 }
 
-/// Returns the bytes that count for a message. A response is bounded when it is read.
+/// Returns the memory that counts for a message. A response is bounded when it is read.
 fn size(message: &Message) -> usize {
     match message {
-        Message::Request(request) => request.raw.len(),
-        Message::Notification(notification) => notification.raw.len(),
+        Message::Request(request) => ENTRY_BYTES + request.raw.len(),
+        Message::Notification(notification) => ENTRY_BYTES + notification.raw.len(),
         Message::Response(_) => 0,
     }
 }
@@ -260,15 +253,16 @@ mod tests {
             .filter(|id| inbox.push(question(*id, 10)).is_some())
             .count();
         assert_eq!(refused, 1000 - MAX_QUESTIONS, "each is given back");
-        (0..1000).for_each(|_| assert!(inbox.push(note(10)).is_none()));
+        (0..100_000).for_each(|_| assert!(inbox.push(note(10)).is_none()));
         assert!(inbox.push(answer()).is_none());
+        assert!(budget.used() <= MAX_INBOX_BYTES);
         let all = drain(&inbox);
         assert!(matches!(all[0], Message::Response(_)));
-        assert_eq!(
-            all.len(),
-            1 + MAX_QUESTIONS + MAX_NOTIFICATIONS,
-            "there is one answer to a request"
-        );
+        let is_response = |message: &&Message| matches!(message, Message::Response(_));
+        let answers = all.iter().filter(is_response).count();
+        assert_eq!(answers, 1, "there is one answer to a request");
+        let notifications = all.len() - 1 - MAX_QUESTIONS;
+        assert!(notifications >= 2000, "a burst has room: {notifications}");
         drop(all);
         assert_eq!(budget.used(), 0);
     }
