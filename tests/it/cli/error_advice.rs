@@ -130,6 +130,14 @@ async fn a_port_of_another_protocol_is_named_as_one() {
         )),
         "{said:?}"
     );
+    let closing = port_saying("", false);
+    let said = weir(&["tools", &format!("https://{closing}/mcp")]);
+    assert!(
+        said.err.contains(&format!(
+            "it ended the TLS handshake: write http://{closing}/mcp if the port speaks plain HTTP"
+        )),
+        "{said:?}"
+    );
     let server = MockServer::dual().tools(1).start().await;
     let said = weir(&["tools", &server.url().replace("http://", "https://")]);
     assert!(
@@ -207,6 +215,22 @@ async fn a_certificate_that_is_not_taken_is_named_with_its_fault() {
             "{said:?}"
         );
     }
+    // Another certificate of the same issuer's name, such as one of a CA that was made again.
+    let tls = certified(&["127.0.0.1"], false);
+    let weir_ =
+        Weir::with_config(json!({ "tls": tls, "upstreams": { "one": { "url": server.url() } } }));
+    let other = certified(&["other.example"], false);
+    let url = weir_.url("/mcp").replace("http://", "https://");
+    let mut trusting = command(&["tools", &url]);
+    let trusting = trusting.env("SSL_CERT_FILE", other["cert"].as_str().unwrap());
+    let said = CliOutput::of(&trusting.output().unwrap());
+    assert!(
+        said.code == Some(3)
+            && said
+                .err
+                .contains("although one of them has the issuer's name"),
+        "{said:?}"
+    );
     std::fs::remove_dir_all(folder).unwrap();
 }
 

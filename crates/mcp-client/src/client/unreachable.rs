@@ -16,6 +16,7 @@ pub fn explain(url: &Uri, error: &(dyn Error + 'static)) -> String {
     );
     let known = |cause: &(dyn Error + 'static)| {
         system(cause, &place, host)
+            .or_else(|| handshake_end(cause, https, url))
             .or_else(|| tls(cause, url))
             .or_else(|| http(cause, https, url))
     };
@@ -52,6 +53,16 @@ fn system(cause: &(dyn Error + 'static), place: &str, host: &str) -> Option<Stri
     })
 }
 
+/// The sentence about a connection that ended during its TLS handshake. A later end is a cause of
+/// hyper's.
+fn handshake_end(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String> {
+    let error = cause.downcast_ref::<io::Error>()?;
+    (https && error.kind() == ErrorKind::UnexpectedEof).then(|| {
+        let plain = with_scheme(url, "http");
+        format!("it ended the TLS handshake: write {plain} if the port speaks plain HTTP, or see the server's log")
+    })
+}
+
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "`rustls::Error` is non-exhaustive, with dozens of variants"
@@ -64,6 +75,10 @@ fn tls(cause: &(dyn Error + 'static), url: &Uri) -> Option<String> {
         }
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "its certificate is of an issuer that this machine does not trust: add that CA to the system's, or name its file in SSL_CERT_FILE"
+                .to_owned()
+        }
+        rustls::Error::InvalidCertificate(CertificateError::BadSignature) => {
+            "no CA that this machine trusts signed its certificate, although one of them has the issuer's name: add the CA that signed it to the system's, or name its file in SSL_CERT_FILE"
                 .to_owned()
         }
         rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {

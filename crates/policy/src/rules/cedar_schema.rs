@@ -142,6 +142,11 @@ const HINTS: [SchemaAttribute; 4] = [
     ),
 ];
 
+/// True if an attribute is an annotation that only tools may have.
+pub(super) fn is_annotation(name: &str) -> bool {
+    HINTS.iter().any(|hint| hint.name == name)
+}
+
 /// The member of `call`'s context that holds the arguments.
 pub(super) const ARGUMENTS: &str = "arguments";
 

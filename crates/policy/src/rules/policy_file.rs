@@ -11,7 +11,7 @@ use miette::Diagnostic;
 use sha2::{Digest, Sha256};
 
 use super::attribute_reads::{ArgumentPointers, AttributeReads, looks_at_resource};
-use super::cedar_schema::{SCHEMA, SchemaEntity};
+use super::cedar_schema::{SCHEMA, SchemaEntity, is_annotation};
 use super::condition::SplitRule;
 
 /// The most rules of one text; more are a mistake.
@@ -282,6 +282,14 @@ impl PolicyRule {
     }
 }
 
+/// The advice on a rule that reads an annotation of tools without a test for its presence. Cedar
+/// suggests an attribute with a similar name.
+fn annotation_hint(message: &str) -> Option<String> {
+    let name = message.strip_prefix("attribute `")?.split('`').next()?;
+    is_annotation(name)
+        .then(|| format!("only a tool may have it: write `resource has {name} && resource.{name}`"))
+}
+
 fn actions(constraint: &ActionConstraint) -> (bool, bool) {
     let (see, call) = (
         SchemaEntity::Action.id("see"),
@@ -359,10 +367,11 @@ impl<'t> PolicySource<'t> {
         {
             message = format!("{message}: {about}");
         }
+        let hint = annotation_hint(&message).or_else(|| error.help().map(|help| help.to_string()));
         PolicyDiagnostic {
             line: label.map(|label| self.line(label.offset())),
             message: message.replace('\n', " "),
-            hint: error.help().map(|help| help.to_string().replace('\n', " ")),
+            hint: hint.map(|hint| hint.replace('\n', " ")),
             is_warning: false,
         }
     }
@@ -471,6 +480,12 @@ mod tests {
             assert!(wrong[0].message.contains(part), "{text}: {wrong:?}");
             assert!(!wrong[0].message.contains("policy0"), "{wrong:?}");
         }
+        let wrong = read("permit(principal, action, resource) when { resource.readOnlyHint };");
+        let hint = wrong.unwrap_err()[0].hint.clone().unwrap();
+        assert!(
+            hint.contains("`resource has readOnlyHint && resource.readOnlyHint`"),
+            "{hint}"
+        );
         let all = read(
             "permit(principal, action, resource) when { resource.a };\npermit(principal, action, resource) when { resource.b };",
         );
