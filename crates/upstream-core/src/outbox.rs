@@ -84,7 +84,7 @@ enum OutboxKind {
     Cancel,
 }
 
-/// The messages of a session that are posted one after the other.
+/// The messages that are posted one after the other, beside those of other lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutboxLane {
     /// Answers, to pings too, and progress with answers.
@@ -220,14 +220,18 @@ impl<T> Outbox<T> {
     /// Takes the next message; absent if the queue is empty. [`Self::push`] then reports when to
     /// ask again.
     pub fn next(&self) -> Option<(Bytes, T)> {
-        self.next_where(|_| true)
+        self.next_of(|_| true)
+            .map(|(_, message, with)| (message, with))
     }
 
-    /// Takes the next message that is sent with a wanted value; absent if there is no such message.
-    /// [`Self::push`] then reports when to ask again.
-    pub fn next_where(&self, is_wanted: impl Fn(&T) -> bool) -> Option<(Bytes, T)> {
+    /// Takes the next message of a wanted lane; absent if there is no such message. [`Self::push`]
+    /// then reports when to ask again.
+    pub fn next_of(
+        &self,
+        is_wanted: impl Fn(OutboxLane) -> bool,
+    ) -> Option<(OutboxLane, Bytes, T)> {
         let mut state = self.lock();
-        let next = state.take_first(|waiting| is_wanted(&waiting.with));
+        let next = state.take_first(is_wanted);
         state.is_posting = [next.is_some(); OutboxLane::COUNT];
         next
     }
@@ -235,9 +239,9 @@ impl<T> Outbox<T> {
     /// Takes the next message of a lane.
     fn next_in(&self, lane: OutboxLane) -> Option<(Bytes, T)> {
         let mut state = self.lock();
-        let next = state.take_first(|waiting| waiting.kind.lane() == lane);
+        let next = state.take_first(|waiting| waiting == lane);
         state.is_posting[lane as usize] = next.is_some();
-        next
+        next.map(|(_, message, with)| (message, with))
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxState<T>> {
@@ -271,10 +275,15 @@ impl<T> OutboxState<T> {
         }
     }
 
-    fn take_first(&mut self, is_wanted: impl Fn(&OutboxEntry<T>) -> bool) -> Option<(Bytes, T)> {
+    fn take_first(
+        &mut self,
+        is_wanted: impl Fn(OutboxLane) -> bool,
+    ) -> Option<(OutboxLane, Bytes, T)> {
         self.drop_late_cancels();
-        let at = self.waiting.iter().position(is_wanted)?;
-        self.remove(at).map(|entry| (entry.message, entry.with))
+        let wanted = |waiting: &OutboxEntry<T>| is_wanted(waiting.kind.lane());
+        let at = self.waiting.iter().position(wanted)?;
+        let entry = self.remove(at)?;
+        Some((entry.kind.lane(), entry.message, entry.with))
     }
 
     fn remove(&mut self, at: usize) -> Option<OutboxEntry<T>> {
@@ -561,17 +570,17 @@ mod tests {
     async fn messages_that_are_not_wanted_keep_their_places() {
         let outbox = Outbox::default();
         let request = Bytes::from_static(b"request");
-        outbox.push(answer(1), "answer");
-        outbox.push_request(1, request.clone(), "request");
-        outbox.push(answer(2), "answer");
-        let next_request = || outbox.next_where(|with| *with == "request");
-        assert_eq!(next_request(), Some((request.clone(), "request")));
+        outbox.push(answer(1), ());
+        outbox.push_request(1, request.clone(), ());
+        outbox.push(answer(2), ());
+        let requests = OutboxLane::Requests;
+        let next_request = || outbox.next_of(|lane| lane == requests);
+        assert_eq!(next_request(), Some((requests, request.clone(), ())));
         assert_eq!(next_request(), None);
-        let pushed = outbox.push_request(2, request.clone(), "request");
-        let idle = PushOutcome::Idle(OutboxLane::Requests);
-        assert_eq!(pushed, idle, "its caller is woken");
+        let pushed = outbox.push_request(2, request.clone(), ());
+        assert_eq!(pushed, PushOutcome::Idle(requests), "its caller is woken");
         let rest: Vec<_> = std::iter::from_fn(|| outbox.next())
-            .map(|(message, _)| message)
+            .map(|(message, ())| message)
             .collect();
         assert_eq!(rest, [answer(1), answer(2), request]);
     }

@@ -2,8 +2,8 @@
 //!
 //! Some servers respond to a POST at once, others after they have handled its message, with a tool
 //! that runs for minutes. So each request has a post of its own, which ends with the request.
-//! Beside these there is one post for answers and one for notifications: a server that does not
-//! read weir's messages costs no more.
+//! Beside these there is one post for each other lane of the outbox: a server that does not read
+//! weir's messages costs no more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,9 @@ use tokio_util::sync::CancellationToken;
 use weir_era::upstream_messages::ResendProof;
 use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::outbox::OutboxLane;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_stdio::{ChildChannel, OutgoingPurpose, PendingRequest};
-use weir_wire::method::Method;
-use weir_wire::scan;
 
 use crate::answer_delivery::deliver;
 use crate::http_post::post_one_way;
@@ -39,14 +38,6 @@ pub(crate) struct SsePosts {
     pipe: Arc<ChildChannel>,
     /// The permits of posts that outlast their requests.
     late: Semaphore,
-}
-
-/// The kind of an ended post.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PostKind {
-    Request,
-    Answer,
-    Notification,
 }
 
 impl SsePosts {
@@ -74,69 +65,59 @@ impl SsePosts {
         stop.cancel();
     }
 
-    /// Begins the posts in the order of the messages. The next answer and the next notification
+    /// Begins the posts in the order of the messages. Messages of one lane, other than requests,
     /// wait for the response to the one before.
     async fn post_all(&self) {
         let mut posts = FuturesUnordered::new();
-        let (mut is_answering, mut is_notifying) = (false, false);
-        // Requests wait for the response to an earlier notification, such as `initialized`, except
-        // for a cancellation.
+        let mut busy = Vec::new();
+        // Requests wait for the response to an earlier notification, such as `initialized`.
         let mut notified: Option<CancellationToken> = None;
         loop {
-            let is_wanted = |purpose: &OutgoingPurpose| match purpose {
-                OutgoingPurpose::Request(..) => true,
-                OutgoingPurpose::Answer(_) => !is_answering,
-                OutgoingPurpose::Notification(_) => !is_notifying,
-            };
-            let (message, purpose) = tokio::select! {
+            let next = self.pipe.next_message_of(|lane| !busy.contains(&lane));
+            let (lane, message, purpose) = tokio::select! {
                 biased;
                 Some(ended) = posts.next() => {
-                    is_answering &= ended != PostKind::Answer;
-                    is_notifying &= ended != PostKind::Notification;
+                    busy.retain(|lane| *lane != ended);
                     continue;
                 }
-                next = self.pipe.next_message_where(is_wanted) => next,
+                next = next => next,
             };
-            match &purpose {
-                OutgoingPurpose::Request(..) => {}
-                OutgoingPurpose::Answer(_) => is_answering = true,
-                OutgoingPurpose::Notification(_) => {
-                    is_notifying = true;
-                    notified = (!is_cancellation(&message)).then(CancellationToken::new);
-                }
+            if lane != OutboxLane::Requests {
+                busy.push(lane);
             }
-            posts.push(self.post(message, purpose, notified.clone()));
+            if lane == OutboxLane::Notifications {
+                notified = Some(CancellationToken::new());
+            }
+            let notified = notified.clone();
+            posts.push(async move {
+                self.post(lane, message, purpose, notified).await;
+                lane
+            });
         }
     }
 
     async fn post(
         &self,
+        lane: OutboxLane,
         message: Bytes,
         purpose: OutgoingPurpose,
         notified: Option<CancellationToken>,
-    ) -> PostKind {
+    ) {
         match purpose {
             OutgoingPurpose::Request(request, permit) => {
                 drop(permit);
                 self.post_request(message, &request, notified).await;
-                PostKind::Request
             }
-            OutgoingPurpose::Answer(_share) => {
+            OutgoingPurpose::OneWay(_share) => {
+                let is_notification = lane == OutboxLane::Notifications;
+                let _guard = notified
+                    .filter(|_| is_notification)
+                    .map(CancellationToken::drop_guard);
                 // An answer is posted again after a failure that may pass.
-                self.deliver(message, Some(CancellationToken::new())).await;
-                PostKind::Answer
-            }
-            OutgoingPurpose::Notification(_share) => {
-                let _guard = notified.map(CancellationToken::drop_guard);
-                self.deliver(message, None).await;
-                PostKind::Notification
+                let lost = Some(CancellationToken::new());
+                deliver(&self.site, &self.http, Vec::new(), message, lost).await;
             }
         }
-    }
-
-    /// Posts a message without an answer, within the deadline of lists. A refused one is dropped.
-    async fn deliver(&self, message: Bytes, lost: Option<CancellationToken>) {
-        deliver(&self.site, &self.http, Vec::new(), message, lost).await;
     }
 
     /// Posts a request. One that is refused fails alone.
@@ -204,9 +185,4 @@ impl SsePosts {
             ..refusal
         });
     }
-}
-
-fn is_cancellation(message: &Bytes) -> bool {
-    let method = scan::find(message, "method").and_then(|range| scan::string(&message[range]));
-    method.as_deref() == Some(Method::Cancelled.as_str())
 }

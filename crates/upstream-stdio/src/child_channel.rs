@@ -25,7 +25,7 @@ use weir_era::{server_questions, upstream_messages};
 use weir_upstream_core::list_items;
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::out_of_call_requests::{ClientSession, OutOfCallClient, OutOfCallRequests};
-use weir_upstream_core::outbox::{Outbox, PushOutcome};
+use weir_upstream_core::outbox::{Outbox, OutboxLane, PushOutcome};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{
@@ -151,8 +151,7 @@ impl ChildChannel {
         let Some(share) = self.site.messages.try_reserve(message.len()) else {
             return self.overflowed();
         };
-        let purpose = OutgoingPurpose::of_message(&message, share);
-        match self.outbox.push(message, purpose) {
+        match self.outbox.push(message, OutgoingPurpose::OneWay(share)) {
             PushOutcome::Idle(_) => self.queued.notify_one(),
             PushOutcome::Overflow => self.overflowed(),
             PushOutcome::Queued | PushOutcome::Over => {}
@@ -161,16 +160,17 @@ impl ChildChannel {
 
     /// Takes the next message to be written; waits until there is one. Cancel safe.
     pub async fn next_message(&self) -> Bytes {
-        self.next_message_where(|_| true).await.0
+        let (_, message, _) = self.next_message_of(|_| true).await;
+        message
     }
 
-    /// Takes the next message with a wanted purpose; waits until there is one. Cancel safe.
-    pub async fn next_message_where(
+    /// Takes the next message of a wanted lane; waits until there is one. Cancel safe.
+    pub async fn next_message_of(
         &self,
-        is_wanted: impl Fn(&OutgoingPurpose) -> bool,
-    ) -> (Bytes, OutgoingPurpose) {
+        is_wanted: impl Fn(OutboxLane) -> bool,
+    ) -> (OutboxLane, Bytes, OutgoingPurpose) {
         loop {
-            if let Some(next) = self.outbox.next_where(&is_wanted) {
+            if let Some(next) = self.outbox.next_of(&is_wanted) {
                 return next;
             }
             self.queued.notified().await;

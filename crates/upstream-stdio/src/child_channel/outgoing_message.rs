@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use weir_core::budget::ByteReservation;
-use weir_wire::scan;
 
 use super::pending_request::PendingRequest;
 
@@ -15,19 +13,6 @@ use super::pending_request::PendingRequest;
 pub enum OutgoingPurpose {
     /// A request.
     Request(Arc<PendingRequest>, OwnedSemaphorePermit),
-    /// The answer to a request of the server.
-    Answer(ByteReservation),
-    /// A notification.
-    Notification(ByteReservation),
-}
-
-impl OutgoingPurpose {
-    /// Returns the purpose of a message that is no request.
-    pub(super) fn of_message(message: &Bytes, share: ByteReservation) -> Self {
-        if scan::find(message, "method").is_some() {
-            Self::Notification(share)
-        } else {
-            Self::Answer(share)
-        }
-    }
+    /// A message without a response: an answer or a notification.
+    OneWay(ByteReservation),
 }
