@@ -59,6 +59,26 @@ async fn listen(world: &TestFront, client: &mut H2Client) -> u32 {
     .await
 }
 
+/// A body would break the client's stream (RFC 9110, section 9.3.2).
+#[tokio::test]
+async fn answer_to_head_has_no_body() {
+    let world = TestFront::anonymous(settings()).await;
+    let mut client = connect(&world, 65_535).await;
+    for path in ["/mcp", "/elsewhere"] {
+        let stream = client.next_stream();
+        let block = client.block("HEAD", path, &[]);
+        let flags = END_HEADERS | END_STREAM;
+        client.send(HEADERS, flags, stream, &block).await.unwrap();
+        let answer = client
+            .until(|frame| frame.stream == stream && frame.kind == HEADERS)
+            .await
+            .unwrap();
+        assert!(answer.status() >= Some(400), "{path}");
+        assert!(answer.ends_stream(), "{path}");
+    }
+    assert_others_served(&world).await;
+}
+
 /// Checks that another client is served as usual.
 async fn assert_others_served(world: &TestFront) {
     assert_eq!(

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::{HeaderValue, Response, header};
+use http::{HeaderValue, Method, Response, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep_until};
@@ -56,6 +56,8 @@ pub(super) async fn serve_stream<R: RequestService>(
 ) {
     // The principal is not known yet.
     let owner = BudgetOwner::Network(SenderNetwork::of(incoming.peer.address));
+    // The answer to HEAD is that to GET without its content (RFC 9110, section 9.3.2).
+    let is_head = *incoming.request.method() == Method::HEAD;
     let answering = async {
         // A client that does not read its answers gets no further ones.
         flow.wait_for_room().await;
@@ -65,11 +67,12 @@ pub(super) async fn serve_stream<R: RequestService>(
         return;
     };
     let (head, body) = http2_head(answer);
-    let ends = body.is_end_stream();
+    let ends = is_head || body.is_end_stream();
     // A whole body is in memory, and counts before any of it can be sent.
     let whole = body
         .size_hint()
         .exact()
+        .filter(|_| !ends)
         .and_then(|bytes| usize::try_from(bytes).ok());
     let share = match whole {
         None => None,
