@@ -107,6 +107,13 @@ impl MessageCollector {
                 .all(|held| held.iter().all(u8::is_ascii_whitespace))
     }
 
+    /// Drops a message that is kept whole. Of a larger one a part may have gone on.
+    pub(crate) fn discard_whole(&mut self) {
+        if self.large.is_none() {
+            self.take();
+        }
+    }
+
     /// Waits until more may be read: a large result that is held needs memory.
     pub(crate) fn poll_room(&mut self, share: &HoldShare, cx: &mut Context<'_>) -> Poll<()> {
         let Some(large) = &mut self.large else {

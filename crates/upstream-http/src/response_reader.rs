@@ -204,11 +204,20 @@ impl ResponseReader {
                         .count_bytes(std::mem::take(part))
                         .map_err(|flood| ResponseReadError::Malformed(flood.to_string()));
                 }
+                // Events of other types, such as a server's heartbeat, are no messages.
+                Some(SseItem::Data(_)) if !sse::is_message(decoder.event()) => {}
                 Some(SseItem::Data(chunk)) => {
                     idle.note_data();
                     self.message.feed(&chunk, &mut self.parts)?;
                 }
-                Some(SseItem::End { id, has_data, .. }) => {
+                Some(SseItem::End {
+                    id,
+                    has_data,
+                    event,
+                }) => {
+                    if !sse::is_message(event.as_deref()) {
+                        self.message.discard_whole();
+                    }
                     // An event with empty data opens a stream that can be resumed, and is no
                     // message.
                     if has_data && !self.message.is_blank() {

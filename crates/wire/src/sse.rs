@@ -13,5 +13,13 @@ pub use decoder::{SseCaps, SseDecoder, SseError, SseItem};
 pub use encoder::{StreamEncoder, write_comment, write_event, write_opening, write_retry};
 pub use event_decoder::{DecodedEvent, EventDecoder};
 
+/// True for the type of an event that carries a message of MCP: none, which means `message`, or
+/// `message` itself. A client dispatches an event by its type and ignores types that it does not
+/// know.
+#[must_use]
+pub fn is_message(event: Option<&str>) -> bool {
+    matches!(event, None | Some("message"))
+}
+
 #[cfg(test)]
 mod tests;

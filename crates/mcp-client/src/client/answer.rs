@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::Value;
-use weir_wire::sse::{DecodedEvent, EventDecoder, SseCaps};
+use weir_wire::sse::{self, DecodedEvent, EventDecoder, SseCaps};
 use weir_wire::{IncomingMessage, JsonLimits, Message, Method, Notification, Request, RequestId};
 
 use super::error::ClientError;
@@ -150,7 +150,11 @@ impl Answer {
                 let mut events = Vec::new();
                 loop {
                     match decoder.feed(&mut chunk) {
-                        Ok(Some(DecodedEvent::Message { data, .. })) => events.push(data),
+                        Ok(Some(DecodedEvent::Message { event, data, .. }))
+                            if sse::is_message(event.as_deref()) =>
+                        {
+                            events.push(data);
+                        }
                         Ok(Some(_)) => {}
                         Ok(None) => break,
                         Err(error) => return Err(self.not_mcp(error.to_string())),

@@ -321,3 +321,24 @@ async fn input_required_passes_where_the_client_can_be_asked_and_the_state_goes_
             .is_none()
     );
 }
+
+#[tokio::test]
+async fn events_of_other_types_than_message_are_ignored() {
+    let large = "x".repeat(200 << 10);
+    let steps = [
+        AnswerStep::Raw("event: ping\ndata: {}\n\n".to_owned()),
+        AnswerStep::Raw("data: alive\nevent: heartbeat\n\n".to_owned()),
+        AnswerStep::Raw(format!("event: state\ndata: {large}\n\n")),
+        AnswerStep::Echo,
+    ];
+    let behaviour = || MockBehaviour::steps(steps.clone()).as_events();
+    for server in [
+        MockServer::modern(),
+        MockServer::legacy(Revision::NEWEST_LEGACY),
+    ] {
+        let mock = server.tool("echo", behaviour()).start().await;
+        let upstream = upstream(&mock.url());
+        let reply = call_anonymously(&upstream, "echo", json!({ "n": 7 })).await;
+        assert!(text(reply).await.contains("\"n\":7"));
+    }
+}

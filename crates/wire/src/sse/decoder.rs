@@ -119,6 +119,12 @@ impl SseDecoder {
         }
     }
 
+    /// Returns the type of the current event, if it was given so far and is not empty.
+    #[must_use]
+    pub fn event(&self) -> Option<&str> {
+        self.event.as_deref()
+    }
+
     /// Takes bytes off the front of `input` up to the next item. `None` means that `input` is empty
     /// now and more is needed; so call it in a loop until then.
     ///
