@@ -151,7 +151,7 @@ async fn own_listed_and_absent_origins_are_served() {
 
 fn preflight(origin: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let wanted = "content-type, accept, mcp-protocol-version, mcp-method, mcp-name, mcp-session-id, last-event-id, authorization";
+    let wanted = "content-type, accept, mcp-protocol-version, mcp-method, mcp-name, mcp-session-id, last-event-id, authorization, Mcp-Param-Region, x-other";
     for (name, value) in [
         ("origin", origin),
         ("access-control-request-method", "POST"),
@@ -192,12 +192,14 @@ async fn a_preflight_of_a_listed_origin_is_granted() {
         "mcp-session-id",
         "last-event-id",
         "authorization",
+        "mcp-param-region",
     ] {
         assert!(
             allowed.contains(name) && allowed != "*",
             "{name} in {allowed}"
         );
     }
+    assert!(!allowed.contains("x-other"), "{allowed}");
     stage.assert_still_serving("a preflight").await;
 }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use futures_util::future::Either;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use tower::{Layer, Service};
 use tower_http::cors::{AllowOrigin, Cors, CorsLayer};
 
@@ -45,7 +45,10 @@ impl<S: Clone> Layer<S> for CorsPolicy {
 
     fn layer(&self, inner: S) -> CorsService<S> {
         CorsService {
-            cors: self.cors.as_ref().map(|cors| cors.layer(inner.clone())),
+            cors: self
+                .cors
+                .as_ref()
+                .map(|cors| (cors.clone(), cors.layer(inner.clone()))),
             inner,
             public_paths: self.public_paths.clone(),
         }
@@ -56,7 +59,7 @@ impl<S: Clone> Layer<S> for CorsPolicy {
 #[derive(Clone)]
 pub struct CorsService<S> {
     inner: S,
-    cors: Option<Cors<S>>,
+    cors: Option<(CorsLayer, Cors<S>)>,
     public_paths: Arc<HashSet<String>>,
 }
 
@@ -68,7 +71,7 @@ impl<S> std::fmt::Debug for CorsService<S> {
 
 impl<S> Service<Request<Body>> for CorsService<S>
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone,
 {
     type Response = Response<Body>;
     type Error = Infallible;
@@ -80,12 +83,66 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         match &mut self.cors {
-            Some(cors) if !self.public_paths.contains(request.uri().path()) => {
-                Either::Left(cors.call(request))
+            Some((layer, cors)) if !self.public_paths.contains(request.uri().path()) => {
+                let parameters = parameter_headers(&request);
+                if parameters.is_empty() {
+                    return Either::Left(cors.call(request));
+                }
+                let mut allowed = named(&ALLOWED_HEADERS);
+                allowed.extend(parameters);
+                // Answered without the inner service.
+                let preflight = layer.clone().allow_headers(allowed);
+                Either::Left(preflight.layer(self.inner.clone()).call(request))
             }
             _ => Either::Right(self.inner.call(request)),
         }
     }
+}
+
+/// The headers that a page may send, beside those of a tool's parameters.
+const ALLOWED_HEADERS: [&str; 9] = [
+    "accept",
+    "authorization",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "x-api-key",
+];
+/// The headers of answers that a page may read.
+const EXPOSED_HEADERS: [&str; 7] = [
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "www-authenticate",
+    "retry-after",
+    "ratelimit",
+    "ratelimit-policy",
+    "x-request-id",
+];
+
+fn named(names: &[&'static str]) -> Vec<HeaderName> {
+    let name = |name: &&'static str| HeaderName::from_static(name);
+    names.iter().map(name).collect()
+}
+
+/// Returns the headers of parameters that a preflight asks for. Each tool has its own
+/// (`x-mcp-header`, specification 2026-07-28, Transports), so no fixed list can name them.
+fn parameter_headers(request: &Request<Body>) -> Vec<HeaderName> {
+    if request.method() != Method::OPTIONS {
+        return Vec::new();
+    }
+    let asked = request
+        .headers()
+        .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS);
+    asked
+        .iter()
+        .filter_map(|names| names.to_str().ok())
+        .flat_map(|names| names.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        .filter(|name| name.as_str().starts_with("mcp-param-"))
+        .collect()
 }
 
 fn cors_layer(settings: &FrontSettings) -> Option<CorsLayer> {
@@ -97,34 +154,11 @@ fn cors_layer(settings: &FrontSettings) -> Option<CorsLayer> {
     if origins.is_empty() {
         return None;
     }
-    let named = |names: &[&'static str]| {
-        names
-            .iter()
-            .map(|name| http::HeaderName::from_static(name))
-            .collect::<Vec<_>>()
-    };
     Some(
         CorsLayer::new()
             .allow_origin(AllowOrigin::list(origins))
-            .allow_methods([http::Method::GET, http::Method::POST, http::Method::DELETE])
-            .allow_headers(named(&[
-                "accept",
-                "authorization",
-                "content-type",
-                "last-event-id",
-                "mcp-method",
-                "mcp-name",
-                "mcp-protocol-version",
-                "mcp-session-id",
-                "x-api-key",
-            ]))
-            .expose_headers(named(&[
-                "mcp-session-id",
-                "mcp-protocol-version",
-                "www-authenticate",
-                "retry-after",
-                "ratelimit",
-                "ratelimit-policy",
-            ])),
+            .allow_methods([Method::GET, Method::POST, Method::DELETE])
+            .allow_headers(named(&ALLOWED_HEADERS))
+            .expose_headers(named(&EXPOSED_HEADERS)),
     )
 }
