@@ -183,6 +183,15 @@ impl RevisionDialect {
                 "The upstream's list has no items",
             ));
         };
+        let next_cursor = scan::find(result, "nextCursor").map(|range| &result[range]);
+        let next_cursor = next_cursor.filter(|cursor| scan::trim(cursor) != b"null");
+        if next_cursor.is_some_and(|cursor| scan::string(cursor).is_none()) {
+            // The list would end here, and a part never stands for the whole.
+            return Err(Failure::new(
+                FailureKind::BadAnswer,
+                "The upstream's cursor of the next page is not a string",
+            ));
+        }
         let list = result.slice(items);
         let text =
             |name: &str| scan::find(result, name).and_then(|range| scan::string(&result[range]));
@@ -192,7 +201,7 @@ impl RevisionDialect {
             items: scan::elements(&list)
                 .map(|range| list.slice(range))
                 .collect(),
-            next_cursor: text("nextCursor").map(Into::into),
+            next_cursor: next_cursor.and_then(scan::string).map(Into::into),
             ttl_ms: ttl
                 .filter(|_| hinted)
                 .and_then(|ttl| u64::try_from(ttl).ok())
@@ -218,6 +227,19 @@ mod tests {
 
     const MODERN: RevisionDialect = RevisionDialect::new(Revision::MODERN);
     const LEGACY: RevisionDialect = RevisionDialect::new(Revision::NEWEST_LEGACY);
+
+    #[test]
+    fn cursor_that_is_no_string_fails_the_page_and_null_is_none() {
+        let page = |cursor: &str| {
+            let text = format!(r#"{{"tools":[],"nextCursor":{cursor}}}"#);
+            LEGACY.page(&Bytes::from(text), "tools")
+        };
+        assert_eq!(page("null").unwrap().next_cursor, None);
+        for cursor in ["5", "{}", "false"] {
+            let failure = page(cursor).unwrap_err();
+            assert_eq!(failure.kind(), &FailureKind::BadAnswer, "{cursor}");
+        }
+    }
 
     // Proves R145, R146.
     #[test]
