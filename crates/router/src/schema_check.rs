@@ -223,7 +223,8 @@ pub(super) fn is_error(result: &[u8]) -> bool {
 fn warn(tool: &Tool, side: &'static str, mismatches: &[Mismatch]) {
     count(tool, side, "passed");
     let first = mismatches.first().map(Mismatch::to_string);
-    tracing::warn!(?tool, side, first, "schema validation failed");
+    let (upstream, tool) = (tool.upstream.as_str(), &*tool.native);
+    tracing::warn!(upstream, tool, side, first, "schema validation failed");
 }
 
 fn count(tool: &Tool, side: &'static str, action: &'static str) {
