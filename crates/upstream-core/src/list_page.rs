@@ -23,8 +23,33 @@ static EXECUTION: WordSearch = WordSearch::new("\"execution\"");
 pub struct ToolListRules {
     /// True if a tool with bad `x-mcp-header` annotations is left out.
     pub drop_bad_mirrors: bool,
-    /// True if the server has tasks.
-    pub has_tasks: bool,
+    /// The source of the tools' task support.
+    pub tasks: ToolTasks,
+}
+
+/// The source of a tool's task support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolTasks {
+    /// The server has no tasks.
+    None,
+    /// The server has tasks, in the form of its revision.
+    Server,
+    /// The list is of the modern era of a server that serves clients with sessions in its legacy
+    /// era: calls of these clients follow the declarations there.
+    OtherEra,
+}
+
+impl ToolTasks {
+    /// Of a server with or without tasks; `is_other_era` if clients with sessions are served in
+    /// another era than that of the list.
+    #[must_use]
+    pub fn of(has_tasks: bool, is_other_era: bool) -> Self {
+        match (has_tasks, is_other_era) {
+            (false, _) => Self::None,
+            (true, false) => Self::Server,
+            (true, true) => Self::OtherEra,
+        }
+    }
 }
 
 /// Parses a page.
@@ -56,7 +81,7 @@ pub fn parse_page(
             .retain_mut(|item| check_header_annotations(record, rules.drop_bad_mirrors, item));
         page.items
             .iter_mut()
-            .for_each(|item| *item = mark_task_support(tongue, rules.has_tasks, item));
+            .for_each(|item| *item = mark_task_support(tongue, rules.tasks, item));
     }
     Ok(page)
 }
@@ -77,14 +102,15 @@ fn check_header_annotations(record: &UpstreamRecord, drops: bool, tool: &mut Byt
 /// Marks a tool with its task support in the words of 2025-11-25, in which each tool declares it.
 /// Any call to a server with the tasks extension may become a task, and no call to a server without
 /// tasks (specification 2025-11-25, Tasks, "Tool-Level Negotiation").
-fn mark_task_support(tongue: RevisionDialect, has_tasks: bool, tool: &Bytes) -> Bytes {
-    let edits = match (has_tasks, tongue.tools_declare_tasks()) {
-        (true, true) => return tool.clone(),
-        (true, false) => ObjectEdits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
-        (false, _) if !EXECUTION.is_in(tool) => {
-            return tool.clone();
+fn mark_task_support(tongue: RevisionDialect, tasks: ToolTasks, tool: &Bytes) -> Bytes {
+    let edits = match tasks {
+        ToolTasks::OtherEra => return tool.clone(),
+        ToolTasks::Server if tongue.tools_declare_tasks() => return tool.clone(),
+        ToolTasks::Server => {
+            ObjectEdits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..])
         }
-        (false, _) => ObjectEdits::new().remove("execution"),
+        ToolTasks::None if !EXECUTION.is_in(tool) => return tool.clone(),
+        ToolTasks::None => ObjectEdits::new().remove("execution"),
     };
     // An item that is no object is left out when the list is read.
     edits

@@ -15,13 +15,14 @@ use weir_era::lower;
 use weir_era::upstream_messages::{self, ClientDeclaration};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::{ListChangeCounts, ListChangeReader};
-use weir_upstream_core::list_page::{self, ToolListRules, parse_page};
+use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
 use super::http_post::{self, ClassifiedResponse, unreadable_failure};
+use super::http_second_era::HttpSecondEra;
 use super::modern_server::ModernServer;
 use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use super::response_part::ResponsePart;
@@ -43,7 +44,7 @@ pub(crate) struct HttpWatch {
 
 enum HttpWatchSource {
     Session(Arc<UpstreamSession>),
-    Modern(ModernServer, CapabilityClass),
+    Modern(ModernServer, CapabilityClass, Arc<HttpSecondEra>),
 }
 
 impl HttpWatch {
@@ -82,6 +83,7 @@ impl HttpWatch {
         modern: ModernServer,
         mut about: ServerDescription,
         class: CapabilityClass,
+        second_era: Arc<HttpSecondEra>,
     ) -> Result<Self, FailedAttempt> {
         let site = modern.site.clone();
         let (teller, seen) = ReadingPublisher::new(None);
@@ -104,7 +106,7 @@ impl HttpWatch {
         }
         Ok(Self {
             site,
-            line: HttpWatchSource::Modern(modern, class),
+            line: HttpWatchSource::Modern(modern, class, second_era),
             about,
             seen,
             overheard,
@@ -125,11 +127,11 @@ impl ListWatch for HttpWatch {
         cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
-            let (modern, class) = match &self.line {
+            let (modern, class, second_era) = match &self.line {
                 HttpWatchSource::Session(session) => {
                     return upstream_session::list(session, kind, cursor).await;
                 }
-                HttpWatchSource::Modern(modern, class) => (modern, *class),
+                HttpWatchSource::Modern(modern, class, second_era) => (modern, *class, second_era),
             };
             let text = cursor.as_deref().map(lower::json);
             let members: Vec<(&str, &[u8])> =
@@ -142,7 +144,7 @@ impl ListWatch for HttpWatch {
                 outcome,
                 ToolListRules {
                     drop_bad_mirrors: true,
-                    has_tasks: self.about.tasks,
+                    tasks: ToolTasks::of(self.about.tasks, second_era.known().is_some()),
                 },
             )
         })

@@ -72,7 +72,7 @@ pub struct HttpUpstream {
     /// Set while its era is only a guess.
     guess: Arc<EraGuess>,
     /// The other era of a modern server that speaks both.
-    second_era: HttpSecondEra,
+    second_era: Arc<HttpSecondEra>,
     /// The sessions of the previous process, until the server's era is known.
     imported: Arc<ImportedSessions>,
     probing: tokio::sync::Mutex<()>,
@@ -109,7 +109,7 @@ impl HttpUpstream {
             dialog: ArcSwapOption::empty(),
             era_in_doubt: Arc::default(),
             guess: Arc::default(),
-            second_era: HttpSecondEra::new(imported.clone()),
+            second_era: Arc::new(HttpSecondEra::new(imported.clone())),
             imported,
             probing: tokio::sync::Mutex::default(),
             pace: Mutex::default(),
@@ -287,10 +287,17 @@ impl HttpUpstream {
         let second = self.second_for(class);
         let pool = match (&*self.find_dialog().await?, second) {
             (ServerDialog::Modern(modern, about), None) => {
+                if about.tasks && self.may_have_sessions(CapabilityClass::SESSIONS) {
+                    // The tools of the two eras differ in their task support.
+                    let _known_now = self
+                        .second_era
+                        .find(&self.site, &self.http, None, self.sharing)
+                        .await;
+                }
                 let class = class.cut(self.site.permissions.carries(modern.tongue));
-                return Ok(Box::new(
-                    HttpWatch::modern(modern.clone(), about.clone(), class).await?,
-                ));
+                let (modern, about) = (modern.clone(), about.clone());
+                let watch = HttpWatch::modern(modern, about, class, self.second_era.clone());
+                return Ok(Box::new(watch.await?));
             }
             (ServerDialog::Sse(line), _) => return line.watch(class).await,
             (ServerDialog::Modern(..), Some(pool)) => pool,

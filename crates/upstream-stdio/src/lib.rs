@@ -270,33 +270,46 @@ impl StdioUpstream {
         class: CapabilityClass,
     ) -> Result<Box<dyn ListWatch>, FailedAttempt> {
         let is_legacy = self.starter.eras.second_for(class).is_some();
-        let told = class.cut(self.declared_at_start(is_legacy));
+        let running = self.watched_child(class, is_legacy).await?;
+        if running.greeted.about.tasks
+            && self.starter.eras.may_be_legacy(CapabilityClass::SESSIONS)
+            && let Some(_looking) = self.starter.eras.look_for_second().await
+        {
+            // The tools of the two eras differ in their task support. Without such an era the start
+            // fails.
+            let _second = self.watched_child(CapabilityClass::SESSIONS, true).await;
+        }
+        let class = class.cut(self.site.permissions.carries(running.greeted.tongue));
+        let starter = self.starter.clone();
+        Ok(Box::new(
+            StdioWatch::open(self.site.clone(), running, class, starter).await?,
+        ))
+    }
+
+    /// Returns the child of this era whose lists are watched for clients of this class.
+    async fn watched_child(
+        self: &Arc<Self>,
+        class: CapabilityClass,
+        is_legacy: bool,
+    ) -> Result<Arc<RunningChild>, FailedAttempt> {
+        let class = class.cut(self.declared_at_start(is_legacy));
         let key = ChildKey {
-            class: told,
+            class,
             is_legacy,
             ..ChildKey::SHARED
         };
-        let is_for_calls =
-            told == CapabilityClass::BASE && (!is_legacy || self.sharing == SessionSharing::Shared);
+        let is_for_calls = class == CapabilityClass::BASE
+            && (!is_legacy || self.sharing == SessionSharing::Shared);
         let slots = if is_for_calls {
             &self.slots
         } else {
             &self.watched
         };
-        let running = self
-            .running(
-                slots,
-                &key,
-                ChildClients {
-                    class: told,
-                    session: None,
-                },
-            )
-            .await?;
-        let class = class.cut(self.site.permissions.carries(running.greeted.tongue));
-        Ok(Box::new(
-            StdioWatch::open(self.site.clone(), running, class).await?,
-        ))
+        let clients = ChildClients {
+            class,
+            session: None,
+        };
+        self.running(slots, &key, clients).await
     }
 
     /// Opens a subscription to updates of single resources, on the same child as a watch.

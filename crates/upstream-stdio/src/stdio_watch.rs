@@ -10,13 +10,14 @@ use weir_era::lower;
 use weir_era::upstream_messages::ClientDeclaration;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::ListChangeReader;
-use weir_upstream_core::list_page::{self, ToolListRules, parse_page};
+use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
 use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
 use super::child_channel::RequestPurpose;
+use super::child_start::ChildStarter;
 use super::running_child::RunningChild;
 use super::stdio_call;
 use crate::child_channel::child_request::ChildRequest;
@@ -30,6 +31,8 @@ pub(crate) struct StdioWatch {
     changes: ListChangeReader,
     /// The subscription of a modern server. Dropping it ends it.
     listening: Option<ChildRequest>,
+    /// The starter of the server's children, which knows their eras; absent in a legacy child.
+    starter: Option<Arc<ChildStarter>>,
 }
 
 impl StdioWatch {
@@ -37,6 +40,7 @@ impl StdioWatch {
         site: Arc<UpstreamContext>,
         running: Arc<RunningChild>,
         class: CapabilityClass,
+        starter: Arc<ChildStarter>,
     ) -> Result<Self, FailedAttempt> {
         let mut about = running.greeted.about.clone();
         let changes = site.list_changes.reader();
@@ -58,6 +62,7 @@ impl StdioWatch {
                 .filter(|_| !honoured.is_empty())
                 .map(|(ticket, _)| ticket);
         }
+        let starter = running.legacy.is_none().then_some(starter);
         Ok(Self {
             site,
             running,
@@ -65,6 +70,7 @@ impl StdioWatch {
             about,
             changes,
             listening,
+            starter,
         })
     }
 
@@ -86,6 +92,7 @@ impl StdioWatch {
             about,
             changes,
             listening: None,
+            starter: None,
         }
     }
 }
@@ -162,6 +169,8 @@ impl ListWatch for StdioWatch {
                 &members,
             )
             .await;
+            let starter = self.starter.as_ref();
+            let is_other_era = starter.is_some_and(|starter| starter.eras.has_second());
             parse_page(
                 &self.site.record,
                 self.running.greeted.tongue,
@@ -169,7 +178,7 @@ impl ListWatch for StdioWatch {
                 outcome,
                 ToolListRules {
                     drop_bad_mirrors: false,
-                    has_tasks: self.about.tasks,
+                    tasks: ToolTasks::of(self.about.tasks, is_other_era),
                 },
             )
         })

@@ -7,7 +7,7 @@ use weir_core::port::Fut;
 use weir_core::port::ListSession;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_era::lower;
-use weir_upstream_core::list_page::{ToolListRules, parse_page};
+use weir_upstream_core::list_page::{ToolListRules, ToolTasks, parse_page};
 use weir_wire::method::Method;
 
 use super::UpstreamSession;
@@ -83,7 +83,7 @@ pub(crate) async fn list(
         outcome,
         ToolListRules {
             drop_bad_mirrors: false,
-            has_tasks: session.about.tasks,
+            tasks: ToolTasks::of(session.about.tasks, false),
         },
     )
 }

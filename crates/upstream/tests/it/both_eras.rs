@@ -299,6 +299,27 @@ async fn a_watch_for_clients_with_sessions_lists_in_a_session() {
 }
 
 #[tokio::test]
+async fn tools_are_marked_as_tasks_unless_clients_with_sessions_are_served_in_the_legacy_era() {
+    let optional = json!({ "taskSupport": "optional" });
+    for (server, mark) in [
+        (MockServer::dual(), json!(null)),
+        (MockServer::dual().without_sessions(), optional.clone()),
+        (MockServer::modern(), optional),
+    ] {
+        let mock = server.with_tasks().start().await;
+        let upstream = upstream(&mock.url());
+        let mut watch = upstream.watch(CapabilityClass::BASE).await.unwrap();
+        let kind = weir_core::upstream::ListKind::Tools;
+        let page = watch.list(kind, None).await.unwrap();
+        assert!(!page.items.is_empty());
+        for item in page.items {
+            let tool: serde_json::Value = serde_json::from_slice(&item).unwrap();
+            assert_eq!(tool["execution"], mark, "{tool}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_revision_that_a_call_was_carried_in_is_noted() {
     let mock = MockServer::dual()
         .tool("echo", MockBehaviour::echo())
