@@ -571,6 +571,44 @@ fn servers_in_the_settings_of_vs_code_are_found() {
     );
 }
 
+/// `mcp-remote` fills in such an argument itself. As a reference of weir's the variable would have
+/// to be set where weir starts, and the header would stand in the list of processes.
+#[test]
+fn argument_that_names_a_variable_of_its_own_server_stays_as_written() {
+    let home = ClientFilesHome::new("own-variable");
+    home.write(
+        "work/mcp.json",
+        r#"{ "mcpServers": { "remote": { "command": "npx",
+             "args": ["mcp-remote", "https://mcp.example/sse", "--header", "Authorization:${AUTH_HEADER}"],
+             "env": { "AUTH_HEADER": "Bearer abc" } } } }"#,
+    );
+    let checked = home.weir(&["check", "mcp.json"], &[]);
+    assert!(checked.status.success(), "{}", said(&checked));
+    let imported = home.weir(&["import", "mcp.json"], &[]);
+    let config = text(&imported.stdout);
+    assert!(config.contains("Authorization:$${AUTH_HEADER}"), "{config}");
+    assert!(
+        config.contains("AUTH_HEADER: \"Bearer ${AUTH_HEADER}\""),
+        "{config}"
+    );
+}
+
+#[test]
+fn value_of_another_kind_is_reported_by_import() {
+    let home = ClientFilesHome::new("wrong-kind");
+    home.write(
+        "work/mcp.json",
+        r#"{ "mcpServers": { "a": { "command": "node", "args": "server.js --port 1", "disabled": false } } }"#,
+    );
+    let imported = home.weir(&["import", "mcp.json"], &[]);
+    let said = said(&imported);
+    assert!(
+        said.contains("mcpServers.a.args: is not kept: expected a list"),
+        "{said}"
+    );
+    assert!(!said.contains("disabled"), "{said}");
+}
+
 #[test]
 fn import_and_check_start_nothing() {
     let home = ClientFilesHome::new("start");

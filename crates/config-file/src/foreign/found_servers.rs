@@ -108,11 +108,11 @@ pub fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile, Confi
             report: &mut found.report,
         };
         let servers = part.normalise(std::mem::take(servers));
-        found.servers.extend(
-            servers
-                .into_iter()
-                .map(|(name, server)| FoundServer::of(name, &server, place.clone())),
-        );
+        for (name, server) in servers {
+            report_wrong_kinds(&server, &container.key(&name), &mut found.report);
+            let server = FoundServer::of(name, &server, place.clone());
+            found.servers.push(server);
+        }
     }
     found.report.set_file(&name, |_| 0);
     Ok(found)
@@ -142,6 +142,25 @@ fn containers(entries: &mut [(String, ConfigNode)]) -> Vec<(ConfigPath, &mut Con
         }
     }
     all
+}
+
+/// Warns of the keys of a server whose value is of another kind than weir can take.
+fn report_wrong_kinds(server: &ConfigNode, path: &ConfigPath, report: &mut ConfigReport) {
+    for (key, node) in server.entries() {
+        let (is_right, kind) = match key.as_str() {
+            "args" => (matches!(node.value, NodeValue::List(_)), "a list"),
+            "env" | "headers" => (matches!(node.value, NodeValue::Map(_)), "a map"),
+            "disabled" => (matches!(node.value, NodeValue::Bool(_)), "true or false"),
+            _ => (node.as_text().is_some(), "a string"),
+        };
+        if !is_right {
+            let message = format!("is not kept: expected {kind}");
+            report.add(ConfigProblem {
+                line: Some(node.line),
+                ..ConfigProblem::warning(path.key(key), message)
+            });
+        }
+    }
 }
 
 impl FoundServer {

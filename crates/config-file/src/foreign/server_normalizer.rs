@@ -4,7 +4,7 @@ use crate::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use crate::config_tree::{ConfigNode, NodeValue};
 use crate::env::reference::is_variable;
 use crate::foreign::server_origin::{CONTAINERS, ServerOrigin};
-use crate::foreign::server_values::{brace_variables, flatten_command, texts};
+use crate::foreign::server_values::{brace_variables, flatten_command, keep_own_references, texts};
 use crate::raw::RawMcpServer;
 
 /// The key of a variable file. It is removed once the file is read.
@@ -115,6 +115,9 @@ impl ServerNormalizer<'_, '_> {
         }
         self.drop_unknown(keys, &path);
         texts(keys);
+        if self.is_foreign {
+            keep_own_references(keys);
+        }
         if self.origin.place.has_bare_variables {
             keys.iter_mut().for_each(|(_, node)| brace_variables(node));
         }

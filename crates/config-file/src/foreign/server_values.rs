@@ -61,6 +61,49 @@ fn text(node: &mut ConfigNode) {
     *node = ConfigNode::text(node.line, text);
 }
 
+/// Escapes references in arguments to variables that the server's own `env` sets to a plain text.
+/// The program gets such an argument as written and fills it in itself, as `mcp-remote` does with
+/// the value of a header.
+pub(super) fn keep_own_references(keys: &mut [(String, ConfigNode)]) {
+    let env = keys.iter().find(|(key, _)| key == "env");
+    let own: Vec<String> = env
+        .map(|(_, env)| env.entries())
+        .unwrap_or_default()
+        .iter()
+        .filter(|(_, value)| value.as_text().is_some_and(|text| !text.contains("${")))
+        .map(|(name, _)| format!("${{{name}}}"))
+        .collect();
+    for (_, args) in keys.iter_mut().filter(|(key, _)| key == "args") {
+        let NodeValue::List(args) = &mut args.value else {
+            continue;
+        };
+        for arg in args {
+            if let NodeValue::Text(text) = &mut arg.value {
+                text.text = escaped(&text.text, &own);
+            }
+        }
+    }
+}
+
+/// Escapes these references, each with one more `$`.
+fn escaped(text: &str, references: &[String]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let is_own = references
+            .iter()
+            .any(|reference| from.starts_with(reference));
+        if is_own && !before.ends_with('$') {
+            out.push('$');
+        }
+        out.push_str("${");
+        rest = &from[2..];
+    }
+    out + rest
+}
+
 /// Converts `$NAME` to `${NAME}`.
 pub(super) fn brace_variables(node: &mut ConfigNode) {
     match &mut node.value {
@@ -100,6 +143,18 @@ fn braced(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn references_to_own_variables_are_escaped_once() {
+        let own = ["${A}".to_owned()];
+        for (text, wanted) in [
+            ("Authorization:${A}", "Authorization:$${A}"),
+            ("${A} ${B} $${A} ${A", "$${A} ${B} $${A} ${A"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(escaped(text, &own), wanted);
+        }
+    }
 
     #[test]
     fn bare_variables_get_braces() {
