@@ -62,6 +62,8 @@ pub(crate) struct RefusedResponse {
     retry_after: Option<Duration>,
     /// The target of a redirect, without possible credentials.
     location: Option<String>,
+    /// The first line of the server's explanation, for operators.
+    explanation: Option<String>,
 }
 
 /// Returns the headers of a call's trace context. They are weir's own, made from checked values: no
@@ -234,8 +236,10 @@ impl RefusedResponse {
             401 | 403 => {
                 let text =
                     "The upstream refuses weir's credentials: its operator has to renew them";
+                let explanation = self.explanation.map(|text| format!(", saying \"{text}\""));
                 let cause = format!(
-                    "HTTP {status}; write credentials for it under `headers` or `auth`, or renew them"
+                    "HTTP {status}{}; write credentials for it under `headers` or `auth`, or renew them",
+                    explanation.unwrap_or_default()
                 );
                 // The status is no sign of the server's era, and no reason for a new probe.
                 return FailedAttempt::new(
@@ -298,7 +302,10 @@ impl RefusedResponse {
                 failure.because("correct the path of `url`, which often ends in /mcp")
             }
             (500..=599, _) => failure.because("see the log of the server itself"),
-            _ => failure,
+            _ => match self.explanation {
+                Some(text) => failure.because(format!("it says \"{text}\"")),
+                None => failure,
+            },
         };
         let refusal = FailedAttempt::new(failure).mark_era_in_doubt();
         match status {
@@ -408,7 +415,8 @@ async fn read_refusal(
         .filter(|_| status.is_redirection())
         .and_then(location);
     let is_kept = body.is_kept();
-    let (error, is_named) = match error_object(&mut body).await {
+    let text = read_error_body(&mut body).await.unwrap_or_default();
+    let (error, is_named) = match error_object(&text) {
         Some((about, error)) if about.is_none() => (Some(error), false),
         Some((about, error)) if about.is_some() && about == id => (Some(error), true),
         Some(_) => {
@@ -418,13 +426,28 @@ async fn read_refusal(
         }
         None => (None, false),
     };
+    let explanation = match &error {
+        Some(error) => ErrorObject::parse(error).ok().map(|error| error.message),
+        None if media_type(headers).as_deref() == Some("text/plain") => {
+            Some(String::from_utf8_lossy(&text).into_owned())
+        }
+        None => None,
+    };
     RefusedResponse {
         status,
         error,
         is_own: is_named || !is_kept,
         retry_after,
         location,
+        explanation: explanation.as_deref().and_then(first_line),
     }
+}
+
+/// Returns the first line of a text from outside, cut to a length for logs.
+fn first_line(text: &str) -> Option<String> {
+    let line = text.trim().lines().next()?;
+    let shown = line.chars().filter(|c| !c.is_control()).take(200);
+    Some(shown.collect())
 }
 
 /// Returns the target of a redirect for operators, without user, query and fragment.
@@ -438,9 +461,8 @@ fn location(value: &HeaderValue) -> Option<String> {
     Some(shown.chars().take(200).collect())
 }
 
-/// Returns the JSON-RPC error in a response's body with the request id in it; absent unless the
-/// body is such an error within the limit.
-async fn error_object(body: &mut HttpResponseBody) -> Option<(Option<u64>, Bytes)> {
+/// Reads the body of a refusal; absent beyond the limit.
+async fn read_error_body(body: &mut HttpResponseBody) -> Option<Bytes> {
     let mut held = BytesMut::new();
     while let Some(frame) = body.frame().await {
         // The bytes before a broken connection may still be a whole message.
@@ -453,7 +475,13 @@ async fn error_object(body: &mut HttpResponseBody) -> Option<(Option<u64>, Bytes
         }
         held.extend_from_slice(&data);
     }
-    let parsed = Parsed::parse(held.freeze(), &message_limits()).ok()?;
+    Some(held.freeze())
+}
+
+/// Returns the JSON-RPC error in a response's body with the request id in it; absent unless the
+/// body is such an error.
+fn error_object(text: &Bytes) -> Option<(Option<u64>, Bytes)> {
+    let parsed = Parsed::parse(text.clone(), &message_limits()).ok()?;
     let Parsed::One(Message::Response(response)) = parsed else {
         return None;
     };

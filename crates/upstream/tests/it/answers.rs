@@ -323,3 +323,26 @@ async fn a_legacy_server_that_asks_gets_its_answer_and_the_call_goes_on() {
     assert_eq!(answers[0]["result"], json!({}));
     assert_eq!(answers[1]["error"]["code"], -32601);
 }
+
+#[tokio::test]
+async fn words_of_a_refusal_reach_the_operator() {
+    let host =
+        r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Invalid Host header"},"id":null}"#;
+    let cases = [
+        (
+            MockBehaviour::status(403, "application/json", host),
+            "HTTP 403, saying \"Invalid Host header\"; write credentials",
+        ),
+        (
+            MockBehaviour::status(421, "text/plain", "Invalid Host header\nsecond line"),
+            "it says \"Invalid Host header\"",
+        ),
+    ];
+    for (behaviour, words) in cases {
+        let mock = MockServer::modern().tool("t", behaviour).start().await;
+        let upstream = upstream(&mock.url());
+        let refused = failure(call_anonymously(&upstream, "t", json!({})).await).await;
+        let causes = weir_core::chain(&refused);
+        assert!(causes.contains(words), "{causes}");
+    }
+}
