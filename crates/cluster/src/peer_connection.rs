@@ -5,6 +5,7 @@
 //! of event streams.
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,7 +17,6 @@ use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use weir_core::Budgets;
 use weir_core::budget::ConnectionSide;
 use weir_core::port::Fut;
@@ -91,10 +91,7 @@ where
     let connector = TlsConnector::from(tls.client.clone());
     let stream = connector.connect(tls.server_name.clone(), stream).await?;
     let failed = std::io::Error::other::<h2::Error>;
-    let (sender, mut connection) = http2_builder(window)
-        .handshake(stream)
-        .await
-        .map_err(failed)?;
+    let (sender, mut connection) = begin_http2(stream, window).await?;
     let mut pings = connection
         .ping_pong()
         .ok_or_else(|| std::io::Error::other("no pings"))?;
@@ -108,15 +105,39 @@ where
         pong = pings.ping(Ping::opaque()) => { pong.map_err(failed)?; }
     }
     let is_retired = Arc::<AtomicBool>::default();
-    let driver = Box::pin(drive(connection, pings, is_retired.clone()));
+    let driver = Box::pin(drive(connection, watch_pings(pings), is_retired.clone()));
     let connection = PeerConnection { sender, is_retired };
     Ok(OpenedPeer { connection, driver })
 }
 
-/// Drives a connection until it ends, or leaves a ping unanswered.
+/// Begins HTTP/2 on a stream to another process of this machine. The system closes the stream with
+/// that process, so no ping watches over it.
+pub(crate) async fn begin_local<S>(stream: S, window: u32) -> std::io::Result<OpenedPeer>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = begin_http2(stream, window).await?;
+    let is_retired = Arc::<AtomicBool>::default();
+    let driver = Box::pin(drive(connection, pending(), is_retired.clone()));
+    let connection = PeerConnection { sender, is_retired };
+    Ok(OpenedPeer { connection, driver })
+}
+
+async fn begin_http2<S>(
+    stream: S,
+    window: u32,
+) -> std::io::Result<(SendRequest<Bytes>, Connection<S, Bytes>)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let begun = http2_builder(window).handshake(stream).await;
+    begun.map_err(std::io::Error::other)
+}
+
+/// Drives a connection until it ends, or is `lost`.
 async fn drive<S>(
-    connection: Connection<TlsStream<S>, Bytes>,
-    pings: PingPong,
+    connection: Connection<S, Bytes>,
+    lost: impl Future<Output = ()>,
     is_retired: Arc<AtomicBool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -128,7 +149,7 @@ async fn drive<S>(
                 tracing::debug!(%error, "connection to replica ended");
             }
         }
-        () = watch_pings(pings) => tracing::warn!("connection to replica lost: ping unanswered"),
+        () = lost => tracing::warn!("connection to replica lost: ping unanswered"),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use h2::RecvStream;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, Uri, Version, response};
 use weir_core::Budgets;
@@ -105,20 +106,12 @@ impl PeerForwarder {
         to: &ReplicaId,
         request: ForwardedRequest,
     ) -> Result<Response<ForwardedBody>, ForwardError> {
-        let head = forwarded_head(&request)
-            .ok_or_else(|| ForwardError::NotSent("invalid client certificate".to_owned()))?;
+        let head = request_head(&request)?;
         let mut last = String::new();
         for _ in 0..CONNECTIONS_TRIED {
             let connection = self.connection(to).await?;
             match connection.send(head.clone(), request.body.clone()).await {
-                Ok(answer) => {
-                    let (head, stream) = answer.into_parts();
-                    if let Some(owner) = head.headers.get(NOT_OWNER_HEADER) {
-                        return Err(ForwardError::NotOwner(owner_of_header(owner)));
-                    }
-                    let body = AnswerBody::new(stream, &head.headers);
-                    return Ok(Response::from_parts(answer_head(head), Box::pin(body)));
-                }
+                Ok(answer) => return client_answer(answer),
                 Err(SendFailure::Retired(cause)) => last = cause,
                 Err(SendFailure::NotProcessed(cause)) => return Err(ForwardError::NotSent(cause)),
                 Err(SendFailure::Lost(cause)) => return Err(ForwardError::Lost(cause)),
@@ -136,6 +129,15 @@ impl RequestForwarder for PeerForwarder {
     ) -> Fut<'a, Result<Response<ForwardedBody>, ForwardError>> {
         Box::pin(self.send(to, request))
     }
+}
+
+/// The head of a client's request for another process.
+///
+/// # Errors
+/// The client's connection cannot be described.
+pub(crate) fn request_head(request: &ForwardedRequest) -> Result<Request<()>, ForwardError> {
+    forwarded_head(request)
+        .ok_or_else(|| ForwardError::NotSent("invalid client certificate".to_owned()))
 }
 
 /// The head of a stream of weir's own.
@@ -156,6 +158,21 @@ fn stream_uri() -> Uri {
     parts.authority = Some(http::uri::Authority::from_static("replica"));
     parts.path_and_query = Some(PathAndQuery::from_static("/weir-replica-stream"));
     Uri::from_parts(parts).unwrap_or_default()
+}
+
+/// The answer of another process to a request of a client.
+///
+/// # Errors
+/// That process is not the owner of the subject of the request.
+pub(crate) fn client_answer(
+    answer: Response<RecvStream>,
+) -> Result<Response<ForwardedBody>, ForwardError> {
+    let (head, stream) = answer.into_parts();
+    if let Some(owner) = head.headers.get(NOT_OWNER_HEADER) {
+        return Err(ForwardError::NotOwner(owner_of_header(owner)));
+    }
+    let body = AnswerBody::new(stream, &head.headers);
+    Ok(Response::from_parts(answer_head(head), Box::pin(body)))
 }
 
 /// The head of an answer for the client, without a version: the client's connection has its own.

@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 use weir_catalog::Catalog;
-use weir_core::HandoverArrival;
 use weir_core::port::OperatorAction;
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_front::InMemoryChannel;
@@ -140,12 +139,7 @@ impl Weir {
             ..
         } = estate;
         let is_in_memory = listeners.clients.is_none();
-        let arrival = if will.sessions_move {
-            HandoverArrival::awaited()
-        } else {
-            HandoverArrival::default()
-        };
-        let base = ComponentBase::new(&config, sealing, keeper, arrival, will.replica_id());
+        let base = ComponentBase::new(&config, sealing, keeper, &will);
         let telemetry = Telemetry::start(
             &config.telemetry,
             base.metrics.clone(),
@@ -404,6 +398,22 @@ impl Weir {
         Box::pin(self.end()).await;
     }
 
+    /// Waits until the successor has no more requests about calls that are parked here, or in the
+    /// process before this one, which are forwarded through this one.
+    async fn wait_for_forwarded_calls(&self) {
+        let successor = self.listeners.front.successor_requests();
+        let calls_end = async {
+            self.listeners.wait_for_last_calls().await;
+            if let Some(ended) = &self.predecessor_ended {
+                ended.cancelled().await;
+            }
+        };
+        tokio::select! {
+            () = calls_end => {}
+            () = successor.wait_for_end() => {}
+        }
+    }
+
     async fn end(mut self) {
         self.components.ready.set(false);
         if self.successor.is_some() {
@@ -415,24 +425,24 @@ impl Weir {
             replicas.begin_drain(self.successor.is_some()).await;
         }
         let has_successor = self.successor.is_some();
+        if has_successor {
+            // The successor accepts the requests of other replicas.
+            self.listeners.front.leave_replicas();
+        }
         let calls_end = async {
-            // A successor forwards the answers to questions to this process by itself.
-            if !has_successor {
+            if has_successor {
+                self.wait_for_forwarded_calls().await;
+            } else if self.components.replicas.is_some() {
                 let leases_end = async {
                     if let Some(replicas) = &self.components.replicas {
                         replicas.singletons().drain(drain).await;
                     }
                 };
-                let calls_end = async {
-                    self.listeners.wait_for_calls().await;
-                    // A request that was being read can become a call, and wait for input.
-                    self.listeners.front.wait_for_connections().await;
-                    self.listeners.wait_for_calls().await;
-                };
-                tokio::join!(calls_end, leases_end);
+                tokio::join!(self.listeners.wait_for_last_calls(), leases_end);
             }
         };
         self.listeners.front.drain(drain, calls_end).await;
+        self.listeners.cancel_parked_calls();
         if let Some(ended) = self
             .predecessor_ended
             .take()

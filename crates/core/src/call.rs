@@ -123,9 +123,27 @@ pub enum CallResumption {
     Again,
 }
 
-/// Names a parked call: random, and good for one round.
+/// Names a parked call: random, and good for one round. It begins with the generation of the process
+/// that parks the call: the number of graceful restarts before that process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ParkedId(pub [u8; 16]);
+
+impl ParkedId {
+    /// The name of a call that a process of this generation parks.
+    #[must_use]
+    pub fn new(generation: u32, random: [u8; 16]) -> Self {
+        let mut id = random;
+        id[..4].copy_from_slice(&generation.to_be_bytes());
+        Self(id)
+    }
+
+    /// The generation of the process that parked the call.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        let [a, b, c, d, ..] = self.0;
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
 
 impl fmt::Debug for ParkedId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

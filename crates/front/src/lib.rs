@@ -12,6 +12,7 @@ mod overview;
 pub(crate) mod reply;
 mod router;
 pub(crate) mod session;
+mod successor_requests;
 
 use std::fmt;
 use std::io;
@@ -37,6 +38,7 @@ use weir_router::Router;
 pub use door::sse_transport::SSE_PATHS;
 pub use in_memory::{FrontStopped, InMemoryBody, InMemoryChannel, UpcomingRequest};
 pub use overview::{FrontOverview, SessionSeen};
+pub use successor_requests::SuccessorRequests;
 pub use weir_layers::failure::{
     ErrorRow, MessageErrorRow, RefusalRow, error_table, message_error_table, refusal_table,
 };
@@ -55,6 +57,7 @@ pub struct Front {
     address: SocketAddr,
     /// The listener for the other replicas, if there are any.
     cluster: OnceLock<ClusterListener>,
+    successor: SuccessorRequests,
     /// A duplicate of the listening socket for another process. Absent once the drain begins:
     /// clients must not queue up at it then.
     socket: Mutex<Option<OwnedFd>>,
@@ -117,6 +120,8 @@ impl Front {
         let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
         let shared = FrontState::new(ports, router, sealer);
         let listening = listener_of(settings, address, &shared, certificates)?;
+        let budgets = shared.ports.budgets.clone();
+        let successor = SuccessorRequests::new(listening.clone(), budgets)?;
         listening.start(listener);
         shared.start();
         Ok(Self {
@@ -124,6 +129,7 @@ impl Front {
             shared,
             address,
             cluster: OnceLock::new(),
+            successor,
             socket,
         })
     }
@@ -144,12 +150,15 @@ impl Front {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let shared = FrontState::new(ports, router, sealer);
         let listening = listener_of(settings, address, &shared, certificates)?;
+        let budgets = shared.ports.budgets.clone();
+        let successor = SuccessorRequests::new(listening.clone(), budgets)?;
         shared.start();
         Ok(Self {
             listening,
             shared,
             address,
             cluster: OnceLock::new(),
+            successor,
             socket: Mutex::default(),
         })
     }
@@ -307,6 +316,12 @@ impl Front {
         MovingSessions::new(self.shared.sessions.clone())
     }
 
+    /// The requests of a successor process, for a graceful restart.
+    #[must_use]
+    pub fn successor_requests(&self) -> SuccessorRequests {
+        self.successor.clone()
+    }
+
     /// The handle that reports memory pressure.
     #[must_use]
     pub fn pressure(&self) -> PressureHandle {
@@ -314,8 +329,8 @@ impl Front {
     }
 
     /// Stops accepting, ends listening streams gracefully, lets calls finish for at most
-    /// `deadline`, then closes everything. The listener for other replicas accepts their requests
-    /// until `calls_end` completes: the answers to questions of calls that run here come through it.
+    /// `deadline`, then closes everything. Other replicas, or the successor, may send requests until
+    /// `calls_end` completes: the answers to questions of calls that run here come from them.
     pub async fn drain(&self, deadline: Duration, calls_end: impl Future<Output = ()>) {
         self.listening.drain().cancel();
         self.socket
@@ -324,20 +339,21 @@ impl Front {
             .take();
         self.listening.tasks().close();
         let done = async {
-            if self.cluster.get().is_some() {
-                calls_end.await;
-            }
-            self.begin_cluster_drain();
+            calls_end.await;
+            self.leave_replicas();
+            self.successor.begin_drain();
             self.listening.tasks().wait().await;
             if let Some(cluster) = self.cluster.get() {
                 cluster.listening.tasks().wait().await;
             }
+            self.successor.wait_for_end().await;
             self.shared.shutdown.wait_for_detached().await;
         };
         if tokio::time::timeout(deadline, done).await.is_err() {
             tracing::warn!("drain deadline exceeded: running calls are cancelled");
         }
-        self.begin_cluster_drain();
+        self.leave_replicas();
+        self.successor.begin_drain();
         self.listening.force().cancel();
         self.shared.shutdown.force().cancel();
         self.listening.tasks().wait().await;
@@ -345,6 +361,8 @@ impl Front {
             cluster.listening.force().cancel();
             cluster.listening.tasks().wait().await;
         }
+        self.successor.force();
+        self.successor.wait_for_end().await;
         self.shared.shutdown.wait_for_background().await;
     }
 
@@ -353,8 +371,8 @@ impl Front {
         self.listening.tasks().wait().await;
     }
 
-    /// Stops accepting requests of other replicas.
-    fn begin_cluster_drain(&self) {
+    /// Stops accepting requests of other replicas. No effect without a listener for replicas.
+    pub fn leave_replicas(&self) {
         let Some(cluster) = self.cluster.get() else {
             return;
         };
@@ -385,6 +403,8 @@ impl Drop for Front {
             cluster.listening.drain().cancel();
             cluster.listening.force().cancel();
         }
+        self.successor.begin_drain();
+        self.successor.force();
     }
 }
 

@@ -262,7 +262,7 @@ impl PreviousProcess {
             Ok(parting) => parting,
             Err(error) => {
                 tracing::warn!(%error, "graceful restart: previous process gone");
-                weir.stop_awaiting_sessions();
+                weir.stop_awaiting_predecessor();
                 auditing.record_predecessor_end(ChainHeads::default());
                 None
             }

@@ -11,10 +11,11 @@
 //! log levels, subscriptions and replay logs, with their sessions at Streamable HTTP upstreams, and
 //! with child processes. Running calls end in the process that began them: cancellations, and
 //! answers to their elicitations, reach them over the link between both processes, and child
-//! processes are relayed. Sealed values that clients hold (cursors, states) open in the successor.
-//! Not moved: HTTP+SSE connections on either side, parked calls, the table of tasks, and counters
-//! of limits.
+//! processes are relayed. Parked calls stay there too, and the requests that continue them are
+//! forwarded. Sealed values that clients hold (cursors, states) open in the successor.
+//! Not moved: HTTP+SSE connections on either side, the table of tasks, and counters of limits.
 
+mod forwarded_calls;
 mod generated_seal_key;
 mod link;
 mod message;
@@ -33,6 +34,7 @@ use std::os::unix::net::UnixStream;
 
 use listenfd::ListenFd;
 
+pub use forwarded_calls::ForwardedCalls;
 pub use generated_seal_key::GeneratedSealKey;
 pub use moved_override::{MovedOverride, MovedOverrideTarget};
 pub use protocol::{DrainingPredecessor, HandoverState, Predecessor};

@@ -57,6 +57,9 @@ pub struct HandoverState {
     /// The name of the replica among others, in hexadecimal digits: the successor goes on under it.
     #[serde(default)]
     pub replica: Option<String>,
+    /// The generation of the successor: the number of graceful restarts before it.
+    #[serde(default)]
+    pub generation: u32,
 }
 
 impl HandoverState {

@@ -20,6 +20,7 @@ use weir_front::MovingSessions;
 use weir_process::descriptors;
 use weir_store::MemoryBus;
 
+use super::forwarded_calls::ForwardedCalls;
 use super::link::{HandoverLink, next_message};
 use super::message::{Base64Bytes, HandoverMessage, LogChange, WireSession};
 use super::session_imports::SessionImports;
@@ -45,6 +46,8 @@ pub struct MovableState {
     pub front: MovingSessions,
     /// The upstreams, with their sessions and child processes.
     pub upstreams: Vec<Arc<dyn Upstream>>,
+    /// The requests about parked calls.
+    pub calls: Arc<dyn ForwardedCalls>,
 }
 
 impl std::fmt::Debug for MovableState {
@@ -63,10 +66,14 @@ pub(super) async fn move_state(
     lines: Lines<BufReader<OwnedReadHalf>>,
     to: OwnedWriteHalf,
 ) -> io::Result<LinkToSuccessor> {
-    let (children, other) = UnixStream::pair()?;
-    let other = other.into_std()?;
-    descriptors::send(to.as_ref(), DESCRIPTOR_TAG, &[other.as_fd()]).await?;
-    drop(other);
+    let (children, their_children) = UnixStream::pair()?;
+    let (calls, their_calls) = UnixStream::pair()?;
+    let (their_children, their_calls) = (their_children.into_std()?, their_calls.into_std()?);
+    // A successor of an older release closes the second one.
+    let given = [their_children.as_fd(), their_calls.as_fd()];
+    descriptors::send(to.as_ref(), DESCRIPTOR_TAG, &given).await?;
+    drop((their_children, their_calls));
+    state.calls.serve(calls);
     let link = HandoverLink::start(to);
     // The state of this process's own predecessor may still be on its way.
     state.records.wait_for_arrival().await;
@@ -194,14 +201,13 @@ impl MovableState {
 pub(super) async fn receive_state(state: MovableState, line: UnixStream) -> ChainHeads {
     let records = state.records.clone();
     let receiving = async {
-        let children = match descriptors::receive(&line).await {
-            Ok(Some((_, given))) => given.into_iter().next().and_then(|socket| {
-                let socket = std::os::unix::net::UnixStream::from(socket);
-                socket.set_nonblocking(true).ok()?;
-                UnixStream::from_std(socket).ok()
-            }),
-            Ok(None) | Err(_) => None,
+        let given = match descriptors::receive(&line).await {
+            Ok(Some((_, given))) => given,
+            Ok(None) | Err(_) => Vec::new(),
         };
+        let mut streams = given.into_iter().map(stream_of);
+        let children = streams.next().flatten();
+        tokio::spawn(state.calls.forward(streams.next().flatten()));
         let (from, to) = line.into_split();
         let link = HandoverLink::start(to);
         state.link_bus(&link);
@@ -222,6 +228,13 @@ pub(super) async fn receive_state(state: MovableState, line: UnixStream) -> Chai
         last = receiving => last,
         never = late => never,
     }
+}
+
+/// The stream with this descriptor.
+fn stream_of(socket: OwnedFd) -> Option<UnixStream> {
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    socket.set_nonblocking(true).ok()?;
+    UnixStream::from_std(socket).ok()
 }
 
 /// The receiver of the other process's messages.

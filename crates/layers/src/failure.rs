@@ -70,6 +70,9 @@ pub enum FailureCause {
     /// Another replica owns the subject of the request. The door sends the request there; the
     /// replica that it is sent to answers with this, if it does not own the subject either.
     Elsewhere(ReplicaId),
+    /// The process that a graceful restart replaced by this one has the parked call of the request,
+    /// as far as this one knows. The door sends the request there.
+    InPredecessor,
     /// A layer panicked. The request's id is lost with it.
     Panicked,
 }
@@ -105,8 +108,14 @@ impl RequestFailure {
             FailureCause::Refused { .. }
             | FailureCause::Message { .. }
             | FailureCause::Call { .. }
+            | FailureCause::InPredecessor
             | FailureCause::Panicked => None,
         }
+    }
+
+    /// True if the process before this one has the parked call of the request.
+    pub fn is_in_predecessor(&self) -> bool {
+        matches!(self.0.cause, FailureCause::InPredecessor)
     }
 
     /// The same failure with another owner.

@@ -36,6 +36,11 @@ pub struct FrontPorts {
     pub replica: ReplicaId,
     /// The other replicas, if some share a store with this one.
     pub replicas: Option<ReplicaPorts>,
+    /// The generation of this process: the number of graceful restarts before it.
+    pub generation: u32,
+    /// Sends requests to the process before this one, which has the name of this replica too.
+    /// Absent in a process that cannot take over from another one.
+    pub predecessor: Option<Arc<dyn RequestForwarder>>,
     /// The memory and descriptors that the whole process may use.
     pub budgets: Budgets,
     /// The time.
@@ -65,6 +70,18 @@ impl FrontPorts {
         self.replicas
             .as_ref()
             .is_some_and(|replicas| replicas.directory.may_answer(replica))
+    }
+
+    /// True if a request can be sent to another process: another replica, or the one before this
+    /// one.
+    pub fn may_forward(&self) -> bool {
+        self.replicas.is_some() || self.predecessor_takes_requests()
+    }
+
+    /// True if the process before this one may have parked calls.
+    pub fn predecessor_takes_requests(&self) -> bool {
+        let predecessor = self.predecessor.as_ref();
+        predecessor.is_some_and(|predecessor| predecessor.takes_requests())
     }
 
     /// The ports of sessions, whose ids name this replica if there are others.

@@ -26,6 +26,11 @@ impl Shutdown {
         &self.drain
     }
 
+    /// True once draining has begun.
+    pub fn is_draining(&self) -> bool {
+        self.drain.is_cancelled()
+    }
+
     /// Cancelled when draining is over.
     #[must_use]
     pub fn force(&self) -> &CancellationToken {

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 /// The stream of an accepted connection.
 pub trait AcceptedStream: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static {
@@ -14,6 +14,12 @@ pub trait AcceptedStream: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static
 impl AcceptedStream for TcpStream {
     async fn wait_readable(&self) {
         // The next read reports errors of the socket.
+        let _begun = self.readable().await;
+    }
+}
+
+impl AcceptedStream for UnixStream {
+    async fn wait_readable(&self) {
         let _begun = self.readable().await;
     }
 }

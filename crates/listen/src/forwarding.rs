@@ -152,6 +152,11 @@ pub trait RequestForwarder: Send + Sync {
         to: &'a ReplicaId,
         request: ForwardedRequest,
     ) -> Fut<'a, Result<Response<ForwardedBody>, ForwardError>>;
+
+    /// False once no request can be sent any more.
+    fn takes_requests(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -293,6 +293,8 @@ impl Replica {
                 directory: links.store.registry(),
                 forwarder: links.client_forwarder(world),
             }),
+            generation: 0,
+            predecessor: None,
             clock,
             random,
         };

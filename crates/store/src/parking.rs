@@ -41,6 +41,8 @@ impl Default for ParkingCaps {
 pub struct MemoryParking {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
+    /// The generation of this process, in the names of its calls.
+    generation: u32,
     parked: Mutex<ParkedCalls>,
 }
 
@@ -66,12 +68,19 @@ impl MemoryParking {
         Self {
             clock,
             random,
+            generation: 0,
             parked: Mutex::new(ParkedCalls {
                 caps,
                 calls: HashMap::new(),
                 last: 0,
             }),
         }
+    }
+
+    /// The same store, in the process of this generation.
+    #[must_use]
+    pub fn of_generation(self, generation: u32) -> Self {
+        Self { generation, ..self }
     }
 
     /// Changes the caps for later calls; calls that are parked already stay.
@@ -87,7 +96,8 @@ impl MemoryParking {
     ) -> Result<ParkedId, Failure> {
         self.sweep();
         let principal = &stay.principal;
-        let id = again.unwrap_or_else(|| ParkedId(random_id(&*self.random)));
+        let fresh = || ParkedId::new(self.generation, random_id(&*self.random));
+        let id = again.unwrap_or_else(fresh);
         let mut lot = self.lock();
         let own = || {
             lot.calls

@@ -7,6 +7,7 @@ use weir_audit::{AuditService, ChainHeads};
 use weir_catalog::Catalog;
 use weir_catalog::SessionListTable;
 use weir_catalog::{CatalogPorts, CatalogSettings};
+use weir_cluster::PredecessorForwarder;
 use weir_config::Config;
 use weir_core::port::{
     Clock, Random, RecordStore, ReplayLog, ReplicaId, SharedChanges, SharedCounters,
@@ -54,24 +55,29 @@ pub(super) struct ComponentBase {
     arrival: HandoverArrival,
     /// The name of this replica, which a successor process keeps.
     pub(super) replica: ReplicaId,
+    /// The number of graceful restarts before this process.
+    pub(super) generation: u32,
 }
 
 impl ComponentBase {
-    /// `sealing` is the key that the previous process left, `arrival` the state that it still
-    /// sends, and `replica` its name.
+    /// `sealing` is the key that the previous process left, and `will` its last state.
     pub(crate) fn new(
         config: &Config,
         sealing: Option<GeneratedSealKey>,
         keeper: Arc<ChildKeeper>,
-        arrival: HandoverArrival,
-        replica: Option<ReplicaId>,
+        will: &HandoverState,
     ) -> Self {
         // First, because an instrument used before the installation would never record.
         let metrics = Metrics::install(config.telemetry.measured);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let sealing = sealing.unwrap_or_else(|| GeneratedSealKey::fresh(&*random));
-        let replica = replica.unwrap_or_else(|| {
+        let arrival = if will.sessions_move {
+            HandoverArrival::awaited()
+        } else {
+            HandoverArrival::default()
+        };
+        let replica = will.replica_id().unwrap_or_else(|| {
             let mut name = [0; 8];
             random.fill(&mut name);
             ReplicaId(name)
@@ -106,6 +112,7 @@ impl ComponentBase {
             keeper,
             arrival,
             replica,
+            generation: will.generation,
         }
     }
 }
@@ -219,6 +226,7 @@ impl Stores {
             clock,
             random,
             arrival,
+            generation,
             ..
         }: &ComponentBase,
         replicas: Option<&ReplicaLinks>,
@@ -241,11 +249,10 @@ impl Stores {
             session_records,
             shared_replays: replicas.map(|replicas| replicas.replays(replays.clone(), age)),
             replays,
-            parking: Arc::new(MemoryParking::new(
-                clock.clone(),
-                random.clone(),
-                config.parked,
-            )),
+            parking: Arc::new(
+                MemoryParking::new(clock.clone(), random.clone(), config.parked)
+                    .of_generation(*generation),
+            ),
             bus,
         }
     }
@@ -289,6 +296,8 @@ pub(super) struct Components {
     pub(super) overrides: Arc<OperatorOverrides>,
     /// The links to other replicas, if the store is shared.
     pub(super) replicas: Option<ReplicaLinks>,
+    /// Sends requests about parked calls to the previous process.
+    pub(super) predecessor: Arc<PredecessorForwarder>,
     /// The operators' changes of all replicas, if the store is shared.
     pub(super) changes: Option<Arc<dyn SharedChanges>>,
 }
@@ -329,6 +338,7 @@ impl Components {
         };
         let explainer = Arc::new(Explainer::live(config.clone(), sources));
         let bus = kept.bus.clone();
+        let predecessor = PredecessorForwarder::new(will.sessions_move, base.budgets.clone());
         Self {
             base,
             policy: deciders,
@@ -337,6 +347,7 @@ impl Components {
             ready,
             explainer,
             overrides: book,
+            predecessor: Arc::new(predecessor),
             changes: replicas.as_ref().map(|replicas| replicas.changes(&bus)),
             replicas,
         }

@@ -92,10 +92,31 @@ impl OpenListeners {
         })
     }
 
+    /// Waits until no call runs, nor waits for its client's input, and none can begin any more: once
+    /// a drain has begun.
+    pub(super) async fn wait_for_last_calls(&self) {
+        self.wait_for_calls().await;
+        // A request that was being read can become a call, and wait for input.
+        self.front.wait_for_connections().await;
+        self.wait_for_calls().await;
+    }
+
     /// Waits until no call runs, nor waits for its client's input.
-    pub(super) async fn wait_for_calls(&self) {
+    async fn wait_for_calls(&self) {
         while self.live.count() > 0 || !self.parking.waiting().is_empty() {
             sleep(CALLS_LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Cancels the calls that still wait for their clients' input. Their upstreams would wait for
+    /// them.
+    pub(super) fn cancel_parked_calls(&self) {
+        let cancelled = self.parking.stop(&|_, _| true);
+        if cancelled > 0 {
+            tracing::warn!(
+                cancelled,
+                "shutdown: calls that wait for input are cancelled"
+            );
         }
     }
 
@@ -115,6 +136,7 @@ async fn front(
         policy: deciders,
         stores: kept,
         replicas,
+        predecessor,
         ..
     }: &Components,
     router: Router,
@@ -141,6 +163,8 @@ async fn front(
         bus: kept.bus.clone(),
         replica: base.replica.clone(),
         replicas: replicas.as_ref().map(ReplicaLinks::ports),
+        generation: base.generation,
+        predecessor: Some(predecessor.clone()),
         clock: clock.clone(),
         random: random.clone(),
     };
@@ -234,6 +258,7 @@ fn desk(
         overrides: book,
         replicas,
         changes,
+        ..
     }: &Components,
     front: &Front,
     live: Arc<LiveCalls>,

@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use weir_admin::AdminListener;
 use weir_audit::{AuditService, ChainHead};
-use weir_handover::{HandoverResources, HandoverState, MovableState, RunningGateway, Successor};
+use weir_cluster::PredecessorForwarder;
+use weir_core::port::Fut;
+use weir_front::SuccessorRequests;
+use weir_handover::{
+    ForwardedCalls, HandoverResources, HandoverState, MovableState, RunningGateway, Successor,
+};
 
 use super::Weir;
 use super::components::Stores;
@@ -38,6 +44,7 @@ impl RunningGateway for Weir {
             changes,
             sessions_move: true,
             replica: None,
+            generation: self.components.base.generation.saturating_add(1),
         }
         .with_replica(&self.components.base.replica)
     }
@@ -60,7 +67,33 @@ impl RunningGateway for Weir {
                 .iter()
                 .map(|(_, upstream)| upstream.clone())
                 .collect(),
+            calls: Arc::new(ParkedCallRequests {
+                successor: self.listeners.front.successor_requests(),
+                predecessor: self.components.predecessor.clone(),
+            }),
         }
+    }
+}
+
+/// The requests about parked calls, to and from the processes before and after this one.
+struct ParkedCallRequests {
+    successor: SuccessorRequests,
+    predecessor: Arc<PredecessorForwarder>,
+}
+
+impl ForwardedCalls for ParkedCallRequests {
+    fn serve(&self, successor: UnixStream) {
+        self.successor.serve(successor);
+    }
+
+    fn forward(&self, predecessor: Option<UnixStream>) -> Fut<'static, ()> {
+        let forwarder = self.predecessor.clone();
+        Box::pin(async move {
+            match predecessor {
+                Some(stream) => forwarder.run(stream).await,
+                None => forwarder.end(),
+            }
+        })
     }
 }
 
@@ -71,9 +104,10 @@ impl Weir {
         self.predecessor_ended = Some(predecessor_ended);
     }
 
-    /// Stops waiting for sessions, because the previous process is gone.
-    pub fn stop_awaiting_sessions(&self) {
+    /// Stops waiting for the state of the previous process, because it is gone.
+    pub fn stop_awaiting_predecessor(&self) {
         self.components.stores.records.complete();
+        self.components.predecessor.end();
     }
 
     /// Records the outcome of a hand-over: the successor's process id, or the reason. After a

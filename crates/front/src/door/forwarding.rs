@@ -1,5 +1,5 @@
-//! Requests that another replica answers: the one that owns their session, their parked call, or
-//! the stream that they belong to.
+//! Requests that another process answers: the replica that owns their session, their parked call, or
+//! the stream that they belong to, or the process before this one, which has their parked call.
 //!
 //! The whole request goes there, once: again only on proof that it did not run, or if it changes
 //! nothing.
@@ -75,7 +75,8 @@ pub(crate) async fn answer_elsewhere<'a>(
                     if !message.is_repeatable {
                         count("lost");
                         tracing::warn!(replica = %owner, error = why.as_str(), "request lost on another replica");
-                        return Err(message.lost());
+                        let lost = "The replica that made the call ended: the call may have run. Check before calling again";
+                        return Err(message.lost(lost));
                     }
                 }
                 count("unreachable");
@@ -89,6 +90,39 @@ pub(crate) async fn answer_elsewhere<'a>(
     }
     let unreachable = RequestFailure::from(RequestRefusal::OwnerUnreachable);
     Err(failure.relabel(unreachable))
+}
+
+/// Answers a request through the process that a graceful restart replaced by this one, which has its
+/// parked call. That process may be asked for another replica, and may have to ask the one before it.
+pub(crate) async fn answer_in_predecessor(
+    authenticated: &AuthenticatedRequest,
+    body: Bytes,
+    failure: &RequestFailure,
+) -> RequestResult {
+    let EndpointRequest { head, context } = &*authenticated.request;
+    let ports = &context.shared.ports;
+    let forwarded = match &ports.predecessor {
+        Some(predecessor) => {
+            let request = forwarded_request(authenticated, body.clone());
+            predecessor.forward(&ports.replica, request).await
+        }
+        None => Err(ForwardError::NotSent("there is none".to_owned())),
+    };
+    match forwarded {
+        Ok(answer) => {
+            count("answered");
+            let answer = answer_of(context, &head.method, answer);
+            Ok(failure.label_answer(answer))
+        }
+        // The parked call has ended with its process, with or without this request.
+        Err(error) => {
+            count("lost");
+            tracing::warn!(%error, "graceful restart: parked call lost with the previous process");
+            let message = PendingMessage::read(context, &head.method, &head.headers, &body);
+            let lost = "The process that made the call ended: the call may have run. Check before calling again";
+            Err(failure.relabel(message.lost(lost)))
+        }
+    }
 }
 
 /// A message on its way to another replica.
@@ -132,12 +166,11 @@ impl PendingMessage {
         }
     }
 
-    /// The failure of a message whose answer was lost.
-    fn lost(self) -> RequestFailure {
+    /// The failure of a message whose answer was lost, with a text for a call.
+    fn lost(self, text: &'static str) -> RequestFailure {
         let Some((id, method)) = self.request else {
             return RequestRefusal::OwnerLost.into();
         };
-        let text = "The replica that made the call ended: the call may have run. Check before calling again";
         FailureCause::Call {
             id,
             failure: Failure::new(FailureKind::ResultUnknown, text),

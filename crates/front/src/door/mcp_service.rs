@@ -41,14 +41,19 @@ impl AnswerRequests for McpService {
             authenticated,
             body,
         } = complete;
-        // A single replica keeps no copy.
-        let copy = authenticated
-            .request
-            .context
-            .has_replicas()
-            .then(|| body.clone());
+        let ports = &authenticated.request.context.shared.ports;
+        // A process that has no other one to forward to keeps no copy.
+        let copy = ports.may_forward().then(|| body.clone());
         let answered = answer_here(&authenticated, body).await;
         match (answered, copy) {
+            (Err(failure), Some(body)) if failure.is_in_predecessor() => {
+                Box::pin(forwarding::answer_in_predecessor(
+                    &authenticated,
+                    body,
+                    &failure,
+                ))
+                .await
+            }
             (Err(failure), Some(body)) if failure.elsewhere().is_some() => {
                 let again = |body| -> Fut<'_, RequestResult> {
                     Box::pin(answer_here(&authenticated, body))

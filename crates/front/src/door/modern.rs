@@ -11,6 +11,7 @@ use weir_era::request_state::{self, RequestStateBinding};
 use weir_era::server_questions;
 use weir_layers::failure;
 use weir_layers::failure::message_refusal::MessageRefusal;
+use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::body::ResponseBody;
 use weir_layers::http::header_names;
@@ -280,6 +281,8 @@ fn make_call(
     let resume = match open_state(context, &binding.as_binding(), &lifted.params).map_err(fail)? {
         Some(ResumePlace::Here(resume)) => Some(resume),
         Some(ResumePlace::Elsewhere(owner)) => return Err(FailureCause::Elsewhere(owner).into()),
+        Some(ResumePlace::Predecessor) => return Err(FailureCause::InPredecessor.into()),
+        Some(ResumePlace::Successor) => return Err(RequestRefusal::OwnerUnreachable.into()),
         None => None,
     };
     let as_task = tasks::task_mode_of_modern(class);
@@ -314,6 +317,10 @@ enum ResumePlace {
     Here(CallResumption),
     /// The call is parked on another replica.
     Elsewhere(ReplicaId),
+    /// The call is parked in the process before this one, or before that one.
+    Predecessor,
+    /// The call is parked in the process after this one, which accepts all new connections.
+    Successor,
 }
 
 /// The state to resume from, if the client brought a sealed state.
@@ -329,14 +336,26 @@ fn open_state(
     let now = context.shared.ports.clock.wall();
     let opened = request_state::open(&context.shared.sealer, binding, &state, now);
     let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
-    match origin.owner {
-        Some(owner) if context.shared.ports.may_answer(&owner) => {
-            Ok(Some(ResumePlace::Elsewhere(owner)))
+    let ports = &context.shared.ports;
+    match (origin.owner, &origin.resume) {
+        (Some(owner), _) if ports.may_answer(&owner) => Ok(Some(ResumePlace::Elsewhere(owner))),
+        (Some(owner), _) if owner != ports.replica => Err(lost_while_parked()),
+        (_, CallResumption::Parked(id)) if id.generation() != ports.generation => {
+            if id.generation() < ports.generation && ports.predecessor_takes_requests() {
+                Ok(Some(ResumePlace::Predecessor))
+            } else if id.generation() > ports.generation && context.shared.shutdown.is_draining() {
+                Ok(Some(ResumePlace::Successor))
+            } else {
+                Err(lost_while_parked())
+            }
         }
-        Some(owner) if owner != context.shared.ports.replica => {
-            let text = "The call was lost while it waited for input: it may have run. Check before calling again";
-            Err(Failure::new(FailureKind::ResultUnknown, text))
-        }
-        Some(_) | None => Ok(Some(ResumePlace::Here(origin.resume))),
+        _ => Ok(Some(ResumePlace::Here(origin.resume))),
     }
+}
+
+/// The failure of a call that was parked in a process that has ended.
+fn lost_while_parked() -> Failure {
+    let text =
+        "The call was lost while it waited for input: it may have run. Check before calling again";
+    Failure::new(FailureKind::ResultUnknown, text)
 }

@@ -151,6 +151,8 @@ impl TestFront {
             budgets: weir_core::Budgets::default(),
             replica: ReplicaId([0; 8]),
             replicas: None,
+            generation: 0,
+            predecessor: None,
             clock: Arc::new(clock.clone()),
             random,
         };

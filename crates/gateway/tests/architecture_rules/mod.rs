@@ -558,7 +558,7 @@ pub(crate) const SPAWNS: &[(&str, &str)] = &[
     ),
     (
         "handover/src/state_transfer.rs",
-        "receives until the other process is gone, and answers its requests",
+        "receives until the other process is gone, answers its requests, and drives the stream to its parked calls",
     ),
     (
         "stdio-server/src/streams.rs",

@@ -89,6 +89,8 @@ pub fn into_answer(failure: RequestFailure, request: &RequestName) -> HttpAnswer
             answer.headers_mut().extend(not_owner_header(&owner));
             answer
         }
+        // The door answers it.
+        FailureCause::InPredecessor => refusal_answer(RequestRefusal::OwnerLost),
         FailureCause::Panicked => panic_answer(request),
     };
     answer::with_labels(answer, method, era)
