@@ -2,8 +2,10 @@
 //! manager that holds them; and reloads of the config in the same process. No call is lost
 //! meanwhile.
 
+mod handover_bench;
 mod handover_clients;
 mod handover_load;
+mod handover_parked_calls;
 mod handover_sessions;
 
 use std::path::{Path, PathBuf};

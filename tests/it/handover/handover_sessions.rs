@@ -5,6 +5,7 @@ use weir_testkit::mock_server::{AnswerStep, CallGate, MockServerBuilder, MockToo
 use weir_testkit::{HttpExchange, MockBehaviour, MockServer, MockStdio, RawClient};
 use weir_wire::{LogLevel, Revision};
 
+use super::handover_bench::HandoverBench;
 use super::{is_gone, successors};
 use crate::harness::{
     Weir, begin_gated_call, signal, wait_until, wait_until_async, within_test_timeout,
@@ -22,59 +23,6 @@ const SESSIONS: usize = 300;
 
 /// The bytes of an event that the link between two processes does not hold at once.
 const EVENT_BYTES: usize = 512 << 10;
-
-/// weir in front of one server, and the processes that served in turn.
-struct HandoverBench {
-    weir: Weir,
-    mockup: MockServer,
-    processes: Vec<u32>,
-}
-
-impl HandoverBench {
-    async fn new(server: MockServerBuilder) -> Self {
-        let mockup = server.start().await;
-        let weir = Weir::with_config(json!({
-            "upstreams": { "one": { "url": mockup.url() } },
-            "endpoints": { "/mcp": { "upstream": "one" } },
-        }));
-        weir.wait_until_listed("/mcp", &["echo"]);
-        let processes = vec![weir.process.id()];
-        Self {
-            weir,
-            mockup,
-            processes,
-        }
-    }
-
-    /// Makes the next process take over.
-    fn hand_over(&mut self) {
-        let before = self.processes.len() - 1;
-        signal(self.processes[before], "USR2");
-        let next = wait_until("the next process", || {
-            successors(&self.weir).get(before).copied()
-        });
-        self.processes.push(next);
-    }
-
-    async fn client(&self, revision: Revision) -> RawClient {
-        let client = RawClient::new(&self.weir.url("/mcp")).legacy(revision);
-        client
-            .initialize_with(json!({ "elicitation": {} }))
-            .await
-            .unwrap()
-            .0
-    }
-
-    /// Ends the last process, and waits for those before.
-    fn end(self) {
-        let (last, before) = self.processes.split_last().unwrap();
-        before
-            .iter()
-            .for_each(|id| wait_until("a process before to end", || is_gone(*id).then_some(())));
-        signal(*last, "TERM");
-        wait_until("the last process to end", || is_gone(*last).then_some(()));
-    }
-}
 
 fn server() -> MockServerBuilder {
     MockServer::legacy(Revision::V2025_11_25)

@@ -8,6 +8,7 @@ mod client_driver;
 mod foreign_peers;
 mod gated_call;
 mod listening_ports;
+mod parked_call;
 mod replicas;
 mod seeded_random;
 mod test_process;
@@ -21,6 +22,7 @@ pub use foreign_peers::{
     peers_are_enabled, python_peer_command,
 };
 pub use gated_call::begin_gated_call;
+pub use parked_call::retry_params;
 pub use replicas::{Replicas, WeirDeployment, sealing_keys};
 pub use seeded_random::SplitMixRandom;
 pub use test_process::{TestProcess, signal};

@@ -1,11 +1,13 @@
 //! A graceful restart of a replica by SIGUSR2: the new process goes on under the name of the old one.
 
+use serde_json::json;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
+use super::parked_calls::{client, upstream};
 use super::{COUNT, at, call, delete, expect_session_gone, open_at, start, use_session};
 use crate::handover::{is_gone, successors};
-use crate::harness::wait_until;
+use crate::harness::{retry_params, wait_until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_stay_with_a_replica_that_restarts_gracefully() {
@@ -37,4 +39,27 @@ async fn sessions_stay_with_a_replica_that_restarts_gracefully() {
     );
     delete(&client).await;
     expect_session_gone(&client, &replicas).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parked_calls_of_a_replica_that_restarts_gracefully_go_on_from_any_replica() {
+    let upstream = upstream().await;
+    let replicas = start(&upstream).await;
+    let client = client(&replicas).await;
+    let restarted = at(&client, &replicas, 0);
+    let mut asked = Vec::new();
+    for _ in 0..COUNT {
+        asked.push(restarted.call("ask", json!({})).await);
+    }
+    replicas.replica(0).process.signal("USR2");
+    wait_until("the successor", || {
+        successors(replicas.replica(0)).first().copied()
+    });
+    for (number, asked) in asked.iter().enumerate() {
+        let params = retry_params(asked.result(), &json!({}));
+        let client = at(&client, &replicas, number);
+        let done = client.ask("tools/call", params).await;
+        assert_eq!(done.text(), "{}", "{}", done.last());
+    }
+    assert_eq!(upstream.executions("ask"), COUNT);
 }

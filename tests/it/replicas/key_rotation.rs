@@ -9,10 +9,11 @@ use tokio::task::JoinSet;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::parked_calls::retry_params;
 use super::{COUNT, call, delete, open_at, start};
 use crate::admin::{OperatorClient, body};
-use crate::harness::{CheckedClient, Replicas, Weir, wait_until_async, within_test_timeout};
+use crate::harness::{
+    CheckedClient, Replicas, Weir, retry_params, wait_until_async, within_test_timeout,
+};
 
 /// Clients of each kind.
 const CLIENTS: usize = 3;
@@ -118,7 +119,7 @@ async fn continue_calls(url: String, state: Arc<LoadState>) {
         number += 1;
         let arguments = json!({ "n": number });
         let asked = client.call("ask", arguments.clone()).await;
-        let params = retry_params(&asked, &arguments);
+        let params = retry_params(asked.result(), &arguments);
         state.note_key(params["requestState"].as_str().unwrap());
         let done = client.ask("tools/call", params).await;
         assert_eq!(done.text(), arguments.to_string(), "{}", done.last());

@@ -1,13 +1,14 @@
 //! Calls of modern clients that wait for input at one replica, and go on by a request to another.
 
 use serde_json::{Value, json};
-use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawSocket};
+use weir_testkit::{MockBehaviour, MockServer, RawSocket};
 use weir_wire::{Revision, meta};
 
 use super::{COUNT, at, replica_pairs, start};
-use crate::harness::{CheckedClient, Replicas, wait_until_async};
+use crate::harness::{CheckedClient, Replicas, retry_params, wait_until_async};
 
-async fn upstream() -> MockServer {
+/// A server with a tool `ask` that asks its client once.
+pub(super) async fn upstream() -> MockServer {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let form = json!({ "message": "Your name?", "requestedSchema": schema });
     MockServer::legacy(Revision::NEWEST_LEGACY)
@@ -16,27 +17,9 @@ async fn upstream() -> MockServer {
         .await
 }
 
-async fn client(replicas: &Replicas) -> CheckedClient {
+pub(super) async fn client(replicas: &Replicas) -> CheckedClient {
     let capabilities = json!({ "elicitation": {} });
     CheckedClient::with_capabilities(&replicas.url("/mcp"), Revision::MODERN, capabilities).await
-}
-
-/// Returns the params of the request by which a call goes on.
-pub(super) fn retry_params(asked: &ClientAnswer, arguments: &Value) -> Value {
-    retry_params_of(asked.result(), arguments)
-}
-
-fn retry_params_of(result: &Value, arguments: &Value) -> Value {
-    assert_eq!(result["resultType"], "input_required", "{result}");
-    let requests = result["inputRequests"].as_object().unwrap();
-    let key = requests.keys().next().unwrap();
-    let answer = json!({ key: { "action": "accept", "content": { "name": "Ada" } } });
-    json!({
-        "name": "ask",
-        "arguments": arguments,
-        "inputResponses": answer,
-        "requestState": result["requestState"],
-    })
 }
 
 // Proves R284.
@@ -51,7 +34,7 @@ async fn parked_call_goes_on_from_any_replica_and_runs_once() {
             .call("ask", arguments.clone())
             .await;
         let done = at(&client, &replicas, retrying)
-            .ask("tools/call", retry_params(&asked, &arguments))
+            .ask("tools/call", retry_params(asked.result(), &arguments))
             .await;
         assert_eq!(done.text(), arguments.to_string(), "{}", done.last());
     }
@@ -69,7 +52,7 @@ async fn call_parked_at_a_killed_replica_is_reported_lost_and_does_not_run_again
     replicas.kill(0).await;
     for number in [1, 2] {
         let lost = at(&client, &replicas, number)
-            .ask("tools/call", retry_params(&asked, &json!({})))
+            .ask("tools/call", retry_params(asked.result(), &json!({})))
             .await;
         let error = &lost.result()["_meta"][meta::WEIR_ERROR];
         assert_eq!(error["reason"], "result_unknown", "{}", lost.last());
@@ -114,7 +97,7 @@ async fn call_that_was_being_read_when_its_replica_stopped_goes_on_from_another(
     let (begin, end) = (answer.find('{').unwrap(), answer.rfind('}').unwrap());
     let asked: Value = serde_json::from_str(&answer[begin..=end]).unwrap();
     let done = at(&client, &replicas, 1)
-        .ask("tools/call", retry_params_of(&asked["result"], &json!({})))
+        .ask("tools/call", retry_params(&asked["result"], &json!({})))
         .await;
     assert_eq!(done.text(), "{}", "{}", done.last());
     assert_eq!(upstream.executions("ask"), 1);
