@@ -29,9 +29,8 @@ pub struct Call {
     /// True if the client gave a progress token. The token itself stays in front: every hop mints
     /// its own.
     pub wants_progress: bool,
-    /// The least severe log messages that the client wants with this call; absent if it wants no
-    /// log messages.
-    pub log_level: Option<LogLevel>,
+    /// The log messages that the client wants with this call.
+    pub log_messages: LogMessages,
     /// The client's session, if it has one: upstream sessions of the `session` kind are keyed by
     /// it.
     pub session: Option<SessionKey>,
@@ -64,7 +63,7 @@ impl Call {
             params,
             capabilities: CallCapabilities::default(),
             wants_progress: false,
-            log_level: None,
+            log_messages: LogMessages::None,
             session: None,
             input_mode: InputMode::default(),
             resume: None,
@@ -80,6 +79,33 @@ impl Call {
     #[must_use]
     pub fn method_name(&self) -> &str {
         self.extension.as_deref().unwrap_or(self.method.as_str())
+    }
+}
+
+/// The log messages that a client wants with its call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogMessages {
+    /// No log messages.
+    #[default]
+    None,
+    /// The messages that the server chooses to send.
+    ServerChoice,
+    /// The messages of this level and of more severe ones.
+    From(LogLevel),
+}
+
+impl LogMessages {
+    /// The least severe level of weir's choice, where weir has to choose in a server's stead.
+    pub const CHOSEN_LEVEL: LogLevel = LogLevel::Info;
+
+    /// True if a message of this level is among them.
+    #[must_use]
+    pub fn include(self, level: LogLevel) -> bool {
+        match self {
+            Self::None => false,
+            Self::ServerChoice => true,
+            Self::From(least) => level >= least,
+        }
     }
 }
 

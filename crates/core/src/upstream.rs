@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use weir_wire::Revision;
 use weir_wire::method::Method;
+use weir_wire::{Revision, scan};
 
 pub use crate::call_deadlines::CallDeadlines;
 pub use crate::list_kind::{ListKind, ListKinds};
@@ -400,6 +400,16 @@ pub struct ServerDescription {
     pub apps: bool,
     /// The extensions it has beside those that weir understands.
     pub extensions: Vec<DeclaredExtension>,
+}
+
+impl ServerDescription {
+    /// True if the server declares the `logging` capability.
+    #[must_use]
+    pub fn declares_logging(&self) -> bool {
+        self.capabilities
+            .as_ref()
+            .is_some_and(|all| scan::find(all, "logging").is_some())
+    }
 }
 
 /// One page of an upstream's list.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_core::CapabilityClass;
-use weir_core::call::{CallCapabilities, TraceContext};
+use weir_core::call::{CallCapabilities, LogMessages, TraceContext};
 use weir_wire::params::{Meta, Params, ParamsError};
-use weir_wire::{LogLevel, scan};
+use weir_wire::scan;
 
 use crate::capabilities::class_of;
 use crate::session::LegacySessionRecord;
@@ -21,8 +21,8 @@ pub struct LiftedRequest {
     pub capabilities: CallCapabilities,
     /// The client's progress token, as the JSON it wrote.
     pub progress_token: Option<Bytes>,
-    /// The lowest level of log messages that it wants.
-    pub log_level: Option<LogLevel>,
+    /// The log messages that it wants.
+    pub log_messages: LogMessages,
     /// Its trace context.
     pub trace: TraceContext,
 }
@@ -38,7 +38,12 @@ pub fn modern(params: Params) -> Result<LiftedRequest, ParamsError> {
     Ok(LiftedRequest {
         capabilities: CallCapabilities { class, raw },
         progress_token: meta.map(Meta::progress_token).transpose()?.flatten(),
-        log_level: meta.map(Meta::log_level).transpose()?.flatten(),
+        // Without a level the server must not send log messages (2026-07-28).
+        log_messages: meta
+            .map(Meta::log_level)
+            .transpose()?
+            .flatten()
+            .map_or(LogMessages::None, LogMessages::From),
         trace: trace(meta),
         params,
     })
@@ -56,9 +61,10 @@ pub fn legacy(
     let meta = params.meta()?;
     Ok(LiftedRequest {
         progress_token: meta.map(Meta::progress_token).transpose()?.flatten(),
-        // A client that never set a level gets no log messages: a modern server has no level for
-        // "as you like".
-        log_level: session.and_then(|session| session.level),
+        // Before `logging/setLevel` the server decides which messages to send (legacy revisions).
+        log_messages: session
+            .and_then(|session| session.level)
+            .map_or(LogMessages::ServerChoice, LogMessages::From),
         trace: trace(meta),
         capabilities: CallCapabilities { class, raw: None },
         params,
@@ -146,7 +152,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::time::UNIX_EPOCH;
 
-    use weir_wire::Revision;
+    use weir_wire::{LogLevel, Revision};
 
     use super::*;
 
@@ -165,7 +171,7 @@ mod tests {
         let lifted = modern(params).unwrap();
         assert_eq!(lifted.capabilities.class, CapabilityClass::SAMPLING);
         assert_eq!(lifted.progress_token.as_deref(), Some(&b"7"[..]));
-        assert_eq!(lifted.log_level, Some(LogLevel::Warning));
+        assert_eq!(lifted.log_messages, LogMessages::From(LogLevel::Warning));
         assert!(lifted.trace.parent.is_some() && lifted.trace.state.is_some());
     }
 
@@ -173,7 +179,7 @@ mod tests {
     #[test]
     fn a_modern_call_without_a_level_wants_no_logs() {
         let params = params(r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#);
-        assert_eq!(modern(params).unwrap().log_level, None);
+        assert_eq!(modern(params).unwrap().log_messages, LogMessages::None);
     }
 
     // Proves R217.
@@ -199,9 +205,24 @@ mod tests {
             session.class,
         )
         .unwrap();
-        assert_eq!(lifted.log_level, Some(LogLevel::Error));
+        assert_eq!(lifted.log_messages, LogMessages::From(LogLevel::Error));
         assert_eq!(lifted.capabilities.class, CapabilityClass::SAMPLING);
         assert_eq!(lifted.progress_token.as_deref(), Some(&br#""p""#[..]));
+    }
+
+    #[test]
+    fn a_legacy_call_without_a_level_leaves_the_choice_to_the_server() {
+        let session = LegacySessionRecord {
+            revision: Revision::V2025_06_18,
+            class: CapabilityClass::BASE,
+            level: None,
+            initialized: true,
+            began: UNIX_EPOCH,
+        };
+        for session in [Some(&session), None] {
+            let lifted = legacy(params("{}"), session, CapabilityClass::BASE).unwrap();
+            assert_eq!(lifted.log_messages, LogMessages::ServerChoice);
+        }
     }
 
     // Proves F17.

@@ -8,7 +8,7 @@
 mod parameter_headers;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::call::{InputMode, TaskMode, TraceContext};
+use weir_core::call::{InputMode, LogMessages, TaskMode, TraceContext};
 use weir_core::{Call, CallResumption};
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::{NAMES, REF_NAMES};
@@ -29,6 +29,8 @@ pub struct SenderMeta<'a> {
     pub client_info: &'a [u8],
     /// `ClientCapabilities` object of this request.
     pub capabilities: &'a [u8],
+    /// The log messages that this request asks for.
+    pub log_messages: LogMessages,
 }
 
 /// A call for a modern server: of a tool, of a prompt, of a resource, or to complete for one.
@@ -93,7 +95,7 @@ fn legacy_extension(id: u64, call: &Call, method: &str) -> Bytes {
 fn about(out: &mut BytesMut, id: u64, call: &Call, sender: &SenderMeta<'_>) {
     let mut meta = ObjectWriter::new(out);
     identify(&mut meta, sender);
-    if let Some(level) = call.log_level {
+    if let LogMessages::From(level) = sender.log_messages {
         meta.string(meta::LOG_LEVEL, level.as_str());
     }
     write_hop_meta(&mut meta, id, call.wants_progress, &call.trace);

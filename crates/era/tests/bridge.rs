@@ -19,7 +19,7 @@ fn call(lifted: LiftedRequest) -> Call {
     Call {
         capabilities: lifted.capabilities,
         wants_progress: lifted.progress_token.is_some(),
-        log_level: lifted.log_level,
+        log_messages: lifted.log_messages,
         input_mode: InputMode::Rounds,
         trace: lifted.trace,
         ..Call::new(
@@ -134,7 +134,7 @@ proptest! {
             lift::legacy(params, None, CapabilityClass::BASE).unwrap()
         };
         let call = call(lifted);
-        let sender = SenderMeta { revision: Revision::MODERN, client_info: b"{}", capabilities: b"{}" };
+        let sender = SenderMeta { revision: Revision::MODERN, client_info: b"{}", capabilities: b"{}", log_messages: call.log_messages };
         let modern = lower::modern_call(7, &call, &native, &sender);
         same_meaning(&modern, &sent, &native)?;
         let legacy = lower::legacy_call(7, &call, &native, Revision::NEWEST_LEGACY);

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_core::call::{
-    CallCapabilities, CallResumption, InputMode, RequestName, SessionKey, TaskMode, TraceContext,
+    CallCapabilities, CallResumption, InputMode, LogMessages, RequestName, SessionKey, TaskMode,
+    TraceContext,
 };
 use weir_core::names::EndpointId;
 use weir_core::port::Random;
@@ -38,6 +39,10 @@ struct CallForm {
     wants_progress: bool,
     #[serde(default)]
     log_level: Option<String>,
+    /// True if the server chooses the log messages. A replica of an earlier release ignores it, and
+    /// asks for none.
+    #[serde(default)]
+    server_chooses_logs: bool,
     #[serde(default)]
     session: Option<[u8; 16]>,
     /// True if questions end the call, and the client makes it again with the answers.
@@ -103,7 +108,11 @@ pub(crate) fn call_frame(kind: FrameKind, outbound: &OutboundCall, random: &dyn 
         native: outbound.native.to_string(),
         class: call.capabilities.class.bits(),
         wants_progress: call.wants_progress,
-        log_level: call.log_level.map(|level| level.as_str().to_owned()),
+        log_level: match call.log_messages {
+            LogMessages::From(level) => Some(level.as_str().to_owned()),
+            LogMessages::None | LogMessages::ServerChoice => None,
+        },
+        server_chooses_logs: call.log_messages == LogMessages::ServerChoice,
         session: call.session.map(|SessionKey(key)| key),
         in_rounds: call.input_mode == InputMode::Rounds,
         resumes,
@@ -150,7 +159,11 @@ pub(crate) fn read_call(frame: &Frame) -> Result<OutboundCall, BadFrame> {
             raw: part(CAPABILITIES, form.has_capabilities),
         },
         wants_progress: form.wants_progress,
-        log_level: form.log_level.as_deref().and_then(LogLevel::parse),
+        log_messages: match form.log_level.as_deref().and_then(LogLevel::parse) {
+            Some(level) => LogMessages::From(level),
+            None if form.server_chooses_logs => LogMessages::ServerChoice,
+            None => LogMessages::None,
+        },
         session: form.session.map(SessionKey),
         input_mode: if form.in_rounds {
             InputMode::Rounds
@@ -228,7 +241,7 @@ mod tests {
                 raw: Some(Bytes::from_static(b"{\"elicitation\":{}}")),
             },
             wants_progress: true,
-            log_level: Some(LogLevel::Warning),
+            log_messages: LogMessages::From(LogLevel::Warning),
             session: Some(SessionKey([9; 16])),
             input_mode: InputMode::Rounds,
             resume: Some(CallResumption::Upstream("state".to_owned())),

@@ -27,6 +27,7 @@ pub mod secret;
 pub mod secret_mask;
 pub mod server_permissions;
 pub mod server_questions;
+pub mod session_log_level;
 pub mod settings;
 pub mod task_progress;
 pub mod upstream_clock;

@@ -148,7 +148,7 @@ impl HttpUpstream {
                     ..ServerDescription::default()
                 });
                 let modern = ModernServer::new(self.site.clone(), self.http.clone(), revision)
-                    .with_extensions(&about.extensions);
+                    .with_description(&about);
                 ServerDialog::Modern(modern, about)
             }
             (ProbeOutcome::NoCommonRevision(versions), _) => {

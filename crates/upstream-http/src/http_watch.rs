@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use weir_core::call::LogMessages;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -208,6 +209,7 @@ pub(crate) async fn open_subscription(
             class,
             client_info: &site.client_info,
             extensions: &[],
+            log_messages: LogMessages::None,
         },
     );
     weir_upstream_core::own_requests::within_list_deadline(&site.own_requests, async {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use weir_core::call::LogMessages;
 use weir_core::reply::Reply;
-use weir_core::upstream::{DeclaredExtension, OutboundCall};
+use weir_core::upstream::{DeclaredExtension, OutboundCall, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::lower;
 use weir_era::server_questions;
@@ -33,6 +34,8 @@ pub(crate) struct ModernServer {
     pub(crate) tongue: RevisionDialect,
     /// The extensions that the server declares.
     extensions: Arc<[DeclaredExtension]>,
+    /// True if the server declares the `logging` capability.
+    declares_logging: bool,
 }
 
 impl ModernServer {
@@ -46,13 +49,15 @@ impl ModernServer {
             http,
             tongue: RevisionDialect::new(revision),
             extensions: Arc::new([]),
+            declares_logging: false,
         }
     }
 
-    /// Sets the server's extensions.
-    pub(crate) fn with_extensions(self, extensions: &[DeclaredExtension]) -> Self {
+    /// Sets the server's extensions and capabilities.
+    pub(crate) fn with_description(self, about: &ServerDescription) -> Self {
         Self {
-            extensions: extensions.into(),
+            extensions: about.extensions.as_slice().into(),
+            declares_logging: about.declares_logging(),
             ..self
         }
     }
@@ -78,6 +83,9 @@ impl ModernServer {
             .class
             .cut(self.site.permissions.carries(self.tongue));
         outbound.carried_revision.note(self.tongue.revision());
+        let logs = self
+            .tongue
+            .requested_logs(call.log_messages, self.declares_logging);
         let body = self.tongue.call(
             id,
             call,
@@ -86,6 +94,7 @@ impl ModernServer {
                 class,
                 client_info: &self.site.client_info,
                 extensions: &self.extensions,
+                log_messages: logs,
             },
         );
         let mut headers = self.headers(call.method);
@@ -113,9 +122,7 @@ impl ModernServer {
         }
         let listener = ResultExpectation {
             dialect: self.tongue,
-            filter: self
-                .tongue
-                .message_filter(id, call.wants_progress, call.log_level),
+            filter: self.tongue.message_filter(id, call.wants_progress, logs),
             class: if server_questions::may_have_questions(call.method) {
                 class
             } else {
@@ -162,9 +169,10 @@ impl ModernServer {
                 class,
                 client_info: &self.site.client_info,
                 extensions: &[],
+                log_messages: LogMessages::None,
             },
         );
-        let ear = self.tongue.message_filter(id, false, None);
+        let ear = self.tongue.message_filter(id, false, LogMessages::None);
         let listener = ResultExpectation::for_own_request(self.tongue, ear, class);
         let reply = self.post(self.headers(method), body, listener, id).await?;
         Ok(own_requests::read_result(&self.site.own_requests, reply).await?)

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, StatusCode};
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use weir_core::call::LogMessages;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
@@ -27,10 +27,11 @@ use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::result_expectation::ResultExpectation;
+use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::method::Method;
-use weir_wire::{LogLevel, Revision, scan};
+use weir_wire::{LogLevel, Revision};
 
 pub(crate) use lists::list;
 
@@ -53,11 +54,9 @@ pub(crate) struct UpstreamSession {
     channel: Arc<SessionChannel>,
     tongue: RevisionDialect,
     about: ServerDescription,
-    has_logging: bool,
     /// The capabilities that were declared to the server.
     class: CapabilityClass,
-    /// The least severe log level that the server was asked for in this session.
-    level: Mutex<Option<LogLevel>>,
+    level: SessionLogLevel,
     /// The dispatcher of the standing stream, if the client can be asked there.
     standing: Option<Arc<StandingStream>>,
     /// The client that owns the session.
@@ -128,7 +127,7 @@ impl UpstreamSession {
                 };
                 let given = UnopenedSession::new(site.clone(), http.clone(), named, offered);
                 let tongue = RevisionDialect::new(offered);
-                let ear = MessageFilter::modern(id, false, None);
+                let ear = MessageFilter::modern(id, false, LogMessages::None);
                 let listener =
                     ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
                 let reply = http_call::reply(
@@ -169,19 +168,14 @@ impl UpstreamSession {
                 "The upstream answered initialize with a protocol version that weir does not have";
             return Err(site.label.fail(FailureKind::BadAnswer, text).into());
         };
-        let has_logging = about
-            .capabilities
-            .as_ref()
-            .is_some_and(|all| scan::find(all, "logging").is_some());
         site.label.add_open_sessions(1);
         Ok(Self {
             site: site.clone(),
             channel: Arc::new(channel(revision)),
             tongue: RevisionDialect::new(revision),
             about,
-            has_logging,
             class: behind.class,
-            level: Mutex::new(None),
+            level: SessionLogLevel::default(),
             standing: StandingStream::new(site, behind.class, behind.client),
             client: behind.client,
             was_read: false,
@@ -284,7 +278,8 @@ impl UpstreamSession {
                 own
             }
         };
-        if let Some(level) = call.log_level {
+        let logs = self.level.granted(call.log_messages);
+        if let Some(level) = self.level.missing(logs) {
             Box::pin(self.raise_log_level(level)).await?;
         }
         let id = self.site.request_ids.next_id();
@@ -297,11 +292,12 @@ impl UpstreamSession {
                 class: self.class,
                 client_info: &self.site.client_info,
                 extensions: &[],
+                log_messages: logs,
             },
         );
         let ear = self
             .tongue
-            .message_filter(id, call.wants_progress, call.log_level)
+            .message_filter(id, call.wants_progress, logs)
             .with_questions(self.class, server_questions::may_ask_in(call));
         let mut headers = self.channel.headers();
         headers.extend(http_post::trace_headers(&call.trace));
@@ -343,7 +339,10 @@ impl UpstreamSession {
     ) -> Result<Bytes, FailedAttempt> {
         let id = self.site.request_ids.next_id();
         let body = lower::legacy_request(id, method, members);
-        let (tongue, ear) = (self.tongue, self.tongue.message_filter(id, false, None));
+        let (tongue, ear) = (
+            self.tongue,
+            self.tongue.message_filter(id, false, LogMessages::None),
+        );
         let listener = ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
         let request = SessionPost {
             id,
@@ -354,30 +353,27 @@ impl UpstreamSession {
         Ok(own_requests::read_result(&self.site.own_requests, reply).await?)
     }
 
-    /// Makes sure that the server sends log messages from `level` up. The level of a session only
-    /// becomes less severe; each call filters by its own.
+    /// Makes sure that the server sends log messages from `level` up.
     async fn raise_log_level(self: &Arc<Self>, level: LogLevel) -> Result<(), FailedAttempt> {
-        if !self.has_logging {
+        if !self.about.declares_logging() {
             return Ok(());
         }
-        let mut current = self.level.lock().await;
-        if current.is_some_and(|current| current <= level) {
-            return Ok(());
-        }
-        match self
-            .request(
-                Method::LoggingSetLevel,
-                &[("level", &lower::json(level.as_str()))],
-            )
-            .await
-        {
-            Err(refusal) if refusal.proof.is_some() || refusal.not_reached => return Err(refusal),
-            // A server that does not take the level still serves the call.
-            Err(_) => self.site.label.count_dropped("set_level_refused"),
-            Ok(_) => {}
-        }
-        *current = Some(level);
-        Ok(())
+        let word = lower::json(level.as_str());
+        let ask = || async {
+            match self
+                .request(Method::LoggingSetLevel, &[("level", &word)])
+                .await
+            {
+                Err(refusal) if refusal.proof.is_some() || refusal.not_reached => {
+                    return Err(refusal);
+                }
+                // A server that does not take the level still serves the call.
+                Err(_) => self.site.label.count_dropped("set_level_refused"),
+                Ok(_) => {}
+            }
+            Ok(())
+        };
+        self.level.raise(level, ask).await
     }
 
     async fn post(

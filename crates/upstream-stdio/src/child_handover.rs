@@ -16,6 +16,7 @@ use weir_core::CapabilityClass;
 use weir_core::upstream::HandoverSession;
 use weir_era::upstream_messages::{self, RevisionDialect};
 use weir_upstream_core::exported::{ExportedClient, ExportedOwner};
+use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::settings::UpstreamProtocol;
 use weir_wire::{LogLevel, Revision};
 
@@ -94,7 +95,7 @@ impl StdioUpstream {
     ) -> Option<HandoverSession> {
         let pipe = &running.child.pipe;
         let legacy = running.legacy.as_ref();
-        let level = legacy.and_then(|legacy| *legacy.level.as_ref()?.try_lock().ok()?);
+        let level = legacy.and_then(|legacy| legacy.level.get());
         let given = running.child.hand_over().await?;
         pipe.set_handed_over();
         let (first, several) = pipe.principals();
@@ -208,9 +209,8 @@ impl StdioUpstream {
         };
         if let Some(legacy) = &mut running.legacy {
             legacy.declares_roots_changes = child.declares_roots_changes;
-            if let Some(level) = &mut legacy.level {
-                *level.get_mut() = child.level.and_then(|level| LogLevel::parse(&level));
-            }
+            let level = child.level.and_then(|level| LogLevel::parse(&level));
+            legacy.level = SessionLogLevel::new(level);
         }
         running
             .used

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use weir_core::call::LogMessages;
 use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::upstream_messages::{
@@ -168,6 +169,7 @@ async fn discover(pipe: &Arc<ChildChannel>) -> Result<ChildRequest, Failure> {
         class: CapabilityClass::BASE,
         client_info: &pipe.site.client_info,
         extensions: &[],
+        log_messages: LogMessages::None,
     };
     pipe.request(
         id,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use weir_core::{CapabilityClass, SessionKey};
 use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
-use weir_wire::{LogLevel, scan};
+use weir_upstream_core::session_log_level::SessionLogLevel;
 
 use super::asking_turn::AskingTurn;
 use super::child_channel::RequestPurpose;
@@ -38,8 +38,7 @@ pub(super) struct LegacyChild {
     pub(super) declares_roots_changes: bool,
     /// The turn of calls in a child that can ask and does not name the call.
     pub(super) turn: Arc<AskingTurn>,
-    /// The least severe log level that the server was asked for; absent for one without logging.
-    pub(super) level: Option<tokio::sync::Mutex<Option<LogLevel>>>,
+    pub(super) level: SessionLogLevel,
 }
 
 impl RunningChild {
@@ -59,16 +58,11 @@ impl RunningChild {
                     .pipe
                     .enable_questions(clients.class, clients.session, revision);
             }
-            let has_logging = greeted
-                .about
-                .capabilities
-                .as_ref()
-                .is_some_and(|all| scan::find(all, "logging").is_some());
             Some(LegacyChild {
                 class: clients.class,
                 declares_roots_changes: clients.session.is_some(),
                 turn: Arc::default(),
-                level: has_logging.then(Default::default),
+                level: SessionLogLevel::default(),
             })
         };
         Self {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use weir_core::call::LogMessages;
 use weir_core::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::OutboundCall;
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -16,6 +17,7 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::result_expectation::{ResultExpectation, classify_result};
 use weir_upstream_core::server_questions::ServerQuestions;
+use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::method::Method;
@@ -47,11 +49,18 @@ pub(crate) async fn call(
         running.child.pipe.send(lower::roots_changed());
     }
     running.record_call(call.session);
-    if let Some(level) = call.log_level {
-        raise_log_level(site, &running, level).await?;
-    }
-    let id = site.request_ids.next_id();
     let tongue = running.greeted.tongue;
+    let logs = match legacy {
+        Some(legacy) => {
+            let logs = legacy.level.granted(call.log_messages);
+            if let Some(level) = legacy.level.missing(logs) {
+                raise_log_level(site, &running, &legacy.level, level).await?;
+            }
+            logs
+        }
+        None => tongue.requested_logs(call.log_messages, running.greeted.about.declares_logging()),
+    };
+    let id = site.request_ids.next_id();
     let declared = legacy
         .map_or(call.capabilities.class, |legacy| legacy.class)
         .cut(site.permissions.carries(tongue));
@@ -65,6 +74,7 @@ pub(crate) async fn call(
             class: declared,
             client_info: &site.client_info,
             extensions,
+            log_messages: logs,
         },
     );
     let class = if server_questions::may_have_questions(call.method) {
@@ -73,7 +83,7 @@ pub(crate) async fn call(
         CapabilityClass::BASE
     };
     let ear = tongue
-        .message_filter(id, call.wants_progress, call.log_level)
+        .message_filter(id, call.wants_progress, logs)
         .with_questions(declared, server_questions::may_ask_in(call));
     let of_task = (call.method == Method::TasksResult).then(|| outbound.native.clone());
     let purpose = RequestPurpose::Call {
@@ -124,6 +134,7 @@ pub(crate) async fn request(
                 class,
                 client_info: &site.client_info,
                 extensions: &[],
+                log_messages: LogMessages::None,
             },
         );
         let mut ticket = running
@@ -146,34 +157,25 @@ pub(crate) async fn request(
 async fn raise_log_level(
     site: &UpstreamContext,
     running: &RunningChild,
+    current: &SessionLogLevel,
     level: LogLevel,
 ) -> Result<(), FailedAttempt> {
-    // To a modern server the level goes with each call.
-    let legacy = running.legacy.as_ref();
-    let Some(current) = legacy.and_then(|legacy| legacy.level.as_ref()) else {
-        return Ok(());
-    };
-    let mut current = current.lock().await;
-    if current.is_some_and(|current| current <= level) {
+    if !running.greeted.about.declares_logging() {
         return Ok(());
     }
     let word = lower::json(level.as_str());
-    let asked = request(
-        site,
-        running,
-        CapabilityClass::BASE,
-        Method::LoggingSetLevel,
-        &[("level", &word)],
-    )
-    .await;
-    match asked {
-        Err(refusal) if refusal.proof.is_some() => return Err(refusal),
-        // A server that does not take the level still serves the call.
-        Err(_) => site.label.count_dropped("set_level_refused"),
-        Ok(_) => {}
-    }
-    *current = Some(level);
-    Ok(())
+    let members: &[(&str, &[u8])] = &[("level", &word)];
+    let (class, method) = (CapabilityClass::BASE, Method::LoggingSetLevel);
+    let ask = || async {
+        match request(site, running, class, method, members).await {
+            Err(refusal) if refusal.proof.is_some() => return Err(refusal),
+            // A server that does not take the level still serves the call.
+            Err(_) => site.label.count_dropped("set_level_refused"),
+            Ok(_) => {}
+        }
+        Ok(())
+    };
+    current.raise(level, ask).await
 }
 
 /// Makes the failure of a call that the process's end interrupted.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_core::call::LogMessages;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -116,6 +117,7 @@ pub(crate) async fn subscribe(
             class,
             client_info: &site.client_info,
             extensions: &[],
+            log_messages: LogMessages::None,
         },
     );
     own_requests::within_list_deadline(&site.own_requests, async {

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::Bytes;
-use weir_core::call::{Call, CallResumption, InputMode, RequestName, TraceContext};
+use weir_core::call::{Call, CallResumption, InputMode, LogMessages, RequestName, TraceContext};
 use weir_core::names::EndpointId;
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Params, Revision};
@@ -26,6 +26,7 @@ const SENDER: SenderMeta<'static> = SenderMeta {
     revision: Revision::MODERN,
     client_info: br#"{"name":"weir","version":"1"}"#,
     capabilities: b"{}",
+    log_messages: LogMessages::None,
 };
 
 const FULL: &str = r#"{"name":"u__t","arguments":{"n": 1.0e2, "n2":12345678901234567890},"x\u0079":[ 1 ],"task":{"ttl":1},
@@ -41,15 +42,18 @@ fn text(bytes: &Bytes) -> &str {
 fn a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
     let mut call = call(FULL);
     call.wants_progress = true;
-    call.log_level = Some(LogLevel::Info);
     call.resume = Some(CallResumption::Upstream("theirs\"".into()));
     call.trace = TraceContext {
         parent: Some("00-ours".into()),
         state: Some("a=b".into()),
         ..TraceContext::default()
     };
+    let sender = SenderMeta {
+        log_messages: LogMessages::From(LogLevel::Info),
+        ..SENDER
+    };
     assert_eq!(
-        text(&modern_call(42, &call, "t", &SENDER)),
+        text(&modern_call(42, &call, "t", &sender)),
         concat!(
             r#"{"jsonrpc":"2.0","id":42,"method":"tools/call","params":{"name":"t","#,
             r#""arguments":{"n": 1.0e2, "n2":12345678901234567890},"x\u0079":[ 1 ],"inputResponses":{"a":{}},"#,
@@ -65,7 +69,7 @@ fn a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
 #[test]
 fn a_legacy_call_has_nothing_of_later_revisions() {
     let mut call = call(FULL);
-    call.log_level = Some(LogLevel::Info);
+    call.log_messages = LogMessages::From(LogLevel::Info);
     call.resume = Some(CallResumption::Upstream("x".into()));
     assert_eq!(
         text(&legacy_call(7, &call, "t", Revision::NEWEST_LEGACY)),

@@ -2,11 +2,11 @@
 //! side branch on the revision.
 
 use bytes::Bytes;
-use weir_core::call::Call;
+use weir_core::call::{Call, LogMessages};
 use weir_core::upstream::{DeclaredExtension, ListPage};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_wire::method::Method;
-use weir_wire::{LogLevel, Revision, scan};
+use weir_wire::{Revision, scan};
 
 use super::{ResultType, parse_result_type, read_result_type};
 use crate::capability_forwarding;
@@ -23,6 +23,8 @@ pub struct ClientDeclaration<'a> {
     pub client_info: &'a [u8],
     /// The extensions of the server; the client's settings are forwarded for these alone.
     pub extensions: &'a [DeclaredExtension],
+    /// The log messages that the server is asked for, from [`RevisionDialect::requested_logs`].
+    pub log_messages: LogMessages,
 }
 
 /// A server's revision, with the message forms that belong to it.
@@ -61,10 +63,26 @@ impl RevisionDialect {
                 call.capabilities.raw.as_deref(),
                 client.extensions,
             );
-            let sender = self.sender(client.client_info, &capabilities);
+            let sender = self.sender(client, &capabilities);
             lower::modern_call(id, call, native, &sender)
         } else {
             lower::legacy_call(id, call, native, self.0)
+        }
+    }
+
+    /// The log messages that a call asks this server for, for a client that wants `wanted`.
+    /// `declares_logging` is true for a server with the `logging` capability.
+    ///
+    /// A server of 2026-07-28 has no choice of its own: without a level in the request it sends no
+    /// message. weir makes the choice in its stead.
+    #[must_use]
+    pub const fn requested_logs(self, wanted: LogMessages, declares_logging: bool) -> LogMessages {
+        match wanted {
+            LogMessages::ServerChoice if self.0.is_modern() && declares_logging => {
+                LogMessages::From(LogMessages::CHOSEN_LEVEL)
+            }
+            LogMessages::ServerChoice if self.0.is_modern() => LogMessages::None,
+            LogMessages::None | LogMessages::ServerChoice | LogMessages::From(_) => wanted,
         }
     }
 
@@ -80,7 +98,7 @@ impl RevisionDialect {
         if self.0.is_modern() {
             let (_, capabilities) =
                 capability_forwarding::to_modern(client.class, None, client.extensions);
-            let sender = self.sender(client.client_info, &capabilities);
+            let sender = self.sender(client, &capabilities);
             lower::modern_request(id, method, members, &sender)
         } else {
             lower::legacy_request(id, method, members)
@@ -89,11 +107,11 @@ impl RevisionDialect {
 
     /// The message filter of a request.
     #[must_use]
-    pub fn message_filter(self, id: u64, progress: bool, level: Option<LogLevel>) -> MessageFilter {
+    pub fn message_filter(self, id: u64, progress: bool, logs: LogMessages) -> MessageFilter {
         if self.0.is_modern() {
-            MessageFilter::modern(id, progress, level)
+            MessageFilter::modern(id, progress, logs)
         } else {
-            MessageFilter::legacy(id, progress, level)
+            MessageFilter::legacy(id, progress, logs)
         }
     }
 
@@ -211,11 +229,16 @@ impl RevisionDialect {
         })
     }
 
-    const fn sender<'a>(self, client_info: &'a [u8], capabilities: &'a [u8]) -> SenderMeta<'a> {
+    const fn sender<'a>(
+        self,
+        client: ClientDeclaration<'a>,
+        capabilities: &'a [u8],
+    ) -> SenderMeta<'a> {
         SenderMeta {
             revision: self.0,
-            client_info,
+            client_info: client.client_info,
             capabilities,
+            log_messages: client.log_messages,
         }
     }
 }
@@ -223,6 +246,8 @@ impl RevisionDialect {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_wire::LogLevel;
+
     use super::*;
 
     const MODERN: RevisionDialect = RevisionDialect::new(Revision::MODERN);
@@ -316,6 +341,20 @@ mod tests {
             MODERN.may_ask(CapabilityClass::BASE, br#"{"requestState":"s"}"#),
             "asks nothing, only to come again"
         );
+    }
+
+    #[test]
+    fn weir_chooses_the_level_at_a_modern_server_with_logging() {
+        let choice = LogMessages::ServerChoice;
+        let info = LogMessages::From(LogLevel::Info);
+        assert_eq!(MODERN.requested_logs(choice, true), info);
+        assert_eq!(MODERN.requested_logs(choice, false), LogMessages::None);
+        assert_eq!(LEGACY.requested_logs(choice, true), choice);
+        for wanted in [LogMessages::None, LogMessages::From(LogLevel::Debug)] {
+            for declares_logging in [true, false] {
+                assert_eq!(MODERN.requested_logs(wanted, declares_logging), wanted);
+            }
+        }
     }
 
     #[test]

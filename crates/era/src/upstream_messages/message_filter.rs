@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use weir_core::CapabilityClass;
+use weir_core::call::LogMessages;
 use weir_core::reply::{NoteKind, ReplyNote};
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_wire::method::Method;
@@ -21,7 +22,7 @@ use crate::server_questions::{self, LiftedQuestion};
 pub struct MessageFilter {
     id: i64,
     progress: bool,
-    level: Option<LogLevel>,
+    logs: LogMessages,
     last: f64,
     sessions: bool,
     /// The questions that the client of the call can be asked in it.
@@ -72,12 +73,12 @@ pub fn changed_lists(method: Method) -> ListKinds {
 impl MessageFilter {
     /// For a call in a session: the server may send requests in between, and gets an answer.
     #[must_use]
-    pub fn legacy(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
+    pub fn legacy(id: u64, progress: bool, logs: LogMessages) -> Self {
         let (last, class) = (f64::NEG_INFINITY, CapabilityClass::BASE);
         Self {
             id: signed(id),
             progress,
-            level,
+            logs,
             last,
             sessions: true,
             class,
@@ -87,10 +88,10 @@ impl MessageFilter {
 
     /// For a call without a session: servers send no requests on its stream.
     #[must_use]
-    pub fn modern(id: u64, progress: bool, level: Option<LogLevel>) -> Self {
+    pub fn modern(id: u64, progress: bool, logs: LogMessages) -> Self {
         Self {
             sessions: false,
-            ..Self::legacy(id, progress, level)
+            ..Self::legacy(id, progress, logs)
         }
     }
 
@@ -199,13 +200,13 @@ impl MessageFilter {
     fn logged(&self, params: Bytes) -> MessageClass {
         let level = scan::find(&params, "level")
             .and_then(|range| scan::string(&params[range]).and_then(|text| LogLevel::parse(&text)));
-        match (level, self.level) {
-            (None, _) => MessageClass::Dropped("bad_log_level"),
-            (Some(level), Some(wanted)) if level >= wanted => MessageClass::Note(ReplyNote {
+        match level {
+            None => MessageClass::Dropped("bad_log_level"),
+            Some(level) if self.logs.include(level) => MessageClass::Note(ReplyNote {
                 kind: NoteKind::Log(level),
                 params,
             }),
-            _ => MessageClass::Ignored,
+            Some(_) => MessageClass::Ignored,
         }
     }
 }
@@ -341,7 +342,7 @@ mod tests {
     // Proves E09, R207, R208.
     #[test]
     fn only_the_calls_own_messages_pass() {
-        let mut ear = MessageFilter::legacy(7, true, None);
+        let mut ear = MessageFilter::legacy(7, true, LogMessages::None);
         for (text, expected) in [
             (progress("7", "1"), "note Progress"),
             (progress("7", "1.0"), "dropped progress_not_increasing"),
@@ -382,8 +383,10 @@ mod tests {
         ] {
             assert_eq!(word(&ear.classify(message(&text))), expected, "{text}");
         }
-        let unasked =
-            word(&MessageFilter::modern(7, false, None).classify(message(&progress("7", "1"))));
+        let unasked = word(
+            &MessageFilter::modern(7, false, LogMessages::None)
+                .classify(message(&progress("7", "1"))),
+        );
         assert_eq!(unasked, "dropped unknown_progress_token");
     }
 
@@ -394,15 +397,18 @@ mod tests {
                 r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}"}}}}"#
             ))
         };
-        let mut ear = MessageFilter::modern(1, false, Some(LogLevel::Warning));
+        let mut ear = MessageFilter::modern(1, false, LogMessages::From(LogLevel::Warning));
         assert_eq!(word(&ear.classify(log("info"))), "nothing");
         assert_eq!(word(&ear.classify(log("warning"))), "note Log(Warning)");
         assert_eq!(word(&ear.classify(log("emergency"))), "note Log(Emergency)");
         assert_eq!(word(&ear.classify(log("loud"))), "dropped bad_log_level");
         assert_eq!(
-            word(&MessageFilter::modern(1, false, None).classify(log("error"))),
+            word(&MessageFilter::modern(1, false, LogMessages::None).classify(log("error"))),
             "nothing"
         );
+        let mut open = MessageFilter::legacy(1, false, LogMessages::ServerChoice);
+        assert_eq!(word(&open.classify(log("debug"))), "note Log(Debug)");
+        assert_eq!(word(&open.classify(log("loud"))), "dropped bad_log_level");
     }
 
     // Proves R105, E21.
@@ -413,7 +419,7 @@ mod tests {
                 r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#
             ))
         };
-        let mut ear = MessageFilter::legacy(1, false, None);
+        let mut ear = MessageFilter::legacy(1, false, LogMessages::None);
         assert_eq!(
             word(&ear.classify(ask("ping"))),
             r#"{"jsonrpc":"2.0","id":"a","result":{}}"#
@@ -424,11 +430,11 @@ mod tests {
             "{declined}"
         );
         assert_eq!(
-            word(&MessageFilter::modern(1, false, None).classify(ask("ping"))),
+            word(&MessageFilter::modern(1, false, LogMessages::None).classify(ask("ping"))),
             "dropped server_request"
         );
-        let mut able =
-            MessageFilter::legacy(1, false, None).with_questions(CapabilityClass::SAMPLING, true);
+        let mut able = MessageFilter::legacy(1, false, LogMessages::None)
+            .with_questions(CapabilityClass::SAMPLING, true);
         assert_eq!(
             word(&able.classify(ask("sampling/createMessage"))),
             "ask sampling/createMessage"
@@ -449,7 +455,7 @@ mod tests {
         };
         let code = |class, here| {
             let heard = word(
-                &MessageFilter::legacy(1, false, None)
+                &MessageFilter::legacy(1, false, LogMessages::None)
                     .with_questions(class, here)
                     .classify(ask("sampling/createMessage")),
             );
@@ -464,7 +470,8 @@ mod tests {
             ("-32602", "-32601")
         );
         assert_eq!(code(able, true), "ask ");
-        let mut completing = MessageFilter::legacy(1, false, None).with_questions(able, false);
+        let mut completing =
+            MessageFilter::legacy(1, false, LogMessages::None).with_questions(able, false);
         assert_eq!(
             word(&completing.classify(ask("ping"))),
             r#"{"jsonrpc":"2.0","id":"a","result":{}}"#

@@ -1,7 +1,7 @@
 //! The canonical call of a request of either era.
 
 use weir_core::Call;
-use weir_core::call::{InputMode, TaskMode};
+use weir_core::call::{InputMode, LogMessages, TaskMode};
 use weir_era::lift::LiftedRequest;
 use weir_layers::http::answer;
 use weir_layers::request::request_context::HttpRequestContext;
@@ -13,7 +13,7 @@ pub(crate) fn canonical_call(
     method: Method,
     lifted: LiftedRequest,
 ) -> Call {
-    if lifted.log_level.is_some() {
+    if matches!(lifted.log_messages, LogMessages::From(_)) {
         answer::count_deprecated("logging");
     }
     Call {
@@ -22,7 +22,7 @@ pub(crate) fn canonical_call(
         params: lifted.params,
         capabilities: lifted.capabilities,
         wants_progress: lifted.progress_token.is_some(),
-        log_level: lifted.log_level,
+        log_messages: lifted.log_messages,
         session: None,
         input_mode: InputMode::Requests,
         resume: None,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, SelectAll};
 use futures_util::{Stream, StreamExt as _};
 use tokio::time::{Duration, Instant, sleep_until, timeout};
-use weir_core::call::InputMode;
+use weir_core::call::{InputMode, LogMessages};
 use weir_core::upstream::TaskNotifications;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::LiftedRequest;
@@ -118,7 +118,7 @@ impl TaskFollower {
             params,
             capabilities,
             progress_token: None,
-            log_level: None,
+            log_messages: LogMessages::None,
             trace,
         };
         let call = Call {

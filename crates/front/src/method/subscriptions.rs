@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 use weir_catalog::UpdateInbox;
+use weir_core::call::LogMessages;
 use weir_core::port::Fut;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
@@ -261,7 +262,7 @@ async fn subscribe_resource(
         params: params(uri)?,
         capabilities: lifted.capabilities.clone(),
         progress_token: None,
-        log_level: None,
+        log_messages: LogMessages::None,
         trace: lifted.trace.clone(),
     };
     let call = canonical_call(context, Method::ResourcesSubscribe, lifted);

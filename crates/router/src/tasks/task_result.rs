@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::time::{Instant, sleep_until};
 use weir_core::Authenticated;
-use weir_core::call::Call;
+use weir_core::call::{Call, LogMessages};
 use weir_core::failure::{Failure, FailureKind, UpstreamError};
 use weir_core::names::UpstreamId;
 use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
@@ -354,13 +354,13 @@ impl TaskResultWait {
     fn about(&self, method: Method, answers: Option<Bytes>) -> Authenticated<Arc<Call>> {
         let call = self.call.inner();
         let name = call.params.task_id().ok().flatten().unwrap_or_default();
-        let (params, wants_progress, log_level) = (Params::of_task(&name), false, None);
+        let params = Params::of_task(&name);
         self.call.for_item(Arc::new(Call {
             method,
             params,
             input_responses: answers,
-            wants_progress,
-            log_level,
+            wants_progress: false,
+            log_messages: LogMessages::None,
             ..Call::clone(call)
         }))
     }

@@ -98,7 +98,9 @@ async fn post(
         "tools/call" => match request.tool().and_then(|tool| shared.begin_call(tool)) {
             Some(behaviour) => {
                 let call = MockCall {
-                    level: known.level,
+                    // Until a level is set, this server chooses to send all messages, as the
+                    // TypeScript SDK does.
+                    level: known.level.or(Some(LogLevel::Debug)),
                     ..MockCall::of(request, known.revision)
                 };
                 play(shared, behaviour, call, switch).await

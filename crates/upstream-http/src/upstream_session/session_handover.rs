@@ -7,6 +7,7 @@ use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use weir_era::upstream_messages;
 use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::LogLevel;
 
@@ -42,12 +43,7 @@ impl UpstreamSession {
             .ok()?
             .to_owned();
         let initialized = upstream_messages::initialize_result(self.tongue.revision(), &self.about);
-        let level = self
-            .level
-            .try_lock()
-            .ok()
-            .and_then(|level| *level)
-            .map(|level| level.as_str().to_owned());
+        let level = self.level.get().map(|level| level.as_str().to_owned());
         let is_read = self.hand_over();
         Some(ExportedHttpSession {
             id,
@@ -84,7 +80,8 @@ impl UpstreamSession {
         let channel =
             |revision| SessionChannel::new(site.clone(), http.clone(), Some(id), revision);
         let mut session = Self::new(site, behind, channel, &exported.initialized.into()).ok()?;
-        *session.level.get_mut() = exported.level.and_then(|level| LogLevel::parse(&level));
+        let level = exported.level.and_then(|level| LogLevel::parse(&level));
+        session.level = SessionLogLevel::new(level);
         session.was_read = exported.is_read;
         Some(session)
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_core::CapabilityClass;
+use weir_core::call::LogMessages;
 use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent};
 use weir_testkit::mock_server::{AnswerStep, CallGate};
 use weir_testkit::{MockBehaviour, MockServer};
@@ -103,7 +104,7 @@ async fn progress_and_logs_reach_their_call_at_the_level_asked_for() {
         let upstream = upstream(&mock.url());
         let mut call = call("talk", json!({}));
         call.wants_progress = true;
-        call.log_level = Some(LogLevel::Info);
+        call.log_messages = LogMessages::From(LogLevel::Info);
         let outcome = outcome(upstream.clone().call(outbound("talk", call).await).await).await;
         let kinds: Vec<_> = outcome.notes.iter().map(|note| note.kind).collect();
         let (p, log) = (NoteKind::Progress, NoteKind::Log);

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use weir_core::call::LogMessages;
 use weir_core::reply::{NoteKind, ReplyEvent};
 use weir_core::upstream::CallDeadlines;
 use weir_testkit::mock_server::{AnswerStep, CallGate};
@@ -95,7 +96,7 @@ async fn notes_before_the_head_reach_the_client_at_once() {
     let upstream = upstream(&mock.url());
     let mut call = call_in_session("ask");
     call.wants_progress = true;
-    call.log_level = Some(LogLevel::Info);
+    call.log_messages = LogMessages::From(LogLevel::Info);
     let running = tokio::spawn(upstream.call(outbound("ask", call).await));
     mock.wait_until("the call runs", |mock| mock.executions("ask") == 1)
         .await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use weir_core::call::SessionKey;
+use weir_core::call::{LogMessages, SessionKey};
 use weir_core::upstream::Upstream;
 use weir_testkit::mock_server::{CallGate, RecordedRequest};
 use weir_testkit::{MockBehaviour, MockServer};
@@ -388,11 +388,22 @@ async fn log_level_is_raised_once_for_a_shared_session() {
     };
     let upstream = build(shared);
     use weir_wire::LogLevel::{Debug, Error, Info};
-    for (level, notes) in [(Error, 1), (Info, 1), (Debug, 2), (Error, 1)] {
+    let choice = LogMessages::ServerChoice;
+    for (wanted, notes) in [
+        (choice, 2),
+        (LogMessages::From(Error), 1),
+        // From now on weir chooses in the server's stead.
+        (choice, 1),
+        (LogMessages::From(Info), 1),
+        (LogMessages::From(Debug), 2),
+        (LogMessages::From(Error), 1),
+        (choice, 1),
+        (LogMessages::None, 0),
+    ] {
         let mut call = call("log", json!({}));
-        call.log_level = Some(level);
+        call.log_messages = wanted;
         let outcome = outcome(upstream.clone().call(outbound("log", call).await).await).await;
-        assert_eq!(outcome.notes.len(), notes, "{level:?}");
+        assert_eq!(outcome.notes.len(), notes, "{wanted:?}");
     }
     let asked: Vec<_> = mock
         .requests_of("logging/setLevel")

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use weir_core::call::LogMessages;
 use weir_core::reply::NoteKind;
 use weir_core::upstream::{ListKind, OutboundCall, Upstream};
 use weir_core::{Budgets, CapabilityClass, SessionKey};
@@ -60,7 +61,7 @@ async fn children_of_both_eras_are_spoken_to() {
         assert_eq!(upstream.health().sessions, 1, "{manner}");
         let mut call = call("progress", json!({}));
         call.wants_progress = true;
-        call.log_level = Some(LogLevel::Info);
+        call.log_messages = LogMessages::From(LogLevel::Info);
         let outcome = outcome(
             upstream
                 .clone()
@@ -364,7 +365,7 @@ async fn a_message_without_an_address_reaches_no_call_of_a_child_that_several_pr
         text(upstream.clone().call(earlier).await).await;
         let mut call = call("progress", json!({}));
         call.wants_progress = true;
-        call.log_level = Some(LogLevel::Info);
+        call.log_messages = LogMessages::From(LogLevel::Info);
         let mut outbound = outbound("progress", call).await;
         outbound.principal = principal(Some("bob")).await;
         let outcome = outcome(upstream.clone().call(outbound).await).await;
@@ -532,7 +533,7 @@ async fn notes_beside_a_hanging_call(hangs: Option<u8>, runs: Option<u8>) -> Vec
         let mut call = call(name, json!({}));
         call.session = session.map(|session| SessionKey([session; 16]));
         call.wants_progress = true;
-        call.log_level = Some(LogLevel::Debug);
+        call.log_messages = LogMessages::From(LogLevel::Debug);
         let upstream = upstream.clone();
         async move { outcome(upstream.call(outbound(name, call).await).await).await }
     };
