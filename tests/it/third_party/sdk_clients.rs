@@ -203,6 +203,32 @@ fn log_messages_come_at_the_level_asked_for() {
     }
 }
 
+/// Before `logging/setLevel` the server decides, and FastMCP sends all messages.
+#[test]
+fn legacy_client_without_a_level_gets_the_log_messages_of_its_calls() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let town = town();
+    let files = json!({ "files": ["a", "b"] }).to_string();
+    for (client, expected) in [
+        (ForeignClient::TypeScript1, 2),
+        (ForeignClient::TypeScript2("legacy"), 2),
+        (ForeignClient::Python1, 2),
+        (ForeignClient::TypeScript2("modern"), 0),
+    ] {
+        let heard = client.run(
+            &town.weir.url("/mcp"),
+            &["logs", "fast__process_files", &files, "--level", "none"],
+        );
+        assert_eq!(
+            heard.lines_of("log").len(),
+            expected,
+            "{client:?}: {heard:?}"
+        );
+    }
+}
+
 // Proves R210, R212.
 #[test]
 fn a_cancelled_call_ends_and_the_connection_serves_on() {

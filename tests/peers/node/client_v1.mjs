@@ -86,7 +86,7 @@ await run(async given => {
         },
         logAt: async (level, then) => {
             client.setNotificationHandler(LoggingMessageNotificationSchema, note => then(note.params));
-            if (client.getServerCapabilities()?.logging) await client.setLoggingLevel(level);
+            if (level && client.getServerCapabilities()?.logging) await client.setLoggingLevel(level);
         },
         checkFailed: error => /structured content|output schema/i.test(error.message),
         close: async () => {

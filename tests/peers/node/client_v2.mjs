@@ -103,6 +103,7 @@ function peer({ client, transport }, given) {
         },
         logAt: async (level, then) => {
             client.setNotificationHandler('notifications/message', note => then(note.params));
+            if (!level) return;
             if (modern) meta = { [LOG_LEVEL_META_KEY]: level };
             else if (client.getServerCapabilities()?.logging) await client.setLoggingLevel(level);
         },

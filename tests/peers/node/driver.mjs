@@ -1,6 +1,6 @@
 // What the Node client drivers share: the command line, the scenarios, and one JSON object a line of what was seen.
 //
-// node client_vN.mjs URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL]
+// node client_vN.mjs URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L | none] [--timeout MS] [--trigger TOOL]
 // node client_vN.mjs URL SCENARIO ... --stdio   (URL is then a command line, split at spaces)
 // node client_vN.mjs URL SCENARIO ... --revision R   (initialize proposes this older revision)
 // node client_vN.mjs URL SCENARIO ... --asks    (the client can be asked: an `asked` line for each question, which it answers)
@@ -36,7 +36,7 @@ const scenarios = {
     structured,
     refresh,
     logs: async (peer, { tool, args, level }) => {
-        await peer.logAt(level, ({ level, logger, data }) => print({ event: 'log', level, logger, data }));
+        await peer.logAt(level === 'none' ? undefined : level, ({ level, logger, data }) => print({ event: 'log', level, logger, data }));
         print({ event: 'result', result: await peer.call(tool, args) });
     },
     cancel,

@@ -81,10 +81,10 @@ class Peer:
             await self.stream.opened.wait()
         yield
 
-    async def log_at(self, level: types.LoggingLevel, then: Callable[[dict[str, Any]], None]) -> None:
+    async def log_at(self, level: types.LoggingLevel | None, then: Callable[[dict[str, Any]], None]) -> None:
         self.logged = then
         capabilities = self.session.get_server_capabilities()
-        if capabilities and capabilities.logging is not None:
+        if level and capabilities and capabilities.logging is not None:
             await self.session.set_logging_level(level)
 
 

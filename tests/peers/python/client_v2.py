@@ -94,8 +94,10 @@ class Peer:
             yield
             tasks.cancel_scope.cancel()
 
-    async def log_at(self, level: types.LoggingLevel, then: Callable[[dict[str, Any]], None]) -> None:
+    async def log_at(self, level: types.LoggingLevel | None, then: Callable[[dict[str, Any]], None]) -> None:
         self.logged = then
+        if level is None:
+            return
         if self.modern:
             self.meta = {LOG_LEVEL: level}
         elif self.client.server_capabilities.logging is not None:

@@ -1,6 +1,6 @@
 """What the Python client drivers share: the command line, the scenarios, and one JSON object a line of what was seen.
 
-    client_vN.py URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L] [--timeout MS] [--trigger TOOL] [--auth sdk] [--asks]
+    client_vN.py URL SCENARIO [TOOL] [ARGUMENTS as JSON] [--level L | none] [--timeout MS] [--trigger TOOL] [--auth sdk] [--asks]
 
 With `--stdio` URL is a command line, split at spaces, and the server its process. With `--revision R` the client proposes this older
 revision.
@@ -88,7 +88,7 @@ class Peer(Protocol):
 
     def watching(self, changed: anyio.Event) -> AbstractAsyncContextManager[None]: ...
 
-    async def log_at(self, level: str, then: Callable[[dict[str, Any]], None]) -> None: ...
+    async def log_at(self, level: str | None, then: Callable[[dict[str, Any]], None]) -> None: ...
 
 
 def show(event: str, **seen: Any) -> None:
@@ -168,7 +168,8 @@ async def scenario(peer: Peer, given: argparse.Namespace) -> None:
         case "call-progress":
             show("result", result=await peer.call(given.tool, given.args, on_progress))
         case "logs":
-            await peer.log_at(given.level, lambda note: show("log", **note))
+            level = None if given.level == "none" else given.level
+            await peer.log_at(level, lambda note: show("log", **note))
             show("result", result=await peer.call(given.tool, given.args))
         case "watch":
             await watch(peer, given.trigger)
