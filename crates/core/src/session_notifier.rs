@@ -11,8 +11,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use weir_wire::log_level::LogLevel;
 
-use crate::call::SessionKey;
+use crate::call::{LogMessages, SessionKey};
 use crate::list_kind::ListKinds;
 use crate::names::UpstreamId;
 use crate::question::PendingQuestion;
@@ -32,13 +33,35 @@ pub enum SessionMessage {
     ElicitationComplete(UpstreamId, Arc<str>),
     /// An upstream announced that lists changed in the session that it has for this client.
     ListsChanged(UpstreamId, ListKinds),
+    /// A log message.
+    Log(Box<SessionLogMessage>),
+}
+
+/// A log message of an upstream to the client of a session.
+#[derive(Debug)]
+pub struct SessionLogMessage {
+    /// The upstream.
+    pub upstream: UpstreamId,
+    /// Its level.
+    pub level: LogLevel,
+    /// The `params` of the notification.
+    pub params: Bytes,
 }
 
 /// The open receivers, one a session: as many as there are standing streams.
 #[derive(Debug, Default)]
 pub struct SessionNotifier {
-    receivers: Mutex<HashMap<SessionKey, (u64, mpsc::Sender<SessionMessage>)>>,
+    receivers: Mutex<HashMap<SessionKey, OpenReceiver>>,
     next: AtomicU64,
+}
+
+/// The notifier's side of a receiver.
+#[derive(Debug)]
+struct OpenReceiver {
+    nth: u64,
+    sender: mpsc::Sender<SessionMessage>,
+    /// The log messages that the client wants.
+    logs: LogMessages,
 }
 
 /// A client's receiver. Dropping it closes it.
@@ -51,12 +74,17 @@ pub struct SessionReceiver {
 }
 
 impl SessionNotifier {
-    /// Opens the receiver of a session; the one before it is closed.
+    /// Opens the receiver of a session, for these log messages; the one before it is closed.
     #[must_use]
-    pub fn open_receiver(self: &Arc<Self>, session: SessionKey) -> SessionReceiver {
+    pub fn open_receiver(
+        self: &Arc<Self>,
+        session: SessionKey,
+        logs: LogMessages,
+    ) -> SessionReceiver {
         let (sender, rings) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let nth = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(session, (nth, sender));
+        self.lock()
+            .insert(session, OpenReceiver { nth, sender, logs });
         SessionReceiver {
             notifier: self.clone(),
             session,
@@ -65,22 +93,36 @@ impl SessionNotifier {
         }
     }
 
-    /// Sends a message to the client of a session.
+    /// Sets the log messages that the client of a session wants from now on.
+    pub fn set_log_messages(&self, session: &SessionKey, logs: LogMessages) {
+        if let Some(receiver) = self.lock().get_mut(session) {
+            receiver.logs = logs;
+        }
+    }
+
+    /// Sends a message to the client of a session. A log message that the client does not want is
+    /// dropped.
     ///
     /// # Errors
     ///
     /// The session has no open receiver, or its client does not read: the message is returned.
     pub fn notify(&self, session: &SessionKey, ring: SessionMessage) -> Result<(), SessionMessage> {
-        let sender = self.lock().get(session).map(|(_, sender)| sender.clone());
-        match sender {
-            Some(sender) => sender
-                .try_send(ring)
-                .map_err(mpsc::error::TrySendError::into_inner),
-            None => Err(ring),
+        let receivers = self.lock();
+        let Some(receiver) = receivers.get(session) else {
+            return Err(ring);
+        };
+        if let SessionMessage::Log(log) = &ring
+            && !receiver.logs.include(log.level)
+        {
+            return Ok(());
         }
+        receiver
+            .sender
+            .try_send(ring)
+            .map_err(mpsc::error::TrySendError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, (u64, mpsc::Sender<SessionMessage>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, OpenReceiver>> {
         self.receivers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -102,7 +144,7 @@ impl Drop for SessionReceiver {
         let mut lines = self.notifier.lock();
         if lines
             .get(&self.session)
-            .is_some_and(|(nth, _)| *nth == self.nth)
+            .is_some_and(|receiver| receiver.nth == self.nth)
         {
             lines.remove(&self.session);
         }
@@ -120,13 +162,39 @@ mod tests {
         SessionMessage::ElicitationComplete(UpstreamId::new("u").unwrap(), name.into())
     }
 
+    const NO_LOGS: LogMessages = LogMessages::None;
+
+    fn log(level: LogLevel) -> SessionMessage {
+        SessionMessage::Log(Box::new(SessionLogMessage {
+            upstream: UpstreamId::new("u").unwrap(),
+            level,
+            params: Bytes::from_static(b"{}"),
+        }))
+    }
+
+    #[test]
+    fn only_log_messages_of_the_clients_level_are_delivered() {
+        let bells = Arc::<SessionNotifier>::default();
+        let session = SessionKey([1; 16]);
+        let mut line = bells.open_receiver(session, LogMessages::ServerChoice);
+        let mut delivered = |level| {
+            bells.notify(&session, log(level)).unwrap();
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            line.poll_message(&mut cx).is_ready()
+        };
+        assert!(delivered(LogLevel::Debug));
+        bells.set_log_messages(&session, LogMessages::From(LogLevel::Error));
+        assert!(!delivered(LogLevel::Warning));
+        assert!(delivered(LogLevel::Error));
+    }
+
     #[tokio::test]
     async fn only_the_newest_receiver_of_the_session_gets_messages() {
         let bells = Arc::<SessionNotifier>::default();
         let (own, other) = (SessionKey([1; 16]), SessionKey([2; 16]));
         assert!(bells.notify(&own, visited("a")).is_err(), "nobody is there");
-        let before = bells.open_receiver(own);
-        let mut line = bells.open_receiver(own);
+        let before = bells.open_receiver(own, NO_LOGS);
+        let mut line = bells.open_receiver(own, NO_LOGS);
         drop(before);
         assert!(bells.notify(&other, visited("b")).is_err());
         bells.notify(&own, visited("c")).unwrap();
@@ -141,7 +209,7 @@ mod tests {
     #[test]
     fn client_that_does_not_read_gets_no_more_messages() {
         let bells = Arc::<SessionNotifier>::default();
-        let _line = bells.open_receiver(SessionKey([1; 16]));
+        let _line = bells.open_receiver(SessionKey([1; 16]), NO_LOGS);
         let taken = (0..100)
             .filter(|_| bells.notify(&SessionKey([1; 16]), visited("a")).is_ok())
             .count();

@@ -61,10 +61,7 @@ pub fn legacy(
     let meta = params.meta()?;
     Ok(LiftedRequest {
         progress_token: meta.map(Meta::progress_token).transpose()?.flatten(),
-        // Before `logging/setLevel` the server decides which messages to send (legacy revisions).
-        log_messages: session
-            .and_then(|session| session.level)
-            .map_or(LogMessages::ServerChoice, LogMessages::From),
+        log_messages: session.map_or(LogMessages::ServerChoice, LegacySessionRecord::log_messages),
         trace: trace(meta),
         capabilities: CallCapabilities { class, raw: None },
         params,

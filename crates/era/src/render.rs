@@ -14,8 +14,8 @@ use weir_wire::{Revision, meta, scan};
 use crate::capabilities::OfferedCapabilities;
 
 pub use notifications::{
-    RESOURCE_SUBSCRIPTIONS, SUBSCRIPTION_FILTERS, acknowledged, list_changed, note_notification,
-    updated,
+    RESOURCE_SUBSCRIPTIONS, SUBSCRIPTION_FILTERS, acknowledged, list_changed, log_message,
+    note_notification, updated,
 };
 
 /// The identity of weir in every result, and the edits that results get with it, made once.

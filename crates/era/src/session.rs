@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::CapabilityClass;
+use weir_core::call::LogMessages;
 use weir_wire::{LogLevel, Revision};
 
 const VERSION: u8 = 2;
@@ -29,6 +30,14 @@ pub struct LegacySessionRecord {
 }
 
 impl LegacySessionRecord {
+    /// The log messages that the client wants. Before `logging/setLevel` the server decides which
+    /// messages to send (legacy revisions).
+    #[must_use]
+    pub fn log_messages(&self) -> LogMessages {
+        self.level
+            .map_or(LogMessages::ServerChoice, LogMessages::From)
+    }
+
     /// The length of the record's bytes. Further state of the session may stand behind them.
     pub const LENGTH: usize = 14;
 

@@ -56,13 +56,21 @@ pub(super) struct AnswerSearch {
 impl AnswerSearch {
     /// The search for one call; absent if responses are not searched.
     pub(super) fn of(item: &CatalogItem, call: &Call) -> Option<Self> {
+        Some(Self {
+            result: document(call.method),
+            ..Self::of_messages(item)?
+        })
+    }
+
+    /// The search for messages without a result; absent if responses are not searched.
+    pub(super) fn of_messages(item: &CatalogItem) -> Option<Self> {
         let secrets = item.terms.secrets.as_ref()?;
         let action = secrets.answers?;
         Some(Self {
             tool: item.tool.clone(),
             secrets: secrets.clone(),
             action,
-            result: document(call.method),
+            result: None,
         })
     }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::{self, Future};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::Either;
 use tokio::time::Instant;
 use weir_catalog::{CallRoute, Catalog, ResourceSubscriber, ResourceSubscription, UpdateInbox};
@@ -19,7 +20,7 @@ use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::EndpointMode;
 use weir_core::failure::Failure;
-use weir_core::names::EndpointId;
+use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::parked::ParkedCallDetails;
 use weir_core::port::{CallAttempt, CallParking, GateDecision};
 use weir_core::principal::Principal;
@@ -29,8 +30,10 @@ use weir_core::tool::TaskSupport;
 use weir_core::upstream::{
     CallDeadlines, CarriedRevision, ClientSessionChange, ListKind, OutboundCall,
 };
+use weir_wire::method::Method;
 
 use crate::admit::{Admitted, AdmittedParts, Gates, admit};
+use crate::answer_search::AnswerSearch;
 use crate::call_record::{CallRecord, RecordedCall};
 use crate::item_search::{ItemSearch, ViewForPrincipal};
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
@@ -263,6 +266,31 @@ impl Router {
             ask.question.params.clone(),
         );
         ask.question.params = dress.question(ask.question.method, &asked);
+    }
+
+    /// Changes a log message from outside of any call as those of calls are changed, for a client of
+    /// this endpoint. Absent if the endpoint does not have the upstream.
+    #[must_use]
+    pub fn edit_log(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        params: Bytes,
+    ) -> Option<Bytes> {
+        let sender = self
+            .catalog
+            .of_method(endpoint, upstream, Method::LogMessage.as_str())?;
+        let document = DocumentKind::Notification;
+        let (cleaned, _removed) = weir_core::clean::text(upstream, document, params);
+        let masked = match AnswerSearch::of_messages(&sender) {
+            Some(search) => search.masked(document, cleaned).0,
+            None => cleaned,
+        };
+        let edits = crate::message_edits::MessageEdits::of(
+            self.catalog.endpoint(endpoint).as_deref(),
+            upstream,
+        );
+        Some(edits.log(&masked))
     }
 
     /// Drops parked calls whose clients did not come back in time.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use weir_core::reply::ReplyEvent;
-use weir_core::session_notifier::SessionMessage;
+use weir_core::session_notifier::{SessionLogMessage, SessionMessage};
 use weir_core::{CapabilityClass, SessionKey};
 use weir_era::upstream_messages::{self, MessageClass};
 use weir_wire::method::Method;
@@ -93,6 +93,7 @@ impl OutOfCallRequests {
                         }
                     }
                     Some(Method::ElicitationComplete) => self.notify_elicitation_complete(&params),
+                    Some(Method::LogMessage) => self.notify_log(params),
                     // Lists and resources are watched in sessions of their own.
                     Some(_) => {}
                     None => self.client.site.label.count_dropped("unknown_notification"),
@@ -130,7 +131,8 @@ impl OutOfCallRequests {
     }
 
     fn handle_request(&mut self, request: &Request) -> Option<Bytes> {
-        let Some(session) = self.client.session.get() else {
+        let is_askable = self.client.class != CapabilityClass::BASE;
+        let Some(session) = self.client.session.get().filter(|_| is_askable) else {
             return Some(upstream_messages::answer_outside_call(request));
         };
         let lifted = match upstream_messages::classify_request(self.client.class, request) {
@@ -158,6 +160,29 @@ impl OutOfCallRequests {
         self.asking.withdraw(&request.id);
         drop(unheard);
         Some(upstream_messages::answer_outside_call(request))
+    }
+
+    /// Passes a log message to the client, if the session at the server is the client's alone.
+    fn notify_log(&self, params: Bytes) {
+        let OutOfCallClient { site, session, .. } = &self.client;
+        let Some(session) = session.get() else {
+            return site.label.count_dropped("unknown_addressee");
+        };
+        let Some(level) = upstream_messages::log_level(&params) else {
+            return site.label.count_dropped("bad_log_level");
+        };
+        let Some(reservation) = site.messages.try_reserve(params.len()) else {
+            return site.label.count_dropped("no_memory");
+        };
+        let log = SessionLogMessage {
+            upstream: site.label.id.clone(),
+            level,
+            params: reservation.hold(params),
+        };
+        // Without a stream the client would not get it without weir either.
+        let _unheard = site
+            .bells
+            .notify(&session, SessionMessage::Log(Box::new(log)));
     }
 
     /// Notifies the client that a URL elicitation is complete, maybe long after the call that

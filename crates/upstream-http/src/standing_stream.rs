@@ -75,11 +75,14 @@ impl StandingStream {
     }
 
     /// Makes the dispatcher of a session with a client that cannot be asked: messages there can
-    /// only be about tasks.
-    pub(crate) fn for_tasks_only(site: &Arc<UpstreamContext>) -> Arc<Self> {
+    /// only be about tasks, or log messages to the client of the session.
+    pub(crate) fn without_questions(
+        site: &Arc<UpstreamContext>,
+        session: Option<SessionKey>,
+    ) -> Arc<Self> {
         let client = OutOfCallClient {
             site: site.clone(),
-            session: ClientSession::default(),
+            session: ClientSession::new(session),
             class: CapabilityClass::BASE,
         };
         Arc::new(Self {

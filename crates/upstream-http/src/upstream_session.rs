@@ -183,11 +183,19 @@ impl UpstreamSession {
     }
 
     /// Starts to read the standing stream, if the client can be asked there, or if changes of the
-    /// session's own lists come there and a slot is free. It must be open before the first call.
+    /// session's own lists or log messages come there and a slot is free. It must be open before
+    /// the first call, unless it is for log messages alone.
     pub(crate) async fn open_standing_stream(self: &Arc<Self>, places: &StandingStreamSlots) {
-        if let Some((standing, permit)) = self.standing_stream(places) {
-            self.read_standing_stream(standing, permit).await;
+        let Some((standing, permit)) = self.standing_stream(places) else {
+            return;
+        };
+        if self.standing.is_some() || !self.about.notifies_of.is_empty() {
+            return self.read_standing_stream(standing, permit).await;
         }
+        let session = self.clone();
+        self.site.tasks.spawn_endless(async move {
+            session.read_standing_stream(standing, permit).await;
+        });
     }
 
     fn standing_stream(
@@ -209,10 +217,10 @@ impl UpstreamSession {
         let standing = match &self.standing {
             Some(standing) => standing.clone(),
             None if self.channel.lists().is_some()
-                && !self.about.notifies_of.is_empty()
+                && (!self.about.notifies_of.is_empty() || self.about.declares_logging())
                 && places.take_slot(&self.channel) =>
             {
-                StandingStream::for_tasks_only(&self.site)
+                StandingStream::without_questions(&self.site, self.client)
             }
             None => return None,
         };
@@ -224,7 +232,7 @@ impl UpstreamSession {
     /// without capabilities.
     async fn read_for_tasks(self: &Arc<Self>) {
         if !self.channel.set_hears_of_tasks() {
-            let standing = StandingStream::for_tasks_only(&self.site);
+            let standing = StandingStream::without_questions(&self.site, self.client);
             let permit = self.channel.permit_reading();
             self.read_standing_stream(standing, permit).await;
         }

@@ -64,6 +64,9 @@ pub struct ChildChannel {
     modern: AtomicBool,
     /// Set for a child with clients that can be asked: its requests belong to the newest call.
     asks: AtomicBool,
+    /// Set for a child with calls of one client session alone: its log messages outside of calls are
+    /// the client's.
+    is_owned: AtomicBool,
     /// The recipient of messages outside of calls, for a child that belongs to one principal.
     out_of_call: OnceLock<mpsc::Sender<Message>>,
     /// The client session for messages outside of calls.
@@ -129,6 +132,7 @@ impl ChildChannel {
             state: Mutex::default(),
             modern: AtomicBool::new(false),
             asks: AtomicBool::new(false),
+            is_owned: AtomicBool::new(false),
             out_of_call: OnceLock::new(),
             client: ClientSession::default(),
             first_principal: OnceLock::new(),
@@ -324,6 +328,11 @@ impl ChildChannel {
         }
     }
 
+    /// Notes that all calls are of one client session.
+    pub(crate) fn set_owned(&self) {
+        self.is_owned.store(true, Ordering::Relaxed);
+    }
+
     /// Notes the call of a principal, in this client session if it has one. True if the child last
     /// spoke to another client's session.
     pub(crate) fn record_call(&self, principal: &Principal, session: Option<SessionKey>) -> bool {
@@ -423,9 +432,12 @@ impl ChildChannel {
             Some(request) => drop(request.pending.inbox.push(message)),
             None => {
                 drop(state);
-                if !self.site.task_progress.take_progress(&message) {
-                    self.site.label.count_dropped("unknown_addressee");
+                if self.site.task_progress.take_progress(&message)
+                    || (self.is_clients_log(&message) && self.send_out_of_call(&message))
+                {
+                    return;
                 }
+                self.site.label.count_dropped("unknown_addressee");
             }
         }
     }
@@ -476,6 +488,12 @@ impl ChildChannel {
             Some(call) => drop(call.pending.inbox.push(message.clone())),
             None => drop(self.send_out_of_call(message)),
         }
+    }
+
+    /// True for a log message of a child with calls of one client session alone.
+    fn is_clients_log(&self, message: &Message) -> bool {
+        self.is_owned.load(Ordering::Relaxed)
+            && matches!(message, Message::Notification(told) if told.method.known() == Some(Method::LogMessage))
     }
 
     /// Forwards a message to the client itself; false if there is no such client, or its queue is

@@ -183,6 +183,8 @@ impl StdioUpstream {
         let clients = ChildClients {
             class: CapabilityClass::from_bits(child.told_class),
             session,
+            // Connections of HTTP+SSE do not move.
+            is_owned: false,
         };
         let revision = Revision::parse(&child.revision)?;
         // A modern server is asked for its description; that of `initialize` came with the child.

@@ -35,6 +35,7 @@ impl ChildKey {
     pub(super) const NO_CLIENTS: ChildClients = ChildClients {
         class: CapabilityClass::BASE,
         session: None,
+        is_owned: false,
     };
 
     /// Returns the clients behind the call that a child is started for.
@@ -46,6 +47,7 @@ impl ChildKey {
         ChildClients {
             class: self.class,
             session,
+            is_owned: self.session.is_some(),
         }
     }
 }

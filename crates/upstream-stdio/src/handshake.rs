@@ -34,8 +34,10 @@ pub(crate) struct HandshakeOutcome {
 pub(crate) struct ChildClients {
     /// The capabilities to declare. A child that all clients share gets none of them.
     pub(crate) class: CapabilityClass,
-    /// The session of the one client that owns the child: its changes of roots are forwarded.
+    /// The session of the client that the child is started for: its changes of roots are forwarded.
     pub(crate) session: Option<SessionKey>,
+    /// True if no other session has calls in the child.
+    pub(crate) is_owned: bool,
 }
 
 /// The failure of a handshake.

@@ -308,6 +308,7 @@ impl StdioUpstream {
         let clients = ChildClients {
             class,
             session: None,
+            is_owned: false,
         };
         self.running(slots, &key, clients).await
     }

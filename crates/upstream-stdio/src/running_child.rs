@@ -58,6 +58,9 @@ impl RunningChild {
                     .pipe
                     .enable_questions(clients.class, clients.session, revision);
             }
+            if clients.is_owned {
+                child.pipe.set_owned();
+            }
             Some(LegacyChild {
                 class: clients.class,
                 declares_roots_changes: clients.session.is_some(),

@@ -2,9 +2,9 @@
 //! other only the client of the session.
 
 use serde_json::{Value, json};
-use weir_testkit::MockServer;
 use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockTool};
-use weir_wire::Revision;
+use weir_testkit::{MockServer, MockStdio};
+use weir_wire::{LogLevel, Revision};
 
 use crate::harness::{CheckedClient, Weir, within_test_timeout};
 
@@ -278,4 +278,80 @@ async fn url_elicitation_completion_has_the_id_of_the_error() {
         .unwrap();
     assert_eq!(told["method"], "notifications/elicitation/complete");
     assert_eq!(told["params"]["elicitationId"], one["elicitationId"]);
+}
+
+fn log(level: &str, data: &str) -> Value {
+    json!({
+        "jsonrpc": "2.0", "method": "notifications/message",
+        "params": { "level": level, "data": data },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_message_outside_of_calls_reaches_only_the_client_of_that_session_at_its_level() {
+    let server = server().await;
+    let weir = weir(&server);
+    for able in [json!({}), capabilities()] {
+        let url = weir.url("/mcp");
+        let open = || CheckedClient::with_capabilities(&url, Revision::NEWEST_LEGACY, able.clone());
+        let (client, other) = (open().await, open().await);
+        let (mut stream, mut others) = (
+            client.open_change_stream().await,
+            other.open_change_stream().await,
+        );
+        other.call("shop__tool_0000", json!({})).await.result();
+        let session_of_other = session_of(&server, "tool_0000");
+        client.call("shop__tool_0000", json!({})).await.result();
+        let session = session_of(&server, "tool_0000");
+        assert_ne!(session, session_of_other);
+
+        server.send_on_get_stream(&session, &log("debug", "own"));
+        let message = stream.next().await.unwrap();
+        let expected = json!({ "level": "debug", "data": "own", "logger": "shop" });
+        assert_eq!(message["params"], expected, "{able}");
+
+        let _client = client.with_log_level(LogLevel::Error).await;
+        server.send_on_get_stream(&session, &log("warning", "too mild"));
+        server.send_on_get_stream(&session, &log("error", "severe"));
+        let message = stream.next().await.unwrap();
+        assert_eq!(message["params"]["data"], "severe", "{able}");
+
+        server.send_on_get_stream(&session_of_other, &log("info", "of the other"));
+        let message = others.next().await.unwrap();
+        assert_eq!(message["params"]["data"], "of the other", "{able}");
+    }
+}
+
+/// Several client sessions have calls there, so nothing tells whose message it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_message_outside_of_calls_in_a_shared_session_reaches_no_client() {
+    for is_child in [false, true] {
+        let server = server().await;
+        let upstream = if is_child {
+            let (command, args) = MockStdio::relay(&server.url()).command();
+            json!({ "command": command, "args": args })
+        } else {
+            json!({ "url": server.url(), "session": "shared" })
+        };
+        let weir = Weir::with_config(json!({
+            "upstreams": { "shop": upstream },
+            "endpoints": { "/shop": { "upstream": "shop" } },
+            "change_window": "50ms",
+        }));
+        let client = CheckedClient::with_capabilities(
+            &weir.url("/shop"),
+            Revision::NEWEST_LEGACY,
+            if is_child { capabilities() } else { json!({}) },
+        )
+        .await;
+        let mut stream = client.open_change_stream().await;
+        client.call("tool_0000", json!({})).await.result();
+        let session = session_of(&server, "tool_0000");
+        server.send_on_get_stream(&session, &log("error", "of no client"));
+        // The change comes after the log message, on the same stream of the server or a later one.
+        server.set_tools([MockTool::new("new")]);
+        server.notify_list_changed();
+        let message = stream.next().await.unwrap();
+        assert_eq!(message["method"], "notifications/tools/list_changed");
+    }
 }

@@ -204,3 +204,32 @@ async fn http_sse_server_question_in_a_call_reaches_clients_of_both_eras() {
 fn tool(method: &str) -> &str {
     method.split_once('/').map_or(method, |(kind, _)| kind)
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_sse_server_log_message_outside_of_calls_reaches_its_client_alone() {
+    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
+        .tools(1)
+        .start()
+        .await;
+    let (weir, _old) = chain(&upstream);
+    let (own, other) = (
+        client(&weir, Revision::NEWEST_LEGACY).await,
+        client(&weir, Revision::NEWEST_LEGACY).await,
+    );
+    let (mut stream, mut others) = (
+        own.open_change_stream().await,
+        other.open_change_stream().await,
+    );
+    for (caller, stream) in [(&other, &mut others), (&own, &mut stream)] {
+        caller.call("far__tool_0000", json!({})).await.result();
+        let call = upstream.requests_of("tools/call").pop().unwrap();
+        let session = call.session().unwrap();
+        let log = json!({
+            "jsonrpc": "2.0", "method": "notifications/message",
+            "params": { "level": "info", "data": session },
+        });
+        upstream.send_on_get_stream(session, &log);
+        let message = stream.next().await.unwrap();
+        assert_eq!(message["params"]["data"], session, "{message}");
+    }
+}

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 
 use bytes::Bytes;
+use weir_core::call::LogMessages;
 use weir_core::failure::Failure;
 use weir_core::port::Fut;
 use weir_core::session_notifier::SessionNotifier;
@@ -163,7 +164,10 @@ async fn clients_of_a_session_are_notified_of_changes_and_of_its_end() {
     let (bells, table) = table();
     let session = Arc::new(UnusedListSession);
     let (one, other) = (SessionKey([1; 16]), SessionKey([2; 16]));
-    let (mut line, _silent) = (bells.open_receiver(one), bells.open_receiver(other));
+    let (mut line, _silent) = (
+        bells.open_receiver(one, LogMessages::None),
+        bells.open_receiver(other, LogMessages::None),
+    );
     let lists = open(&table, &session);
     lists.serves(one);
     lists.serves(one);
@@ -172,7 +176,8 @@ async fn clients_of_a_session_are_notified_of_changes_and_of_its_end() {
         SessionMessage::ListsChanged(_, kinds) => kinds,
         other @ (SessionMessage::Ask(_)
         | SessionMessage::Notification(_)
-        | SessionMessage::ElicitationComplete(..)) => panic!("{other:?}"),
+        | SessionMessage::ElicitationComplete(..)
+        | SessionMessage::Log(_)) => panic!("{other:?}"),
     };
     lists.handle_list_changed(all());
     assert_eq!(told().await, all());

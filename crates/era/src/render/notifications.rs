@@ -104,6 +104,17 @@ pub fn list_changed(kind: ListKind, subscription: Option<&[u8]>) -> Bytes {
     write::notification(method, Some(&params))
 }
 
+/// A log message. No value for malformed `params`.
+#[must_use]
+pub fn log_message(params: &Bytes) -> Option<Bytes> {
+    let edits = ObjectEdits::new().meta(MetaEdits::new().drop_owned());
+    let (params, _) = edits.apply(params).ok()?;
+    Some(write::notification(
+        Method::LogMessage.as_str(),
+        Some(&params),
+    ))
+}
+
 /// A note of a call, under the client's own progress token. No value for a note that the client did
 /// not ask for.
 #[must_use]
@@ -115,10 +126,7 @@ pub fn note_notification(note: &ReplyNote, token: Option<&Bytes>) -> Option<Byte
                 .meta(MetaEdits::new().drop_owned());
             ("notifications/progress", edits.apply(&note.params).ok()?.0)
         }
-        NoteKind::Log(_) => {
-            let edits = ObjectEdits::new().meta(MetaEdits::new().drop_owned());
-            ("notifications/message", edits.apply(&note.params).ok()?.0)
-        }
+        NoteKind::Log(_) => return log_message(&note.params),
         // Progress of a task: under the token of the call that became it, not of the request that
         // carries the stream.
         NoteKind::Other(Method::Progress) => ("notifications/progress", note.params.clone()),

@@ -198,9 +198,7 @@ impl MessageFilter {
     }
 
     fn logged(&self, params: Bytes) -> MessageClass {
-        let level = scan::find(&params, "level")
-            .and_then(|range| scan::string(&params[range]).and_then(|text| LogLevel::parse(&text)));
-        match level {
+        match log_level(&params) {
             None => MessageClass::Dropped("bad_log_level"),
             Some(level) if self.logs.include(level) => MessageClass::Note(ReplyNote {
                 kind: NoteKind::Log(level),
@@ -226,6 +224,13 @@ pub fn classify_request(class: CapabilityClass, request: &Request) -> MessageCla
             &unaskable.error(),
         )),
     }
+}
+
+/// The level of a log message; absent for a malformed one.
+#[must_use]
+pub fn log_level(params: &[u8]) -> Option<LogLevel> {
+    let range = scan::find(params, "level")?;
+    LogLevel::parse(&scan::string(&params[range])?)
 }
 
 /// The id of the request that a cancel notification withdraws.

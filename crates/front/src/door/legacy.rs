@@ -249,6 +249,11 @@ async fn set_level(
         .store_changed(opened, &session, &context.limits().session)
         .await
     {
+        context
+            .shared
+            .ports
+            .bells
+            .set_log_messages(&opened.key, session.log_messages());
         return Ok(());
     }
     Err(Failure::new(

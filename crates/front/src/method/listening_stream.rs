@@ -86,6 +86,16 @@ impl OutOfCallMessages {
                     self.questions.ask_running(ask);
                 }
                 SessionMessage::Notification(message) => self.questions.queue_notification(message),
+                SessionMessage::Log(log) => {
+                    let edited = self.questions.shared.router.edit_log(
+                        &self.endpoint,
+                        &log.upstream,
+                        log.params,
+                    );
+                    if let Some(message) = edited.and_then(|params| render::log_message(&params)) {
+                        self.questions.queue_notification(message);
+                    }
+                }
                 SessionMessage::ListsChanged(upstream, kinds) => self.news.receive(upstream, kinds),
                 SessionMessage::ElicitationComplete(upstream, theirs) => {
                     let elicitation = self.questions.elicitation_id(Some((&upstream, &theirs)));

@@ -66,7 +66,8 @@ async fn open_session_stream(
         ListKind::ALL.into_iter().collect(),
     );
     continue_from_last(&mut changes, &hold);
-    let line = context.shared.ports.bells.open_receiver(opened.key);
+    let logs = opened.session.log_messages();
+    let line = context.shared.ports.bells.open_receiver(opened.key, logs);
     let questions =
         ClientQuestions::new(context.shared.clone(), opened.key, opened.session.revision);
     let mut news = SessionListChanges::new(StreamClient {

@@ -7,6 +7,7 @@ use weir_core::endpoint::{
     Endpoint, NamePrefix, OversizedAction, ResultLimit, ToolRules, UpstreamRules,
 };
 use weir_core::failure::UpstreamError;
+use weir_core::names::EndpointId;
 use weir_core::reply::{NoteKind, Payload, PayloadSource, ReplyEvent, ReplyNote, ReplySource};
 use weir_core::secrets::{SecretAction, SecretPattern, SecretPatterns, SecretSearch};
 use weir_core::upstream::ListKind;
@@ -19,7 +20,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::calls::{RouterWorld, asked, end, raw};
-use crate::support::{CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, transparent};
+use crate::support::{
+    CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, id, transparent,
+};
 
 /// Text that hides an instruction in tags and a sequence that clears a terminal.
 const POISONED: &str = "fine\u{1b}[2J\u{e0049}\u{e0067}";
@@ -95,7 +98,7 @@ fn desk_with(
     RouterWorld::of(world)
 }
 
-async fn called(desk: &RouterWorld, to: &weir_core::names::EndpointId) -> ReplyEnd {
+async fn called(desk: &RouterWorld, to: &EndpointId) -> ReplyEnd {
     let params = raw(&json!({ "name": "a", "arguments": {} }));
     end(desk
         .router
@@ -332,6 +335,26 @@ async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
             Some(ReplyEvent::End(ReplyEnd::Complete(_)))
         ));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn log_message_outside_of_calls_is_cleaned_masked_and_named_like_one_of_a_call() {
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let desk = desk_with(&fake, secrets(SecretAction::Mask), CleaningEndpoints::NONE);
+    let edited = |path: &str, upstream: &str| {
+        let params = json!({ "level": "info", "logger": "db", "data": [POISONED, SECRET] });
+        let to = EndpointId::new(path);
+        let edited = desk
+            .router
+            .edit_log(&to, &id(upstream), params.to_string().into())?;
+        Some(serde_json::from_slice::<Value>(&edited).unwrap())
+    };
+    for (path, logger) in [("/mcp", "up/db"), ("/mcp/up", "db")] {
+        let expected =
+            json!({ "level": "info", "logger": logger, "data": ["fine", "[masked: key]"] });
+        assert_eq!(edited(path, "up"), Some(expected), "{path}");
+    }
+    assert_eq!(edited("/mcp", "not-there"), None);
 }
 
 #[tokio::test(start_paused = true)]
