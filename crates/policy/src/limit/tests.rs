@@ -406,7 +406,8 @@ async fn overview_has_the_daily_quotas_that_are_exhausted_today() {
         wait: settings::DAY,
     };
     let principal = budget("principal", LimitOwner::Principal(*one.digest()), "5 a day");
-    assert_eq!(exhausted(), [principal.clone()], "the next call is refused");
+    let refusing = std::slice::from_ref(&principal);
+    assert_eq!(exhausted(), refusing, "the next call is refused");
     assert_eq!(world.calls(&other, "a").await, 2);
     let upstream = budget("files", LimitOwner::Upstream("files".to_owned()), "7 a day");
     let of_other = ExhaustedBudget {
