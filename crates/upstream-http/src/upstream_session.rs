@@ -101,8 +101,8 @@ impl UpstreamSession {
                 let capabilities =
                     capability_forwarding::to_legacy(behind.class, behind.client.is_some());
                 let body = lower::initialize(id, offered, &capabilities, &site.client_info);
-                // A modern server is probed for sessions by this request, too, and wants the method of
-                // every request as a header.
+                // A modern server is probed for sessions by this request, too, and wants the method
+                // of every request as a header.
                 let own = vec![(
                     http_post::METHOD,
                     HeaderValue::from_static(Method::Initialize.as_str()),
@@ -182,9 +182,9 @@ impl UpstreamSession {
         })
     }
 
-    /// Starts to read the standing stream, if the client can be asked there, or if changes of the
-    /// session's own lists or log messages come there and a slot is free. It must be open before
-    /// the first call, unless it is for log messages alone.
+    /// Starts to read the standing stream, if the client can be asked there or a slot is free. The
+    /// first call waits until it is open, if the server may ask there or declares changes of its
+    /// lists. Others may send log messages, and changes that they did not declare.
     pub(crate) async fn open_standing_stream(self: &Arc<Self>, places: &StandingStreamSlots) {
         let Some((standing, permit)) = self.standing_stream(places) else {
             return;
@@ -216,10 +216,7 @@ impl UpstreamSession {
         let permit = self.channel.permit_reading();
         let standing = match &self.standing {
             Some(standing) => standing.clone(),
-            None if self.channel.lists().is_some()
-                && (!self.about.notifies_of.is_empty() || self.about.declares_logging())
-                && places.take_slot(&self.channel) =>
-            {
+            None if self.channel.lists().is_some() && places.take_slot(&self.channel) => {
                 StandingStream::without_questions(&self.site, self.client)
             }
             None => return None,

@@ -280,6 +280,30 @@ async fn url_elicitation_completion_has_the_id_of_the_error() {
     assert_eq!(told["params"]["elicitationId"], one["elicitationId"]);
 }
 
+/// FastMCP 1.x declares no changes of its lists, and sends them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn list_change_that_the_server_did_not_declare_reaches_the_client_of_its_session() {
+    let server = MockServer::legacy(Revision::NEWEST_LEGACY)
+        .without_list_changed()
+        .tools(1)
+        .start()
+        .await;
+    let weir = Weir::with_upstreams(json!({ "shop": { "url": server.url(), "poll": "1h" } }));
+    let url = weir.url("/mcp/shop");
+    let client = CheckedClient::with_capabilities(&url, Revision::NEWEST_LEGACY, json!({})).await;
+    let mut stream = client.open_change_stream().await;
+    client.call("tool_0000", json!({})).await.result();
+    let session = session_of(&server, "tool_0000");
+    let both = "the streams of the watch and of the client's session";
+    server.wait_until(both, |mock| mock.listeners() == 2).await;
+    server.set_tools([MockTool::new("new")]);
+    let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+    server.send_on_get_stream(&session, &changed);
+    stream.expect_list_changed().await;
+    let tools = client.ask("tools/list", json!({})).await;
+    assert_eq!(tools.result()["tools"][0]["name"], "new");
+}
+
 fn log(level: &str, data: &str) -> Value {
     json!({
         "jsonrpc": "2.0", "method": "notifications/message",
@@ -324,34 +348,24 @@ async fn log_message_outside_of_calls_reaches_only_the_client_of_that_session_at
 
 /// Several client sessions have calls there, so nothing tells whose message it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn log_message_outside_of_calls_in_a_shared_session_reaches_no_client() {
-    for is_child in [false, true] {
-        let server = server().await;
-        let upstream = if is_child {
-            let (command, args) = MockStdio::relay(&server.url()).command();
-            json!({ "command": command, "args": args })
-        } else {
-            json!({ "url": server.url(), "session": "shared" })
-        };
-        let weir = Weir::with_config(json!({
-            "upstreams": { "shop": upstream },
-            "endpoints": { "/shop": { "upstream": "shop" } },
-            "change_window": "50ms",
-        }));
-        let client = CheckedClient::with_capabilities(
-            &weir.url("/shop"),
-            Revision::NEWEST_LEGACY,
-            if is_child { capabilities() } else { json!({}) },
-        )
-        .await;
-        let mut stream = client.open_change_stream().await;
-        client.call("tool_0000", json!({})).await.result();
-        let session = session_of(&server, "tool_0000");
-        server.send_on_get_stream(&session, &log("error", "of no client"));
-        // The change comes after the log message, on the same stream of the server or a later one.
-        server.set_tools([MockTool::new("new")]);
-        server.notify_list_changed();
-        let message = stream.next().await.unwrap();
-        assert_eq!(message["method"], "notifications/tools/list_changed");
-    }
+async fn log_message_outside_of_calls_of_a_child_process_reaches_no_client() {
+    let server = server().await;
+    let (command, args) = MockStdio::relay(&server.url()).command();
+    let weir = Weir::with_config(json!({
+        "upstreams": { "shop": { "command": command, "args": args } },
+        "endpoints": { "/shop": { "upstream": "shop" } },
+        "change_window": "50ms",
+    }));
+    let url = weir.url("/shop");
+    let client =
+        CheckedClient::with_capabilities(&url, Revision::NEWEST_LEGACY, capabilities()).await;
+    let mut stream = client.open_change_stream().await;
+    client.call("tool_0000", json!({})).await.result();
+    let session = session_of(&server, "tool_0000");
+    server.send_on_get_stream(&session, &log("error", "of no client"));
+    // The change comes after the log message, on the same pipe of the child.
+    server.set_tools([MockTool::new("new")]);
+    server.notify_list_changed();
+    let message = stream.next().await.unwrap();
+    assert_eq!(message["method"], "notifications/tools/list_changed");
 }
