@@ -19,7 +19,10 @@ use crate::names::UpstreamId;
 use crate::question::PendingQuestion;
 
 /// Messages that wait for a stream to be written to.
-const MAX_QUEUED_MESSAGES: usize = 32;
+const MAX_QUEUED_MESSAGES: usize = 128;
+/// The places that log messages leave to the others: a burst of them must not displace a question
+/// or a change of a list.
+const PLACES_WITHOUT_LOGS: usize = 32;
 
 /// A message for a client.
 #[derive(Debug)]
@@ -100,8 +103,8 @@ impl SessionNotifier {
         }
     }
 
-    /// Sends a message to the client of a session. A log message that the client does not want is
-    /// dropped.
+    /// Sends a message to the client of a session. A log message that the client does not want, or
+    /// that comes faster than the client reads, is dropped.
     ///
     /// # Errors
     ///
@@ -111,10 +114,11 @@ impl SessionNotifier {
         let Some(receiver) = receivers.get(session) else {
             return Err(ring);
         };
-        if let SessionMessage::Log(log) = &ring
-            && !receiver.logs.include(log.level)
-        {
-            return Ok(());
+        if let SessionMessage::Log(log) = &ring {
+            let has_room = receiver.sender.capacity() > PLACES_WITHOUT_LOGS;
+            if !receiver.logs.include(log.level) || !has_room {
+                return Ok(());
+            }
         }
         receiver
             .sender
@@ -170,6 +174,25 @@ mod tests {
             level,
             params: Bytes::from_static(b"{}"),
         }))
+    }
+
+    #[test]
+    fn a_burst_of_log_messages_leaves_room_for_others() {
+        let bells = Arc::<SessionNotifier>::default();
+        let session = SessionKey([1; 16]);
+        let mut line = bells.open_receiver(session, LogMessages::ServerChoice);
+        for _ in 0..10 * MAX_QUEUED_MESSAGES {
+            bells.notify(&session, log(LogLevel::Info)).unwrap();
+        }
+        for n in 0..PLACES_WITHOUT_LOGS {
+            bells.notify(&session, visited(&n.to_string())).unwrap();
+        }
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut logs = 0;
+        while let Poll::Ready(SessionMessage::Log(_)) = line.poll_message(&mut cx) {
+            logs += 1;
+        }
+        assert_eq!(logs, MAX_QUEUED_MESSAGES - PLACES_WITHOUT_LOGS);
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl OutOfCallMessages {
                         log.params,
                     );
                     if let Some(message) = edited.and_then(|params| render::log_message(&params)) {
-                        self.questions.queue_notification(message);
+                        self.questions.queue_log(message);
                     }
                 }
                 SessionMessage::ListsChanged(upstream, kinds) => self.news.receive(upstream, kinds),
@@ -178,8 +178,8 @@ impl ListeningStream {
         stream
     }
 
-    /// Writes the beginning of a legacy stream, which has no message yet: a comment shows that it is
-    /// open.
+    /// Writes the beginning of a legacy stream, which has no message yet: a comment shows that it
+    /// is open.
     fn write_opening(&mut self) {
         let ListeningKind::Get {
             takes_empty_events, ..

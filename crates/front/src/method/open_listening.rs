@@ -1,5 +1,5 @@
-//! Opens streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen` of
-//! modern clients.
+//! Opens streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen`
+//! of modern clients.
 
 use std::sync::Arc;
 
@@ -66,8 +66,12 @@ async fn open_session_stream(
         ListKind::ALL.into_iter().collect(),
     );
     continue_from_last(&mut changes, &hold);
-    let logs = opened.session.log_messages();
-    let line = context.shared.ports.bells.open_receiver(opened.key, logs);
+    let bells = &context.shared.ports.bells;
+    let line = bells.open_receiver(opened.key, opened.session.log_messages());
+    // The level may have been set since the session was loaded.
+    if let Ok(now) = load_session(context, known, headers).await {
+        bells.set_log_messages(&opened.key, now.session.log_messages());
+    }
     let questions =
         ClientQuestions::new(context.shared.clone(), opened.key, opened.session.revision);
     let mut news = SessionListChanges::new(StreamClient {

@@ -56,6 +56,15 @@ impl OutgoingMessages {
         }
     }
 
+    /// Queues a log message, which leaves half of the room to the others.
+    fn queue_log(&mut self, message: Bytes) {
+        let is_half_free =
+            self.messages.len() < MAX_OUTGOING / 2 && self.bytes < MAX_OUTGOING_BYTES / 2;
+        if is_half_free {
+            self.queue_notification(message);
+        }
+    }
+
     fn has_room(&self, bytes: usize) -> bool {
         self.messages.len() < MAX_OUTGOING && self.bytes + bytes <= MAX_OUTGOING_BYTES
     }
@@ -132,6 +141,11 @@ impl ClientQuestions {
     /// Queues another message for the stream.
     pub(crate) fn queue_notification(&mut self, message: Bytes) {
         self.outgoing.queue_notification(message);
+    }
+
+    /// Queues a log message for the stream.
+    pub(crate) fn queue_log(&mut self, message: Bytes) {
+        self.outgoing.queue_log(message);
     }
 
     /// Discards the queue: no further message is written.
