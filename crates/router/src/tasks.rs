@@ -238,8 +238,10 @@ impl TaskRequests {
             let ttl = ttl
                 .and_then(|ttl| u64::try_from(ttl).ok())
                 .map(Duration::from_millis);
-            desk.book
-                .enter(call.principal(), &call.inner().endpoint, task, ttl)?;
+            // The task is cancelled, even if there is no room to keep its last state.
+            let _full = desk
+                .book
+                .enter(call.principal(), &call.inner().endpoint, task, ttl);
         }
         Ok(state)
     }

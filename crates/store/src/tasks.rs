@@ -24,6 +24,8 @@ pub struct TaskCaps {
     pub per_owner: usize,
     /// Of all states together.
     pub bytes: usize,
+    /// Of the states of one owner, so that no owner takes all of the room; the oldest go first.
+    pub owner_bytes: usize,
     /// The longest time that a task is stored.
     pub time: Duration,
 }
@@ -34,6 +36,7 @@ impl Default for TaskCaps {
             total: 10_000,
             per_owner: 256,
             bytes: 64 << 20,
+            owner_bytes: 16 << 20,
             time: Duration::from_secs(24 * 3600),
         }
     }
@@ -91,10 +94,9 @@ impl MemoryTasks {
         book.remove(&owner, |nth, entry| {
             Some(nth) == known || entry.until <= now
         });
-        let own = book.owners.get(&owner);
-        let oldest = own.filter(|own| !owner.0.is_anonymous() && own.len() >= self.caps.per_owner);
-        if let Some(oldest) = oldest.and_then(|own| own.keys().next().copied()) {
-            book.remove(&owner, |nth, _| nth == oldest);
+        if !owner.0.is_anonymous() {
+            let oldest_kept = book.oldest_kept(&owner, task.state.len(), &self.caps);
+            book.remove(&owner, |nth, _| nth < oldest_kept);
         }
         let is_full = |book: &TaskTable| {
             book.total >= self.caps.total || book.bytes + task.state.len() > self.caps.bytes
@@ -104,8 +106,9 @@ impl MemoryTasks {
         }
         if is_full(&book) {
             drop(book);
-            let text = "No more tasks can be remembered now: try again later";
-            return Err(Failure::new(FailureKind::Busy, text));
+            // The call was sent before: to make it again would run it twice.
+            let text = "No more tasks can be kept now, so this one cannot be followed: the call may have run. Check before calling again";
+            return Err(Failure::new(FailureKind::ResultUnknown, text));
         }
         let nth = known.unwrap_or(book.next + 1);
         book.next = book.next.max(nth);
@@ -130,6 +133,20 @@ impl TaskTable {
         endpoint: &EndpointId,
     ) -> Option<&BTreeMap<u64, TaskEntry>> {
         self.owners.get(&(principal.clone(), endpoint.clone()))
+    }
+
+    /// Returns the number of the oldest task that the owner may keep beside a new one of this size.
+    fn oldest_kept(&self, owner: &TaskOwner, size: usize, caps: &TaskCaps) -> u64 {
+        let (mut count, mut bytes) = (1, size);
+        let own = self.owners.get(owner).into_iter().flatten().rev();
+        let fits = |(_, entry): &(&u64, &TaskEntry)| {
+            count += 1;
+            bytes += entry.task.state.len();
+            count <= caps.per_owner && bytes <= caps.owner_bytes
+        };
+        own.take_while(fits)
+            .last()
+            .map_or(u64::MAX, |(nth, _)| *nth)
     }
 
     /// Removes the owner's entries that `gone` matches.
@@ -250,6 +267,7 @@ mod tests {
             total: 4,
             per_owner: 2,
             bytes: 100,
+            owner_bytes: 100,
             time: Duration::from_secs(60),
         };
         let book = MemoryTasks::new(clock.clone(), caps);
@@ -273,7 +291,8 @@ mod tests {
             book.enter(&bob, &here, task("4", 90), None)
                 .unwrap_err()
                 .kind(),
-            &FailureKind::Busy
+            &FailureKind::ResultUnknown,
+            "its call was sent"
         );
         book.enter(&bob, &here, task("4", 10), Some(Duration::from_secs(5)))
             .unwrap();
@@ -284,5 +303,26 @@ mod tests {
         assert!(names(&book, &ann, &here).is_empty());
         book.forget(&bob, &here, "5");
         assert_eq!(format!("{book:?}"), "MemoryTasks(0 tasks)");
+    }
+
+    #[tokio::test]
+    async fn large_results_of_one_owner_leave_room_for_others() {
+        let caps = TaskCaps {
+            bytes: 100,
+            owner_bytes: 30,
+            ..TaskCaps::default()
+        };
+        let book = MemoryTasks::new(Arc::new(StoreManualClock::default()), caps);
+        let (ann, bob) = (principal_named("ann").await, principal_named("bob").await);
+        let here = EndpointId::new("/mcp");
+        for n in 0..20 {
+            book.enter(&ann, &here, task(&n.to_string(), 10), None)
+                .unwrap();
+        }
+        assert_eq!(names(&book, &ann, &here), ["17", "18", "19"]);
+        book.enter(&ann, &here, task("large", 25), None).unwrap();
+        assert_eq!(names(&book, &ann, &here), ["large"]);
+        book.enter(&bob, &here, task("1", 30), None).unwrap();
+        assert_eq!(names(&book, &bob, &here), ["1"]);
     }
 }

@@ -44,7 +44,7 @@ pub trait TaskBook: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Busy`: there is no room. No task changed.
+    /// `ResultUnknown`: there is no room. No task changed.
     fn enter(
         &self,
         principal: &Principal,

@@ -104,7 +104,7 @@ impl TaskNaming {
     /// A `CreateTaskResult` of a call that is over: the task is weir's own.
     ///
     /// # Errors
-    /// `Busy`: it cannot be kept now.
+    /// `ResultUnknown`: it cannot be kept now, and its call was sent.
     pub(crate) fn completed_task(&self, result: &Bytes) -> Result<Bytes, Failure> {
         let home = TaskLocation {
             native: self.desk.own_name(),
