@@ -10,7 +10,7 @@ use std::task::{Context as Task, Poll};
 use bytes::Bytes;
 use futures_util::stream::{self, SelectAll};
 use futures_util::{Stream, StreamExt as _};
-use tokio::time::{Duration, Instant, sleep_until, timeout};
+use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 use weir_core::call::{InputMode, LogMessages};
 use weir_core::upstream::TaskNotifications;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
@@ -67,12 +67,14 @@ pub(crate) async fn follow_tasks(
     if check_offered(context, Method::TasksGet).is_err() {
         return (Vec::new(), FollowedTasks::default());
     }
+    // The acknowledgment waits for all of them.
+    let until = Instant::now() + ACKNOWLEDGMENT_TIME;
     let one = |name: Arc<str>| async move {
+        if Instant::now() >= until {
+            return None;
+        }
         let mut follower = TaskFollower::new(context, known, &name, lifted).ok()?;
-        let state = timeout(ACKNOWLEDGMENT_TIME, follower.state())
-            .await
-            .ok()?
-            .ok()?;
+        let state = timeout_at(until, follower.state()).await.ok()?.ok()?;
         Some((name, follower.states(state)))
     };
     let begun: Vec<_> = stream::iter(names)
