@@ -6,7 +6,7 @@ use weir_testkit::{MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::{is_gone, successors};
-use crate::harness::{Weir, signal, wait_until};
+use crate::harness::{Weir, listening_ports_of_process, signal, wait_until};
 
 /// weir in front of one server, and the processes that served in turn.
 pub(super) struct HandoverBench {
@@ -43,6 +43,18 @@ impl HandoverBench {
             successors(&self.weir).get(before).copied()
         });
         self.processes.push(next);
+    }
+
+    /// Waits until new connections of clients can only reach the last process.
+    pub(super) fn wait_until_it_accepts_alone(&self) {
+        let [.., before, _] = self.processes[..] else {
+            panic!("there was no graceful restart")
+        };
+        let url: http::Uri = self.weir.url("/mcp").parse().unwrap();
+        let port = url.port_u16().unwrap();
+        wait_until("the process before to accept no more", || {
+            (!listening_ports_of_process(before).contains(&port)).then_some(())
+        });
     }
 
     pub(super) async fn client(&self, revision: Revision) -> RawClient {

@@ -9,7 +9,15 @@ const LISTEN: &str = "0A";
 
 /// Returns the listening ports of the processes of this group, in ascending order.
 pub fn listening_ports_of_group(group: u32) -> Vec<u16> {
-    let sockets: BTreeSet<String> = processes_of(group).flat_map(sockets_of).collect();
+    listening_ports(&processes_of(group).flat_map(sockets_of).collect())
+}
+
+/// Returns the listening ports of a process, in ascending order.
+pub fn listening_ports_of_process(id: u32) -> Vec<u16> {
+    listening_ports(&sockets_of(id).into_iter().collect())
+}
+
+fn listening_ports(sockets: &BTreeSet<String>) -> Vec<u16> {
     let mut ports = BTreeSet::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         for row in fs::read_to_string(table)

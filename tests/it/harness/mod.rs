@@ -22,6 +22,7 @@ pub use foreign_peers::{
     peers_are_enabled, python_peer_command,
 };
 pub use gated_call::begin_gated_call;
+pub use listening_ports::listening_ports_of_process;
 pub use parked_call::retry_params;
 pub use replicas::{Replicas, WeirDeployment, sealing_keys};
 pub use seeded_random::SplitMixRandom;

@@ -1,5 +1,5 @@
-//! Requests that another process answers: the replica that owns their session, their parked call, or
-//! the stream that they belong to, or the process before this one, which has their parked call.
+//! Requests that another process answers: the replica that owns their session, their parked call,
+//! or the stream that they belong to, or the process before this one, which has their parked call.
 //!
 //! The whole request goes there, once: again only on proof that it did not run, or if it changes
 //! nothing.
@@ -92,8 +92,9 @@ pub(crate) async fn answer_elsewhere<'a>(
     Err(failure.relabel(unreachable))
 }
 
-/// Answers a request through the process that a graceful restart replaced by this one, which has its
-/// parked call. That process may be asked for another replica, and may have to ask the one before it.
+/// Answers a request through the process that a graceful restart replaced by this one, which has
+/// its parked call. That process may be asked for another replica, and may have to ask the one
+/// before it.
 pub(crate) async fn answer_in_predecessor(
     authenticated: &AuthenticatedRequest,
     body: Bytes,
@@ -113,6 +114,16 @@ pub(crate) async fn answer_in_predecessor(
             count("answered");
             let answer = answer_of(context, &head.method, answer);
             Ok(failure.label_answer(answer))
+        }
+        // The request did not run, and its call may still be parked there.
+        Err(ForwardError::NotSent(why)) if ports.predecessor_takes_requests() => {
+            count("unreachable");
+            tracing::debug!(
+                error = why.as_str(),
+                "request not forwarded to the previous process"
+            );
+            let unreachable = RequestFailure::from(RequestRefusal::OwnerUnreachable);
+            Err(failure.relabel(unreachable))
         }
         // The parked call has ended with its process, with or without this request.
         Err(error) => {

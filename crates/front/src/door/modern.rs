@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
-use weir_core::call::{CallResumption, InputMode};
+use weir_core::call::{CallResumption, InputMode, ParkedId};
 use weir_core::port::ReplicaId;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
@@ -343,7 +343,9 @@ fn open_state(
         (_, CallResumption::Parked(id)) if id.generation() != ports.generation => {
             if id.generation() < ports.generation && ports.predecessor_takes_requests() {
                 Ok(Some(ResumePlace::Predecessor))
-            } else if id.generation() > ports.generation && context.shared.shutdown.is_draining() {
+            } else if is_of_successor(*id, ports.generation)
+                || id.generation() > ports.generation && context.shared.shutdown.is_draining()
+            {
                 Ok(Some(ResumePlace::Successor))
             } else {
                 Err(lost_while_parked())
@@ -351,6 +353,12 @@ fn open_state(
         }
         _ => Ok(Some(ResumePlace::Here(origin.resume))),
     }
+}
+
+/// True for a call that the direct successor of this process parked. It may serve before this
+/// process drains.
+fn is_of_successor(id: ParkedId, generation: u32) -> bool {
+    generation.checked_add(1) == Some(id.generation())
 }
 
 /// The failure of a call that was parked in a process that has ended.
