@@ -96,6 +96,11 @@ impl UpstreamCredentials {
         UpstreamHttpClient::new(self.http.clone(), Some(self.service.clone()))
     }
 
+    /// True if calls are made in the accounts of their callers.
+    pub fn are_of_callers(&self) -> bool {
+        self.callers.is_some()
+    }
+
     /// Returns the client that uses the caller's account; absent for a server without exchange.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use weir_core::call::TraceContext;
+use weir_core::log_text::sanitize_text;
 use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::{self, ResendProof};
 use weir_http_client::{HttpResponseBody, RequestProgress, with_advice};
@@ -22,6 +23,8 @@ use super::response_part::ResponseReadError;
 use super::response_reader::ResponseReader;
 use super::retry_after::retry_after;
 
+/// The most characters of a server's explanation that are kept.
+const MAX_EXPLANATION: usize = 200;
 /// The longest error response that is read; a longer one counts as one without an error object.
 const MAX_ERROR_BODY: usize = 64 << 10;
 
@@ -439,15 +442,14 @@ async fn read_refusal(
         is_own: is_named || !is_kept,
         retry_after,
         location,
-        explanation: explanation.as_deref().and_then(first_line),
+        explanation: explanation.and_then(|text| {
+            let line = text.trim().lines().next()?;
+            Some(sanitize_text(
+                &site.record.mask.apply(line),
+                MAX_EXPLANATION,
+            ))
+        }),
     }
-}
-
-/// Returns the first line of a text from outside, cut to a length for logs.
-fn first_line(text: &str) -> Option<String> {
-    let line = text.trim().lines().next()?;
-    let shown = line.chars().filter(|c| !c.is_control()).take(200);
-    Some(shown.collect())
 }
 
 /// Returns the target of a redirect for operators, without user, query and fragment.

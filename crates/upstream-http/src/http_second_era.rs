@@ -108,12 +108,19 @@ impl HttpSecondEra {
 
     /// Notes a session that was not opened: a server that refuses sessions is called without.
     /// Returns the pool that is to be closed.
-    pub(super) fn record_refusal(&self, refusal: &FailedAttempt) -> Option<Arc<SessionPool>> {
+    pub(super) fn record_refusal(
+        &self,
+        site: &UpstreamContext,
+        refusal: &FailedAttempt,
+    ) -> Option<Arc<SessionPool>> {
         if !refuses(refusal) {
             return None;
         }
         self.is_refused.store(true, Ordering::Release);
-        self.pool.swap(None)
+        let gone = self.pool.swap(None)?;
+        // Clients with sessions get the lists of the modern era from now on.
+        site.list_changes.record(ListKinds::default());
+        Some(gone)
     }
 
     /// Forgets a refusal, because the server was found to be modern again or for the first time.

@@ -1,7 +1,7 @@
-//! A bound on idle events of an SSE stream: comments, events without data, and `retry` fields. A
-//! server sends them every few seconds as keep-alives. A server that sends them without end would
-//! take a processor for as long as weir reads the stream: for ever on a standing stream, and up to
-//! the call's deadline on the stream of a call.
+//! A bound on idle events of an SSE stream: comments, events without data, `retry` fields, and
+//! events of types that carry no message. A server sends them every few seconds as keep-alives. A
+//! server that sends them without end would take a processor for as long as weir reads the stream:
+//! for ever on a standing stream, and up to the call's deadline on the stream of a call.
 
 use tokio::time::Instant;
 use weir_wire::http2_frames::IdleFrames;
@@ -23,7 +23,7 @@ pub(crate) struct IdleEvents {
 
 /// The stream had more idle items than allowed.
 #[derive(Debug, thiserror::Error)]
-#[error("comments and empty events without end")]
+#[error("comments, empty events or events that are no messages, without end")]
 pub(crate) struct IdleFlood;
 
 impl IdleEvents {

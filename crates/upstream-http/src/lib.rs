@@ -266,7 +266,7 @@ impl HttpUpstream {
         let session = match pool.session_at(&place, own).await {
             Ok(session) => session,
             Err(refusal) => {
-                let Some(gone) = self.second_era.record_refusal(&refusal) else {
+                let Some(gone) = self.second_era.record_refusal(&self.site, &refusal) else {
                     return Some(Err(refusal.mark_did_not_run()));
                 };
                 self.site.tasks.spawn(async move { gone.close().await });
@@ -287,7 +287,14 @@ impl HttpUpstream {
         let second = self.second_for(class);
         let pool = match (&*self.find_dialog().await?, second) {
             (ServerDialog::Modern(modern, about), None) => {
-                if about.tasks && self.may_have_sessions(CapabilityClass::SESSIONS) {
+                let is_called_as_weir = self
+                    .credentials
+                    .as_ref()
+                    .is_none_or(|credentials| !credentials.are_of_callers());
+                if about.tasks
+                    && is_called_as_weir
+                    && self.may_have_sessions(CapabilityClass::SESSIONS)
+                {
                     // The tools of the two eras differ in their task support.
                     let _known_now = self
                         .second_era

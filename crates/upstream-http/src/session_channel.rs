@@ -263,7 +263,8 @@ impl SessionChannel {
         reading.permits(permit) && !self.has_left()
     }
 
-    /// Makes a task the reader of the GET stream, if there is one. Without permission the task ends.
+    /// Makes a task the reader of the GET stream, if there is one. Without permission the task
+    /// ends.
     pub(crate) fn set_reading(&self, permit: ReadingPermit, task: Option<ReadingTask>) {
         let mut reading = self.lock_reading();
         if self.is_permitted(&reading, permit) {

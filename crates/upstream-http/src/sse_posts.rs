@@ -114,7 +114,7 @@ impl SsePosts {
                     .filter(|_| is_notification)
                     .map(CancellationToken::drop_guard);
                 // An answer is posted again after a failure that may pass.
-                let lost = Some(CancellationToken::new());
+                let lost = (lane == OutboxLane::Answers).then(CancellationToken::new);
                 deliver(&self.site, &self.http, Vec::new(), message, lost).await;
             }
         }

@@ -64,8 +64,8 @@ pub struct ChildChannel {
     modern: AtomicBool,
     /// Set for a child with clients that can be asked: its requests belong to the newest call.
     asks: AtomicBool,
-    /// Set for a child with calls of one client session alone: its log messages outside of calls are
-    /// the client's.
+    /// Set for a child with calls of one client session alone: its log messages outside of calls
+    /// are the client's.
     is_owned: AtomicBool,
     /// The recipient of messages outside of calls, for a child that belongs to one principal.
     out_of_call: OnceLock<mpsc::Sender<Message>>,

@@ -82,6 +82,8 @@ type ChildAndTurn = (Arc<RunningChild>, Option<AskingPermit>);
 
 /// The most capability classes that are watched apart; the catalog follows no more.
 const MAX_WATCH_CLASSES: usize = 16;
+/// The longest wait of a watch for the first child in the other era.
+const SECOND_ERA_WAIT: Duration = Duration::from_secs(5);
 /// The most children of one principal and class.
 const MAX_CHILDREN_PER_CLASS: u8 = 4;
 
@@ -275,9 +277,14 @@ impl StdioUpstream {
             && self.starter.eras.may_be_legacy(CapabilityClass::SESSIONS)
             && let Some(_looking) = self.starter.eras.look_for_second().await
         {
-            // The tools of the two eras differ in their task support. Without such an era the start
-            // fails.
-            let _second = self.watched_child(CapabilityClass::SESSIONS, true).await;
+            // The tools of the two eras differ in their task support. A late start goes on by
+            // itself, and without such an era it fails.
+            let starting = self.watched_child(CapabilityClass::SESSIONS, true);
+            if let Ok(Err(_)) = tokio::time::timeout(SECOND_ERA_WAIT, Box::pin(starting)).await {
+                // Frees the slot that was made for it.
+                let key = self.watch_key(CapabilityClass::SESSIONS, true);
+                drop(self.slots.take_where(|made| *made == key));
+            }
         }
         let class = class.cut(self.site.permissions.carries(running.greeted.tongue));
         let starter = self.starter.clone();
@@ -292,12 +299,8 @@ impl StdioUpstream {
         class: CapabilityClass,
         is_legacy: bool,
     ) -> Result<Arc<RunningChild>, FailedAttempt> {
-        let class = class.cut(self.declared_at_start(is_legacy));
-        let key = ChildKey {
-            class,
-            is_legacy,
-            ..ChildKey::SHARED
-        };
+        let key = self.watch_key(class, is_legacy);
+        let class = key.class;
         let is_for_calls = class == CapabilityClass::BASE
             && (!is_legacy || self.sharing == SessionSharing::Shared);
         let slots = if is_for_calls {
@@ -311,6 +314,14 @@ impl StdioUpstream {
             is_owned: false,
         };
         self.running(slots, &key, clients).await
+    }
+
+    fn watch_key(&self, class: CapabilityClass, is_legacy: bool) -> ChildKey {
+        ChildKey {
+            class: class.cut(self.declared_at_start(is_legacy)),
+            is_legacy,
+            ..ChildKey::SHARED
+        }
     }
 
     /// Opens a subscription to updates of single resources, on the same child as a watch.
