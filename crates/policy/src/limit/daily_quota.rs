@@ -77,11 +77,12 @@ impl DailyQuotas {
                 .await;
             match counted {
                 Ok(used) => {
-                    let refused = (used > most).then(|| refusal::quota(name, most, rest));
                     if used >= most {
-                        self.exhausted(day).keep(budget, used);
+                        self.exhausted(day).keep(day, &budget, used);
                     }
-                    refused.map_or(Ok(()), Err)?;
+                    if used > most {
+                        return Err(refusal::quota(&budget.limit, most, rest));
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(limit = &**name, %error, "daily quota counter unavailable");
@@ -107,7 +108,8 @@ impl DailyQuotas {
         (found.collect(), rest)
     }
 
-    /// The exhausted budgets of a day. Those of an earlier day are dropped.
+    /// The exhausted budgets of this day, or of a later one that has begun meanwhile. Those of an
+    /// earlier day are dropped.
     fn exhausted(&self, day: u64) -> MutexGuard<'_, ExhaustedQuotas> {
         let mut exhausted = self
             .exhausted
@@ -144,9 +146,11 @@ impl DailyQuotas {
 }
 
 impl ExhaustedQuotas {
-    fn keep(&mut self, budget: QuotaBudget, used: u64) {
-        if self.used.len() < MAX_EXHAUSTED || self.used.contains_key(&budget) {
-            self.used.insert(budget, used);
+    /// Keeps a budget of this day, unless a later day has begun meanwhile.
+    fn keep(&mut self, day: u64, budget: &QuotaBudget, used: u64) {
+        let has_room = self.used.len() < MAX_EXHAUSTED || self.used.contains_key(budget);
+        if day == self.day && has_room {
+            self.used.insert(budget.clone(), used);
         }
     }
 }
