@@ -1,12 +1,11 @@
-//! Requests between replicas: HTTP/2 with mutual TLS, by keys that are derived from the sealing keys
-//! that all replicas share.
+//! Requests between replicas: HTTP/2 with mutual TLS, by keys that are derived from the sealing
+//! keys that all replicas share.
 //!
-//! [`PeerForwarder`] sends a client's request to the replica that owns its session, and opens streams
-//! of this replica's own. [`ConfirmedLists`] has the other replicas confirm announced lists, and
-//! [`ListStreams`] answers them. The other side
-//! is a listener of `weir-listen` with the service `ForwardedRequests` and the server config of
-//! [`ClusterTls`]. [`PredecessorForwarder`] sends a client's request to the process that a graceful
-//! restart replaced by this one.
+//! [`PeerForwarder`] sends a client's request to the replica that owns its session, and opens
+//! streams of this replica's own. [`ConfirmedLists`] has the other replicas confirm announced
+//! lists, and [`ListStreams`] answers them. The other side is a listener of `weir-listen` with the
+//! service `ForwardedRequests` and the server config of [`ClusterTls`]. [`PredecessorForwarder`]
+//! sends a client's request to the process that a graceful restart replaced by this one.
 
 mod answer_body;
 mod cluster_key;

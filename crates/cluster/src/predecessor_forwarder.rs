@@ -38,8 +38,8 @@ enum PredecessorLink {
 }
 
 impl PredecessorForwarder {
-    /// A forwarder without a connection. Requests wait for one if it is `awaited`. Its window counts
-    /// in `budgets`.
+    /// A forwarder without a connection. Requests wait for one if it is `awaited`. Its window
+    /// counts in `budgets`.
     #[must_use]
     pub fn new(awaited: bool, budgets: Budgets) -> Self {
         let link = if awaited {

@@ -149,8 +149,8 @@ pub enum CallResumption {
     Again,
 }
 
-/// Names a parked call: random, and good for one round. It begins with the generation of the process
-/// that parks the call: the number of graceful restarts before that process.
+/// Names a parked call: random, and good for one round. It begins with the generation of the
+/// process that parks the call: the number of graceful restarts before that process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ParkedId(pub [u8; 16]);
 

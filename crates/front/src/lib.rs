@@ -329,8 +329,8 @@ impl Front {
     }
 
     /// Stops accepting, ends listening streams gracefully, lets calls finish for at most
-    /// `deadline`, then closes everything. Other replicas, or the successor, may send requests until
-    /// `calls_end` completes: the answers to questions of calls that run here come from them.
+    /// `deadline`, then closes everything. Other replicas, or the successor, may send requests
+    /// until `calls_end` completes: the answers to questions of calls that run here come from them.
     pub async fn drain(&self, deadline: Duration, calls_end: impl Future<Output = ()>) {
         self.listening.drain().cancel();
         self.socket

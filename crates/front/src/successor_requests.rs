@@ -1,5 +1,5 @@
-//! The requests that the successor of this process forwards to it in a graceful restart: those about
-//! calls that are parked here.
+//! The requests that the successor of this process forwards to it in a graceful restart: those
+//! about calls that are parked here.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};

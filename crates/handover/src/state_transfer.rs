@@ -167,8 +167,8 @@ impl LinkToSuccessor {
         }
     }
 
-    /// Reports the end of this process with its last audit records, and waits until all messages are
-    /// sent, for a bounded time.
+    /// Reports the end of this process with its last audit records, and waits until all messages
+    /// are sent, for a bounded time.
     pub(crate) async fn send_end(self, last: &ChainHeads) {
         let text = |head: &Option<ChainHead>| head.as_ref().map(ToString::to_string);
         self.0.send(HandoverMessage::Ended {

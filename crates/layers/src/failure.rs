@@ -1,4 +1,5 @@
-//! Failures of requests: the one error of every layer. [`response_table`] turns them into responses.
+//! Failures of requests: the one error of every layer. [`response_table`] turns them into
+//! responses.
 
 mod error_tables;
 pub mod failure_data;

@@ -1,4 +1,5 @@
-//! The service of the cluster listener: requests that other replicas forward for their clients.
+//! The service of requests that other processes forward for their clients: other replicas, on the
+//! cluster listener, and the process that replaces this one in a graceful restart.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -22,11 +23,11 @@ use super::request_service::{IncomingRequest, RequestService};
 /// The replica of a request that names none.
 const UNNAMED_REPLICA: ReplicaId = ReplicaId([0; 8]);
 
-/// The service of the cluster listener. It serves requests by the public listener's service, each
-/// with the client that the forwarding replica describes in [`FORWARDED_HEADER`]. A request with
+/// The service of forwarded requests. It serves them by the public listener's service, each with
+/// the client that the forwarding process describes in [`FORWARDED_HEADER`]. A request with
 /// [`OPERATOR_HEADER`] is an operator's, and one with [`STREAM_HEADER`] a replica's own.
 ///
-/// The cluster listener is a [`ListenerState`] of its own: a drain of the public listener does not
+/// It has a [`ListenerState`] of its own: a drain of the public listener does not
 /// end it.
 pub struct ForwardedRequests<R> {
     public: Arc<ListenerState<R>>,

@@ -37,6 +37,7 @@ use crate::answer_search::AnswerSearch;
 use crate::call_record::{CallRecord, RecordedCall};
 use crate::item_search::{ItemSearch, ViewForPrincipal};
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
+use crate::message_edits::MessageEdits;
 use crate::parking::ParkingContext;
 use crate::recorded_reply::{ReplyHandling, ReplyRules};
 use crate::reply_transform::ReplyTransform;
@@ -268,8 +269,8 @@ impl Router {
         ask.question.params = dress.question(ask.question.method, &asked);
     }
 
-    /// Changes a log message from outside of any call as those of calls are changed, for a client of
-    /// this endpoint. Absent if the endpoint does not have the upstream.
+    /// Changes a log message from outside of any call as those of calls are changed, for a client
+    /// of this endpoint. Absent if the endpoint does not have the upstream.
     #[must_use]
     pub fn edit_log(
         &self,
@@ -286,10 +287,7 @@ impl Router {
             Some(search) => search.masked(document, cleaned).0,
             None => cleaned,
         };
-        let edits = crate::message_edits::MessageEdits::of(
-            self.catalog.endpoint(endpoint).as_deref(),
-            upstream,
-        );
+        let edits = MessageEdits::of(self.catalog.endpoint(endpoint).as_deref(), upstream);
         Some(edits.log(&masked))
     }
 

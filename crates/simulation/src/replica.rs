@@ -1,5 +1,6 @@
-//! A replica of weir, composed as the gateway does: the client side, the router and the catalog, the
-//! limits, the shared store, and requests between replicas. Streams are those of the simulated network.
+//! A replica of weir, composed as the gateway does: the client side, the router and the catalog,
+//! the limits, the shared store, and requests between replicas. Streams are those of the simulated
+//! network.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};

@@ -12,8 +12,9 @@ use crate::message_budget::MessageBudget;
 
 /// The most questions kept for a call. Further ones are returned to the caller, which refuses them.
 const MAX_QUESTIONS: usize = 64;
-/// The most memory of notifications and questions: some 3,000 small notifications. A server may send
-/// its notifications faster than any client reads. Beyond this the oldest notifications are dropped.
+/// The most memory of notifications and questions: some 3,000 small notifications. A server may
+/// send its notifications faster than any client reads. Beyond this the oldest notifications are
+/// dropped.
 const MAX_INBOX_BYTES: usize = 1 << 20;
 /// The memory of a waiting message besides its text.
 const ENTRY_BYTES: usize = size_of::<(Message, Option<ByteReservation>)>();

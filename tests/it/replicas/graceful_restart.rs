@@ -1,4 +1,5 @@
-//! A graceful restart of a replica by SIGUSR2: the new process goes on under the name of the old one.
+//! A graceful restart of a replica by SIGUSR2: the new process goes on under the name of the old
+//! one.
 
 use serde_json::json;
 use weir_testkit::{MockBehaviour, MockServer};

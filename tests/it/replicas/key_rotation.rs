@@ -32,8 +32,8 @@ struct LoadState {
     keys: Mutex<BTreeSet<u8>>,
 }
 
-/// Clients that open and end sessions, and clients whose calls are parked and continued, through the
-/// balancer. Each of their requests must succeed.
+/// Clients that open and end sessions, and clients whose calls are parked and continued, through
+/// the balancer. Each of their requests must succeed.
 struct RotationLoad {
     state: Arc<LoadState>,
     clients: JoinSet<()>,

@@ -92,8 +92,8 @@ impl OpenListeners {
         })
     }
 
-    /// Waits until no call runs, nor waits for its client's input, and none can begin any more: once
-    /// a drain has begun.
+    /// Waits until no call runs, nor waits for its client's input, and none can begin any more:
+    /// once a drain has begun.
     pub(super) async fn wait_for_last_calls(&self) {
         self.wait_for_calls().await;
         // A request that was being read can become a call, and wait for input.

@@ -148,8 +148,8 @@ impl RevisionDialect {
         self.0.is_modern()
     }
 
-    /// True if each tool declares its support of tasks, and a call asks for one (2025-11-25). With the
-    /// extension of 2026-07-28 any call of a client that takes tasks may become one.
+    /// True if each tool declares its support of tasks, and a call asks for one (2025-11-25). With
+    /// the extension of 2026-07-28 any call of a client that takes tasks may become one.
     pub const fn tools_declare_tasks(self) -> bool {
         !self.0.is_modern()
     }

@@ -1,5 +1,5 @@
-//! CORS for pages of the configured origins: `tower-http`'s layer, on every path but those of public
-//! documents, which have headers of their own.
+//! CORS for pages of the configured origins: `tower-http`'s layer, on every path but those of
+//! public documents, which have headers of their own.
 //!
 //! Preflights are answered before authentication: a browser sends them without credentials.
 
