@@ -43,8 +43,8 @@ use crate::recorded_reply::{ReplyHandling, ReplyRules};
 use crate::reply_transform::ReplyTransform;
 use crate::sent_call::SentCall;
 use crate::task_names::TaskNames;
-use crate::tasks::TaskRequests;
 use crate::tasks::task_result::TaskDrivenReply;
+use crate::tasks::{TaskRequests, task_of_call};
 
 /// The router. One for all endpoints; its only state is the list of running calls.
 #[derive(Clone)]
@@ -352,18 +352,23 @@ impl Router {
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
         let mut way = ReplyTransform::of(endpoint.as_deref(), &item, &call);
-        let (call, kept) =
-            match crate::tasks::task_of_call(self.tasks.names.as_ref(), &principal, &call, &item) {
-                Ok(None) => (call, false),
-                Ok(Some((naming, call))) => {
-                    let kept = naming.is_wanted();
-                    way.set_task_naming(naming);
-                    (call, kept)
-                }
-                Err(failure) => {
-                    return Err(record.refuse(failure));
-                }
-            };
+        let is_served_in_session = || {
+            let of_client = call.capabilities.class.has(CapabilityClass::SESSIONS);
+            of_client && upstream.carries().has(CapabilityClass::SESSIONS)
+        };
+        let names = self.tasks.names.as_ref();
+        let decided = task_of_call(names, &principal, &call, &item, is_served_in_session);
+        let (call, kept) = match decided {
+            Ok(None) => (call, false),
+            Ok(Some((naming, call))) => {
+                let kept = naming.is_wanted();
+                way.set_task_naming(naming);
+                (call, kept)
+            }
+            Err(failure) => {
+                return Err(record.refuse(failure));
+            }
+        };
         let parking = self
             .parking
             .as_ref()

@@ -251,8 +251,8 @@ impl TaskRequests {
     ///
     /// # Errors
     ///
-    /// `MethodNotFound` if senders are anonymous; a bad cursor; `Busy` if the next page cannot be read
-    /// now.
+    /// `MethodNotFound` if senders are anonymous; a bad cursor; `Busy` if the next page cannot be
+    /// read now.
     pub async fn list_tasks(
         &self,
         call: Authenticated<Arc<Call>>,
@@ -324,8 +324,8 @@ impl TaskRequests {
         }
     }
 
-    /// True unless another replica began the task. The task may be known in that one's session at the
-    /// upstream alone.
+    /// True unless another replica began the task. The task may be known in that one's session at
+    /// the upstream alone.
     fn is_here(&self, call: &Authenticated<Arc<Call>>, kept: &KeptTask) -> bool {
         let Some(names) = &self.names else {
             return true;

@@ -24,8 +24,8 @@ pub struct KeptTask {
 }
 
 impl KeptTask {
-    /// The state without its result, error and questions, as lists of tasks show it. No value if the
-    /// state is no object.
+    /// The state without its result, error and questions, as lists of tasks show it. No value if
+    /// the state is no object.
     #[must_use]
     pub fn summary(&self) -> Option<Bytes> {
         let edits = ["result", "error", "inputRequests"];
@@ -56,8 +56,8 @@ pub trait TaskBook: Send + Sync {
     /// A task by its name.
     fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<KeptTask>;
 
-    /// Fetches a task that another replica kept, which has ended since. No value if it is not found, or
-    /// cannot be fetched now. Cancel safe.
+    /// Fetches a task that another replica kept, which has ended since. No value if it is not
+    /// found, or cannot be fetched now. Cancel safe.
     fn recover<'a>(
         &'a self,
         _principal: &'a Principal,

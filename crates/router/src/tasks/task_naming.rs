@@ -135,7 +135,9 @@ impl TaskNaming {
 }
 
 /// Decides if a call is made as a task. Returns the naming of the task, and the call for its
-/// upstream.
+/// upstream. `is_served_in_session` is true for a call that goes to the legacy era of an upstream
+/// of both: the lists of that era, which say it for each tool, may not be read yet, so the server
+/// decides about a tool without task support.
 ///
 /// # Errors
 ///
@@ -145,6 +147,7 @@ pub(crate) fn task_of_call(
     principal: &Principal,
     call: &Arc<Call>,
     item: &CatalogItem,
+    is_served_in_session: impl Fn() -> bool,
 ) -> Result<Option<(TaskNaming, Arc<Call>)>, Failure> {
     let refused = |text: &'static str| Err(Failure::new(FailureKind::MethodNotFound, text));
     let Some(names) = names else {
@@ -164,6 +167,9 @@ pub(crate) fn task_of_call(
         (TaskMode::Allowed, TaskSupport::Optional | TaskSupport::Required)
         | (TaskMode::AwaitedByWeir, TaskSupport::Required) => TaskMode::Wanted { ttl_ms: None },
         (wanted @ TaskMode::Wanted { .. }, TaskSupport::Optional | TaskSupport::Required) => wanted,
+        (wanted @ TaskMode::Wanted { .. }, TaskSupport::Forbidden) if is_served_in_session() => {
+            wanted
+        }
         (TaskMode::Wanted { .. }, TaskSupport::Forbidden) => {
             return refused("This tool cannot be called as a task");
         }
