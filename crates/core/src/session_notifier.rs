@@ -233,7 +233,7 @@ mod tests {
     fn client_that_does_not_read_gets_no_more_messages() {
         let bells = Arc::<SessionNotifier>::default();
         let _line = bells.open_receiver(SessionKey([1; 16]), NO_LOGS);
-        let taken = (0..100)
+        let taken = (0..2 * MAX_QUEUED_MESSAGES)
             .filter(|_| bells.notify(&SessionKey([1; 16]), visited("a")).is_ok())
             .count();
         assert_eq!(taken, MAX_QUEUED_MESSAGES);
