@@ -25,7 +25,14 @@ use super::token_fetcher::{TokenFetcher, UpstreamTokenRequest};
 /// every token from making weir flood its authorization server.
 const FORCED_RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 type TokenFuture = Pin<Box<dyn Future<Output = Result<Arc<BearerToken>, TokenError>> + Send>>;
-type SharedTokenFuture = Shared<TokenFuture>;
+
+/// A token request in flight, shared by all that wait for it.
+#[derive(Clone)]
+struct TokenFlight {
+    outcome: Shared<TokenFuture>,
+    /// True if it adds scopes. Its failure is none of a request without them.
+    is_step_up: bool,
+}
 
 /// An account of weir itself or of a caller.
 pub(crate) struct TokenAccount {
@@ -38,7 +45,7 @@ pub(crate) struct TokenAccount {
 
 #[derive(Default)]
 struct TokenAccountState {
-    in_flight: Option<SharedTokenFuture>,
+    in_flight: Option<TokenFlight>,
     pace: RetryBackoff,
     /// The error of the last token request, if it failed.
     last_error: Option<TokenError>,
@@ -71,14 +78,18 @@ impl TokenAccount {
         if let Some(held) = held.as_ref().filter(|held| now < held.renew_at) {
             return Ok(held.clone());
         }
-        let flight = self.token_request(now);
-        match (held.filter(|held| now < held.expires_at), flight) {
+        let held = held.filter(|held| now < held.expires_at);
+        loop {
+            let flight = self.token_request(now);
             // The old token serves while the new one is in flight or cannot be had.
-            (Some(held), _) => Ok(held),
-            (None, Ok(flight)) => flight
-                .await
-                .map_err(|trouble| trouble.failure(self.grant.context())),
-            (None, Err(failure)) => Err(failure),
+            if let Some(held) = held {
+                return Ok(held);
+            }
+            let flight = flight?;
+            match flight.outcome.await {
+                Err(_) if flight.is_step_up => {}
+                outcome => return outcome.map_err(|trouble| self.failure(&trouble)),
+            }
         }
     }
 
@@ -100,22 +111,28 @@ impl TokenAccount {
         {
             return Ok(Some(held));
         }
-        let flight = {
-            let mut state = self.state();
-            match (&state.in_flight, state.last_forced) {
-                // Another call met the same refusal.
-                (Some(flight), _) => flight.clone(),
-                (None, Some(before)) if now < before + FORCED_RENEWAL_INTERVAL => return Ok(None),
-                (None, _) => {
-                    state.last_forced = Some(now);
-                    self.start_request(&mut state, Some(challenge))
+        loop {
+            let flight = {
+                let mut state = self.state();
+                match (&state.in_flight, state.last_forced) {
+                    // Another call met the same refusal.
+                    (Some(flight), _) => flight.clone(),
+                    (None, Some(before)) if now < before + FORCED_RENEWAL_INTERVAL => {
+                        return Ok(None);
+                    }
+                    (None, _) => {
+                        state.last_forced = Some(now);
+                        self.start_request(&mut state, Some(challenge.clone()), Vec::new())
+                    }
+                }
+            };
+            match flight.outcome.await {
+                Err(_) if flight.is_step_up => {}
+                outcome => {
+                    return outcome.map(Some).map_err(|trouble| self.failure(&trouble));
                 }
             }
-        };
-        flight
-            .await
-            .map(Some)
-            .map_err(|trouble| trouble.failure(self.grant.context()))
+        }
     }
 
     /// Requests a token with the scopes that the server asks for with 403, beside the scopes it
@@ -124,7 +141,7 @@ impl TokenAccount {
         self: &Arc<Self>,
         challenge: &BearerChallenge,
     ) -> Option<Arc<BearerToken>> {
-        let (flight, added) = {
+        let flight = {
             let mut state = self.state();
             let mut added = self.grant.permitted_scopes(challenge);
             added.retain(|scope| {
@@ -135,25 +152,13 @@ impl TokenAccount {
             if added.is_empty() || state.in_flight.is_some() {
                 return None;
             }
-            state.added_scopes.extend(added.iter().cloned());
-            (self.start_request(&mut state, None), added)
+            self.start_request(&mut state, None, added)
         };
-        match flight.await {
-            Ok(bearer) => Some(bearer),
-            Err(trouble) => {
-                let mut state = self.state();
-                state.added_scopes.retain(|scope| !added.contains(scope));
-                state.denied_scopes.extend(added);
-                // The old token is as good as before.
-                state.pace.record_success();
-                tracing::warn!(upstream = %self.grant.context().label.id, %trouble, "token step-up failed: requested scopes not granted");
-                None
-            }
-        }
+        flight.outcome.await.ok()
     }
 
     /// Returns the request in flight, or starts one if the pace allows it.
-    fn token_request(self: &Arc<Self>, now: Duration) -> Result<SharedTokenFuture, Failure> {
+    fn token_request(self: &Arc<Self>, now: Duration) -> Result<TokenFlight, Failure> {
         let mut state = self.state();
         if let Some(flight) = &state.in_flight {
             return Ok(flight.clone());
@@ -161,44 +166,57 @@ impl TokenAccount {
         if let Some(held) = self.current.load_full().filter(|held| now < held.renew_at) {
             // The token arrived a moment ago.
             let landed: TokenFuture = Box::pin(std::future::ready(Ok(held)));
-            return Ok(landed.shared());
+            return Ok(TokenFlight {
+                outcome: landed.shared(),
+                is_step_up: false,
+            });
         }
         match (state.pace.admit(now), &state.last_error) {
-            (Ok(()), _) | (Err(_), None) => Ok(self.start_request(&mut state, None)),
-            (Err(wait), Some(trouble)) => {
-                Err(trouble.failure(self.grant.context()).retry_after(wait))
-            }
+            (Ok(()), _) | (Err(_), None) => Ok(self.start_request(&mut state, None, Vec::new())),
+            (Err(wait), Some(trouble)) => Err(self.failure(trouble).retry_after(wait)),
         }
     }
 
+    /// Starts a token request. `step_up` are the scopes that the request adds, at first for itself:
+    /// they are part of further requests once it succeeded.
     fn start_request(
         self: &Arc<Self>,
         state: &mut TokenAccountState,
         challenge: Option<BearerChallenge>,
-    ) -> SharedTokenFuture {
+        step_up: Vec<String>,
+    ) -> TokenFlight {
         let want = UpstreamTokenRequest {
             subject: self.subject.clone(),
-            added_scopes: state.added_scopes.clone(),
+            added_scopes: [&*state.added_scopes, &*step_up].concat(),
             challenge,
         };
+        let is_step_up = !step_up.is_empty();
         let (grant, account) = (self.grant.clone(), Arc::downgrade(self));
         let request = async move {
             let outcome = grant.fetch_token(&want).await.map(Arc::new);
             if let Some(account) = account.upgrade() {
-                account.finish_request(&outcome);
+                account.finish_request(step_up, &outcome);
             }
             outcome
         };
         let request: TokenFuture = Box::pin(request);
-        let flight = request.shared();
+        let flight = TokenFlight {
+            outcome: request.shared(),
+            is_step_up,
+        };
         state.in_flight = Some(flight.clone());
         // The request goes on when a waiting caller leaves, so that the others and the next one get
         // its token.
-        self.grant.context().tasks.spawn(flight.clone().map(drop));
+        self.grant
+            .context()
+            .tasks
+            .spawn(flight.outcome.clone().map(drop));
         flight
     }
 
-    fn finish_request(&self, outcome: &Result<Arc<BearerToken>, TokenError>) {
+    /// Keeps the outcome of a token request. It runs with the request, which goes on when every
+    /// waiting caller leaves.
+    fn finish_request(&self, step_up: Vec<String>, outcome: &Result<Arc<BearerToken>, TokenError>) {
         let context = self.grant.context();
         let mut state = self.state();
         state.in_flight = None;
@@ -206,7 +224,13 @@ impl TokenAccount {
             Ok(bearer) => {
                 state.pace.record_success();
                 state.last_error = None;
+                state.added_scopes.extend(step_up);
                 self.current.store(Some(bearer.clone()));
+            }
+            // The old token is as good as before.
+            Err(trouble) if !step_up.is_empty() => {
+                tracing::warn!(upstream = %context.label.id, %trouble, "token step-up failed: requested scopes not granted");
+                state.denied_scopes.extend(step_up);
             }
             Err(trouble) => {
                 tracing::warn!(upstream = %context.label.id, %trouble, "token request failed");
@@ -216,6 +240,10 @@ impl TokenAccount {
                 state.last_error = Some(trouble.clone());
             }
         }
+    }
+
+    fn failure(&self, trouble: &TokenError) -> Failure {
+        trouble.failure(self.grant.context())
     }
 
     fn state(&self) -> MutexGuard<'_, TokenAccountState> {

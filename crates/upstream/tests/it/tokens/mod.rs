@@ -1,6 +1,7 @@
 //! Tests of tokens towards servers: requested, renewed, exchanged, and kept secret.
 
 mod refused_tokens;
+mod scope_step_up;
 mod token_exchange;
 mod token_provider;
 mod token_renewal;

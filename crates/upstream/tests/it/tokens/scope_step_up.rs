@@ -1,0 +1,96 @@
+//! Tests of scopes that are added when a server demands them with 403.
+
+use serde_json::json;
+use weir_testkit::mock_server::MockServerBuilder;
+use weir_testkit::{MockBehaviour, MockServer};
+
+use super::*;
+
+fn echo() -> MockServerBuilder {
+    MockServer::modern().tool("echo", MockBehaviour::echo())
+}
+
+/// A 403 that demands these scopes.
+fn wants(scopes: &str) -> MockBehaviour {
+    let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
+    MockBehaviour::status(403, "text/plain", "no").with_header("www-authenticate", &challenge)
+}
+
+fn stepping(authority: &TokenServer) -> UpstreamOAuth {
+    UpstreamOAuth {
+        step_up: vec!["write".to_owned(), "delete".to_owned()],
+        ..client(authority)
+    }
+}
+
+/// Starts an anonymous call that goes on by itself.
+fn spawn_call(scene: &TokenScene) -> tokio::task::JoinHandle<Reply> {
+    let upstream = scene.upstream.clone();
+    tokio::spawn(async move { call_anonymously(&upstream, "echo", json!({})).await })
+}
+
+// Proves R266.
+#[tokio::test]
+async fn scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_and_each_is_tried_once() {
+    let scene = TokenScene::new(echo(), stepping).await;
+    scene.call_successfully().await;
+    scene
+        .mock
+        .add_rule("tools/call", 1, wants("tools write admin"));
+    scene.call_successfully().await;
+    assert_eq!(
+        scene.token_request_members("scope"),
+        ["tools", "tools write"],
+        "the union, without what no operator listed"
+    );
+    // The token has that scope already: another request would be useless.
+    scene.mock.add_rule("tools/call", 1, wants("write"));
+    let failed = failure(scene.ask().await).await;
+    assert!(
+        failed.message().contains("refuses weir's credentials"),
+        "{failed}"
+    );
+    // A scope that the authorization server denied is not requested again, and the previous token
+    // is kept.
+    scene.mock.add_rule("tools/call", 2, wants("delete"));
+    scene
+        .authority
+        .queue_answer(400, &json!({ "error": "invalid_scope" }));
+    for _ in 0..2 {
+        assert_eq!(failure(scene.ask().await).await.reason(), "unavailable");
+    }
+    assert_eq!(
+        scene.token_request_members("scope"),
+        ["tools", "tools write", "tools write delete"]
+    );
+    scene.call_successfully().await;
+    assert_eq!(
+        scene.authorizations("tools/call").last().unwrap(),
+        "Bearer token-2"
+    );
+    assert_eq!(scene.authority.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_step_up_that_is_refused_after_its_caller_left_leaves_the_account_usable() {
+    let scene = TokenScene::new(echo(), stepping).await;
+    scene.call_successfully().await;
+    scene.authority.set_holding(true);
+    scene
+        .authority
+        .queue_answer(400, &json!({ "error": "invalid_scope" }));
+    scene.mock.add_rule("tools/call", 1, wants("write"));
+    let left = spawn_call(&scene);
+    scene.authority.wait_for_requests(2).await;
+    left.abort();
+    assert!(left.await.unwrap_err().is_cancelled());
+    // The next call needs a new token. Whether it comes before or after the refusal, it gets one
+    // without the refused scope.
+    scene.advance(3600);
+    scene.authority.set_holding(false);
+    scene.call_successfully().await;
+    assert_eq!(
+        scene.token_request_members("scope"),
+        ["tools", "tools write", "tools"]
+    );
+}
