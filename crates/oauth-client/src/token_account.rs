@@ -30,8 +30,8 @@ type TokenFuture = Pin<Box<dyn Future<Output = Result<Arc<BearerToken>, TokenErr
 #[derive(Clone)]
 struct TokenFlight {
     outcome: Shared<TokenFuture>,
-    /// True if it adds scopes. Its failure is none of a request without them.
-    is_step_up: bool,
+    /// The scopes that it adds. Its failure is none of a request without them.
+    step_up: Arc<[String]>,
 }
 
 /// An account of weir itself or of a caller.
@@ -87,7 +87,7 @@ impl TokenAccount {
             }
             let flight = flight?;
             match flight.outcome.await {
-                Err(_) if flight.is_step_up => {}
+                Err(_) if !flight.step_up.is_empty() => {}
                 outcome => return outcome.map_err(|trouble| self.failure(&trouble)),
             }
         }
@@ -127,7 +127,7 @@ impl TokenAccount {
                 }
             };
             match flight.outcome.await {
-                Err(_) if flight.is_step_up => {}
+                Err(_) if !flight.step_up.is_empty() => {}
                 outcome => {
                     return outcome.map(Some).map_err(|trouble| self.failure(&trouble));
                 }
@@ -135,26 +135,46 @@ impl TokenAccount {
         }
     }
 
-    /// Requests a token with the scopes that the server asks for with 403, beside the scopes it
-    /// has. Returns no token if they cannot be had. Each scope is tried once.
+    /// Returns a token with the scopes that the server asks for in the 403 to a request with the
+    /// token `used`, beside the scopes it has. Returns no token if they cannot be had. All calls
+    /// share one token request, and each scope is tried once.
     pub(crate) async fn step_up(
         self: &Arc<Self>,
+        used: &Arc<BearerToken>,
         challenge: &BearerChallenge,
     ) -> Option<Arc<BearerToken>> {
-        let flight = {
-            let mut state = self.state();
-            let mut added = self.grant.permitted_scopes(challenge);
-            added.retain(|scope| {
-                !state.added_scopes.contains(scope) && !state.denied_scopes.contains(scope)
-            });
-            // One request at a time: the one in flight has other scopes, and the next refusal comes
-            // here again.
-            if added.is_empty() || state.in_flight.is_some() {
-                return None;
+        let mut wanted = self.grant.permitted_scopes(challenge);
+        loop {
+            let (flight, is_final) = {
+                let mut state = self.state();
+                wanted.retain(|scope| !state.denied_scopes.contains(scope));
+                if wanted.is_empty() {
+                    return None;
+                }
+                let mut missing = wanted.clone();
+                missing.retain(|scope| !state.added_scopes.contains(scope));
+                if missing.is_empty() {
+                    // The scopes came while the request with the other token was under way.
+                    let now = self.grant.context().clock.now();
+                    return self
+                        .current
+                        .load_full()
+                        .filter(|held| !Arc::ptr_eq(held, used) && now < held.expires_at);
+                }
+                match &state.in_flight {
+                    Some(flight) => {
+                        let is_final = missing.iter().all(|scope| flight.step_up.contains(scope));
+                        (flight.clone(), is_final)
+                    }
+                    None => (self.start_request(&mut state, None, missing), true),
+                }
+            };
+            let outcome = flight.outcome.await;
+            // After a request without these scopes one with them follows.
+            if is_final {
+                return outcome.ok();
             }
-            self.start_request(&mut state, None, added)
-        };
-        flight.outcome.await.ok()
+        }
     }
 
     /// Returns the request in flight, or starts one if the pace allows it.
@@ -168,7 +188,7 @@ impl TokenAccount {
             let landed: TokenFuture = Box::pin(std::future::ready(Ok(held)));
             return Ok(TokenFlight {
                 outcome: landed.shared(),
-                is_step_up: false,
+                step_up: Arc::default(),
             });
         }
         match (state.pace.admit(now), &state.last_error) {
@@ -190,19 +210,20 @@ impl TokenAccount {
             added_scopes: [&*state.added_scopes, &*step_up].concat(),
             challenge,
         };
-        let is_step_up = !step_up.is_empty();
+        let step_up: Arc<[String]> = step_up.into();
+        let added = step_up.clone();
         let (grant, account) = (self.grant.clone(), Arc::downgrade(self));
         let request = async move {
             let outcome = grant.fetch_token(&want).await.map(Arc::new);
             if let Some(account) = account.upgrade() {
-                account.finish_request(step_up, &outcome);
+                account.finish_request(&added, &outcome);
             }
             outcome
         };
         let request: TokenFuture = Box::pin(request);
         let flight = TokenFlight {
             outcome: request.shared(),
-            is_step_up,
+            step_up,
         };
         state.in_flight = Some(flight.clone());
         // The request goes on when a waiting caller leaves, so that the others and the next one get
@@ -216,7 +237,7 @@ impl TokenAccount {
 
     /// Keeps the outcome of a token request. It runs with the request, which goes on when every
     /// waiting caller leaves.
-    fn finish_request(&self, step_up: Vec<String>, outcome: &Result<Arc<BearerToken>, TokenError>) {
+    fn finish_request(&self, step_up: &[String], outcome: &Result<Arc<BearerToken>, TokenError>) {
         let context = self.grant.context();
         let mut state = self.state();
         state.in_flight = None;
@@ -224,13 +245,13 @@ impl TokenAccount {
             Ok(bearer) => {
                 state.pace.record_success();
                 state.last_error = None;
-                state.added_scopes.extend(step_up);
+                state.added_scopes.extend_from_slice(step_up);
                 self.current.store(Some(bearer.clone()));
             }
             // The old token is as good as before.
             Err(trouble) if !step_up.is_empty() => {
                 tracing::warn!(upstream = %context.label.id, %trouble, "token step-up failed: requested scopes not granted");
-                state.denied_scopes.extend(step_up);
+                state.denied_scopes.extend_from_slice(step_up);
             }
             Err(trouble) => {
                 tracing::warn!(upstream = %context.label.id, %trouble, "token request failed");

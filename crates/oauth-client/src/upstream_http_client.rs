@@ -108,7 +108,7 @@ impl UpstreamHttpClient {
                     .await
                     .map_err(SendError::NoToken)?,
                 StatusCode::FORBIDDEN if !std::mem::replace(&mut widened, true) => {
-                    account.step_up(&challenge()).await
+                    account.step_up(&bearer, &challenge()).await
                 }
                 _ => None,
             };

@@ -1,7 +1,7 @@
 //! Tests of scopes that are added when a server demands them with 403.
 
 use serde_json::json;
-use weir_testkit::mock_server::MockServerBuilder;
+use weir_testkit::mock_server::{AnswerStep, CallGate, MockServerBuilder};
 use weir_testkit::{MockBehaviour, MockServer};
 
 use super::*;
@@ -12,8 +12,17 @@ fn echo() -> MockServerBuilder {
 
 /// A 403 that demands these scopes.
 fn wants(scopes: &str) -> MockBehaviour {
+    wants_after([], scopes)
+}
+
+/// A 403 that demands these scopes after further steps.
+fn wants_after(steps: impl IntoIterator<Item = AnswerStep>, scopes: &str) -> MockBehaviour {
     let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
-    MockBehaviour::status(403, "text/plain", "no").with_header("www-authenticate", &challenge)
+    let steps = steps.into_iter().chain([AnswerStep::Raw("no".to_owned())]);
+    MockBehaviour::steps(steps)
+        .as_json()
+        .with_status(403)
+        .with_header("www-authenticate", &challenge)
 }
 
 fn stepping(authority: &TokenServer) -> UpstreamOAuth {
@@ -92,5 +101,92 @@ async fn a_step_up_that_is_refused_after_its_caller_left_leaves_the_account_usab
     assert_eq!(
         scene.token_request_members("scope"),
         ["tools", "tools write", "tools"]
+    );
+}
+
+// Proves R266.
+#[tokio::test]
+async fn many_calls_that_need_a_scope_at_once_share_one_step_up() {
+    let scene = TokenScene::new(echo(), stepping).await;
+    scene.call_successfully().await;
+    scene.authority.set_holding(true);
+    scene.mock.add_rule("tools/call", 20, wants("write"));
+    let calls: Vec<_> = (0..20).map(|_| spawn_call(&scene)).collect();
+    scene
+        .mock
+        .wait_until("all calls are refused", |mock| {
+            mock.requests_of("tools/call").len() == 21
+        })
+        .await;
+    scene.authority.set_holding(false);
+    for call in calls {
+        text(call.await.unwrap()).await;
+    }
+    assert_eq!(
+        scene.token_request_members("scope"),
+        ["tools", "tools write"]
+    );
+    assert_eq!(
+        scene.authorizations("tools/call")[21..],
+        ["Bearer token-2"; 20]
+    );
+}
+
+#[tokio::test]
+async fn a_late_refusal_of_the_narrower_token_is_followed_by_a_call_with_the_held_one() {
+    let scene = TokenScene::new(echo(), stepping).await;
+    scene.call_successfully().await;
+    let gate = CallGate::new();
+    let late = wants_after([AnswerStep::Gate(gate.clone())], "write");
+    scene.mock.add_rule("tools/call", 1, late);
+    let slow = spawn_call(&scene);
+    scene
+        .mock
+        .wait_until("the slow call is sent", |mock| {
+            mock.requests_of("tools/call").len() == 2
+        })
+        .await;
+    scene.mock.add_rule("tools/call", 1, wants("write"));
+    scene.call_successfully().await;
+    gate.open();
+    text(slow.await.unwrap()).await;
+    assert_eq!(
+        scene.token_request_members("scope"),
+        ["tools", "tools write"],
+        "nothing is requested again"
+    );
+    assert_eq!(
+        scene.authorizations("tools/call").last().unwrap(),
+        "Bearer token-2"
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_needs_a_scope_during_a_renewal_steps_up_after_it() {
+    let scene = TokenScene::new(echo(), stepping).await;
+    scene.authority.set_lifetime(json!(1000));
+    scene.call_successfully().await;
+    scene.authority.set_holding(true);
+    scene.advance(860);
+    scene.mock.add_rule("tools/call", 2, wants("write"));
+    let calls = [spawn_call(&scene), spawn_call(&scene)];
+    scene
+        .mock
+        .wait_until("both calls are refused", |mock| {
+            mock.requests_of("tools/call").len() == 3
+        })
+        .await;
+    scene.authority.wait_for_requests(2).await;
+    scene.authority.set_holding(false);
+    for call in calls {
+        text(call.await.unwrap()).await;
+    }
+    assert_eq!(
+        scene.token_request_members("scope"),
+        ["tools", "tools", "tools write"]
+    );
+    assert_eq!(
+        scene.authorizations("tools/call")[3..],
+        ["Bearer token-3"; 2]
     );
 }
