@@ -47,6 +47,8 @@ pub(crate) struct TokenAccount {
 struct TokenAccountState {
     in_flight: Option<TokenFlight>,
     pace: RetryBackoff,
+    /// The backoff of requests with further scopes. Their failures do not delay a renewal.
+    step_up_pace: RetryBackoff,
     /// The error of the last token request, if it failed.
     last_error: Option<TokenError>,
     /// The time at which a refused token was last replaced.
@@ -137,7 +139,7 @@ impl TokenAccount {
 
     /// Returns a token with the scopes that the server asks for in the 403 to a request with the
     /// token `used`, beside the scopes it has. Returns no token if they cannot be had. All calls
-    /// share one token request, and each scope is tried once.
+    /// share one token request. A scope is not asked for again once it was granted or refused.
     pub(crate) async fn step_up(
         self: &Arc<Self>,
         used: &Arc<BearerToken>,
@@ -166,7 +168,18 @@ impl TokenAccount {
                         let is_final = missing.iter().all(|scope| flight.step_up.contains(scope));
                         (flight.clone(), is_final)
                     }
-                    None => (self.start_request(&mut state, None, missing), true),
+                    None => {
+                        let now = self.grant.context().clock.now();
+                        if state
+                            .pace
+                            .admit(now)
+                            .and(state.step_up_pace.admit(now))
+                            .is_err()
+                        {
+                            return None;
+                        }
+                        (self.start_request(&mut state, None, missing), true)
+                    }
                 }
             };
             let outcome = flight.outcome.await;
@@ -245,20 +258,31 @@ impl TokenAccount {
             Ok(bearer) => {
                 state.pace.record_success();
                 state.last_error = None;
+                if !step_up.is_empty() {
+                    state.step_up_pace.record_success();
+                }
                 state.added_scopes.extend_from_slice(step_up);
                 self.current.store(Some(bearer.clone()));
             }
             // The old token is as good as before.
-            Err(trouble) if !step_up.is_empty() => {
+            Err(trouble) if !step_up.is_empty() && trouble.is_scope_refusal => {
                 tracing::warn!(upstream = %context.label.id, %trouble, "token step-up failed: requested scopes not granted");
                 state.denied_scopes.extend_from_slice(step_up);
             }
             Err(trouble) => {
                 tracing::warn!(upstream = %context.label.id, %trouble, "token request failed");
-                state
-                    .pace
-                    .record_failure(context.clock.now(), context.clock.random());
-                state.last_error = Some(trouble.clone());
+                if trouble.is_scope_refusal {
+                    // The next request is one without the scopes that are not granted any more.
+                    let added = std::mem::take(&mut state.added_scopes);
+                    state.denied_scopes.extend(added);
+                }
+                let pace = if step_up.is_empty() {
+                    state.last_error = Some(trouble.clone());
+                    &mut state.pace
+                } else {
+                    &mut state.step_up_pace
+                };
+                pace.record_failure(context.clock.now(), context.clock.random());
             }
         }
     }

@@ -13,6 +13,9 @@ use crate::token_context::TokenContext;
 pub(crate) struct TokenError {
     pub(super) text: Cow<'static, str>,
     cause: Option<Arc<str>>,
+    /// True if the authorization server refused the scopes by an OAuth error code. It would refuse
+    /// the same request again; other errors may pass.
+    pub(super) is_scope_refusal: bool,
 }
 
 impl TokenError {
@@ -20,6 +23,7 @@ impl TokenError {
         Self {
             text: text.into(),
             cause: None,
+            is_scope_refusal: false,
         }
     }
 

@@ -108,7 +108,8 @@ fn token_error(fetched: &FetchResponse, exchange: bool) -> TokenError {
     let error = serde_json::from_slice::<TokenErrorResponse>(&fetched.body)
         .map(|refusal| refusal.error)
         .unwrap_or_default();
-    match (error.as_str(), fetched.status) {
+    let is_scope_refusal = matches!(&*error, "invalid_scope" | "access_denied");
+    let mut trouble = match (error.as_str(), fetched.status) {
         ("invalid_client" | "unauthorized_client", _) | (_, 401) => TokenError::new(
             "The authorization server refuses weir's client credentials for this upstream: its operator has to renew them",
         ),
@@ -127,7 +128,9 @@ fn token_error(fetched: &FetchResponse, exchange: bool) -> TokenError {
         (_, status) => TokenError::new(format!(
             "The authorization server refuses to give a token (HTTP {status})"
         )),
-    }
+    };
+    trouble.is_scope_refusal = is_scope_refusal;
+    trouble
 }
 
 #[cfg(test)]
@@ -222,6 +225,27 @@ mod tests {
             (json!(99_999_999), 86_400),
         ] {
             assert_eq!(lifetime(&told).as_secs(), expected, "{told}");
+        }
+    }
+
+    #[test]
+    fn only_two_error_codes_are_refusals_of_scopes() {
+        for (status, error, expected) in [
+            (400, "invalid_scope", true),
+            (403, "access_denied", true),
+            (400, "invalid_grant", false),
+            (401, "invalid_client", false),
+            (429, "slow_down", false),
+            (503, "temporarily_unavailable", false),
+            (400, "", false),
+        ] {
+            let fetched = FetchResponse {
+                status,
+                max_age: None,
+                body: json!({ "error": error }).to_string().into(),
+            };
+            let trouble = read_token_response(&fetched, false, &[]).unwrap_err();
+            assert_eq!(trouble.is_scope_refusal, expected, "{error}");
         }
     }
 

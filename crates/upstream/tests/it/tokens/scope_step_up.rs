@@ -190,3 +190,57 @@ async fn a_call_that_needs_a_scope_during_a_renewal_steps_up_after_it() {
         ["Bearer token-3"; 2]
     );
 }
+
+#[tokio::test]
+async fn a_step_up_that_fails_for_now_is_tried_again_after_a_while() {
+    let scene = TokenScene::new(echo(), stepping).await;
+    scene.call_successfully().await;
+    for (status, answer) in [
+        (503, json!({})),
+        (429, json!({ "error": "slow_down" })),
+        (400, json!({ "error": "invalid_client" })),
+    ] {
+        let before = scene.authority.requests().len();
+        scene.authority.queue_answer(status, &answer);
+        scene.mock.add_rule("tools/call", 2, wants("write"));
+        for _ in 0..2 {
+            assert_eq!(failure(scene.ask().await).await.reason(), "unavailable");
+        }
+        assert_eq!(
+            scene.authority.requests().len(),
+            before + 1,
+            "the next try waits"
+        );
+        scene.call_successfully().await;
+        scene.advance(30);
+    }
+    scene.mock.add_rule("tools/call", 1, wants("write"));
+    scene.call_successfully().await;
+    assert_eq!(
+        scene.token_request_members("scope").last().unwrap(),
+        "tools write"
+    );
+    assert_eq!(
+        scene.authorizations("tools/call").last().unwrap(),
+        "Bearer token-2"
+    );
+}
+
+#[tokio::test]
+async fn added_scopes_that_are_withdrawn_are_left_out_of_the_next_request() {
+    let scene = TokenScene::new(echo(), stepping).await;
+    scene.call_successfully().await;
+    scene.mock.add_rule("tools/call", 1, wants("write"));
+    scene.call_successfully().await;
+    scene.advance(3600);
+    scene
+        .authority
+        .queue_answer(400, &json!({ "error": "invalid_scope" }));
+    assert_eq!(failure(scene.ask().await).await.reason(), "unavailable");
+    scene.advance(30);
+    scene.call_successfully().await;
+    assert_eq!(
+        scene.token_request_members("scope"),
+        ["tools", "tools write", "tools write", "tools"]
+    );
+}
