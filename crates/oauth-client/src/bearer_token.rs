@@ -14,6 +14,8 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 pub(crate) struct BearerToken {
     /// The whole `Authorization` header. Sensitive. If absent, requests go without one.
     pub(crate) header: Option<HeaderValue>,
+    /// The scopes that the authorization server stated; empty if it stated none.
+    pub(crate) stated_scopes: Vec<String>,
     /// The time at which a new token is requested.
     pub(super) renew_at: Duration,
     /// The time at which the token expires for weir.
@@ -31,6 +33,7 @@ impl BearerToken {
         let renew = asked + lifetime.mul_f64(0.75) + jitter(lifetime.mul_f64(0.1), random);
         Self {
             header,
+            stated_scopes: Vec::new(),
             renew_at: renew,
             expires_at: asked + lifetime - EXPIRY_MARGIN.min(lifetime / 10),
         }

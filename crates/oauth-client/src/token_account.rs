@@ -53,6 +53,8 @@ struct TokenAccountState {
     last_error: Option<TokenError>,
     /// The time at which a refused token was last replaced.
     last_forced: Option<Duration>,
+    /// The scopes that the authorization server stated for the last token without added scopes.
+    default_scopes: Vec<String>,
     /// Scopes that the server asked for and the authorization server granted.
     added_scopes: Vec<String>,
     /// Scopes that the server asked for and the authorization server denied.
@@ -220,6 +222,7 @@ impl TokenAccount {
     ) -> TokenFlight {
         let want = UpstreamTokenRequest {
             subject: self.subject.clone(),
+            default_scopes: state.default_scopes.clone(),
             added_scopes: [&*state.added_scopes, &*step_up].concat(),
             challenge,
         };
@@ -260,8 +263,10 @@ impl TokenAccount {
                 state.last_error = None;
                 if !step_up.is_empty() {
                     state.step_up_pace.record_success();
+                    state.added_scopes.extend_from_slice(step_up);
+                } else if state.added_scopes.is_empty() {
+                    state.default_scopes.clone_from(&bearer.stated_scopes);
                 }
-                state.added_scopes.extend_from_slice(step_up);
                 self.current.store(Some(bearer.clone()));
             }
             // The old token is as good as before.

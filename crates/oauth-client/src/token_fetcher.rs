@@ -37,7 +37,11 @@ const REDISCOVERY_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct UpstreamTokenRequest {
     /// The caller's token that is exchanged.
     pub(crate) subject: Option<ClientToken>,
-    /// Scopes beyond the configured ones.
+    /// The scopes that the authorization server stated for a token without requested ones. They
+    /// stand for configured scopes in a request that adds scopes: it would be one without them
+    /// otherwise.
+    pub(crate) default_scopes: Vec<String>,
+    /// Scopes beyond these.
     pub(crate) added_scopes: Vec<String>,
     /// The server's challenge to the last token.
     pub(crate) challenge: Option<BearerChallenge>,
@@ -132,12 +136,16 @@ impl TokenFetcher {
             .collect();
         let granted =
             token_response::read_token_response(&fetched, want.subject.is_some(), &shown)?;
-        Ok(BearerToken::new(
+        let bearer = BearerToken::new(
             Some(granted.header),
             began,
             granted.lifetime,
             self.context.clock.random(),
-        ))
+        );
+        Ok(BearerToken {
+            stated_scopes: granted.scopes,
+            ..bearer
+        })
     }
 
     async fn token_target(
@@ -241,11 +249,15 @@ impl TokenFetcher {
             _ => vec![("grant_type", "client_credentials")],
         };
         fields.push(("resource", &place.resource));
-        let scopes: Vec<&str> = scopes
-            .iter()
-            .chain(&want.added_scopes)
-            .map(String::as_str)
-            .collect();
+        let mut scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        if scopes.is_empty() && !want.added_scopes.is_empty() {
+            scopes.extend(want.default_scopes.iter().map(String::as_str));
+        }
+        for added in &want.added_scopes {
+            if !scopes.contains(&&**added) {
+                scopes.push(added);
+            }
+        }
         let scope = scopes.join(" ");
         if !scopes.is_empty() {
             fields.push(("scope", &scope));

@@ -32,6 +32,8 @@ pub(crate) struct IssuedToken {
     /// The whole `Authorization` header.
     pub(crate) header: HeaderValue,
     pub(crate) lifetime: Duration,
+    /// The scopes that the response states; empty if it states none.
+    pub(crate) scopes: Vec<String>,
 }
 
 /// The members of a token response beside the token.
@@ -39,6 +41,8 @@ pub(crate) struct IssuedToken {
 struct IssuedTokenMembers {
     #[serde(default)]
     expires_in: Value,
+    #[serde(default)]
+    scope: Value,
     /// Of an exchange (RFC 8693, 2.2.1).
     issued_token_type: Option<String>,
 }
@@ -92,6 +96,7 @@ pub(crate) fn read_token_response(
     Ok(IssuedToken {
         header,
         lifetime: lifetime(&members.expires_in),
+        scopes: scopes(&members.scope),
     })
 }
 
@@ -102,6 +107,12 @@ fn lifetime(told: &Value) -> Duration {
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .filter(|life| !life.is_zero())
         .map_or(DEFAULT_LIFETIME, |life| life.min(MAX_LIFETIME))
+}
+
+/// Reads `scope`. A value of another type states nothing.
+fn scopes(told: &Value) -> Vec<String> {
+    let scopes = told.as_str().unwrap_or_default().split_ascii_whitespace();
+    scopes.map(str::to_owned).collect()
 }
 
 fn token_error(fetched: &FetchResponse, exchange: bool) -> TokenError {
@@ -225,6 +236,23 @@ mod tests {
             (json!(99_999_999), 86_400),
         ] {
             assert_eq!(lifetime(&told).as_secs(), expected, "{told}");
+        }
+    }
+
+    #[test]
+    fn stated_scopes_are_read_from_a_string_only() {
+        for (told, expected) in [
+            (json!("read  write"), vec!["read", "write"]),
+            (json!(""), vec![]),
+            (json!(null), vec![]),
+            (json!(["read"]), vec![]),
+        ] {
+            let body = json!({ "access_token": "a", "token_type": "Bearer", "scope": told });
+            assert_eq!(
+                answer(200, &body.to_string()).unwrap().scopes,
+                expected,
+                "{told}"
+            );
         }
     }
 

@@ -28,7 +28,9 @@ pub struct RawOutbound {
     /// Scopes to request for every token.
     pub scopes: Option<Vec<String>>,
     /// Scopes that are added when the upstream demands them. Scopes that are not listed here are
-    /// never added.
+    /// never added. Without `scopes`, the request also has the scopes that the authorization server
+    /// stated for the last token (`scope` of its response); if it stated none, it asks for the
+    /// added scopes alone.
     pub step_up: Option<Vec<String>>,
     /// The resource of the tokens (`resource` of RFC 8707). Default: the upstream's own resource
     /// identifier, or else its URL.

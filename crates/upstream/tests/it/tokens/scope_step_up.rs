@@ -244,3 +244,35 @@ async fn added_scopes_that_are_withdrawn_are_left_out_of_the_next_request() {
         ["tools", "tools write", "tools write", "tools"]
     );
 }
+
+// Proves R266.
+#[tokio::test]
+async fn a_step_up_without_configured_scopes_keeps_those_that_the_authorization_server_stated() {
+    let cases: [(&[&str], Value, &str); 4] = [
+        (&[], json!("read list"), "read list write"),
+        (&[], json!("read write"), "read write"),
+        (&[], json!(null), "write"),
+        (&["tools"], json!("tools more"), "tools write"),
+    ];
+    for (configured, stated, expected) in cases {
+        let with_scopes = |authority: &TokenServer| UpstreamOAuth {
+            scopes: configured.iter().map(|&scope| scope.to_owned()).collect(),
+            ..stepping(authority)
+        };
+        let scene = TokenScene::new(echo(), with_scopes).await;
+        let first = json!({
+            "access_token": "first", "token_type": "Bearer", "expires_in": 3600, "scope": stated,
+        });
+        scene.authority.queue_answer(200, &first);
+        scene.call_successfully().await;
+        scene.mock.add_rule("tools/call", 1, wants("write"));
+        scene.call_successfully().await;
+        scene.advance(3600);
+        scene.call_successfully().await;
+        assert_eq!(
+            scene.token_request_members("scope"),
+            [&*configured.join(" "), expected, expected],
+            "{stated}"
+        );
+    }
+}
