@@ -11,7 +11,7 @@ use url::Url;
 use weir_core::Failure;
 use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
 use weir_oauth::{
-    AuthorizationServerMetadata, ProtectedResourceMetadata, resource_metadata_urls,
+    AuthorizationServerMetadata, ProtectedResourceMetadata, is_same_issuer, resource_metadata_urls,
     server_metadata_urls,
 };
 
@@ -70,7 +70,7 @@ impl TokenDiscovery<'_> {
                     && !found
                         .authorization_servers
                         .iter()
-                        .any(|one| one == self.issuer)
+                        .any(|one| is_same_issuer(one, self.issuer))
                 {
                     return Err(TokenError::new(
                         "The upstream belongs to another authorization server than the configured one: weir's credentials were not used",

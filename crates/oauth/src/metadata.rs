@@ -32,10 +32,22 @@ pub struct AuthorizationServerMetadata<M> {
 }
 
 impl<M> AuthorizationServerMetadata<M> {
-    /// True if the document is about `issuer`, character by character. Another document must not be
-    /// used (RFC 8414, 3.3).
+    /// True if the document is about `issuer`. Another document must not be used (RFC 8414, 3.3).
     pub fn is_about(&self, issuer: &str) -> bool {
-        self.issuer == issuer
+        is_same_issuer(&self.issuer, issuer)
+    }
+}
+
+/// True for equal issuer identifiers. They are compared character by character, except that an
+/// empty path is equal to `/` (RFC 3986, 6.2.3): libraries write the URL of a root both ways.
+pub fn is_same_issuer(one: &str, other: &str) -> bool {
+    without_root_path(one) == without_root_path(other)
+}
+
+fn without_root_path(issuer: &str) -> &str {
+    match issuer.strip_suffix('/') {
+        Some(root) if root.matches('/').count() == 2 && !root.contains(['?', '#']) => root,
+        _ => issuer,
     }
 }
 
@@ -143,6 +155,39 @@ mod tests {
         }
         let endpoint = metadata.members.token_endpoint;
         assert_eq!(endpoint.as_deref(), Some("https://id.example.com/token"));
+    }
+
+    #[test]
+    fn slash_of_an_empty_path_makes_no_other_issuer() {
+        for (one, other, expected) in [
+            ("https://id.example.com", "https://id.example.com/", true),
+            (
+                "https://id.example.com:8443/",
+                "https://id.example.com:8443",
+                true,
+            ),
+            ("https://id.example.com/", "https://id.example.com/", true),
+            ("https://id.example.com", "https://id.example.com//", false),
+            (
+                "https://id.example.com",
+                "https://id.example.com:8443/",
+                false,
+            ),
+            (
+                "https://id.example.com/t",
+                "https://id.example.com/t/",
+                false,
+            ),
+            (
+                "https://id.example.com?t=",
+                "https://id.example.com?t=/",
+                false,
+            ),
+            ("https:/", "https:", false),
+        ] {
+            assert_eq!(is_same_issuer(one, other), expected, "{one} {other}");
+            assert_eq!(is_same_issuer(other, one), expected, "{other} {one}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub struct RawOutbound {
     /// The source of tokens. Default `none`: no tokens, only `headers`.
     pub mode: Option<RawOutboundMode>,
     /// The issuer identifier of the authorization server. Its metadata names the token endpoint.
+    /// The metadata must state the same issuer; a slash after the host makes no difference.
     pub issuer: Option<String>,
     /// The token endpoint, in place of `issuer`. No metadata is fetched.
     pub token_endpoint: Option<String>,

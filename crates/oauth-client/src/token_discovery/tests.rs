@@ -169,6 +169,30 @@ async fn metadata_of_another_issuer_is_not_used() {
     );
 }
 
+#[tokio::test]
+async fn slash_of_an_empty_path_makes_no_other_issuer() {
+    let bare = "https://id.example.com";
+    let slashed = "https://id.example.com/";
+    for (configured, listed, named) in [
+        (bare, slashed, bare),
+        (slashed, bare, bare),
+        (bare, bare, slashed),
+        (slashed, slashed, bare),
+    ] {
+        let listing = json!({ "resource": SERVER, "authorization_servers": [listed] });
+        let mut document = metadata(bare);
+        document["issuer"] = json!(named);
+        let web = MetadataServers::default()
+            .with(
+                "https://mcp.example.com/.well-known/oauth-protected-resource/team/mcp",
+                listing,
+            )
+            .with(&web_urls(bare)[0], document);
+        let place = run(&web, configured, None).await.unwrap();
+        assert_eq!(place.endpoint, "https://id.example.com/token");
+    }
+}
+
 // Proves R254, R262.
 #[tokio::test]
 async fn credentials_stay_with_their_issuer() {
