@@ -27,11 +27,10 @@ pub(super) async fn run(
     };
     let settings = &follower.works.settings;
     let mut backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
-    let mut missed = false;
     loop {
         let began = Instant::now();
         let failure = match follower.open().await {
-            Ok(mut line) => match follower.follow(&mut *line, missed).await {
+            Ok(mut line) => match follower.follow(&mut *line).await {
                 Ok(()) => {
                     drop(line);
                     if tables.remove_if_empty(&follower.table) {
@@ -39,10 +38,7 @@ pub(super) async fn run(
                     }
                     continue;
                 }
-                Err(failure) => {
-                    missed = true;
-                    failure
-                }
+                Err(failure) => failure,
             },
             Err(failure) => failure,
         };
@@ -94,18 +90,17 @@ impl SubscriptionFollower {
     }
 
     /// Sends the wanted subscriptions to the server, and its updates to the clients, until no
-    /// resource is wanted.
-    async fn follow(
-        &self,
-        line: &mut dyn ResourceUpdates,
-        mut missed: bool,
-    ) -> Result<(), Failure> {
+    /// resource is wanted. A resource that the server consented to before and refuses now is asked
+    /// for again and again: a restarted server may not have it yet.
+    async fn follow(&self, line: &mut dyn ResourceUpdates) -> Result<(), Failure> {
+        let settings = &self.works.settings;
+        let mut backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
+        let mut retry_at = None;
         loop {
             if self.table.is_empty() {
                 // A server whose connection stays open must not go on sending. If it cannot be
                 // reached, the end of the stream has the same effect.
-                let _told =
-                    timeout(self.works.settings.open_time, line.set_subscriptions(&[])).await;
+                let _told = timeout(settings.open_time, line.set_subscriptions(&[])).await;
                 return Ok(());
             }
             if let Some(wanted) = self.table.take_wanted() {
@@ -115,21 +110,30 @@ impl SubscriptionFollower {
                         "The server did not take the subscriptions in time",
                     )
                 };
-                let asking = timeout(
-                    self.works.settings.open_time,
-                    line.set_subscriptions(&wanted),
-                );
+                let asking = timeout(settings.open_time, line.set_subscriptions(&wanted));
                 let refused = asking
                     .await
                     .unwrap_or_else(|_| Err(late().with_upstream(&self.table.upstream)))?;
-                self.table.record_consent(&wanted, refused);
-                // Updates may have been missed while there was no stream.
-                if std::mem::take(&mut missed) {
-                    self.deliver_update(&ResourceUpdate::Any);
+                for subscriber in self.table.record_consent(&wanted, refused) {
+                    self.notify(&subscriber, &subscriber.item.tool.native);
+                }
+                retry_at = self
+                    .table
+                    .is_interrupted()
+                    .then(|| Instant::now() + backoff.next(&*self.works.ports.random));
+                if retry_at.is_none() {
+                    backoff.reset();
                 }
             }
+            let retry = async {
+                match retry_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = self.table.wanted_changed.notified() => {}
+                () = retry => self.table.send_again(),
                 told = line.next_update() => {
                     instruments().updates_in.add(1, &[self.table.label()]);
                     self.deliver_update(&told?);
@@ -139,22 +143,28 @@ impl SubscriptionFollower {
     }
 
     fn deliver_update(&self, updated: &ResourceUpdate) {
+        match updated {
+            ResourceUpdate::Resource(uri) => {
+                for subscriber in self.table.subscribers_of(uri) {
+                    self.notify(&subscriber, uri);
+                }
+            }
+            ResourceUpdate::Any => {
+                for subscriber in self.table.all() {
+                    self.notify(&subscriber, &subscriber.item.tool.native);
+                }
+            }
+        }
+    }
+
+    /// Notifies a subscriber of an updated resource, by the server's own URI.
+    fn notify(&self, subscriber: &ResourceSubscriber, native: &Arc<str>) {
         let Some(catalog) = self.catalog.upgrade() else {
             return;
         };
-        let subscribers = match updated {
-            ResourceUpdate::Resource(uri) => self.table.subscribers_of(uri),
-            ResourceUpdate::Any => self.table.all(),
-        };
-        for subscriber in subscribers {
-            let native = match updated {
-                ResourceUpdate::Resource(uri) => uri,
-                ResourceUpdate::Any => &subscriber.item.tool.native,
-            };
-            if let Some(exposed) = catalog.name_for_subscriber(&subscriber, native) {
-                let ResourceSubscriber { inbox, item, .. } = &subscriber;
-                inbox.put(exposed, &item.exposed);
-            }
+        if let Some(exposed) = catalog.name_for_subscriber(subscriber, native) {
+            let ResourceSubscriber { inbox, item, .. } = subscriber;
+            inbox.put(exposed, &item.exposed);
         }
     }
 

@@ -57,8 +57,10 @@ struct SubscriptionTableState {
 #[derive(Default)]
 struct WantedResource {
     subscribers: Vec<(u64, ResourceSubscriber)>,
-    /// True once the server consented, until its stream is lost.
+    /// True once the server consented, until its stream is lost or it refuses the resource.
     is_consented: bool,
+    /// True once the server consented for the first time: clients rely on the subscription.
+    was_consented: bool,
     consent_senders: Vec<oneshot::Sender<Result<(), Failure>>>,
 }
 
@@ -143,8 +145,14 @@ impl SubscriptionTable {
         Some(wanted)
     }
 
-    /// Records the server's consent to all of `wanted` but `refused`.
-    pub(super) fn record_consent(&self, wanted: &[Arc<str>], mut refused: RefusedSubscriptions) {
+    /// Records the server's consent to all of `wanted` but `refused`. Returns the subscribers whose
+    /// subscription is restored: they may have missed updates.
+    pub(super) fn record_consent(
+        &self,
+        wanted: &[Arc<str>],
+        mut refused: RefusedSubscriptions,
+    ) -> Vec<ResourceSubscriber> {
+        let mut restored = Vec::new();
         let mut state = self.lock();
         for uri in wanted {
             let refusal = refused
@@ -154,7 +162,12 @@ impl SubscriptionTable {
             let Some(own) = state.wanted.get_mut(uri) else {
                 continue;
             };
+            let was_interrupted = own.was_consented && !own.is_consented;
             own.is_consented = refusal.is_none();
+            own.was_consented |= own.is_consented;
+            if own.is_consented && was_interrupted {
+                restored.extend(own.subscribers.iter().map(|(_, own)| own.clone()));
+            }
             for told in own.consent_senders.drain(..) {
                 // The waiting client may have gone.
                 let _gone = told.send(
@@ -164,6 +177,19 @@ impl SubscriptionTable {
                 );
             }
         }
+        restored
+    }
+
+    /// True if the server refuses a resource that it consented to before.
+    pub(super) fn is_interrupted(&self) -> bool {
+        let state = self.lock();
+        let mut all = state.wanted.values();
+        all.any(|own| own.was_consented && !own.is_consented)
+    }
+
+    /// All subscriptions have to be sent again.
+    pub(super) fn send_again(&self) {
+        self.lock().changed = true;
     }
 
     /// The stream to the server is lost, or could not be opened: waiting clients get the failure,

@@ -231,6 +231,54 @@ async fn lost_stream_is_reopened_and_all_resources_are_announced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn resource_refused_after_a_lost_stream_is_asked_for_until_it_is_granted() {
+    let (fake, desk) = desk().await;
+    let mut client = SubscribedClient::new(&desk, "one");
+    client.subscribe("up+memo:1").await.unwrap();
+    client.subscribe("up+memo:2").await.unwrap();
+    fake.lines.refuses.lock().unwrap().push("memo:1");
+    fake.lines.cut();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(
+        client.told().await,
+        ["up+memo:2"],
+        "no update is announced for the refused one"
+    );
+    let asked = fake.lines.asked.lock().unwrap().len();
+    assert!((60..600).contains(&asked), "asked {asked} times in an hour");
+    fake.lines.refuses.lock().unwrap().clear();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(client.told().await, ["up+memo:1"], "it was away");
+    assert_eq!(
+        *fake.lines.opened.lock().unwrap(),
+        2,
+        "the refusal closed no stream"
+    );
+    let asked = fake.lines.asked.lock().unwrap().len();
+    fake.lines.update("memo:1");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(client.told().await, ["up+memo:1"]);
+    assert_eq!(fake.lines.asked.lock().unwrap().len(), asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resource_refused_beside_a_new_one_is_asked_for_again() {
+    let (fake, desk) = desk().await;
+    let (mut one, mut two) = (
+        SubscribedClient::new(&desk, "one"),
+        SubscribedClient::new(&desk, "two"),
+    );
+    one.subscribe("up+memo:1").await.unwrap();
+    fake.lines.refuses.lock().unwrap().push("memo:1");
+    two.subscribe("up+memo:2").await.unwrap();
+    assert_eq!(one.told().await, [""; 0]);
+    fake.lines.refuses.lock().unwrap().clear();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(one.told().await, ["up+memo:1"]);
+    assert_eq!(two.told().await, [""; 0], "its subscription was never lost");
+}
+
+#[tokio::test(start_paused = true)]
 async fn subscriptions_outlive_a_reload_of_the_upstream() {
     let (old, desk) = desk().await;
     let mut client = SubscribedClient::new(&desk, "one");
