@@ -85,6 +85,12 @@ impl FailedAttempt {
 }
 
 impl FailedAttempt {
+    /// True if the server, its session or the connection to it is gone. Other failures may be due
+    /// to the one request.
+    pub fn is_server_lost(&self) -> bool {
+        self.proof.is_some() || self.did_not_run || self.failure.is_connection_lost()
+    }
+
     /// Makes the failure of an attempt that is not made before `wait` has passed. Clients get the
     /// message of the last failure, or `usual` if it was not kept; operators get its cause.
     pub fn too_early(

@@ -85,13 +85,13 @@ pub async fn within<T>(
 ) -> Result<T, FailedAttempt> {
     match tokio::time::timeout(limit, request).await {
         Ok(outcome) => outcome,
-        Err(_) => {
-            let failure = limits
-                .label
-                .fail(FailureKind::TimedOut, "The upstream did not answer in time");
-            Err(FailedAttempt::new(failure).mark_not_reached())
-        }
+        Err(_) => Err(FailedAttempt::new(late(&limits.label)).mark_not_reached()),
     }
+}
+
+/// Makes the failure of a request that was not answered within its deadline.
+pub fn late(label: &UpstreamLabel) -> Failure {
+    label.fail(FailureKind::TimedOut, "The upstream did not answer in time")
 }
 
 /// Makes a request of weir's own, and repeats it once if it asks for a list and its connection

@@ -2,7 +2,7 @@
 //! `resources/subscribe` and its GET stream. A modern one gets a `subscriptions/listen`, replaced
 //! by another when the set changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
@@ -15,6 +15,7 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_page;
+use weir_upstream_core::own_requests;
 use weir_upstream_core::pending_updates::PendingUpdates;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
@@ -40,7 +41,8 @@ pub(crate) struct HttpUpdates {
 enum HttpSubscriptions {
     /// The subscribed resources of this session.
     Session(Arc<UpstreamSession>, BTreeSet<Arc<str>>),
-    Modern(ModernServer),
+    /// The subscribed resources of the stream that is read now.
+    Modern(ModernServer, BTreeSet<Arc<str>>),
 }
 
 impl HttpUpdates {
@@ -75,12 +77,7 @@ impl HttpUpdates {
             None
         };
         let Some(reading) = reading else {
-            let text = "The server of this resource does not tell of its updates";
-            return Err(updates
-                .site
-                .label
-                .fail(FailureKind::InvalidParams, text)
-                .into());
+            return Err(list_page::no_updates(&updates.site.label).into());
         };
         updates.reading = Some((seen, reading));
         Ok(updates)
@@ -90,7 +87,7 @@ impl HttpUpdates {
     pub(crate) fn modern(modern: ModernServer) -> Self {
         Self {
             site: modern.site.clone(),
-            line: HttpSubscriptions::Modern(modern),
+            line: HttpSubscriptions::Modern(modern, BTreeSet::new()),
             told: Arc::default(),
             reading: None,
         }
@@ -107,12 +104,28 @@ impl ResourceUpdates for HttpUpdates {
                 HttpSubscriptions::Session(session, held) => {
                     subscribe(&self.site, session, held, uris).await
                 }
-                HttpSubscriptions::Modern(modern) => {
-                    let (reading, refused) = replace_subscription(modern, &self.told, uris).await?;
-                    // The old stream is closed only now, so that no update is missed in between.
-                    // Updates of both streams coalesce.
-                    self.reading = reading;
-                    Ok(refused)
+                HttpSubscriptions::Modern(modern, held) => {
+                    let label = &self.site.label;
+                    match replace_subscription(modern, &self.told, uris).await {
+                        Ok((reading, acknowledged)) => {
+                            // The old stream is closed only now, so that no update is missed in
+                            // between. Updates of both streams coalesce.
+                            self.reading = reading;
+                            *held = acknowledged;
+                            Ok(list_page::refuse_others(uris, held, |_| {
+                                list_page::no_updates(label)
+                            }))
+                        }
+                        // The old stream goes on: the failure is about the new resources only.
+                        Err(failure)
+                            if !held.is_empty() && held.iter().all(|uri| uris.contains(uri)) =>
+                        {
+                            Ok(list_page::refuse_others(uris, held, |_| {
+                                label.fail(failure.kind().clone(), failure.message().to_owned())
+                            }))
+                        }
+                        Err(failure) => Err(failure),
+                    }
                 }
             }
         })
@@ -170,7 +183,8 @@ pub(crate) async fn follow_task(
     let (stream, params) =
         open_subscription(modern, class, list_page::task_filter(&outbound.native))
             .await
-            .ok()??;
+            .ok()?
+            .ok()?;
     if !list_page::acknowledges_task(&params, &outbound.native) {
         return None;
     }
@@ -211,40 +225,45 @@ async fn subscribe(
             .await;
         (method, uri, outcome)
     };
+    // Updates wait meanwhile, so that one resource which the server hangs on must not hold up all.
+    let deadline = tokio::time::sleep(site.own_requests.deadlines.list);
     let outcomes: Vec<_> = stream::iter(asks)
         .map(ask)
         .buffer_unordered(MAX_REQUESTS_AT_ONCE)
+        .take_until(deadline)
         .collect()
         .await;
-    let mut refused = Vec::new();
+    let mut failures = BTreeMap::new();
     for (method, uri, outcome) in outcomes {
-        match outcome.map_err(|refusal| refusal.failure) {
+        match outcome {
+            Err(attempt) if attempt.is_server_lost() => return Err(attempt.failure),
             Ok(_) if method == Method::ResourcesSubscribe => drop(held.insert(uri)),
-            Err(failure) if !matches!(failure.kind(), FailureKind::Upstream(_)) => {
-                return Err(failure);
+            Err(attempt) if method == Method::ResourcesSubscribe => {
+                failures.insert(uri, attempt.failure);
             }
-            Err(failure) if method == Method::ResourcesSubscribe => refused.push((uri, failure)),
-            // If the server refuses to unsubscribe, its further updates are ignored.
-            Err(_) => {
-                site.label.count_dropped("unsubscribe_refused");
-                held.remove(&uri);
-            }
-            Ok(_) => drop(held.remove(&uri)),
+            Err(_) => site.label.count_dropped("unsubscribe_refused"),
+            Ok(_) => {}
         }
     }
-    Ok(refused)
+    // Further updates of a resource that the server did not unsubscribe are ignored.
+    held.retain(|uri| wanted.contains(uri));
+    Ok(list_page::refuse_others(uris, held, |uri| {
+        failures
+            .remove(uri)
+            .unwrap_or_else(|| own_requests::late(&site.label))
+    }))
 }
 
 type WatchedStream = (watch::Receiver<ReadingState>, ReadingTask);
 
-/// Replaces the subscription by one to exactly these resources.
+/// Opens a subscription to exactly these resources, and returns the acknowledged ones.
 async fn replace_subscription(
     modern: &ModernServer,
     told: &Arc<PendingUpdates>,
     uris: &[Arc<str>],
-) -> Result<(Option<WatchedStream>, RefusedSubscriptions), Failure> {
+) -> Result<(Option<WatchedStream>, BTreeSet<Arc<str>>), Failure> {
     if uris.is_empty() {
-        return Ok((None, Vec::new()));
+        return Ok((None, BTreeSet::new()));
     }
     let listened = open_subscription(
         modern,
@@ -252,31 +271,17 @@ async fn replace_subscription(
         list_page::updates_filter(uris),
     )
     .await;
-    let (stream, acknowledged) = match listened.map_err(|refusal| refusal.failure)? {
-        Some((stream, params)) => (Some(stream), list_page::acknowledged_updates(&params)),
-        None => (None, BTreeSet::new()),
-    };
+    let (stream, params) = listened.map_err(|refusal| refusal.failure)??;
+    let acknowledged = list_page::acknowledged_of(uris, &params);
+    if acknowledged.is_empty() {
+        return Ok((None, acknowledged));
+    }
+    let (teller, seen) = ReadingPublisher::new(Some(told.clone()));
     let site = &modern.site;
-    let text = "The server of this resource does not tell of its updates";
-    let refused = uris.iter().filter(|uri| !acknowledged.contains(&***uri));
-    let refused = refused
-        .map(|uri| {
-            (
-                uri.clone(),
-                site.label.fail(FailureKind::InvalidParams, text),
-            )
-        })
-        .collect();
-    let reading = stream.filter(|_| !acknowledged.is_empty()).map(|stream| {
-        let (teller, seen) = ReadingPublisher::new(Some(told.clone()));
-        (
-            seen,
-            ReadingTask::new(site.tasks.spawn_endless(stream_reader::read_subscription(
-                site.clone(),
-                stream,
-                teller,
-            ))),
-        )
-    });
-    Ok((reading, refused))
+    let reading = ReadingTask::new(site.tasks.spawn_endless(stream_reader::read_subscription(
+        site.clone(),
+        stream,
+        teller,
+    )));
+    Ok((Some((seen, reading)), acknowledged))
 }

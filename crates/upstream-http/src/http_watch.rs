@@ -97,9 +97,10 @@ impl HttpWatch {
             let honoured = listened
                 .as_ref()
                 .map(|(_, params)| list_page::acknowledged_lists(params))
+                // The lists of a server that refuses are polled.
                 .unwrap_or_default();
             about.notifies_of = about.notifies_of.and(honoured);
-            if let Some((stream, _)) = listened.filter(|_| !honoured.is_empty()) {
+            if let Some((stream, _)) = listened.ok().filter(|_| !honoured.is_empty()) {
                 reader = Some(ReadingTask::new(site.tasks.spawn_endless(
                     stream_reader::read_subscription(site.clone(), stream, teller),
                 )));
@@ -192,12 +193,12 @@ impl Drop for HttpWatch {
 }
 
 /// Opens `subscriptions/listen` with this filter. Returns the `params` of its first message, the
-/// acknowledgment; absent if the server has no subscriptions.
+/// acknowledgment, or the refusal of the server.
 pub(crate) async fn open_subscription(
     modern: &ModernServer,
     class: CapabilityClass,
     wanted: Bytes,
-) -> Result<Option<(HttpSubscription, Bytes)>, FailedAttempt> {
+) -> Result<Result<(HttpSubscription, Bytes), Failure>, FailedAttempt> {
     let site = &modern.site;
     let id = site.request_ids.next_id();
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
@@ -216,10 +217,14 @@ pub(crate) async fn open_subscription(
         let headers = modern.headers(Method::SubscriptionsListen);
         let mut stream = match http_post::post(site, &modern.http, headers, body, id).await? {
             ClassifiedResponse::Answer(_, answer) => answer.without_total_bound(),
-            ClassifiedResponse::Accepted => return Ok(None),
-            // A server without subscriptions answers that it does not know the method; its lists
-            // are polled.
-            ClassifiedResponse::Refused(refused) if refused.error.is_some() => return Ok(None),
+            ClassifiedResponse::Accepted => {
+                let text = "The upstream took a subscription and opened no stream for it";
+                return Ok(Err(site.label.fail(FailureKind::BadAnswer, text)));
+            }
+            // A server without subscriptions answers that it does not know the method.
+            ClassifiedResponse::Refused(refused) if refused.error.is_some() => {
+                return Ok(Err(refused.into_refusal(site).failure));
+            }
             ClassifiedResponse::Refused(refused) => return Err(refused.into_refusal(site)),
         };
         loop {
@@ -233,21 +238,25 @@ pub(crate) async fn open_subscription(
                         Ok(Message::Notification(told))
                             if told.method == Method::SubscriptionsAcknowledged.into() =>
                         {
-                            return Ok(Some((
+                            return Ok(Ok((
                                 HttpSubscription { stream, id },
                                 told.params.unwrap_or_default(),
                             )));
                         }
-                        Ok(message @ Message::Response(_))
-                            if upstream_messages::request_of(&message) == Some(id) =>
-                        {
-                            return Ok(None);
+                        Ok(message) if upstream_messages::request_of(&message) == Some(id) => {
+                            let Message::Response(response) = message else {
+                                continue;
+                            };
+                            return Ok(Err(match response.outcome {
+                                Err(error) => site.permissions.call_failure(&error),
+                                Ok(_) => list_page::ended_before_acknowledgment(&site.label),
+                            }));
                         }
                         _ => site.label.count_dropped("before_acknowledgment"),
                     }
                 }
                 Some(_) => {}
-                None => return Ok(None),
+                None => return Ok(Err(list_page::ended_before_acknowledgment(&site.label))),
             }
         }
     })

@@ -72,6 +72,11 @@ impl SubscriptionHolder {
         self.lock().contains(uri)
     }
 
+    /// Returns the subscriptions.
+    pub(crate) fn held(&self) -> BTreeSet<Arc<str>> {
+        self.lock().clone()
+    }
+
     /// Records a subscription.
     pub(crate) fn add(&self, uri: Arc<str>) {
         self.lock().insert(uri);

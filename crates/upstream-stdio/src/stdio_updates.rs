@@ -1,9 +1,9 @@
 //! Updates of single resources from a child, by subscriptions over its channel.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use weir_core::port::Fut;
 use weir_core::upstream::{
     OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates, TaskNotifications,
@@ -12,8 +12,8 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_page;
+use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
-use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
@@ -22,6 +22,9 @@ use super::running_child::RunningChild;
 use super::stdio_call;
 use super::stdio_watch::subscribe;
 use crate::child_channel::child_request::ChildRequest;
+
+/// The most subscription requests at the same time.
+const MAX_REQUESTS_AT_ONCE: usize = 8;
 
 /// A holder of subscriptions to resources of a stdio server. Several may hold those of one child.
 pub(crate) struct StdioUpdates {
@@ -40,7 +43,7 @@ impl StdioUpdates {
         running: Arc<RunningChild>,
     ) -> Result<Self, FailedAttempt> {
         if !running.greeted.about.subscribes {
-            return Err(refusal(&site.label).into());
+            return Err(list_page::no_updates(&site.label).into());
         }
         let holder = running.child.pipe.subscriptions.add_holder();
         Ok(Self {
@@ -54,58 +57,87 @@ impl StdioUpdates {
     /// Subscribes at a legacy server to the resources without a holder, and ends the subscriptions
     /// that have no further one.
     async fn subscribe(&self, uris: &[Arc<str>]) -> Result<RefusedSubscriptions, Failure> {
-        let (child, mut refused) = (&self.running.child.pipe.subscriptions, Vec::new());
+        let child = &self.running.child.pipe.subscriptions;
         let _turn = child.turn.lock().await;
-        for uri in uris {
-            let asked = if child.is_held(uri) {
-                None
-            } else {
-                ask(&self.site, &self.running, Method::ResourcesSubscribe, uri).await?
-            };
-            match asked {
-                None => self.holder.add(uri.clone()),
-                Some(failure) => refused.push((uri.clone(), failure)),
+        let (known, new): (Vec<_>, Vec<_>) = uris.iter().partition(|uri| child.is_held(uri));
+        known
+            .into_iter()
+            .for_each(|uri| self.holder.add(uri.clone()));
+        let ask = |uri: Arc<str>| async move {
+            let asked = ask(&self.site, &self.running, Method::ResourcesSubscribe, &uri).await;
+            if matches!(asked, Ok(None)) {
+                self.holder.add(uri.clone());
+            }
+            (uri, asked)
+        };
+        // Updates wait meanwhile, so that one resource which the server hangs on must not hold up
+        // all.
+        let time = self.site.own_requests.deadlines.list;
+        let outcomes: Vec<_> = stream::iter(new.into_iter().cloned())
+            .map(ask)
+            .buffer_unordered(MAX_REQUESTS_AT_ONCE)
+            .take_until(tokio::time::sleep(time))
+            .collect()
+            .await;
+        let mut failures = BTreeMap::new();
+        for (uri, outcome) in outcomes {
+            if let Some(failure) = outcome? {
+                failures.insert(uri, failure);
             }
         }
-        let kept = uris
-            .iter()
-            .filter(|uri| self.holder.holds(uri))
-            .cloned()
-            .collect();
-        let ended = self.holder.replace(kept);
-        unsubscribe(&self.site, &self.running, ended).await?;
-        Ok(refused)
+        let held = uris.iter().filter(|uri| self.holder.holds(uri));
+        let held: BTreeSet<_> = held.cloned().collect();
+        let ended = self.holder.replace(held.clone());
+        let ending = unsubscribe(&self.site, &self.running, ended);
+        match tokio::time::timeout(time, ending).await {
+            Ok(outcome) => outcome?,
+            // Further updates of the resources are ignored.
+            Err(_) => self.site.label.count_dropped("unsubscribe_refused"),
+        }
+        Ok(list_page::refuse_others(uris, &held, |uri| {
+            failures
+                .remove(uri)
+                .unwrap_or_else(|| own_requests::late(&self.site.label))
+        }))
     }
 
     async fn replace_subscription(
         &mut self,
         uris: &[Arc<str>],
     ) -> Result<RefusedSubscriptions, Failure> {
-        let mut listened = None;
-        if !uris.is_empty() {
-            let listening = subscribe(
-                &self.site,
-                &self.running,
-                CapabilityClass::BASE,
-                list_page::updates_filter(uris),
-            );
-            listened = listening.await.map_err(|refusal| refusal.failure)?;
+        if uris.is_empty() {
+            self.holder.replace(BTreeSet::new());
+            self.listening = None;
+            return Ok(Vec::new());
         }
-        let honoured = listened
-            .as_ref()
-            .map(|(_, params)| list_page::acknowledged_updates(params))
-            .unwrap_or_default();
-        let refused = uris.iter().filter(|uri| !honoured.contains(&***uri));
-        let refused = refused
-            .map(|uri| (uri.clone(), refusal(&self.site.label)))
-            .collect();
-        let held = uris.iter().filter(|uri| honoured.contains(&***uri));
-        self.holder.replace(held.cloned().collect());
-        // The previous subscription ends only now, so that no update is missed in between.
-        self.listening = listened
-            .filter(|_| !honoured.is_empty())
-            .map(|(ticket, _)| ticket);
-        Ok(refused)
+        let listening = subscribe(
+            &self.site,
+            &self.running,
+            CapabilityClass::BASE,
+            list_page::updates_filter(uris),
+        );
+        let label = &self.site.label;
+        match listening.await.map_err(|refusal| refusal.failure).flatten() {
+            Ok((ticket, params)) => {
+                let held = list_page::acknowledged_of(uris, &params);
+                self.holder.replace(held.clone());
+                // The previous subscription ends only now, so that no update is missed in between.
+                self.listening = (!held.is_empty()).then_some(ticket);
+                Ok(list_page::refuse_others(uris, &held, |_| {
+                    list_page::no_updates(label)
+                }))
+            }
+            Err(failure) => {
+                let held = self.holder.held();
+                if held.is_empty() || !held.iter().all(|uri| uris.contains(uri)) {
+                    return Err(failure);
+                }
+                // The previous subscription goes on: the failure is about the new resources only.
+                Ok(list_page::refuse_others(uris, &held, |_| {
+                    label.fail(failure.kind().clone(), failure.message().to_owned())
+                }))
+            }
+        }
     }
 }
 
@@ -125,7 +157,7 @@ impl Drop for StdioUpdates {
     }
 }
 
-/// Sends a legacy server a request about one resource. Returns its error, if it refuses.
+/// Sends a legacy server a request about one resource. Returns the failure of this request alone.
 async fn ask(
     site: &UpstreamContext,
     running: &RunningChild,
@@ -135,10 +167,10 @@ async fn ask(
     let uri = lower::json(uri);
     let class = CapabilityClass::BASE;
     let asked = stdio_call::request(site, running, class, method, &[("uri", &uri)]).await;
-    match asked.map_err(|refusal| refusal.failure) {
+    match asked {
         Ok(_) => Ok(None),
-        Err(failure) if matches!(failure.kind(), FailureKind::Upstream(_)) => Ok(Some(failure)),
-        Err(failure) => Err(failure),
+        Err(attempt) if attempt.is_server_lost() => Err(attempt.failure),
+        Err(attempt) => Ok(Some(attempt.failure)),
     }
 }
 
@@ -185,7 +217,8 @@ pub(crate) async fn follow_task(
         list_page::task_filter(&outbound.native),
     )
     .await
-    .ok()??;
+    .ok()?
+    .ok()?;
     if !list_page::acknowledges_task(&params, &outbound.native) {
         return None;
     }
@@ -232,11 +265,4 @@ impl ResourceUpdates for StdioUpdates {
             }
         })
     }
-}
-
-fn refusal(label: &UpstreamLabel) -> Failure {
-    label.fail(
-        FailureKind::InvalidParams,
-        "The server of this resource does not tell of its updates",
-    )
 }

@@ -8,7 +8,7 @@ use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
-use weir_era::upstream_messages::ClientDeclaration;
+use weir_era::upstream_messages::{self, ClientDeclaration};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::ListChangeReader;
 use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
@@ -57,9 +57,11 @@ impl StdioWatch {
             let honoured = listened
                 .as_ref()
                 .map(|(_, params)| list_page::acknowledged_lists(params))
+                // The lists of a server that refuses are polled.
                 .unwrap_or_default();
             about.notifies_of = about.notifies_of.and(honoured);
             listening = listened
+                .ok()
                 .filter(|_| !honoured.is_empty())
                 .map(|(ticket, _)| ticket);
         }
@@ -98,14 +100,14 @@ impl StdioWatch {
     }
 }
 
-/// Sends `subscriptions/listen` with this filter, and returns the `params` of its acknowledgment.
-/// Absent if the server has no subscriptions.
+/// Sends `subscriptions/listen` with this filter, and returns the `params` of its acknowledgment,
+/// or the refusal of the server.
 pub(crate) async fn subscribe(
     site: &UpstreamContext,
     running: &RunningChild,
     class: CapabilityClass,
     wanted: Bytes,
-) -> Result<Option<(ChildRequest, Bytes)>, FailedAttempt> {
+) -> Result<Result<(ChildRequest, Bytes), Failure>, FailedAttempt> {
     let id = site.request_ids.next_id();
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
     let tongue = running.greeted.tongue;
@@ -129,11 +131,16 @@ pub(crate) async fn subscribe(
                 Some(Message::Notification(told))
                     if told.method.known() == Some(Method::SubscriptionsAcknowledged) =>
                 {
-                    return Ok(Some((ticket, told.params.unwrap_or_default())));
+                    return Ok(Ok((ticket, told.params.unwrap_or_default())));
                 }
-                Some(Message::Response(_)) => {
+                Some(Message::Response(response)) => {
                     ticket.end();
-                    return Ok(None);
+                    return Ok(Err(match response.outcome {
+                        Err(error) => {
+                            upstream_messages::failure(&error).with_upstream(&site.label.id)
+                        }
+                        Ok(_) => list_page::ended_before_acknowledgment(&site.label),
+                    }));
                 }
                 Some(_) => {}
                 None => {

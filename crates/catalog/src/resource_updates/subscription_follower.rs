@@ -110,7 +110,10 @@ impl SubscriptionFollower {
                         "The server did not take the subscriptions in time",
                     )
                 };
-                let asking = timeout(settings.open_time, line.set_subscriptions(&wanted));
+                // An upstream refuses the resources that its server hangs on after its own
+                // deadline of lists, which is at most `walk_time`.
+                let time = settings.walk_time + settings.open_time;
+                let asking = timeout(time, line.set_subscriptions(&wanted));
                 let refused = asking
                     .await
                     .unwrap_or_else(|_| Err(late().with_upstream(&self.table.upstream)))?;

@@ -17,6 +17,7 @@ mod probing;
 mod question_answers;
 mod repeating;
 mod resending;
+mod resource_updates;
 mod sessions;
 mod stdio;
 mod stdio_eras;
