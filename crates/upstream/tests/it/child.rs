@@ -164,7 +164,7 @@ impl TestChildServer {
                 id,
                 json!({
                     "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
-                    "capabilities": {"tools": {"listChanged": true}},
+                    "capabilities": {"tools": {"listChanged": true}, "resources": {"subscribe": true}},
                 }),
             ),
             "server/discover" if self.manner == "silent" => {}
@@ -174,7 +174,7 @@ impl TestChildServer {
             "initialize" if self.manner == "crash-at-start" => std::process::exit(3),
             "initialize" if !self.is_modern() => {
                 let version = &params["protocolVersion"];
-                let capabilities = json!({"tools": {"listChanged": true}, "logging": {}});
+                let capabilities = json!({"tools": {"listChanged": true}, "logging": {}, "resources": {"subscribe": true}});
                 answer(
                     id,
                     json!({"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "child"}}),
@@ -182,6 +182,7 @@ impl TestChildServer {
             }
             "notifications/initialized" => self.initialized = true,
             "notifications/cancelled" => self.cancelled.push(params["requestId"].clone()),
+            "subscriptions/listen" if params.to_string().contains("bad:") => fail(id),
             "subscriptions/listen" if self.is_modern() => {
                 let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
                 notify(
@@ -189,7 +190,16 @@ impl TestChildServer {
                     json!({"_meta": meta, "notifications": params["notifications"]}),
                 );
             }
-            "logging/setLevel" => answer(id, json!({})),
+            "resources/subscribe" if params["uri"] == "bad:hang" => {}
+            "resources/subscribe" if params["uri"] == "bad:error" => fail(id),
+            "resources/subscribe" => {
+                answer(id, json!({}));
+                notify(
+                    "notifications/resources/updated",
+                    json!({"uri": params["uri"]}),
+                );
+            }
+            "logging/setLevel" | "resources/unsubscribe" => answer(id, json!({})),
             "tools/list" => answer(
                 id,
                 json!({"resultType": "complete", "tools": [{"name": "echo", "inputSchema": {}}]}),

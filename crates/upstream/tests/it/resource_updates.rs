@@ -12,6 +12,7 @@ use weir_testkit::ScriptedServer;
 use weir_testkit::scripted_server::{ScriptedRequest, ServerAct, json_answer, modern_answer};
 use weir_upstream::{OwnDeadlines, UpstreamProtocol, UpstreamSettings};
 
+use crate::child;
 use crate::fixtures::*;
 
 const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
@@ -100,14 +101,21 @@ async fn updates(
     server: &ScriptedServer,
     protocol: UpstreamProtocol,
 ) -> (Box<dyn ResourceUpdates>, Arc<dyn Upstream>) {
-    let upstream = build(UpstreamSettings {
+    open(UpstreamSettings {
         protocol,
+        ..settings(&server.url())
+    })
+    .await
+}
+
+async fn open(settings: UpstreamSettings) -> (Box<dyn ResourceUpdates>, Arc<dyn Upstream>) {
+    let upstream = build(UpstreamSettings {
         own_deadlines: OwnDeadlines {
             // The test writes to the stream once it is open.
             stream_head: PATIENCE,
             ..list_deadline(LIST_DEADLINE)
         },
-        ..settings(&server.url())
+        ..settings
     });
     (upstream.clone().updates().await.unwrap(), upstream)
 }
@@ -215,4 +223,39 @@ async fn stream_of_a_modern_server_outlives_a_failed_replacement() {
         // Without the resource that is wanted no more, nothing of the old stream may go on.
         updates.set_subscriptions(&uris(&[uri])).await.unwrap_err();
     }
+}
+
+#[tokio::test]
+async fn child_that_fails_on_some_resources_keeps_the_subscriptions_of_others() {
+    let (mut updates, _upstream) = open(child::settings("legacy")).await;
+    let names = ["bad:hang", "bad:error", "memo:1"];
+    let all = refused(updates.set_subscriptions(&uris(&names)).await.unwrap());
+    assert!(
+        matches!(
+            &all[..],
+            [(hang, FailureKind::TimedOut), (error, FailureKind::Upstream(_))]
+                if hang == "bad:hang" && error == "bad:error"
+        ),
+        "{all:?}"
+    );
+    assert_eq!(
+        next_update(&mut *updates).await,
+        ResourceUpdate::Resource("memo:1".into())
+    );
+    let (mut updates, _upstream) = open(child::settings("modern")).await;
+    let failure = updates.set_subscriptions(&uris(&["bad:error"])).await;
+    assert!(matches!(
+        failure.unwrap_err().kind(),
+        FailureKind::Upstream(_)
+    ));
+    let granted = updates.set_subscriptions(&uris(&["memo:1"])).await;
+    assert!(granted.unwrap().is_empty());
+    let all = updates
+        .set_subscriptions(&uris(&["memo:1", "bad:error"]))
+        .await;
+    let all = refused(all.unwrap());
+    assert!(
+        matches!(&all[..], [(uri, FailureKind::Upstream(_))] if uri == "bad:error"),
+        "{all:?}"
+    );
 }
