@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::upstream::{ListKind, ListKinds, ListPage, RefusedSubscriptions};
-use weir_core::{Failure, FailureKind};
+use weir_core::Failure;
+use weir_core::upstream::{ListKind, ListKinds, ListPage};
 use weir_era::lower;
 use weir_era::upstream_messages::RevisionDialect;
 use weir_wire::scan::WordSearch;
@@ -14,7 +14,6 @@ use weir_wire::write::ObjectWriter;
 use weir_wire::{header, scan, write};
 
 use crate::failed_attempt::FailedAttempt;
-use crate::upstream_label::UpstreamLabel;
 use crate::upstream_record::UpstreamRecord;
 
 static EXECUTION: WordSearch = WordSearch::new("\"execution\"");
@@ -177,28 +176,6 @@ pub fn acknowledged_of(uris: &[Arc<str>], params: &[u8]) -> BTreeSet<Arc<str>> {
     let acknowledged = acknowledged_names(params, UPDATES);
     let uris = uris.iter().filter(|uri| acknowledged.contains(&***uri));
     uris.cloned().collect()
-}
-
-/// Returns a failure for each of `uris` that is not in `held`.
-pub fn refuse_others(
-    uris: &[Arc<str>],
-    held: &BTreeSet<Arc<str>>,
-    mut failure: impl FnMut(&Arc<str>) -> Failure,
-) -> RefusedSubscriptions {
-    let others = uris.iter().filter(|uri| !held.contains(*uri));
-    others.map(|uri| (uri.clone(), failure(uri))).collect()
-}
-
-/// Makes the failure of a subscription that the server does not have.
-pub fn no_updates(label: &UpstreamLabel) -> Failure {
-    let text = "The server of this resource does not tell of its updates";
-    label.fail(FailureKind::InvalidParams, text)
-}
-
-/// Makes the failure of a subscription that ended before its acknowledgment.
-pub fn ended_before_acknowledgment(label: &UpstreamLabel) -> Failure {
-    let text = "The upstream ended the subscription before it acknowledged it";
-    label.fail(FailureKind::Unavailable, text)
 }
 
 /// True if an acknowledgment's `params` name the task as subscribed.

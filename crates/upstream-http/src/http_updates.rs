@@ -15,8 +15,8 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_page;
-use weir_upstream_core::own_requests;
 use weir_upstream_core::pending_updates::PendingUpdates;
+use weir_upstream_core::subscription_outcome;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 
@@ -77,7 +77,7 @@ impl HttpUpdates {
             None
         };
         let Some(reading) = reading else {
-            return Err(list_page::no_updates(&updates.site.label).into());
+            return Err(subscription_outcome::no_updates(&updates.site.label).into());
         };
         updates.reading = Some((seen, reading));
         Ok(updates)
@@ -112,19 +112,14 @@ impl ResourceUpdates for HttpUpdates {
                             // between. Updates of both streams coalesce.
                             self.reading = reading;
                             *held = acknowledged;
-                            Ok(list_page::refuse_others(uris, held, |_| {
-                                list_page::no_updates(label)
-                            }))
+                            Ok(subscription_outcome::refuse_unacknowledged(
+                                label, uris, held,
+                            ))
                         }
-                        // The old stream goes on: the failure is about the new resources only.
-                        Err(failure)
-                            if !held.is_empty() && held.iter().all(|uri| uris.contains(uri)) =>
-                        {
-                            Ok(list_page::refuse_others(uris, held, |_| {
-                                label.fail(failure.kind().clone(), failure.message().to_owned())
-                            }))
+                        // The old stream goes on.
+                        Err(failure) => {
+                            subscription_outcome::refuse_beside(label, uris, held, failure)
                         }
-                        Err(failure) => Err(failure),
                     }
                 }
             }
@@ -247,11 +242,10 @@ async fn subscribe(
     }
     // Further updates of a resource that the server did not unsubscribe are ignored.
     held.retain(|uri| wanted.contains(uri));
-    Ok(list_page::refuse_others(uris, held, |uri| {
-        failures
-            .remove(uri)
-            .unwrap_or_else(|| own_requests::late(&site.label))
-    }))
+    let label = &site.label;
+    Ok(subscription_outcome::refuse_failed(
+        label, uris, held, failures,
+    ))
 }
 
 type WatchedStream = (watch::Receiver<ReadingState>, ReadingTask);

@@ -18,6 +18,7 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::{ListChangeCounts, ListChangeReader};
 use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
 use weir_upstream_core::message_limits::message_limits;
+use weir_upstream_core::subscription_outcome;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
@@ -249,14 +250,20 @@ pub(crate) async fn open_subscription(
                             };
                             return Ok(Err(match response.outcome {
                                 Err(error) => site.permissions.call_failure(&error),
-                                Ok(_) => list_page::ended_before_acknowledgment(&site.label),
+                                Ok(_) => {
+                                    subscription_outcome::ended_before_acknowledgment(&site.label)
+                                }
                             }));
                         }
                         _ => site.label.count_dropped("before_acknowledgment"),
                     }
                 }
                 Some(_) => {}
-                None => return Ok(Err(list_page::ended_before_acknowledgment(&site.label))),
+                None => {
+                    return Ok(Err(subscription_outcome::ended_before_acknowledgment(
+                        &site.label,
+                    )));
+                }
             }
         }
     })

@@ -12,7 +12,7 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_page;
-use weir_upstream_core::own_requests;
+use weir_upstream_core::subscription_outcome;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
@@ -43,7 +43,7 @@ impl StdioUpdates {
         running: Arc<RunningChild>,
     ) -> Result<Self, FailedAttempt> {
         if !running.greeted.about.subscribes {
-            return Err(list_page::no_updates(&site.label).into());
+            return Err(subscription_outcome::no_updates(&site.label).into());
         }
         let holder = running.child.pipe.subscriptions.add_holder();
         Ok(Self {
@@ -94,11 +94,10 @@ impl StdioUpdates {
             // Further updates of the resources are ignored.
             Err(_) => self.site.label.count_dropped("unsubscribe_refused"),
         }
-        Ok(list_page::refuse_others(uris, &held, |uri| {
-            failures
-                .remove(uri)
-                .unwrap_or_else(|| own_requests::late(&self.site.label))
-        }))
+        let label = &self.site.label;
+        Ok(subscription_outcome::refuse_failed(
+            label, uris, &held, failures,
+        ))
     }
 
     async fn replace_subscription(
@@ -123,19 +122,13 @@ impl StdioUpdates {
                 self.holder.replace(held.clone());
                 // The previous subscription ends only now, so that no update is missed in between.
                 self.listening = (!held.is_empty()).then_some(ticket);
-                Ok(list_page::refuse_others(uris, &held, |_| {
-                    list_page::no_updates(label)
-                }))
+                Ok(subscription_outcome::refuse_unacknowledged(
+                    label, uris, &held,
+                ))
             }
+            // The previous subscription goes on.
             Err(failure) => {
-                let held = self.holder.held();
-                if held.is_empty() || !held.iter().all(|uri| uris.contains(uri)) {
-                    return Err(failure);
-                }
-                // The previous subscription goes on: the failure is about the new resources only.
-                Ok(list_page::refuse_others(uris, &held, |_| {
-                    label.fail(failure.kind().clone(), failure.message().to_owned())
-                }))
+                subscription_outcome::refuse_beside(label, uris, &self.holder.held(), failure)
             }
         }
     }

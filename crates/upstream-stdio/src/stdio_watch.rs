@@ -13,6 +13,7 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::ListChangeReader;
 use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
 use weir_upstream_core::own_requests;
+use weir_upstream_core::subscription_outcome;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
@@ -139,7 +140,7 @@ pub(crate) async fn subscribe(
                         Err(error) => {
                             upstream_messages::failure(&error).with_upstream(&site.label.id)
                         }
-                        Ok(_) => list_page::ended_before_acknowledgment(&site.label),
+                        Ok(_) => subscription_outcome::ended_before_acknowledgment(&site.label),
                     }));
                 }
                 Some(_) => {}
