@@ -180,7 +180,7 @@ impl OutOfCallRequests {
             params: reservation.hold(params),
         };
         // Without a stream the client would not get it without weir either.
-        let _unheard = site
+        let _undelivered = site
             .bells
             .notify(&session, SessionMessage::Log(Box::new(log)));
     }

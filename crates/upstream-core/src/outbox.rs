@@ -1,11 +1,11 @@
 //! The queue of messages to a server in a session, or over a shared channel, beside its requests:
-//! answers, cancellations and notifications. Over a shared channel they go out in order and one at
-//! a time, and requests use the same queue, so that each message keeps its place among them.
+//! answers, cancellations and notifications. Over a shared channel requests use the same queue, so
+//! that each message keeps its place among them. A child process gets all in order.
 //!
-//! In a session each message is a POST. A server may respond to one late: it may ask for the roots,
-//! and wait for them, before it responds to the news that they changed. So the messages of a
-//! session have three lanes, and those of one lane are posted one after the other: a server that
-//! does not read takes three connections at most.
+//! Over HTTP each message is a POST. A server may respond to one late: it may ask for the roots,
+//! and wait for them, before it responds to the news that they changed. So the messages beside
+//! requests have three lanes, and those of one lane are posted one after the other: a server that
+//! does not read takes three connections for them at most.
 //!
 //! Messages to a server that does not read wait, and the queue is bounded. Of messages that a later
 //! one supersedes only the newest are kept. A cancellation is dropped after a second, or if the

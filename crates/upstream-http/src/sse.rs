@@ -172,7 +172,7 @@ impl SseMessageStream {
 
 /// True if the transport has events of this type.
 fn is_known(event: Option<&str>) -> bool {
-    matches!(event, None | Some("message" | "endpoint"))
+    weir_wire::sse::is_message(event) || event == Some("endpoint")
 }
 
 /// Opens the stream. Returns it with the post URL of its first event.
