@@ -104,10 +104,7 @@ where
         }
         pong = pings.ping(Ping::opaque()) => { pong.map_err(failed)?; }
     }
-    let is_retired = Arc::<AtomicBool>::default();
-    let driver = Box::pin(drive(connection, watch_pings(pings), is_retired.clone()));
-    let connection = PeerConnection { sender, is_retired };
-    Ok(OpenedPeer { connection, driver })
+    Ok(opened_peer(sender, connection, watch_pings(pings)))
 }
 
 /// Begins HTTP/2 on a stream to another process of this machine. The system closes the stream with
@@ -117,10 +114,21 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = begin_http2(stream, window).await?;
+    Ok(opened_peer(sender, connection, pending()))
+}
+
+fn opened_peer<S>(
+    sender: SendRequest<Bytes>,
+    connection: Connection<S, Bytes>,
+    lost: impl Future<Output = ()> + Send + 'static,
+) -> OpenedPeer
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let is_retired = Arc::<AtomicBool>::default();
-    let driver = Box::pin(drive(connection, pending(), is_retired.clone()));
+    let driver = Box::pin(drive(connection, lost, is_retired.clone()));
     let connection = PeerConnection { sender, is_retired };
-    Ok(OpenedPeer { connection, driver })
+    OpenedPeer { connection, driver }
 }
 
 async fn begin_http2<S>(

@@ -432,12 +432,8 @@ impl Weir {
         let calls_end = async {
             if has_successor {
                 self.wait_for_forwarded_calls().await;
-            } else if self.components.replicas.is_some() {
-                let leases_end = async {
-                    if let Some(replicas) = &self.components.replicas {
-                        replicas.singletons().drain(drain).await;
-                    }
-                };
+            } else if let Some(replicas) = &self.components.replicas {
+                let leases_end = replicas.singletons().drain(drain);
                 tokio::join!(self.listeners.wait_for_last_calls(), leases_end);
             }
         };

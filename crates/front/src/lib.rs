@@ -117,21 +117,12 @@ impl Front {
         let listener =
             weir_listen::bind(inherited, settings.listen, settings.limits.listener.backlog)?;
         let address = listener.local_addr()?;
-        let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
+        let socket = listener.as_fd().try_clone_to_owned()?;
         let shared = FrontState::new(ports, router, sealer);
-        let listening = listener_of(settings, address, &shared, certificates)?;
-        let budgets = shared.ports.budgets.clone();
-        let successor = SuccessorRequests::new(listening.clone(), budgets)?;
-        listening.start(listener);
-        shared.start();
-        Ok(Self {
-            listening,
-            shared,
-            address,
-            cluster: OnceLock::new(),
-            successor,
-            socket,
-        })
+        let front = Self::new(settings, address, shared, certificates, Some(socket))?;
+        front.listening.start(listener);
+        front.shared.start();
+        Ok(front)
     }
 
     /// Serves at [`InMemoryChannel`]s alone: no socket is open. Must be called inside a tokio
@@ -149,17 +140,27 @@ impl Front {
         // An address of this machine, so that its host is a known one.
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let shared = FrontState::new(ports, router, sealer);
+        let front = Self::new(settings, address, shared, certificates, None)?;
+        front.shared.start();
+        Ok(front)
+    }
+
+    fn new(
+        settings: FrontSettings,
+        address: SocketAddr,
+        shared: Arc<FrontState>,
+        certificates: Option<Arc<ListenerCertificates>>,
+        socket: Option<OwnedFd>,
+    ) -> Result<Self, ListenerTlsError> {
         let listening = listener_of(settings, address, &shared, certificates)?;
         let budgets = shared.ports.budgets.clone();
-        let successor = SuccessorRequests::new(listening.clone(), budgets)?;
-        shared.start();
         Ok(Self {
+            successor: SuccessorRequests::new(listening.clone(), budgets)?,
             listening,
             shared,
             address,
             cluster: OnceLock::new(),
-            successor,
-            socket: Mutex::default(),
+            socket: Mutex::new(socket),
         })
     }
 
