@@ -50,7 +50,8 @@ impl PolicyLimiter {
                 wait,
             }));
         }
-        let known: HashMap<u64, (&RateLimit, &Rate)> = all(&rates)
+        let known: HashMap<u64, (&RateLimit, &Rate)> = rates
+            .all_but_address()
             .filter_map(|limit| Some((limit.digest, (limit, limit.rate()?))))
             .collect();
         let those = self
@@ -72,7 +73,8 @@ impl PolicyLimiter {
 
     fn exhausted_quotas(&self, rates: &LimitSettings) -> Vec<ExhaustedBudget> {
         let (those, wait) = self.quotas.exhausted_today();
-        let quotas: HashMap<&str, (&RateLimit, u64)> = all(rates)
+        let quotas: HashMap<&str, (&RateLimit, u64)> = rates
+            .all_but_address()
             .filter_map(|limit| Some((&*limit.name, (limit, limit.daily?))))
             .collect();
         let refusing = |(budget, used): (QuotaBudget, u64)| {
@@ -96,23 +98,6 @@ impl PolicyLimiter {
         found.sort_by_key(|crowd| std::cmp::Reverse((crowd.waiting, crowd.held)));
         found
     }
-}
-
-/// Every limit of rates but that of addresses.
-fn all(rates: &LimitSettings) -> impl Iterator<Item = &RateLimit> {
-    let groups = rates.groups.iter().map(|(_, limit)| limit);
-    let tools = rates.tools.iter().map(|tool| &tool.limit);
-    let maps = rates
-        .endpoints
-        .values()
-        .chain(rates.clients.values())
-        .chain(rates.upstreams.values());
-    rates
-        .principal
-        .iter()
-        .chain(groups)
-        .chain(tools)
-        .chain(maps)
 }
 
 /// The owner of a budget under a limit.

@@ -56,15 +56,19 @@ impl LimitSettings {
 
     /// Every limit, in no order.
     fn all(&self) -> impl Iterator<Item = &RateLimit> {
-        let general = self.address.iter().chain(&self.principal);
+        self.address.iter().chain(self.all_but_address())
+    }
+
+    /// Every limit but that of addresses, in no order.
+    pub(super) fn all_but_address(&self) -> impl Iterator<Item = &RateLimit> {
         let named = self
             .endpoints
             .values()
             .chain(self.clients.values())
             .chain(self.upstreams.values());
         let groups = self.groups.iter().map(|(_, limit)| limit);
+        let general = self.principal.iter().chain(named);
         general
-            .chain(named)
             .chain(groups)
             .chain(self.tools.iter().map(|tool| &tool.limit))
     }
