@@ -20,7 +20,7 @@ use crate::settings::FrontSettings;
 #[derive(Clone)]
 pub struct CorsPolicy {
     /// Absent without origins.
-    cors: Option<CorsLayer>,
+    cors: Option<Arc<CorsLayer>>,
     public_paths: Arc<HashSet<String>>,
 }
 
@@ -34,7 +34,7 @@ impl CorsPolicy {
     /// The policy of these settings. Any origin may read the public paths.
     pub fn new(settings: &FrontSettings, public_paths: Arc<HashSet<String>>) -> Self {
         Self {
-            cors: cors_layer(settings),
+            cors: cors_layer(settings).map(Arc::new),
             public_paths,
         }
     }
@@ -59,7 +59,7 @@ impl<S: Clone> Layer<S> for CorsPolicy {
 #[derive(Clone)]
 pub struct CorsService<S> {
     inner: S,
-    cors: Option<(CorsLayer, Cors<S>)>,
+    cors: Option<(Arc<CorsLayer>, Cors<S>)>,
     public_paths: Arc<HashSet<String>>,
 }
 
@@ -91,7 +91,7 @@ where
                 let mut allowed = named(&ALLOWED_HEADERS);
                 allowed.extend(parameters);
                 // Answered without the inner service.
-                let preflight = layer.clone().allow_headers(allowed);
+                let preflight = CorsLayer::clone(layer).allow_headers(allowed);
                 Either::Left(preflight.layer(self.inner.clone()).call(request))
             }
             _ => Either::Right(self.inner.call(request)),
