@@ -346,7 +346,7 @@ async fn log_message_outside_of_calls_reaches_only_the_client_of_that_session_at
     }
 }
 
-/// Several client sessions have calls there, so nothing tells whose message it is.
+/// A process serves several client sessions, so the message does not name its client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_message_outside_of_calls_of_a_child_process_reaches_no_client() {
     let server = server().await;

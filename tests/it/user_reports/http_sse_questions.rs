@@ -7,7 +7,7 @@ use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockTool};
 use weir_wire::Revision;
 
 use super::weir_over;
-use crate::harness::{CheckedClient, Weir, within_test_timeout};
+use crate::harness::{CheckedClient, CheckedStream, Weir, within_test_timeout};
 
 fn able() -> Value {
     json!({ "sampling": {}, "elicitation": { "form": {} }, "roots": {} })
@@ -27,6 +27,24 @@ fn chain(server: &MockServer) -> (Weir, Weir) {
 
 async fn client(weir: &Weir, revision: Revision) -> CheckedClient {
     CheckedClient::with_capabilities(&weir.url("/mcp"), revision, able()).await
+}
+
+async fn server_of_one_tool() -> MockServer {
+    let server = MockServer::legacy(Revision::NEWEST_LEGACY).tools(1);
+    server.start().await
+}
+
+/// Opens two client sessions, each with its standing stream.
+async fn two_listening_clients(weir: &Weir) -> [(CheckedClient, CheckedStream); 2] {
+    let (one, other) = (
+        client(weir, Revision::NEWEST_LEGACY).await,
+        client(weir, Revision::NEWEST_LEGACY).await,
+    );
+    let streams = (
+        one.open_change_stream().await,
+        other.open_change_stream().await,
+    );
+    [(one, streams.0), (other, streams.1)]
 }
 
 /// Returns the requests that a server of HTTP+SSE may make, and a correct answer to each.
@@ -58,19 +76,9 @@ fn questions() -> [(&'static str, Value, Value); 3] {
 // Proves R185, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_sse_server_question_outside_of_calls_reaches_its_client_or_is_refused() {
-    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
-        .tools(1)
-        .start()
-        .await;
+    let upstream = server_of_one_tool().await;
     let (weir, _old) = chain(&upstream);
-    let (own, other) = (
-        client(&weir, Revision::NEWEST_LEGACY).await,
-        client(&weir, Revision::NEWEST_LEGACY).await,
-    );
-    let (mut stream, mut others) = (
-        own.open_change_stream().await,
-        other.open_change_stream().await,
-    );
+    let [(own, mut stream), (other, mut others)] = two_listening_clients(&weir).await;
     assert!(
         other
             .call("far__tool_0000", json!({}))
@@ -207,19 +215,9 @@ fn tool(method: &str) -> &str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_sse_server_log_message_outside_of_calls_reaches_its_client_alone() {
-    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
-        .tools(1)
-        .start()
-        .await;
+    let upstream = server_of_one_tool().await;
     let (weir, _old) = chain(&upstream);
-    let (own, other) = (
-        client(&weir, Revision::NEWEST_LEGACY).await,
-        client(&weir, Revision::NEWEST_LEGACY).await,
-    );
-    let (mut stream, mut others) = (
-        own.open_change_stream().await,
-        other.open_change_stream().await,
-    );
+    let [(own, mut stream), (other, mut others)] = two_listening_clients(&weir).await;
     for (caller, stream) in [(&other, &mut others), (&own, &mut stream)] {
         caller.call("far__tool_0000", json!({})).await.result();
         let call = upstream.requests_of("tools/call").pop().unwrap();

@@ -32,6 +32,12 @@ fn stepping(authority: &TokenServer) -> UpstreamOAuth {
     }
 }
 
+/// Waits until the server got so many calls in all.
+async fn wait_for_calls(scene: &TokenScene, calls: usize, what: &str) {
+    let is_reached = |mock: &MockServer| mock.requests_of("tools/call").len() == calls;
+    scene.mock.wait_until(what, is_reached).await;
+}
+
 /// Starts an anonymous call that goes on by itself.
 fn spawn_call(scene: &TokenScene) -> tokio::task::JoinHandle<Reply> {
     let upstream = scene.upstream.clone();
@@ -112,12 +118,7 @@ async fn many_calls_that_need_a_scope_at_once_share_one_step_up() {
     scene.authority.set_holding(true);
     scene.mock.add_rule("tools/call", 20, wants("write"));
     let calls: Vec<_> = (0..20).map(|_| spawn_call(&scene)).collect();
-    scene
-        .mock
-        .wait_until("all calls are refused", |mock| {
-            mock.requests_of("tools/call").len() == 21
-        })
-        .await;
+    wait_for_calls(&scene, 21, "all calls are refused").await;
     scene.authority.set_holding(false);
     for call in calls {
         text(call.await.unwrap()).await;
@@ -140,12 +141,7 @@ async fn a_late_refusal_of_the_narrower_token_is_followed_by_a_call_with_the_hel
     let late = wants_after([AnswerStep::Gate(gate.clone())], "write");
     scene.mock.add_rule("tools/call", 1, late);
     let slow = spawn_call(&scene);
-    scene
-        .mock
-        .wait_until("the slow call is sent", |mock| {
-            mock.requests_of("tools/call").len() == 2
-        })
-        .await;
+    wait_for_calls(&scene, 2, "the slow call is sent").await;
     scene.mock.add_rule("tools/call", 1, wants("write"));
     scene.call_successfully().await;
     gate.open();
@@ -170,12 +166,7 @@ async fn a_call_that_needs_a_scope_during_a_renewal_steps_up_after_it() {
     scene.advance(860);
     scene.mock.add_rule("tools/call", 2, wants("write"));
     let calls = [spawn_call(&scene), spawn_call(&scene)];
-    scene
-        .mock
-        .wait_until("both calls are refused", |mock| {
-            mock.requests_of("tools/call").len() == 3
-        })
-        .await;
+    wait_for_calls(&scene, 3, "both calls are refused").await;
     scene.authority.wait_for_requests(2).await;
     scene.authority.set_holding(false);
     for call in calls {
