@@ -57,9 +57,18 @@ impl CallStack {
         &self,
         outbound: OutboundCall,
     ) -> impl Future<Output = Reply> + Send + use<> {
+        self.call_within(self.in_flight.clone(), outbound)
+    }
+
+    /// Makes a call as [`Self::call`] does, with a permit of `bound`.
+    pub(crate) fn call_within(
+        &self,
+        bound: InFlightLimit,
+        outbound: OutboundCall,
+    ) -> impl Future<Output = Reply> + Send + use<> {
         let limits = CallTimeLimits::new(outbound.deadlines, outbound.begun);
         let (outbound, route) = self.attempts.route(self.strip_baggage(outbound));
-        let (in_flight, attempts) = (self.in_flight.clone(), self.attempts.clone());
+        let attempts = self.attempts.clone();
         let server = TimedServer {
             attempts: attempts.clone(),
             route: route.clone(),
@@ -68,7 +77,7 @@ impl CallStack {
         let tries = Box::pin(repeat::call_with_repeat(attempts, outbound, route));
         async move {
             // Bound, above the tries: a call counts once.
-            let permit = match in_flight.acquire(limits.next_deadline()).await {
+            let permit = match bound.acquire(limits.next_deadline()).await {
                 Ok(permit) => permit,
                 Err(busy) => return Reply::ended(busy),
             };

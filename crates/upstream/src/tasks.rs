@@ -21,6 +21,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, error_code};
 
+use crate::in_flight::InFlightLimit;
 use crate::stack::CallStack;
 use task_result_requests::TaskResultRequests;
 
@@ -116,7 +117,7 @@ impl UpstreamTaskRequest {
                     &state,
                     self.server
                         .results
-                        .take(&self.key(), || self.request_result())?,
+                        .take(&self.key(), |bound| self.request_result(bound))?,
                 )
                 .await
             }
@@ -222,9 +223,9 @@ impl UpstreamTaskRequest {
     }
 
     /// Makes the request for the result. The server asks on its stream.
-    fn request_result(&self) -> weir_core::port::Fut<'static, Reply> {
-        let stack = &self.server.stack;
-        Box::pin(stack.call(self.outbound_for(Method::TasksResult, CallDeadlines::CALL)))
+    fn request_result(&self, bound: InFlightLimit) -> weir_core::port::Fut<'static, Reply> {
+        let outbound = self.outbound_for(Method::TasksResult, CallDeadlines::CALL);
+        Box::pin(self.server.stack.call_within(bound, outbound))
     }
 
     fn outbound_for(&self, method: Method, deadlines: CallDeadlines) -> OutboundCall {

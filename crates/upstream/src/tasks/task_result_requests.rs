@@ -20,8 +20,14 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::scan;
 
-/// The most held requests of one server. Each also has one of its permits of calls in flight.
+use crate::in_flight::InFlightLimit;
+
+/// The most held requests of one server. They have permits of their own: a task may wait for its
+/// client for hours, and the calls of other clients go on meanwhile.
 const MAX_HELD_REQUESTS: usize = 256;
+/// The most held requests of one principal at one server, so that no client takes the room of all.
+/// All anonymous callers share one principal, so only the total binds it.
+const MAX_HELD_REQUESTS_OF_A_PRINCIPAL: usize = 64;
 /// The most open questions of one task. Further ones get an error.
 const MAX_OPEN_QUESTIONS: usize = 32;
 /// The longest wait for the question of a task that is in `input_required`.
@@ -35,6 +41,7 @@ pub(crate) struct TaskResultRequests {
     label: UpstreamLabel,
     clock: UpstreamClock,
     tasks: BackgroundTasks,
+    bound: InFlightLimit,
     held: Mutex<HashMap<TaskOwnerKey, TaskResultEntry>>,
 }
 
@@ -75,6 +82,7 @@ impl TaskResultRequests {
             label: site.label.clone(),
             clock: site.clock.clone(),
             tasks: site.tasks.clone(),
+            bound: InFlightLimit::new(site.label.clone(), MAX_HELD_REQUESTS),
             held: Mutex::default(),
         }
     }
@@ -87,19 +95,24 @@ impl TaskResultRequests {
             .filter(|held| !held.lock().over)
     }
 
-    /// Returns the held request for this task, or begins one.
+    /// Returns the held request for this task, or begins one. `begin` gets the bound of its permit.
     ///
     /// # Errors
-    /// `Busy`: too many requests are held.
+    /// `Busy`: too many requests are held, of this principal or of all.
     pub(crate) fn take(
         &self,
         key: &TaskOwnerKey,
-        begin: impl FnOnce() -> Fut<'static, Reply>,
+        begin: impl FnOnce(InFlightLimit) -> Fut<'static, Reply>,
     ) -> Result<Arc<TaskResultRequest>, Failure> {
         let mut all = self.lock();
         all.retain(|_, entry| !entry.held.lock().over);
         if let Some(entry) = all.get(key) {
             return Ok(entry.held.clone());
+        }
+        let of_principal = all.keys().filter(|(principal, _)| *principal == key.0);
+        if !key.0.is_anonymous() && of_principal.count() >= MAX_HELD_REQUESTS_OF_A_PRINCIPAL {
+            let text = "As many of your tasks of this upstream wait for input as may: answer or cancel one";
+            return Err(self.label.fail(FailureKind::Busy, text));
         }
         if all.len() >= MAX_HELD_REQUESTS {
             let text = "As many tasks of this upstream wait for input as may: answer one, or try again later";
@@ -118,7 +131,9 @@ impl TaskResultRequests {
             state: Mutex::new(state),
             bell: Notify::new(),
         });
-        let reading = self.tasks.spawn_endless(read(held.clone(), begin()));
+        let reading = self
+            .tasks
+            .spawn_endless(read(held.clone(), begin(self.bound.clone())));
         all.insert(
             key.clone(),
             TaskResultEntry {

@@ -23,4 +23,5 @@ mod stdio;
 mod stdio_eras;
 mod tls;
 mod tokens;
+mod waiting_tasks;
 mod watching;
