@@ -488,11 +488,10 @@ fn error_object(text: &Bytes) -> Option<(Option<u64>, Bytes)> {
         return None;
     };
     // An id of another form than weir's belongs to another client's request.
-    let about = response.id.as_ref().map(|id| {
-        id.as_integer()
-            .and_then(|id| u64::try_from(id).ok())
-            .unwrap_or(0)
-    });
+    let about = response
+        .id
+        .as_ref()
+        .map(|id| id.echoed_number().unwrap_or(0));
     Some((about, response.outcome.err()?))
 }
 

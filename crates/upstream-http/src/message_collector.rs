@@ -36,9 +36,7 @@ pub(crate) struct ReleaseRule {
 impl ReleaseRule {
     /// True if `id` is that of the request.
     pub(crate) fn is_of(&self, id: Option<&RequestId>) -> bool {
-        id.and_then(RequestId::as_integer)
-            .and_then(|id| u64::try_from(id).ok())
-            == Some(self.id)
+        id.and_then(RequestId::echoed_number) == Some(self.id)
     }
 
     /// True for the type of a complete result, which is passed on.

@@ -101,7 +101,7 @@ impl SkippedMessage {
     /// Returns the request that the message answers, once all of it was read.
     pub fn request(&self) -> Option<u64> {
         let id = self.splitter.as_ref()?.id()??;
-        id.as_integer().and_then(|id| u64::try_from(id).ok())
+        id.echoed_number()
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
                 Some(7),
             ),
             (
-                format!(r#"{{"jsonrpc":"2.0","result":{{"text":"{text}"}},"id":8}}"#),
+                format!(r#"{{"jsonrpc":"2.0","result":{{"text":"{text}"}},"id":"8"}}"#),
                 Some(8),
             ),
             (

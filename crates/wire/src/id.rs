@@ -86,10 +86,11 @@ impl RequestId {
         }
     }
 
-    /// The integer, if the id is one that fits.
+    /// The number of a request whose peer sent this id back. Some servers make a text of it: `"7"`
+    /// names the request 7, too.
     #[must_use]
-    pub fn as_integer(&self) -> Option<i64> {
-        scan::integer(self.as_json())
+    pub fn echoed_number(&self) -> Option<u64> {
+        echoed_number(self.as_json())
     }
 
     /// The text, if the id is a string.
@@ -120,6 +121,20 @@ impl RequestId {
             digits => (false, Cow::Borrowed(digits)),
         }
     }
+}
+
+/// The number that a peer sent back as the JSON value `json`: as an integer, or as a text of its
+/// decimal digits. Applies to ids and progress tokens that are numbers of one's own.
+#[must_use]
+pub fn echoed_number(json: &[u8]) -> Option<u64> {
+    let digits = match scan::trim(json) {
+        [b'"', text @ .., b'"'] => text,
+        number => number,
+    };
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 impl From<u64> for RequestId {
@@ -223,6 +238,28 @@ mod tests {
                 json.as_bytes()
             );
         }
+    }
+
+    #[test]
+    fn numbers_come_back_as_integers_or_as_texts_of_their_digits() {
+        for json in ["7", r#""7""#, " 7 ", r#""07""#] {
+            assert_eq!(echoed_number(json.as_bytes()), Some(7), "{json}");
+        }
+        for json in [
+            "-7",
+            "7.0",
+            "null",
+            r#""""#,
+            r#""+7""#,
+            r#"" 7""#,
+            r#""7a""#,
+            "18446744073709551616",
+            "[7]",
+            "",
+        ] {
+            assert_eq!(echoed_number(json.as_bytes()), None, "{json}");
+        }
+        assert_eq!(RequestId::from_text("12").echoed_number(), Some(12));
     }
 
     #[test]

@@ -47,6 +47,32 @@ async fn a_late_error_without_an_id_reaches_none_of_the_next_fifteen_callers() {
     }
 }
 
+/// Official clients take such an answer, too, so servers that send it work without weir.
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_with_the_id_as_a_text_of_its_digits_is_the_answer() {
+    let answers_with_text = |request: &ScriptedRequest| {
+        let result = json!({
+            "resultType": "complete",
+            "content": [{ "type": "text", "text": request.body["params"]["arguments"]["size"].to_string() }],
+            "structuredContent": { "padding": "x".repeat(request.body["params"]["arguments"]["size"].as_u64().unwrap() as usize) },
+        });
+        let id = request.id().to_string();
+        vec![json_answer(
+            200,
+            &json!({ "jsonrpc": "2.0", "result": result, "id": id }),
+        )]
+    };
+    let (_server, weir) = before(answers_with_text).await;
+    // A short answer, and one that is forwarded in parts.
+    for size in [1, SIZE] {
+        let answer = client(&weir)
+            .call("t", json!({ "size": size }))
+            .await
+            .unwrap();
+        assert_eq!(answer.text(), size.to_string());
+    }
+}
+
 /// Reads an answer; returns its bytes, and if it ended in an orderly way.
 async fn read(client: &RawClient) -> (Vec<u8>, bool) {
     let mut read = Vec::new();

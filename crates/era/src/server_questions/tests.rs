@@ -136,7 +136,7 @@ fn lifted_question_has_no_members_of_its_hop() {
         ),
         (Some(&br#""p""#[..]), Some("own"))
     );
-    assert_eq!(lifted.id.as_integer(), Some(7));
+    assert_eq!(lifted.id.echoed_number(), Some(7));
     let bare = lift(&request(
         r#"{"jsonrpc":"2.0","id":"r","method":"roots/list"}"#,
     ))

@@ -8,6 +8,7 @@ use weir_core::CapabilityClass;
 use weir_core::call::LogMessages;
 use weir_core::reply::{NoteKind, ReplyNote};
 use weir_core::upstream::{ListKind, ListKinds};
+use weir_wire::id::echoed_number;
 use weir_wire::method::Method;
 use weir_wire::{
     ErrorObject, LogLevel, Message, Notification, Request, RequestId, error_code, meta, scan, write,
@@ -20,7 +21,7 @@ use crate::server_questions::{self, LiftedQuestion};
 /// The message filter of one call.
 #[derive(Debug)]
 pub struct MessageFilter {
-    id: i64,
+    id: u64,
     progress: bool,
     logs: LogMessages,
     last: f64,
@@ -76,7 +77,7 @@ impl MessageFilter {
     pub fn legacy(id: u64, progress: bool, logs: LogMessages) -> Self {
         let (last, class) = (f64::NEG_INFINITY, CapabilityClass::BASE);
         Self {
-            id: signed(id),
+            id,
             progress,
             logs,
             last,
@@ -126,7 +127,7 @@ impl MessageFilter {
     pub fn classify(&mut self, message: Message) -> MessageClass {
         match message {
             Message::Response(response) => match &response.id {
-                Some(id) if id.as_integer() == Some(self.id) => {
+                Some(id) if id.echoed_number() == Some(self.id) => {
                     MessageClass::Answer(response.outcome)
                 }
                 // A response without an id answers no request here: only a refusal by HTTP status
@@ -173,7 +174,7 @@ impl MessageFilter {
 
     fn progressed(&mut self, params: Bytes) -> MessageClass {
         let token =
-            scan::find(&params, "progressToken").and_then(|range| scan::integer(&params[range]));
+            scan::find(&params, "progressToken").and_then(|range| echoed_number(&params[range]));
         if !self.progress || token != Some(self.id) {
             return MessageClass::Dropped("unknown_progress_token");
         }
@@ -281,32 +282,25 @@ pub fn updated_resource(notification: &Notification) -> Option<String> {
         .map(Into::into)
 }
 
-/// The id as a JSON integer. Ids count up from one: they stay below this bound for longer than a
-/// process lives.
-fn signed(id: u64) -> i64 {
-    i64::try_from(id).unwrap_or(i64::MAX)
-}
-
 /// The request that a message on a shared channel belongs to, if it names one: by the response's
 /// id, the progress token, or the id of the subscription.
 #[must_use]
 pub fn request_of(message: &Message) -> Option<u64> {
-    let number = match message {
-        Message::Response(response) => response.id.as_ref().and_then(RequestId::as_integer),
+    match message {
+        Message::Response(response) => response.id.as_ref().and_then(RequestId::echoed_number),
         Message::Notification(notification)
             if notification.method.as_str() == Method::Progress.as_str() =>
         {
             let params = notification.params.as_ref()?;
-            scan::find(params, "progressToken").and_then(|range| scan::integer(&params[range]))
+            scan::find(params, "progressToken").and_then(|range| echoed_number(&params[range]))
         }
         Message::Notification(notification) => {
             let params = notification.params.as_ref()?;
             let about = &params[scan::find(params, "_meta")?];
-            scan::find(about, meta::SUBSCRIPTION_ID).and_then(|range| scan::integer(&about[range]))
+            scan::find(about, meta::SUBSCRIPTION_ID).and_then(|range| echoed_number(&about[range]))
         }
         Message::Request(_) => None,
-    };
-    number.and_then(|number| u64::try_from(number).ok())
+    }
 }
 
 #[cfg(test)]
@@ -354,16 +348,18 @@ mod tests {
             (progress("7", "1.5"), "note Progress"),
             (progress("7", "1e1"), "note Progress"),
             (progress("8", "99"), "dropped unknown_progress_token"),
-            (progress("\"7\"", "99"), "dropped unknown_progress_token"),
+            (progress("\"8\"", "99"), "dropped unknown_progress_token"),
+            (progress("\"7\"", "11"), "note Progress"),
             (progress("7", "\"x\""), "dropped bad_progress"),
             (
                 r#"{"jsonrpc":"2.0","id":8,"result":{}}"#.into(),
                 "dropped unknown_id",
             ),
             (
-                r#"{"jsonrpc":"2.0","id":"7","result":{}}"#.into(),
+                r#"{"jsonrpc":"2.0","id":"8","result":{}}"#.into(),
                 "dropped unknown_id",
             ),
+            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#.into(), "result"),
             (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#.into(), "result"),
             (
                 r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#.into(),

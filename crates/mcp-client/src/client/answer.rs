@@ -109,7 +109,10 @@ impl Answer {
                         return Ok(Some(AnswerEvent::Request(asked)));
                     }
                     Message::Response(response)
-                        if response.id.as_ref().is_none_or(|id| *id == self.id) =>
+                        if response
+                            .id
+                            .as_ref()
+                            .is_none_or(|id| id.echoed_number() == self.id.echoed_number()) =>
                     {
                         self.result = Some(outcome(&response));
                         self.reader = Reader::Over;

@@ -196,7 +196,9 @@ fn id_and_type_are_available_once_read() {
         splitter
             .feed(&Bytes::from_static(piece.as_bytes()), &mut Vec::new())
             .unwrap();
-        let id = splitter.id().map(|id| id.and_then(RequestId::as_integer));
+        let id = splitter
+            .id()
+            .map(|id| id.and_then(RequestId::echoed_number));
         seen.push((splitter.result_type().map(<[u8]>::to_vec), id));
     }
     let typed = Some(br#""complete""#.to_vec());
