@@ -1,6 +1,6 @@
 //! Resumed streams.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use weir_testkit::HttpExchange;
 use weir_wire::Revision;
 
@@ -12,18 +12,15 @@ fn has_ids(revision: Revision) -> bool {
     revision.has_event_ids()
 }
 
+/// Asks for the rest of a stream after this event.
+async fn request_resumption(client: &CheckedClient, id: &str) -> HttpExchange {
+    let raw = client.raw().clone().with_header("last-event-id", id);
+    within_test_timeout("GET", raw.get_stream()).await.unwrap()
+}
+
 /// Resumes a stream after this event.
 async fn resume(client: &CheckedClient, id: &str) -> HttpExchange {
-    let exchange = within_test_timeout(
-        "GET",
-        client
-            .raw()
-            .clone()
-            .with_header("last-event-id", id)
-            .get_stream(),
-    )
-    .await
-    .unwrap();
+    let exchange = request_resumption(client, id).await;
     assert!(
         exchange.status.is_success() && exchange.is_stream(),
         "{:?}",
@@ -142,28 +139,34 @@ pub async fn streams_of_other_sessions_cannot_be_resumed(
     let (lost, id) = begin_gated_call(client.raw()).await;
     gate.admit(1);
     drop(lost);
+    let rest = within_test_timeout("the rest", resume(&client, &id).await.finish())
+        .await
+        .unwrap();
+    assert_eq!(rest.text(), r#"{"n":1}"#);
     let stream = id.split('-').next().unwrap();
+    let mut standing = within_test_timeout("GET", client.raw().get_stream())
+        .await
+        .unwrap();
     for (who, id) in [
         (&other, id.clone()),
-        (&client, "nonsense".into()),
         (&client, format!("{}-1", "0".repeat(16))),
+        (&client, format!("{stream}-999")),
     ] {
-        let mut fresh = resume(who, &id).await;
-        // A stream of its own, still without a message.
-        let event = within_test_timeout("a comment", fresh.next_event())
-            .await
-            .unwrap()
-            .unwrap();
-        assert_eq!((event.data.as_str(), event.id), ("", None), "{id}");
+        let refused = request_resumption(who, &id).await;
+        assert_eq!(refused.status, 204, "{id}: no further events");
     }
-    let ahead = resume(&client, &format!("{stream}-999")).await;
-    assert_eq!(
-        within_test_timeout("the end", ahead.finish())
-            .await
-            .unwrap()
-            .messages,
-        Vec::<Value>::new(),
-        "nothing is ahead of its head"
-    );
+    // None of them took the place of the standing stream.
+    tokio::select! {
+        biased;
+        heard = standing.next_message() => panic!("{heard:?}"),
+        () = tokio::task::yield_now() => {}
+    }
+    let mut fresh = resume(&client, "nonsense").await;
+    // A stream of its own, still without a message.
+    let event = within_test_timeout("a comment", fresh.next_event())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((event.data.as_str(), event.id), ("", None));
     FeatureSupport::Carried
 }

@@ -249,6 +249,41 @@ fn a_cancelled_call_ends_and_the_connection_serves_on() {
     }
 }
 
+/// The stream of a call that the client gave up ends without an answer, so the client asks for the
+/// rest of it.
+#[test]
+fn client_that_gave_a_call_up_keeps_its_one_standing_stream() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let (_zoo, zoo_url) = ForeignServer::TypeScript1.over_http();
+    let weir = Weir::with_config(json!({
+        "upstreams": {
+            "zoo": { "url": zoo_url },
+            "fast": ForeignServer::FastMcp.as_child(),
+        },
+        "limits": { "retry": "10ms" },
+    }));
+    weir.wait_until_listed("/mcp", &["zoo__weigh", "fast__add"]);
+    for client in [
+        ForeignClient::TypeScript1,
+        ForeignClient::TypeScript2("legacy"),
+    ] {
+        let scenario = [
+            "abandon",
+            "fast__wait_for_ever",
+            "{}",
+            "--trigger",
+            "zoo__add_tool",
+        ];
+        let seen = client.run(&weir.url("/mcp"), &scenario);
+        seen.only_line("abandoned");
+        assert!(!seen.lines_of("list_changed").is_empty(), "{seen:?}");
+        let requests = seen.only_line("streams")["requests"].as_u64().unwrap();
+        assert!(requests < 10, "the streams end each other: {seen:?}");
+    }
+}
+
 // Proves R059.
 #[test]
 fn the_inspectors_command_line_lists_and_calls() {

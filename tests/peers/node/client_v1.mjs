@@ -88,6 +88,7 @@ await run(async given => {
             client.setNotificationHandler(LoggingMessageNotificationSchema, note => then(note.params));
             if (level && client.getServerCapabilities()?.logging) await client.setLoggingLevel(level);
         },
+        streamRequests: stream.requests,
         checkFailed: error => /structured content|output schema/i.test(error.message),
         close: async () => {
             if (!given.stdio && !given.sse) await transport.terminateSession();

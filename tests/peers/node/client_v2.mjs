@@ -45,7 +45,7 @@ await run(
         };
         const withLogin = act => withUser(act, isUnauthorized, () => finish(given, account));
         await withLogin(open);
-        return { account, ...peer(opened, { ...given, withLogin, opened: given.stdio ? undefined : stream.opened }) };
+        return { account, streamRequests: stream.requests, ...peer(opened, { ...given, withLogin, opened: given.stdio ? undefined : stream.opened }) };
     },
     { era: { type: 'string', default: 'auto' } }
 );

@@ -40,6 +40,7 @@ const scenarios = {
         print({ event: 'result', result: await peer.call(tool, args) });
     },
     cancel,
+    abandon,
     calls
 };
 
@@ -50,7 +51,7 @@ const scenarios = {
  * @param {object} ownFlags further options of this driver, as parseArgs takes them
  *
  * A Peer has `about` (what was negotiated), `account` (see oauth.mjs), `pages()`, `call(tool, args, options)`, `onToolsChanged(then)`,
- * `logAt(level, then)`, `task(tool, args, onStatus)` (a call that becomes a task), `checkFailed(error)`, `library` (prompts, resources and completion, by the SDK's own names) and `close()`.
+ * `logAt(level, then)`, `task(tool, args, onStatus)` (a call that becomes a task), `checkFailed(error)`, `streamRequests()` (how many GET requests it made), `library` (prompts, resources and completion, by the SDK's own names) and `close()`.
  */
 export async function run(connect, ownFlags = {}) {
     const words = process.argv.slice(2);
@@ -87,17 +88,19 @@ async function runOne(connect, given) {
 }
 
 /**
- * A fetch that knows when the standing GET stream of a legacy session was answered. Only from then on can the server
+ * A fetch that counts GET requests, and knows when the standing GET stream of a legacy session was answered. Only from then on can the server
  * tell this client that a list changed, and no SDK says when that is.
  */
 export function streamWatch() {
     const { promise: opened, resolve } = resolvers();
+    let requests = 0;
     const watchingFetch = async (url, init) => {
+        if (init?.method === 'GET') requests += 1;
         const response = await fetch(url, init);
         if (init?.method === 'GET') resolve();
         return response;
     };
-    return { fetch: watchingFetch, opened };
+    return { fetch: watchingFetch, opened, requests: () => requests };
 }
 
 function commandLine(ownFlags, words) {
@@ -300,4 +303,25 @@ async function cancel(peer, { tool, args, level }) {
         return;
     }
     throw new Error('the call ended before it was cancelled');
+}
+
+/** How long a client that reconnects again and again has for that, in milliseconds. */
+const RECONNECTION_TIME_MS = 2_000;
+
+/** Gives a call up, and then shows that the client still hears of changes; prints how many GET requests it made. */
+async function abandon(peer, { tool, args, trigger }) {
+    const { promise: changed, resolve } = resolvers();
+    await peer.onToolsChanged(resolve);
+    try {
+        await peer.call(tool, args, { timeout: 500 });
+        throw new Error('the call ended before it was given up');
+    } catch (error) {
+        if (!/timed out/i.test(error.message)) throw error;
+        print({ event: 'abandoned', message: error.message });
+    }
+    await new Promise(resolve => setTimeout(resolve, RECONNECTION_TIME_MS));
+    await peer.call(trigger, {});
+    await changed;
+    print({ event: 'list_changed', kind: 'tools' });
+    print({ event: 'streams', requests: peer.streamRequests() });
 }

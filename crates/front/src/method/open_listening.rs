@@ -31,7 +31,7 @@ use crate::method::listening_stream::{
 use crate::method::subscriptions;
 use crate::method::tasks;
 use crate::reply::client_questions::ClientQuestions;
-use crate::session::replay;
+use crate::session::replay::{self, Resumption};
 use crate::session::session_lookup::load_session;
 
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
@@ -54,8 +54,9 @@ async fn open_session_stream(
         .map_err(|none| none.failure(None))?;
     let place = stream_permit(context, known)?;
     let place = match replay::resume(context, &opened, headers, place).await {
-        Ok(resumed) => return Ok(stream_response(resumed)),
-        Err(place) => place,
+        Resumption::Resumed(resumed) => return Ok(stream_response(*resumed)),
+        Resumption::Ended => return Ok(failure::no_content()),
+        Resumption::None(place) => place,
     };
     let (replaced, updates, hold) = context.shared.sessions.register_get_stream(opened.key);
     subscriptions::renew_inherited(context, known, &opened);

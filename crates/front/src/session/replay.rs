@@ -251,43 +251,64 @@ where
     }
 }
 
-/// The rest of this session's stream that `Last-Event-ID` names. If it names no stream, returns
-/// `place`, for a stream of its own.
+/// The outcome of a GET request's `Last-Event-ID`.
+pub(crate) enum Resumption {
+    /// The rest of the stream.
+    Resumed(Box<ResumedStream>),
+    /// The stream has no further events, or its events are not kept.
+    Ended,
+    /// The request resumes no stream: it opens one of its own, with this permit.
+    None(StreamPermit),
+}
+
+/// Resumes this session's stream that `Last-Event-ID` names. A name in another form than weir's
+/// resumes none.
+///
+/// A client whose call ended without an answer, because it cancelled it, asks for the rest again
+/// and again. A standing stream in its place would end the standing stream that the client has, and
+/// the client would open that one again, without end.
 pub(crate) async fn resume(
     context: &HttpRequestContext,
     opened: &LoadedSession,
     headers: &HeaderMap,
     place: StreamPermit,
-) -> Result<ResumedStream, StreamPermit> {
+) -> Resumption {
     let Some(given) = headers.get("last-event-id") else {
-        return Err(place);
+        return Resumption::None(place);
     };
-    let named = given.to_str().ok().and_then(parse_event_id);
+    let count = |result| {
+        instruments()
+            .resumes
+            .add(1, &[KeyValue::new("result", result)]);
+    };
+    let Some((stream, seq)) = given.to_str().ok().and_then(parse_event_id) else {
+        count("unknown");
+        return Resumption::None(place);
+    };
+    let key = StreamKey {
+        session: opened.key,
+        stream,
+    };
     let replays = &context.shared.ports.replays;
-    let (found, result) = match named {
-        Some((stream, seq)) => {
-            let key = StreamKey {
-                session: opened.key,
-                stream,
-            };
-            let (moves, result) = match replays.watch_events(key) {
-                Some(moves) => (Some(moves), "replayed"),
-                None if replays.recover(key).await => (replays.watch_events(key), "recovered"),
-                None => (None, "unknown"),
-            };
-            let point = moves.map(|moves| ResumePoint { key, seq, moves });
-            (point, result)
-        }
+    let (moves, result) = match replays.watch_events(key) {
+        Some(moves) => (Some(moves), "replayed"),
+        None if replays.recover(key).await => (replays.watch_events(key), "recovered"),
         None => (None, "unknown"),
     };
-    instruments()
-        .resumes
-        .add(1, &[KeyValue::new("result", result)]);
-    let Some(point) = found else {
-        return Err(place);
+    let Some(moves) = moves else {
+        count(result);
+        return Resumption::Ended;
     };
+    let found = replays.events_after(key, seq).await;
+    if matches!(&found, Ok(Some(replay)) if replay.is_ended && replay.events.is_empty()) {
+        count("ended");
+        return Resumption::Ended;
+    }
+    count(result);
+    let point = ResumePoint { key, seq, moves };
     let principal = &opened.record.principal;
-    Ok(ResumedStream::new(context, principal, point, place))
+    let resumed = ResumedStream::new(context, principal, point, place, found);
+    Resumption::Resumed(Box::new(resumed))
 }
 
 /// The id of an event of a stream.
@@ -337,6 +358,7 @@ impl ResumedStream {
         principal: &Principal,
         ResumePoint { key, seq, moves }: ResumePoint,
         place: StreamPermit,
+        found: Result<Option<ReplayedEvents>, StoreError>,
     ) -> Self {
         let (replaced, hold) = context.shared.sessions.register_reader(key);
         let keep_alive = KeepAlive::new(context, principal, "resumed");
@@ -356,7 +378,7 @@ impl ResumedStream {
             _hold: hold,
             _place: place,
         };
-        resumed.fetch_events();
+        resumed.take_events(found);
         resumed
     }
 

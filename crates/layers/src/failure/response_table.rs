@@ -41,7 +41,7 @@ pub fn accepted() -> HttpAnswer {
     answer::empty(StatusCode::ACCEPTED)
 }
 
-/// 204: a session has ended, or a preflight is answered.
+/// 204: a session has ended, a preflight is answered, or a resumed stream has no further events.
 pub fn no_content() -> HttpAnswer {
     answer::empty(StatusCode::NO_CONTENT)
 }
