@@ -22,9 +22,15 @@ pub(super) type ConnectError = Box<dyn Error + Send + Sync>;
 /// The connector to a server.
 pub(crate) type UpstreamConnector = TimeoutConnector<HttpsConnector<HttpConnector<DnsResolver>>>;
 
-/// Makes a TCP connector that resolves names by `resolver`.
-pub(crate) fn tcp_connector<R>(resolver: R) -> HttpConnector<R> {
+/// Makes a TCP connector that resolves names by `resolver`. Addresses of one family share the time
+/// `connect` equally, so that one that never answers leaves time for the other. An address of the
+/// other family is tried beside the first, after 300 ms (RFC 8305).
+pub(crate) fn tcp_connector(
+    resolver: DnsResolver,
+    connect: Duration,
+) -> HttpConnector<DnsResolver> {
     let mut tcp = HttpConnector::new_with_resolver(resolver);
+    tcp.set_connect_timeout(Some(connect));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEPALIVE));
@@ -80,5 +86,64 @@ where
                 Err(_) => Err(ConnectTimeout.into()),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::io;
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
+
+    use socket2::{Domain, Socket, Type};
+    use weir_core::port::Fut;
+
+    use super::*;
+    use crate::dns::AddressLookup;
+
+    /// An address at which nobody answers, before one with a server.
+    struct SilentAddressFirst;
+
+    const SILENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    const LIVE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    impl AddressLookup for SilentAddressFirst {
+        fn addresses(&self, _: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
+            Box::pin(async { Ok(vec![SILENT, LIVE]) })
+        }
+    }
+
+    /// Listens at `at` without room for further connections: the system drops every later attempt.
+    fn listen_without_room(at: SocketAddr) -> (Socket, Vec<Socket>) {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&at.into()).unwrap();
+        listener.listen(0).unwrap();
+        let waiting = (0..4).map(|_| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            // The answer does not matter: the first ones fill the queue.
+            let _in_progress = socket.connect(&at.into());
+            socket
+        });
+        let waiting = waiting.collect();
+        (listener, waiting)
+    }
+
+    #[tokio::test]
+    async fn second_address_of_a_family_is_dialled_if_the_first_never_answers() {
+        let live = tokio::net::TcpListener::bind((LIVE, 0)).await.unwrap();
+        let port = live.local_addr().unwrap().port();
+        let _silent = listen_without_room((SILENT, port).into());
+        let resolver = DnsResolver::new(Arc::new(SilentAddressFirst));
+        let connect = Duration::from_secs(8);
+        let mut connector = TimeoutConnector {
+            inner: tcp_connector(resolver, connect),
+            after: connect,
+        };
+        let uri = format!("http://two.example:{port}/").parse().unwrap();
+        let (connected, accepted) = tokio::join!(connector.call(uri), live.accept());
+        connected.unwrap();
+        assert!(accepted.unwrap().1.ip().is_loopback());
     }
 }

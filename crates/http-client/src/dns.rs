@@ -82,8 +82,9 @@ impl Service<Name> for DnsResolver {
 }
 
 /// Selects at most two addresses: the first, which the machine prefers, and the first of the other
-/// family, or else the second. The connector tries the other one shortly after the first (RFC
-/// 8305), so a longer list would only be a longer wait.
+/// family, or else the second. The connector tries one of the other family shortly after the first
+/// (RFC 8305), and one of the same family after half of its time, so a longer list would only be a
+/// longer wait.
 fn select_two(found: &[IpAddr]) -> impl Iterator<Item = IpAddr> + use<> {
     let first = found.first().copied();
     let other = found

@@ -11,13 +11,12 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::ResponseFuture;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::GaiResolver;
 use weir_core::port::{DocumentFetcher, FetchRequest, FetchResponse, Fut, UrlSource};
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 
 use super::connector::tcp_connector;
-use super::dns::SystemLookup;
+use super::dns::{DnsResolver, SystemLookup};
 use super::document_client::{PooledClient, pooled_client};
 use super::guard;
 use super::tls::{RootCertificates, TlsError};
@@ -33,7 +32,7 @@ pub struct Fetcher {
 }
 
 struct FetchClients {
-    operator: PooledClient<HttpConnector>,
+    operator: PooledClient<HttpConnector<DnsResolver>>,
     outsider: PooledClient<GuardedConnector>,
 }
 
@@ -43,9 +42,15 @@ impl Fetcher {
     pub fn new(agent: HeaderValue, roots: &RootCertificates) -> Self {
         let connect = CallDeadlines::LIST.connect;
         let clients = roots.config(None).map(|tls| FetchClients {
-            operator: pooled_client(tcp_connector(GaiResolver::new()), tls.clone(), connect),
+            operator: pooled_client(
+                tcp_connector(DnsResolver::new(Arc::new(SystemLookup)), connect),
+                tls.clone(),
+                connect,
+            ),
             outsider: pooled_client(
-                GuardedConnector::new(CheckedLookup::public(Arc::new(SystemLookup)), tcp_connector),
+                GuardedConnector::new(CheckedLookup::public(Arc::new(SystemLookup)), |checked| {
+                    tcp_connector(checked, connect)
+                }),
                 tls,
                 connect,
             ),

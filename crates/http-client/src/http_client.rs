@@ -59,9 +59,8 @@ impl HttpClient {
         let mut headers = vec![(header::USER_AGENT, agent.clone())];
         headers.extend(server.headers);
         let tls = roots.config(server.ca_file)?;
-        let tcp = tcp_connector(DnsResolver::new(Arc::new(DnsCache::new(Arc::new(
-            SystemLookup,
-        )))));
+        let names = DnsCache::new(Arc::new(SystemLookup));
+        let tcp = tcp_connector(DnsResolver::new(Arc::new(names)), connect);
         let lines = ConnectionPool::new(
             https_connector(tcp, tls, connect),
             server.url.clone(),

@@ -33,7 +33,11 @@ fn lines(to: std::net::SocketAddr) -> (Arc<ConnectionPool>, Uri) {
     let tls = RootCertificates::native().config(None).unwrap();
     (
         ConnectionPool::new(
-            https_connector(tcp_connector(resolver), tls, Duration::from_secs(5)),
+            https_connector(
+                tcp_connector(resolver, Duration::from_secs(5)),
+                tls,
+                Duration::from_secs(5),
+            ),
             uri.clone(),
             false,
             &Budgets::default(),

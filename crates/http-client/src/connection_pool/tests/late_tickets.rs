@@ -39,7 +39,11 @@ async fn late_session_tickets_do_not_spoil_a_connection() {
     let tls = RootCertificates::native().config(Some(&file)).unwrap();
     std::fs::remove_file(&file).unwrap();
     let lines = ConnectionPool::new(
-        https_connector(tcp_connector(resolver), tls, Duration::from_secs(5)),
+        https_connector(
+            tcp_connector(resolver, Duration::from_secs(5)),
+            tls,
+            Duration::from_secs(5),
+        ),
         uri.clone(),
         false,
         &Budgets::default(),
