@@ -140,7 +140,8 @@ pub struct H2Limits {
     pub ping_timeout: Duration,
     /// The age at which a connection gets GOAWAY.
     pub age: Duration,
-    /// The time that its streams have after that.
+    /// The time that its streams have after that. Listening streams end at once. Calls run on: their
+    /// own time limits are shorter, and an answer that its client does not read ends earlier.
     pub last_streams: Duration,
     /// The most bytes of answers that wait for the peer of one connection.
     pub waiting_bytes: usize,
@@ -161,7 +162,7 @@ impl Default for H2Limits {
             ping: Duration::from_secs(20),
             ping_timeout: Duration::from_secs(10),
             age: Duration::from_secs(3600),
-            last_streams: Duration::from_secs(60),
+            last_streams: Duration::from_secs(24 * 3600),
             waiting_bytes: 4 << 20,
             pause_bytes: 1 << 20,
             is_flood_limited: true,

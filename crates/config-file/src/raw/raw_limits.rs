@@ -63,7 +63,7 @@ limits! {
     h2_ping: Time,
     /// The time that an HTTP/2 ping may stay unanswered. Default `10s`.
     h2_ping_timeout: Time,
-    /// Age at which an HTTP/2 connection gets GOAWAY; 60 seconds later it is closed. Default `1h`.
+    /// Age at which an HTTP/2 connection gets GOAWAY; it is closed once its calls have ended. Default `1h`.
     h2_age: Time,
     /// Memory for results that are held before they are forwarded. Two kinds are held: results of
     /// more than 64KiB whose request id or type the upstream has not sent yet, and structured

@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weir_core::upstream::CallDeadlines;
 use weir_front::FrontSettings;
+use weir_listen::ListenerLimits;
 use weir_testkit::H2Client;
 use weir_testkit::h2_client::{
     self, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS,
@@ -261,6 +263,12 @@ async fn an_old_connection_ends_its_streams_gracefully_and_then_itself() {
         assert!(frame.kind == GOAWAY || frame.stream == waiting, "{frame:?}");
     }
     world.cancelled.recv().await.unwrap();
+}
+
+#[test]
+fn old_connection_leaves_its_calls_their_own_time_limit() {
+    let limits = ListenerLimits::default();
+    assert!(limits.h2.last_streams > CallDeadlines::CALL.hard);
 }
 
 /// Writes `flood`; returns the code of the GOAWAY that answers it.
