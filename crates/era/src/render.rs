@@ -31,6 +31,8 @@ pub struct WeirIdentity {
 struct ResultEdits {
     modern: ObjectEdits,
     modern_resource: ObjectEdits,
+    /// Of a resource, for a caller with credentials.
+    private_resource: ObjectEdits,
     legacy: ObjectEdits,
     /// Of a method that no revision knows, for a legacy client.
     legacy_extension: ObjectEdits,
@@ -71,6 +73,10 @@ impl ResultEdits {
             .clone()
             .ensure("ttlMs", &b"0"[..])
             .ensure("cacheScope", &b"\"private\""[..]);
+        // A cache that several callers share knows none of weir's permissions.
+        let private_resource = modern_resource
+            .clone()
+            .set("cacheScope", &b"\"private\""[..]);
         // Before 2026-07-28 structured content is an object.
         let legacy = all
             .clone()
@@ -84,6 +90,7 @@ impl ResultEdits {
         Self {
             modern,
             modern_resource,
+            private_resource,
             legacy,
             legacy_extension,
         }
@@ -103,12 +110,18 @@ pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
     result.boolean(IS_ERROR, true);
 }
 
-/// The edits of a complete result of a method for a client of this revision. The value of
-/// [`IS_ERROR`] is observed.
+/// The edits of a complete result of a method for a client of this revision, that has sent
+/// credentials or not. The value of [`IS_ERROR`] is observed.
 #[must_use]
-pub fn complete(revision: Revision, method: Method, about: &WeirIdentity) -> &ObjectEdits {
+pub fn complete(
+    revision: Revision,
+    method: Method,
+    is_anonymous: bool,
+    about: &WeirIdentity,
+) -> &ObjectEdits {
     let results = &about.results;
     match (revision.is_modern(), method) {
+        (true, Method::ResourcesRead) if !is_anonymous => &results.private_resource,
         (true, Method::ResourcesRead) => &results.modern_resource,
         (true, _) => &results.modern,
         (false, EXTENSION_METHOD) => &results.legacy_extension,

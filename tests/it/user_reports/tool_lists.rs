@@ -10,6 +10,7 @@ use weir_wire::Revision;
 
 use super::{BOTH, both_eras, missing_upstreams, mockup, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until_async};
+use crate::tenant_isolation::TENANTS;
 
 // Proves R148, R160.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -274,4 +275,44 @@ async fn a_list_with_a_broken_item_keeps_the_others() {
         [("one".to_owned(), "truncated".to_owned())],
         "B25: and it is said"
     );
+}
+
+/// A shared cache between the callers and weir knows neither credentials nor permissions.
+// Proves R152, D14.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_public_for_callers_without_credentials_only() {
+    let mockup = MockServer::modern()
+        .tools(1)
+        .with_library()
+        .cache_hints(Some((60_000, "public")))
+        .start()
+        .await;
+    let tenant = &TENANTS[0];
+    for (auth, scope) in [
+        (json!({ "mode": "none" }), "public"),
+        (
+            json!({ "mode": "required", "api_keys": [tenant.api_key()] }),
+            "private",
+        ),
+    ] {
+        let weir = Weir::with_config(json!({
+            "upstreams": { "one": { "url": mockup.url() } },
+            "auth": auth,
+        }));
+        let client =
+            CheckedClient::open_with_header(&weir.url("/mcp"), Revision::MODERN, tenant.header())
+                .await;
+        wait_until_async("the list", async || {
+            (client.list_tool_names().await.len() == 1).then_some(())
+        })
+        .await;
+        let resources = client.ask("resources/list", json!({})).await;
+        let resources = resources.result();
+        let read = json!({ "uri": resources["resources"][0]["uri"] });
+        let read = client.ask("resources/read", read).await;
+        let tools = client.ask("tools/list", json!({})).await;
+        for answer in [resources, tools.result(), read.result()] {
+            assert_eq!(answer["cacheScope"], scope, "{answer}");
+        }
+    }
 }

@@ -118,7 +118,8 @@ pub(crate) async fn list_page(
     let facts = PageFacts {
         next_cursor: page.next_cursor.as_deref(),
         ttl_ms: page.ttl_ms,
-        public: page.public,
+        // A cache that several callers share does not check their credentials.
+        public: page.public && principal.is_anonymous(),
         missing: page
             .view
             .missing

@@ -58,7 +58,7 @@ impl ResponseContext {
                 );
             }
         };
-        let edits = render::complete(self.revision, self.method, &self.about);
+        let edits = render::complete(self.revision, self.method, self.is_anonymous, &self.about);
         let edits = match &self.task {
             Some(task) => Cow::Owned(tasks::add_related_task(edits.clone(), task)),
             None => Cow::Borrowed(edits),

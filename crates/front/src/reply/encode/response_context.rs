@@ -50,6 +50,8 @@ pub(crate) struct ResponseContext {
     pub(super) connection_flow: Option<Arc<Http2Flow>>,
     /// The owner of the answer's memory.
     pub(super) owner: BudgetOwner,
+    /// True if the caller has no credentials.
+    pub(super) is_anonymous: bool,
 }
 
 /// The resumption of an answer that becomes a stream.
@@ -135,6 +137,7 @@ impl ResponseContext {
     ) -> Self {
         Self {
             owner: context.owner(known),
+            is_anonymous: known.principal().is_anonymous(),
             id,
             revision,
             method,
