@@ -64,6 +64,21 @@ fn without_a_dialect_a_schema_is_2020_12_and_an_unknown_one_is_not_used() {
     );
 }
 
+#[test]
+fn formats_are_checked_in_no_dialect() {
+    for dialect in [
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2020-12/schema",
+    ] {
+        let schema = json!({ "$schema": dialect, "type": "string", "format": "date-time" });
+        assert!(
+            is_fit(&schema, &json!("2024-01-01T10:00:00")),
+            "{dialect}: servers differ in this"
+        );
+        assert!(!is_fit(&schema, &json!(5)));
+    }
+}
+
 // Proves R120, B23.
 #[test]
 fn foreign_schema_references_are_never_fetched() {

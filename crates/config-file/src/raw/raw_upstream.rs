@@ -199,7 +199,7 @@ impl RawUpstreamDeadlines {
     }
 }
 
-/// Schema validation.
+/// Schema validation. `format` is not checked.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawValidation {
