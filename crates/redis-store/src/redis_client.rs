@@ -161,12 +161,18 @@ fn parse_urls(urls: &[String]) -> Result<Vec<ConnectionInfo>, StartError> {
 }
 
 /// Connections send small commands at once, and do not name their library: a user with few rights may
-/// not, and each refusal would be in the server's log of refusals.
+/// not, and each refusal would be in the server's log of refusals. Connections that the clients of
+/// sentinels and clusters make by themselves name it all the same.
 fn prepare_connections(server: ConnectionInfo) -> ConnectionInfo {
     let settings = server.redis_settings().clone().set_skip_set_lib_name();
     server
         .set_redis_settings(settings)
-        .set_tcp_settings(TcpSettings::default().set_nodelay(true))
+        .set_tcp_settings(tcp_settings())
+}
+
+/// Small commands are sent at once: a delayed one could miss `store.timeout`.
+fn tcp_settings() -> TcpSettings {
+    TcpSettings::default().set_nodelay(true)
 }
 
 fn is_tls(server: &ConnectionInfo) -> bool {
@@ -216,7 +222,9 @@ fn sentinel_client(
 ) -> Result<SentinelClient, StartError> {
     let addresses: Vec<_> = servers.iter().map(|one| one.addr().clone()).collect();
     let mut builder = SentinelClientBuilder::new(addresses, primary, SentinelServerType::Master)
-        .map_err(bad_settings)?;
+        .map_err(bad_settings)?
+        .set_client_to_redis_tcp_settings(tcp_settings())
+        .set_client_to_sentinel_tcp_settings(tcp_settings());
     if let Some(first) = servers.first() {
         let credentials = first.redis_settings();
         builder = builder.set_client_to_redis_db(credentials.db());
@@ -255,6 +263,7 @@ fn cluster_client(
     let mut builder = ClusterClientBuilder::new(servers)
         .connection_timeout(CONNECT_TIMEOUT)
         .response_timeout(NODE_TIMEOUT)
+        .tcp_settings(tcp_settings())
         .retries(CLUSTER_RETRIES);
     if let Some(certificates) = certificates {
         builder = builder.certs(certificates);
