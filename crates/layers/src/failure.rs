@@ -20,8 +20,8 @@ pub use self::error_tables::{
 pub use self::message_refusal::MessageRefusal;
 pub use self::request_refusal::RequestRefusal;
 pub use self::response_table::{
-    accepted, into_answer, message_error, no_content, ok, ok_message, redirect, refusal_answer,
-    render_failure,
+    accepted, into_answer, into_message_answer, message_error, no_content, ok, ok_message,
+    redirect, refusal_answer, render_failure,
 };
 use crate::http::answer;
 use crate::http::body::HttpAnswer;

@@ -100,6 +100,25 @@ pub(super) fn of_message(
     out.freeze()
 }
 
+/// The data of a refusal that a message states: after as many seconds the client may try again.
+pub(super) fn of_refusal(
+    reason: Option<&'static str>,
+    retry_seconds: Option<i64>,
+    request: &RequestName,
+) -> Bytes {
+    let mut out = BytesMut::with_capacity(96);
+    let mut object = ObjectWriter::new(&mut out);
+    if let Some(reason) = reason {
+        object.string("reason", reason);
+    }
+    object.string("requestId", request.as_str());
+    if let Some(seconds) = retry_seconds {
+        object.integer("retryAfterMs", seconds * 1000);
+    }
+    object.end();
+    out.freeze()
+}
+
 /// A member of an error's data that the specification defines.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SpecifiedMember<'a> {

@@ -91,7 +91,27 @@ pub fn into_answer(failure: RequestFailure, request: &RequestName) -> HttpAnswer
         }
         // The door answers it.
         FailureCause::InPredecessor => refusal_answer(RequestRefusal::OwnerLost),
-        FailureCause::Panicked => panic_answer(request),
+        FailureCause::Panicked => panic_answer(None, request),
+    };
+    answer::with_labels(answer, method, era)
+}
+
+/// As [`into_answer`], for a client that sees neither status nor headers: a refusal, too, is a
+/// message. `id`: that of the request, if it is one request.
+pub fn into_message_answer(
+    failure: RequestFailure,
+    id: Option<&RequestId>,
+    request: &RequestName,
+) -> HttpAnswer {
+    let (method, era) = (failure.0.method, failure.0.era);
+    let answer = match &failure.0.cause {
+        FailureCause::Refused { refusal, .. } => refusal_message(*refusal, id, request),
+        FailureCause::Elsewhere(_) => refusal_message(RequestRefusal::NotOwner, id, request),
+        FailureCause::InPredecessor => refusal_message(RequestRefusal::OwnerLost, id, request),
+        FailureCause::Panicked => panic_answer(id, request),
+        FailureCause::Message { .. } | FailureCause::Call { .. } => {
+            return into_answer(failure, request);
+        }
     };
     answer::with_labels(answer, method, era)
 }
@@ -201,11 +221,7 @@ pub fn refusal_answer(refusal: RequestRefusal) -> HttpAnswer {
         text,
         advice,
     } = refusal_response(refusal);
-    if let Some(reason) = reason {
-        instruments()
-            .refusals
-            .add(1, &[KeyValue::new("reason", reason)]);
-    }
+    count_refusal(reason);
     let mut answer = answer::plain(status, text);
     let headers = answer.headers_mut();
     let mut add = |name, value: &'static str| headers.insert(name, HeaderValue::from_static(value));
@@ -220,6 +236,45 @@ pub fn refusal_answer(refusal: RequestRefusal) -> HttpAnswer {
         }
     };
     answer
+}
+
+/// A refusal as a message. Counts the refusal.
+fn refusal_message(
+    refusal: RequestRefusal,
+    id: Option<&RequestId>,
+    request: &RequestName,
+) -> HttpAnswer {
+    let RefusalResponse {
+        status,
+        reason,
+        text,
+        advice,
+    } = refusal_response(refusal);
+    count_refusal(reason);
+    let code = match status {
+        StatusCode::TOO_MANY_REQUESTS => error_code::LIMIT,
+        StatusCode::SERVICE_UNAVAILABLE => error_code::BUSY,
+        StatusCode::BAD_GATEWAY => error_code::RESULT_UNKNOWN,
+        _ => error_code::INVALID_REQUEST,
+    };
+    let seconds = match advice {
+        RefusalAdvice::RetryAfter(seconds) | RefusalAdvice::CloseAndRetryAfter(seconds) => {
+            seconds.parse().ok()
+        }
+        RefusalAdvice::None | RefusalAdvice::Allow(_) | RefusalAdvice::Close => None,
+    };
+    let data = failure_data::of_refusal(reason, seconds, request);
+    let error = ErrorObject::new(code, text).with_data(data);
+    let message = weir_wire::write::error_response(id, false, &error);
+    answer::json(status, message.into())
+}
+
+fn count_refusal(reason: Option<&'static str>) {
+    if let Some(reason) = reason {
+        instruments()
+            .refusals
+            .add(1, &[KeyValue::new("reason", reason)]);
+    }
 }
 
 /// A row of the table of refused messages.
@@ -421,7 +476,7 @@ fn upstream_error_code(error: &UpstreamError, is_modern: bool) -> (StatusCode, i
 }
 
 /// 500 for a request that ended by a panic in weir.
-fn panic_answer(request: &RequestName) -> HttpAnswer {
+fn panic_answer(id: Option<&RequestId>, request: &RequestName) -> HttpAnswer {
     let failure = Failure::internal("a request ended by a panic");
     let context = FailureContext {
         revision: Revision::MODERN,
@@ -430,7 +485,7 @@ fn panic_answer(request: &RequestName) -> HttpAnswer {
     };
     let message = match log_and_render(&failure, context).body {
         FailureBody::Result(result) => result,
-        FailureBody::Error(error) => weir_wire::write::error_response(None, false, &error),
+        FailureBody::Error(error) => weir_wire::write::error_response(id, false, &error),
     };
     answer::json(StatusCode::INTERNAL_SERVER_ERROR, message.into())
 }

@@ -167,3 +167,37 @@ fn only_weirs_own_state_is_a_5xx_and_404_is_modern() {
         }
     }
 }
+
+/// The client of a stream sees neither the status nor the headers of a refusal.
+#[tokio::test]
+async fn every_refusal_of_a_request_has_a_form_as_a_message() {
+    use http_body_util::BodyExt as _;
+
+    let request = RequestName::from_bits(0x1234);
+    for refusal in RequestRefusal::ALL {
+        let row = refusal_response(refusal);
+        let id = RequestId::from(7u64);
+        let answer = into_message_answer(refusal.into(), Some(&id), &request);
+        assert_eq!(answer.headers()["content-type"], "application/json");
+        let message = answer.into_body().collect().await.unwrap().to_bytes();
+        let message: serde_json::Value = serde_json::from_slice(&message).unwrap();
+        let error = &message["error"];
+        assert_eq!(message["id"], 7);
+        assert_eq!(error["message"], row.text);
+        assert_eq!(error["data"]["reason"].as_str(), row.reason);
+        assert_eq!(error["data"]["requestId"], request.as_str());
+        let retry = error["data"]["retryAfterMs"].as_u64();
+        let has_time = matches!(
+            row.advice,
+            RefusalAdvice::RetryAfter(_) | RefusalAdvice::CloseAndRetryAfter(_)
+        );
+        assert_eq!(retry.is_some(), has_time, "{refusal:?}");
+        let code = match row.status.as_u16() {
+            429 => 1005,
+            502 => 1004,
+            503 => 1006,
+            _ => -32600,
+        };
+        assert_eq!(error["code"], code, "{refusal:?}");
+    }
+}

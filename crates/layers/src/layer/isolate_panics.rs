@@ -71,6 +71,13 @@ where
     }
 }
 
+/// The answer to a message, whose panic is a failure of it alone.
+pub fn isolate_panics<F>(serving: F) -> IsolatedFuture<F> {
+    IsolatedFuture {
+        serving: Some(serving),
+    }
+}
+
 fn panicked() -> RequestFailure {
     instruments().panics.add(1, &[]);
     FailureCause::Panicked.into()
