@@ -1,6 +1,6 @@
 //! Keep-alive of streams that wait. A comment at intervals detects dead connections. The stream
-//! ends when its credentials end or an operator blocks its owner. Streams of calls do not use it:
-//! they end with the call.
+//! ends when its credentials end or an operator blocks its owner, and is a use of its session until
+//! then. Streams of calls do not use it: they end with the call.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -12,9 +12,10 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::Principal;
-use weir_core::port::Clock;
+use weir_core::port::{Clock, Fut, RecordKey};
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_session::StreamRegistration;
+use weir_layers::settings::FrontSettings;
+use weir_session::{LegacySessions, LoadedSession, StreamRegistration};
 use weir_wire::sse;
 
 /// The next comment of a waiting stream, and its latest end.
@@ -25,12 +26,15 @@ pub(crate) struct KeepAlive {
     clock: Arc<dyn Clock>,
     comment: Pin<Box<Sleep>>,
     every: Duration,
-    enrolled: StreamRegistration,
+    /// Absent for a part of another stream.
+    enrolled: Option<StreamRegistration>,
     /// Fires when an operator ends the stream.
-    ended: Pin<Box<WaitForCancellationFutureOwned>>,
+    ended: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Fires when its connection gets GOAWAY: HTTP/2 alone.
     closing: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     is_closing: bool,
+    /// The session of the stream, if it has one.
+    session: Option<Box<SessionUse>>,
 }
 
 impl KeepAlive {
@@ -41,10 +45,6 @@ impl KeepAlive {
         principal: &Principal,
         kind: &'static str,
     ) -> Self {
-        let mut byte = [0];
-        context.shared.ports.random.fill(&mut byte);
-        let every = with_jitter(context.limits().keep_alive, byte[0]);
-        let comment = Box::pin(sleep_until(Instant::now() + every));
         let enrolled = context
             .shared
             .streams
@@ -62,25 +62,66 @@ impl KeepAlive {
             enrolled.end.cancel();
         }
         let ended = Box::pin(enrolled.end.clone().cancelled_owned());
-        let (expires, clock) = (principal.expires(), context.shared.ports.clock.clone());
         let connection = context.peer().http2.as_ref();
         let closing = connection.map(|http2| Box::pin(http2.closing().clone().cancelled_owned()));
         Self {
-            expires,
-            clock,
-            comment,
-            every,
-            enrolled,
-            ended,
+            expires: principal.expires(),
+            enrolled: Some(enrolled),
+            ended: Some(ended),
             closing,
-            is_closing: false,
+            ..Self::of_part(context)
         }
+    }
+
+    /// The keep-alive of a part of another stream, which ends it: the request of this context came
+    /// over another connection, and its credentials are others.
+    pub(crate) fn of_part(context: &HttpRequestContext) -> Self {
+        let every = with_jitter(context.limits().keep_alive, random_byte(context));
+        Self {
+            expires: None,
+            clock: context.shared.ports.clock.clone(),
+            comment: Box::pin(sleep_until(Instant::now() + every)),
+            every,
+            enrolled: None,
+            ended: None,
+            closing: None,
+            is_closing: false,
+            session: None,
+        }
+    }
+
+    /// The keep-alive of a stream of this session, which is in use while the stream is read.
+    pub(crate) fn of_session(
+        mut self,
+        context: &HttpRequestContext,
+        opened: &LoadedSession,
+    ) -> Self {
+        let (luck, now) = (random_byte(context), Instant::now());
+        let idle = context.limits().session.session_idle;
+        // The session is renewed with a comment. So there are some within the time that it may be
+        // idle.
+        self.every = self.every.min(with_jitter(idle / 4, luck));
+        self.comment.as_mut().reset(now + self.every);
+        // Seldom: the shared store of replicas writes at most each quarter of the time.
+        let interval = with_jitter(idle / 3, luck);
+        self.session = Some(Box::new(SessionUse {
+            sessions: context.shared.sessions.clone(),
+            settings: context.settings.clone(),
+            record: opened.record.clone(),
+            interval,
+            next: now + interval,
+            renewing: None,
+        }));
+        self
     }
 
     /// True once the credentials ended, an operator ended the stream, or its connection got GOAWAY.
     pub(crate) fn is_expired(&self) -> bool {
         self.is_closing
-            || self.enrolled.end.is_cancelled()
+            || self
+                .enrolled
+                .as_ref()
+                .is_some_and(|enrolled| enrolled.end.is_cancelled())
             || self
                 .expires
                 .is_some_and(|expires| expires <= self.clock.wall())
@@ -96,15 +137,57 @@ impl KeepAlive {
         if self.is_closing {
             return Poll::Ready(());
         }
-        if self.ended.as_mut().poll(cx).is_ready() {
+        let ended = self.ended.as_mut();
+        if ended.is_some_and(|ended| ended.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(());
         }
         let due = self.comment.as_mut().poll(cx);
         if due.is_ready() {
             self.comment.as_mut().reset(Instant::now() + self.every);
         }
+        if let Some(session) = &mut self.session {
+            session.poll_renewal(cx);
+        }
         due
     }
+}
+
+/// The use of a session by an open stream.
+struct SessionUse {
+    sessions: Arc<LegacySessions>,
+    settings: Arc<FrontSettings>,
+    record: RecordKey,
+    interval: Duration,
+    /// The earliest time of the next renewal.
+    next: Instant,
+    renewing: Option<Fut<'static, ()>>,
+}
+
+impl SessionUse {
+    /// Renews the session, if that is due. Runs at each wake of the stream, so at each comment.
+    fn poll_renewal(&mut self, cx: &mut Task<'_>) {
+        let now = Instant::now();
+        if self.renewing.is_none() && now >= self.next {
+            self.next = now + self.interval;
+            let (sessions, settings) = (self.sessions.clone(), self.settings.clone());
+            let record = self.record.clone();
+            self.renewing = Some(Box::pin(async move {
+                let limits = &settings.limits.session;
+                sessions.keep_in_use(record, limits).await;
+            }));
+        }
+        if let Some(renewing) = &mut self.renewing
+            && renewing.as_mut().poll(cx).is_ready()
+        {
+            self.renewing = None;
+        }
+    }
+}
+
+fn random_byte(context: &HttpRequestContext) -> u8 {
+    let mut byte = [0];
+    context.shared.ports.random.fill(&mut byte);
+    byte[0]
 }
 
 /// A keep-alive comment, encoded.

@@ -104,7 +104,8 @@ async fn open_session_stream(
     let parts = ListeningParts {
         changes,
         updates,
-        keep_alive: KeepAlive::new(context, known.principal(), "session"),
+        keep_alive: KeepAlive::new(context, known.principal(), "session")
+            .of_session(context, &opened),
         permit: place,
     };
     let stream = ListeningStream::new(context, parts, kind, &replaced);

@@ -16,7 +16,6 @@ use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio::sync::watch;
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use weir_core::Principal;
 use weir_core::port::{Fut, LOST_ANSWER, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_layers::request::request_context::HttpRequestContext;
@@ -306,8 +305,7 @@ pub(crate) async fn resume(
     }
     count(result);
     let point = ResumePoint { key, seq, moves };
-    let principal = &opened.record.principal;
-    let resumed = ResumedStream::new(context, principal, point, place, found);
+    let resumed = ResumedStream::new(context, opened, point, place, found);
     Resumption::Resumed(Box::new(resumed))
 }
 
@@ -355,13 +353,14 @@ pub(crate) struct ResumedStream {
 impl ResumedStream {
     fn new(
         context: &HttpRequestContext,
-        principal: &Principal,
+        opened: &LoadedSession,
         ResumePoint { key, seq, moves }: ResumePoint,
         place: StreamPermit,
         found: Result<Option<ReplayedEvents>, StoreError>,
     ) -> Self {
         let (replaced, hold) = context.shared.sessions.register_reader(key);
-        let keep_alive = KeepAlive::new(context, principal, "resumed");
+        let keep_alive = KeepAlive::new(context, &opened.record.principal, "resumed")
+            .of_session(context, opened);
         // The drain waits for the call itself; then its record has an end.
         let ends = [context.shared.shutdown.force(), &replaced]
             .map(|token| Box::pin(token.clone().cancelled_owned()));

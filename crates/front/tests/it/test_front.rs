@@ -1,8 +1,10 @@
 //! A running client side with all its ports.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::watch;
 use weir_catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
 use weir_core::port::{Authorizer, RecordKey, ReplicaId};
@@ -16,12 +18,26 @@ use weir_wire::Revision;
 use crate::scripted_upstream::FrontUpstream;
 use crate::test_ports::{AllowAllPolicy, NameVerifier, NoReplays, SingleReplicaBus, TestRecords};
 
+/// A time in which a session is renewed many times during a test.
+pub(crate) const SHORT_IDLE: Duration = Duration::from_millis(40);
+
+/// Waits for something that is certain to happen.
+pub(crate) async fn in_time<T>(what: &str, waiting: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(30);
+    let Ok(done) = tokio::time::timeout(limit, waiting).await else {
+        panic!("{what} did not happen")
+    };
+    done
+}
+
 /// The client side over one scripted upstream, at `/mcp`, transparent.
 pub(crate) struct TestFront {
     pub(crate) front: Arc<Front>,
     pub(crate) upstream: Arc<FrontUpstream>,
     pub(crate) cancelled: Receiver<()>,
     pub(crate) clock: FakeClock,
+    /// The number of times that a session was renewed.
+    renewals: watch::Receiver<u64>,
 }
 
 /// Settings for a port that the system chooses.
@@ -139,6 +155,7 @@ impl TestFront {
             upstreams,
         });
         let router = Arc::new(Router::new(catalog.clone(), AllowAllPolicy::gates()));
+        let renewals = records.renewals();
         let ports = FrontPorts {
             verifier: Arc::new(NameVerifier { anonymous }),
             authorizer,
@@ -164,6 +181,7 @@ impl TestFront {
             upstream,
             cancelled: taken_back,
             clock,
+            renewals,
         }
     }
 
@@ -182,6 +200,14 @@ impl TestFront {
         self.client()
             .with_header("authorization", &format!("Bearer {name}"))
             .modern()
+    }
+
+    /// Waits until sessions were renewed a few times, without a request.
+    pub(crate) async fn wait_for_renewals(&self) {
+        let mut renewals = self.renewals.clone();
+        let before = *renewals.borrow_and_update();
+        let waiting = renewals.wait_for(|now| *now >= before + 3);
+        assert!(in_time("a renewal", waiting).await.is_ok());
     }
 
     /// A legacy client with this token, and its session.

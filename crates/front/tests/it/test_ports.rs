@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::Either;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
@@ -195,15 +195,25 @@ impl AuditLog for AllowAllPolicy {
 
 /// Records that live until they are removed.
 #[derive(Default)]
-pub(crate) struct TestRecords(
-    Mutex<HashMap<RecordKey, StoredRecord>>,
-    Mutex<Vec<RecordKey>>,
-);
+pub(crate) struct TestRecords {
+    stored: Mutex<HashMap<RecordKey, StoredRecord>>,
+    expired: Mutex<Vec<RecordKey>>,
+    /// The number of times that a record got a new time to live.
+    renewals: watch::Sender<u64>,
+}
 
 impl TestRecords {
     /// Empty records, with these keys expired since the last query.
     pub(crate) fn with_expired(keys: Vec<RecordKey>) -> Self {
-        Self(Mutex::default(), Mutex::new(keys))
+        Self {
+            expired: Mutex::new(keys),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the number of times that a record got a new time to live.
+    pub(crate) fn renewals(&self) -> watch::Receiver<u64> {
+        self.renewals.subscribe()
     }
 }
 
@@ -211,9 +221,12 @@ impl RecordStore for TestRecords {
     fn load<'a>(
         &'a self,
         key: &'a RecordKey,
-        _: Option<Duration>,
+        touch: Option<Duration>,
     ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
-        Either::Left(ready(Ok(self.0.lock().unwrap().get(key).cloned())))
+        if touch.is_some() {
+            self.renewals.send_modify(|renewals| *renewals += 1);
+        }
+        Either::Left(ready(Ok(self.stored.lock().unwrap().get(key).cloned())))
     }
 
     fn store<'a>(
@@ -224,34 +237,36 @@ impl RecordStore for TestRecords {
         expect: WriteCondition,
     ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
         Box::pin(async move {
-            Ok(match (self.0.lock().unwrap().entry(key.clone()), expect) {
-                (Slot::Vacant(free), WriteCondition::Absent) => {
-                    WriteOutcome::Stored(free.insert(StoredRecord { value, version: 1 }).version)
-                }
-                (Slot::Occupied(mut had), WriteCondition::Version(version))
-                    if had.get().version == version =>
-                {
-                    *had.get_mut() = StoredRecord {
-                        value,
-                        version: version + 1,
-                    };
-                    WriteOutcome::Stored(version + 1)
-                }
-                _ => WriteOutcome::Conflict,
-            })
+            Ok(
+                match (self.stored.lock().unwrap().entry(key.clone()), expect) {
+                    (Slot::Vacant(free), WriteCondition::Absent) => WriteOutcome::Stored(
+                        free.insert(StoredRecord { value, version: 1 }).version,
+                    ),
+                    (Slot::Occupied(mut had), WriteCondition::Version(version))
+                        if had.get().version == version =>
+                    {
+                        *had.get_mut() = StoredRecord {
+                            value,
+                            version: version + 1,
+                        };
+                        WriteOutcome::Stored(version + 1)
+                    }
+                    _ => WriteOutcome::Conflict,
+                },
+            )
         })
     }
 
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
-        Box::pin(async { Ok(self.0.lock().unwrap().remove(key).is_some()) })
+        Box::pin(async { Ok(self.stored.lock().unwrap().remove(key).is_some()) })
     }
 
     fn count(&self, _kind: RecordKind) -> usize {
-        self.0.lock().unwrap().len()
+        self.stored.lock().unwrap().len()
     }
 
     fn visit(&self, _kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
-        self.0
+        self.stored
             .lock()
             .unwrap()
             .iter()
@@ -259,7 +274,7 @@ impl RecordStore for TestRecords {
     }
 
     fn expired(&self, _kind: RecordKind) -> Vec<RecordKey> {
-        std::mem::take(&mut *self.1.lock().unwrap())
+        std::mem::take(&mut *self.expired.lock().unwrap())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{BufMut, BytesMut};
 use tokio::sync::broadcast::error::RecvError;
 use weir_core::SessionKey;
-use weir_core::port::{BusMessage, RecordKind};
+use weir_core::port::{BusMessage, RecordKey, RecordKind};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::ClientSessionChange;
 use weir_router::Router;
@@ -14,6 +14,7 @@ use weir_router::Router;
 use super::client_answers::ANSWER_TOPIC;
 use super::session_table::{CANCEL_TOPIC, LegacySessions, session_key};
 use crate::known_clients::KnownClients;
+use crate::session_settings::SessionLimits;
 
 /// The bus topic of ended sessions: the replica that sends it, which has ended them locally, and
 /// their keys.
@@ -43,6 +44,17 @@ impl LegacySessions {
             });
         }
         self.ended_notify.notify_one();
+    }
+
+    /// Counts an open stream as a use of its session: the session is not idle. One that is too old
+    /// ends.
+    pub async fn keep_in_use(&self, record: RecordKey, limits: &SessionLimits) {
+        let touch = Some(limits.session_idle);
+        // The record of a stream's session is on this replica. Without it, the session has ended or
+        // was taken over, and this stream is about to end.
+        if let Ok(Some(found)) = self.ports.records.load(&record, touch).await {
+            self.opened_session(record, &found, limits).await;
+        }
     }
 
     /// The sessions that another replica took over since the last call. They live on there, so their
