@@ -17,6 +17,9 @@ metric `weir_refusals_total`. Every response has `X-Request-Id`, by which its lo
 | status | reason | headers | text |
 |---|---|---|---|
 {refusals}
+A POST of HTTP+SSE gets 202 before its message is carried out. A later refusal of a request is a JSON-RPC error on the stream, with the same text, `reason`
+and, in `retryAfterMs`, the time of `Retry-After`. Its code is 1005 in place of 429, 1006 of 503, 1004 of 502, and -32600 of others.
+
 ## Before a message is carried out
 
 These are JSON-RPC errors. Their data has `reason` and `requestId`.

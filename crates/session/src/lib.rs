@@ -7,6 +7,7 @@ mod known_clients;
 mod moved_sessions;
 mod open_streams;
 mod opened_ids;
+mod pending_answers;
 mod permits;
 mod session_ids;
 mod session_news;
@@ -20,6 +21,7 @@ use http::HeaderName;
 pub use known_clients::{ClientRequest, ClientSeen, KnownClients};
 pub use moved_sessions::{MovedSession, MovingSessions};
 pub use open_streams::OpenStreams;
+pub use pending_answers::{AnswerKind, NoPendingAnswer, PendingAnswer, PendingAnswers};
 pub use permits::{NoStreamPermit, StreamPermit, StreamPermits};
 pub use session_ids::{SealedIds, SessionIds};
 pub use session_news::{SessionListChanges, StreamClient};
@@ -33,7 +35,7 @@ pub use sessions::session_guards::{
 };
 pub use sessions::session_table::{LegacySessions, session_key};
 pub use sessions::{LoadedSession, OpenedSession, SessionPlace};
-pub use sse_connections::{SseConnection, SseConnectionId, SseConnections};
+pub use sse_connections::{SseConnection, SseConnectionId, SseConnections, session_headers};
 pub use stream_registry::{StreamRegistration, StreamRegistry, StreamSeen};
 
 /// The header with the id of a client's session.

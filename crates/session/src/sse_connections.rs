@@ -9,11 +9,13 @@ use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::BodyExt as _;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::port::ReplicaId;
 use weir_core::{EndpointId, Principal};
 use weir_wire::sse::StreamEncoder;
+
+use crate::pending_answers::PendingAnswers;
 
 /// The length of the longest id of a connection.
 const MAX_ID_TEXT: usize = 32;
@@ -35,10 +37,10 @@ pub struct SseConnection {
     pub out: mpsc::Sender<Bytes>,
     /// Held while an event is written: others must not write into it.
     pub writing: tokio::sync::Mutex<()>,
-    /// The id of the session that `initialize` opened.
+    /// The id of the session that the last `initialize` opened.
     pub session: Mutex<Option<HeaderValue>>,
-    /// Permits for messages that are being answered.
-    pub message_permits: Arc<Semaphore>,
+    /// The answers that the client waits for.
+    pub pending: Arc<PendingAnswers>,
     /// Cancelled when the connection ends.
     pub closed: CancellationToken,
 }
@@ -97,11 +99,29 @@ impl SseConnections {
 impl SseConnection {
     /// The headers that a client of Streamable HTTP would send.
     pub fn headers(&self) -> HeaderMap {
-        let session = self.lock().clone();
-        session
-            .map(|session| (crate::SESSION_HEADER.clone(), session))
-            .into_iter()
-            .collect()
+        self.lock().clone().map(session_headers).unwrap_or_default()
+    }
+
+    /// Makes this the session of the connection; returns the session before it. If the connection
+    /// has ended, nothing will end the session, which is the error.
+    pub fn set_session(&self, session: HeaderValue) -> Result<Option<HeaderValue>, HeaderValue> {
+        let mut own = self.lock();
+        if self.closed.is_cancelled() {
+            return Err(session);
+        }
+        Ok(own.replace(session))
+    }
+
+    /// True if this is the session of the connection.
+    pub fn has_session(&self, session: &HeaderValue) -> bool {
+        self.lock().as_ref() == Some(session)
+    }
+
+    /// Ends the connection; returns its session.
+    pub fn end(&self) -> Option<HeaderValue> {
+        // In this order: a session that is set later sees the end.
+        self.closed.cancel();
+        self.lock().take()
     }
 
     /// Writes an answer's messages to the stream. A body that breaks off in the middle ends the
@@ -118,7 +138,7 @@ impl SseConnection {
         let written = match kind.as_deref() {
             Some(b"application/json") => self.write_json(body).await,
             Some(b"text/event-stream") => self.write_events(body).await,
-            // An empty answer, or a refusal without a message: the client's request times out.
+            // An empty answer.
             _ => Ok(()),
         };
         if written.is_err() {
@@ -177,10 +197,16 @@ impl SseConnection {
         Ok(self.out.send(piece).await?)
     }
 
-    /// The id of the session that `initialize` opened, locked.
-    pub fn lock(&self) -> MutexGuard<'_, Option<HeaderValue>> {
+    fn lock(&self) -> MutexGuard<'_, Option<HeaderValue>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The headers that a client of Streamable HTTP would send in this session.
+pub fn session_headers(session: HeaderValue) -> HeaderMap {
+    [(crate::SESSION_HEADER.clone(), session)]
+        .into_iter()
+        .collect()
 }
 
 impl fmt::Debug for SseConnections {

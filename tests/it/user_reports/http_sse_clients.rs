@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
+use weir_testkit::mock_server::{AnswerStep, MockTool};
 use weir_testkit::{HttpExchange, MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
@@ -30,6 +31,20 @@ impl HttpSseClient {
     }
 
     async fn open_with(weir: &Weir, endpoint: &str, capabilities: Value) -> Self {
+        let mut client = Self::connect(weir, endpoint).await;
+        let answer = client.initialize(1, capabilities).await;
+        assert_eq!(
+            answer["result"]["protocolVersion"], "2024-11-05",
+            "{answer}"
+        );
+        client
+            .post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))
+            .await;
+        client
+    }
+
+    /// Opens the stream without a session.
+    async fn connect(weir: &Weir, endpoint: &str) -> Self {
         let raw = RawClient::new(&weir.url(&format!("{endpoint}/sse")));
         let accept = [(
             http::header::ACCEPT,
@@ -59,21 +74,16 @@ impl HttpSseClient {
             "{first:?}"
         );
         let messages = RawClient::new(&weir.url(&first.data));
-        let mut client = Self {
+        Self {
             stream,
             messages,
             path: first.data,
-        };
+        }
+    }
+
+    async fn initialize(&mut self, id: u64, capabilities: Value) -> Value {
         let hello = json!({ "protocolVersion": "2024-11-05", "capabilities": capabilities, "clientInfo": { "name": "old", "version": "1" } });
-        let answer = client.ask(1, "initialize", hello).await;
-        assert_eq!(
-            answer["result"]["protocolVersion"], "2024-11-05",
-            "{answer}"
-        );
-        client
-            .post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))
-            .await;
-        client
+        self.ask(id, "initialize", hello).await
     }
 
     async fn post(&self, message: &Value) {
@@ -295,6 +305,98 @@ async fn post_without_its_own_sse_session_answers_404() {
         404,
         "switched off"
     );
+}
+
+/// A client with as many calls as are answered at the same time has to answer their questions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_calls_of_an_http_sse_client_may_wait_for_its_answers() {
+    const CALLS: u64 = 64;
+    let asking = AnswerStep::Ask {
+        method: "sampling/createMessage",
+        params: json!({ "messages": [], "maxTokens": 9 }),
+    };
+    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
+        .tool("ask", MockBehaviour::steps([asking, AnswerStep::Answer]))
+        .start()
+        .await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let mut client = HttpSseClient::open_with(&weir, "/mcp", json!({ "sampling": {} })).await;
+    let params = json!({ "name": "one__ask", "arguments": {} });
+    for id in 100..100 + CALLS {
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        client.post(&call).await;
+    }
+    let mut questions = Vec::new();
+    while questions.len() < CALLS as usize {
+        let question = client.next().await;
+        assert_eq!(question["method"], "sampling/createMessage", "{question}");
+        questions.push(question["id"].clone());
+    }
+    let said =
+        json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": "yes" } });
+    for id in questions {
+        let answer = json!({ "jsonrpc": "2.0", "id": id, "result": said });
+        client.post(&answer).await;
+    }
+    for _ in 0..CALLS {
+        let answer = client.next().await;
+        let text = answer["result"]["content"][0]["text"].as_str();
+        assert_eq!(text, Some(&*said.to_string()), "{answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_sse_client_is_notified_within_one_stream_permit() {
+    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
+        .tools(1)
+        .start()
+        .await;
+    let weir = Weir::with_config(json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "limits": { "streams": 1 },
+    }));
+    let mut client = HttpSseClient::open(&weir, "/mcp").await;
+    let listed = client.ask(2, "tools/list", json!({})).await;
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(1));
+    upstream.set_tools([MockTool::new("new")]);
+    upstream.notify_list_changed();
+    let notified = client.next().await;
+    assert_eq!(notified["method"], "notifications/tools/list_changed");
+    let second = RawClient::new(&weir.url("/mcp/sse")).legacy(Revision::V2024_11_05);
+    let refused = second
+        .send(Method::GET, HeaderMap::new(), "")
+        .await
+        .unwrap();
+    assert_eq!(refused.status, 503, "it holds the permit");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_initialize_of_an_http_sse_client_is_an_error_on_its_stream() {
+    let upstream = MockServer::modern().tools(1).start().await;
+    let weir = Weir::with_config(json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "limits": { "sessions": 1 },
+    }));
+    let first = HttpSseClient::open(&weir, "/mcp").await;
+    let mut second = HttpSseClient::connect(&weir, "/mcp").await;
+    let refused = second.initialize(7, json!({})).await;
+    let error = &refused["error"];
+    assert_eq!(
+        (&error["code"], &error["data"]["reason"]),
+        (&json!(1005), &json!("sessions"))
+    );
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("too many sessions"),
+        "{error}"
+    );
+    assert_eq!(error["data"]["retryAfterMs"], 60_000);
+    // The client may try again on the same connection, once the other session has ended.
+    drop(first);
+    let again = async { while second.initialize(8, json!({})).await["result"].is_null() {} };
+    within_test_timeout("the session", again).await;
 }
 
 // Proves R078.

@@ -85,7 +85,7 @@ limits! {
     in_flight_wait: Time,
     /// Open subscription streams. Default 100000.
     streams: usize,
-    /// The same for one principal. Default 32.
+    /// The same for one principal. An HTTP+SSE connection is one stream. Default 32.
     streams_per_principal: usize,
     /// Resource subscriptions, counted for each client. Default 100000.
     subscriptions: usize,
@@ -107,9 +107,10 @@ limits! {
     sessions: usize,
     /// The same for one principal. Default 100.
     sessions_per_principal: usize,
-    /// The time that an unused session lives. Default `30m`.
+    /// The time that an unused session lives. A session is in use while it has an open GET stream or
+    /// HTTP+SSE connection. Default `30m`.
     session_idle: Time,
-    /// The longest life of a session. Default `24h`.
+    /// The longest life of a session, also with an open stream. Default `24h`.
     session_age: Time,
     /// Stream events that are kept for sessions whose client loses its connection. Default
     /// `128MiB`.

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderValue, Method};
 use http_body::Frame;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::{Fut, random_id};
 use weir_core::{Authenticated, EndpointId};
@@ -20,17 +20,22 @@ use weir_layers::failure;
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{FailureCause, RequestResult};
 use weir_layers::http::answer;
-use weir_layers::http::body::{HttpAnswer, ResponseBody};
+use weir_layers::http::body::ResponseBody;
+use weir_layers::http::header_names;
 use weir_layers::in_flight::InFlightPermit;
 use weir_layers::layer::answer_authenticated::AnswerAuthenticated;
+use weir_layers::layer::isolate_panics::isolate_panics;
 use weir_layers::layer::observe;
 use weir_layers::layer::read_body::read_body;
 use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_layers::state::FrontState;
-use weir_session::{SessionPlace, SseConnection, SseConnectionId, StreamPermit};
-use weir_wire::{IncomingMessage, Message};
+use weir_session::{
+    AnswerKind, NoPendingAnswer, SessionPlace, SseConnection, SseConnectionId, StreamPermit,
+    session_headers,
+};
+use weir_wire::method::Method as Rpc;
+use weir_wire::{IncomingMessage, Message, MessageError, RequestId};
 
 use crate::door::forwarding;
 use crate::door::{mcp_service, message_decoding};
@@ -39,8 +44,6 @@ use crate::method::open_listening;
 
 /// Chunks of answers that wait for a slow reader; beyond that the answers wait.
 const QUEUED_CHUNKS: usize = 16;
-/// Messages of one client that are answered at the same time.
-const MESSAGES_AT_ONCE: usize = 64;
 
 /// An HTTP+SSE path beside an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +122,7 @@ async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
         .sse_connections
         .find(&named.id)
         .filter(|line| line.principal == *sender.principal() && line.endpoint == context.endpoint)
+        .filter(|line| !line.closed.is_cancelled())
         .ok_or(RequestRefusal::UnknownStream)?;
     let body = read_body(authenticated).await?;
     let permit = context.facts.take_permit();
@@ -136,7 +140,7 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
         out,
         writing: tokio::sync::Mutex::default(),
         session: Mutex::default(),
-        message_permits: Arc::new(Semaphore::new(MESSAGES_AT_ONCE)),
+        pending: Arc::default(),
         closed: CancellationToken::new(),
     });
     context
@@ -157,7 +161,6 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
         named.to_query()
     );
     let hold = SseConnectionGuard {
-        shared: context.shared.clone(),
         context: context.clone(),
         id,
         line,
@@ -168,11 +171,42 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
     ))))
 }
 
+/// The answer that a message gets on the stream.
+struct StreamAnswer {
+    kind: AnswerKind,
+    /// The id of the request. Absent for a batch, and a message that cannot be read.
+    id: Option<RequestId>,
+}
+
+impl StreamAnswer {
+    /// The answer to this message. A notification and a response have none.
+    fn of(incoming: &Result<IncomingMessage, MessageError>) -> Option<Self> {
+        let (kind, id) = match incoming {
+            Ok(IncomingMessage::One(Message::Notification(_) | Message::Response(_))) => {
+                return None;
+            }
+            Ok(IncomingMessage::One(Message::Request(request))) => {
+                let is_ping = request.method.known() == Some(Rpc::Ping);
+                let kind = if is_ping {
+                    AnswerKind::Ping
+                } else {
+                    AnswerKind::Request
+                };
+                (kind, Some(request.id.clone()))
+            }
+            Ok(IncomingMessage::Batch(_)) => (AnswerKind::Request, None),
+            Err(error) => (AnswerKind::Request, error.id.clone()),
+        };
+        Some(Self { kind, id })
+    }
+}
+
 /// Takes a message; its answer is written to the stream. The message is in flight until its own
 /// answer begins there.
 ///
-/// A message without a response has taken effect when its POST is answered: a client that waits
-/// for that may rely on it in its next message, as with Streamable HTTP.
+/// A message without an answer has taken effect when its POST is answered: a client that waits
+/// for that may rely on it in its next message, as with Streamable HTTP. Such a message is taken
+/// however many answers are pending, because these may wait for it.
 async fn post(
     line: &Arc<SseConnection>,
     context: HttpRequestContext,
@@ -180,34 +214,43 @@ async fn post(
     body: Bytes,
     in_flight: Option<InFlightPermit>,
 ) -> RequestResult {
-    let Ok(place) = line.message_permits.clone().try_acquire_owned() else {
-        return Err(RequestRefusal::TooManyMessages.into());
-    };
     let incoming = message_decoding::decode(&context, body);
-    let wants_no_answer = matches!(
-        incoming,
-        Ok(IncomingMessage::One(
-            Message::Notification(_) | Message::Response(_)
-        ))
-    );
+    let expected = StreamAnswer::of(&incoming);
+    let pending = expected.as_ref();
+    let pending = pending.map(|expected| line.pending.begin(expected.kind));
+    let pending = pending.transpose().map_err(|none| match none {
+        NoPendingAnswer::TooMany => RequestRefusal::TooManyMessages,
+        NoPendingAnswer::Closed => RequestRefusal::UnknownStream,
+    })?;
+    let has_answer = pending.is_some();
     let (own, known, shared) = (line.clone(), known.for_item(()), context.shared.clone());
     let answering = async move {
-        let _place = place;
+        let _pending = pending;
         // The request counts at its own answer, under its own method.
         let seen = observe::observe_message(context.name.clone());
-        let answered =
-            mcp_service::handle_message(&context, &known, &own.headers(), incoming).await;
-        let mut answer =
-            answered.unwrap_or_else(|failure| failure::into_answer(failure, &context.name));
+        let headers = own.headers();
+        let handling =
+            async { mcp_service::handle_message(&context, &known, &headers, incoming).await };
+        let answered = isolate_panics(handling).await;
+        let mut answer = answered.unwrap_or_else(|failure| {
+            let id = expected.and_then(|expected| expected.id);
+            failure::into_message_answer(failure, id.as_ref(), &context.name)
+        });
         answer.body_mut().labels.meters = Some(context.meters.clone());
-        attach_session_stream(&own, &context, &known, &answer);
+        let opened = answer.headers().get(&header_names::SESSION).cloned();
+        if let Some(session) = opened {
+            begin_session(&own, &context, &known, session).await;
+        }
         drop(in_flight);
-        own.write(seen.finish_message(answer)).await;
+        let answer = seen.finish_message(answer);
+        if has_answer {
+            own.write(answer).await;
+        }
     };
     // The task ends with the connection at the latest; the drain waits for it.
     let answering = line.closed.clone().run_until_cancelled_owned(answering);
     let answering = shared.shutdown.spawn_detached(answering);
-    if wants_no_answer {
+    if !has_answer {
         // A panic ends this message alone.
         let _ended = answering.await;
     }
@@ -216,34 +259,63 @@ async fn post(
     Ok(taken)
 }
 
-/// Forwards the session's own stream to this connection after `initialize`.
-fn attach_session_stream(
+/// Makes the session that `initialize` opened that of the connection, and forwards the session's
+/// own stream to it.
+///
+/// A connection has one session at a time: a client that sends `initialize` again, such as one whose
+/// first attempt timed out, begins anew. The session before that ends.
+async fn begin_session(
     line: &Arc<SseConnection>,
     context: &HttpRequestContext,
     known: &Authenticated<()>,
-    answer: &HttpAnswer,
+    session: HeaderValue,
 ) {
-    let Some(session) = answer
-        .headers()
-        .get(&weir_layers::http::header_names::SESSION)
-    else {
-        return;
+    let former = match line.set_session(session.clone()) {
+        Ok(former) => former,
+        Err(unused) => Some(unused),
     };
-    *line.lock() = Some(session.clone());
-    let (own, context, known) = (line.clone(), context.clone(), known.for_item(()));
-    let shared = context.shared.clone();
-    let telling = async move {
-        let opened = open_listening::open_get(&context, &known, &own.headers()).await;
-        let answer = opened.unwrap_or_else(|failure| failure::into_answer(failure, &context.name));
-        own.write(answer).await;
-    };
-    let telling = line.closed.clone().run_until_cancelled_owned(telling);
-    shared.shutdown.spawn_detached(telling);
+    if let Some(former) = former {
+        end_session(context, line, former).await;
+    }
+    let listening =
+        forward_session_stream(line.clone(), context.clone(), known.for_item(()), session);
+    let listening = line.closed.clone().run_until_cancelled_owned(listening);
+    context.shared.shutdown.spawn_detached(listening);
+}
+
+/// Forwards the stream of a session to its connection. The connection ends with its session: the
+/// client learns of the end in no other way, and connects again.
+async fn forward_session_stream(
+    line: Arc<SseConnection>,
+    context: HttpRequestContext,
+    known: Authenticated<()>,
+    session: HeaderValue,
+) {
+    let headers = session_headers(session.clone());
+    // Without its session's stream the client would miss notifications: it connects again, too.
+    if let Ok(stream) = open_listening::open_on_connection(&context, &known, &headers).await {
+        line.write(stream).await;
+    }
+    // A drain ends the session's stream first, and the connection once all messages are answered.
+    if line.has_session(&session) && !context.shared.shutdown.is_draining() {
+        line.closed.cancel();
+    }
+}
+
+/// Ends a session of the connection.
+async fn end_session(context: &HttpRequestContext, line: &SseConnection, session: HeaderValue) {
+    let sessions = &context.shared.sessions;
+    let headers = session_headers(session);
+    if let Ok(SessionPlace::Here(opened)) = sessions
+        .load(&line.principal, &headers, &context.limits().session)
+        .await
+    {
+        sessions.end(&opened.record, &opened.session).await;
+    }
 }
 
 /// Ends the connection and its session when its stream is dropped.
 struct SseConnectionGuard {
-    shared: Arc<FrontState>,
     context: HttpRequestContext,
     id: [u8; 16],
     line: Arc<SseConnection>,
@@ -251,23 +323,15 @@ struct SseConnectionGuard {
 
 impl Drop for SseConnectionGuard {
     fn drop(&mut self) {
-        self.shared.sse_connections.lock().remove(&self.id);
-        self.line.closed.cancel();
-        let (shared, context, line) =
-            (self.shared.clone(), self.context.clone(), self.line.clone());
-        let headers = line.headers();
-        if headers.is_empty() {
+        let shared = &self.context.shared;
+        shared.sse_connections.lock().remove(&self.id);
+        let Some(session) = self.line.end() else {
             return;
-        }
-        self.shared.shutdown.spawn_detached(async move {
-            if let Ok(SessionPlace::Here(opened)) = shared
-                .sessions
-                .load(&line.principal, &headers, &context.limits().session)
-                .await
-            {
-                shared.sessions.end(&opened.record, &opened.session).await;
-            }
-        });
+        };
+        let (context, line) = (self.context.clone(), self.line.clone());
+        shared
+            .shutdown
+            .spawn_detached(async move { end_session(&context, &line, session).await });
     }
 }
 
@@ -281,7 +345,8 @@ struct SseBody {
     /// Fires when the drain began and all messages are answered.
     drained: Fut<'static, ()>,
     keep_alive: KeepAlive,
-    _hold: SseConnectionGuard,
+    is_ending: bool,
+    hold: SseConnectionGuard,
     _place: StreamPermit,
 }
 
@@ -293,12 +358,11 @@ impl SseBody {
         place: StreamPermit,
         keep_alive: KeepAlive,
     ) -> Self {
-        let drain = hold.shared.shutdown.drain().clone();
-        let places = hold.line.message_permits.clone();
+        let drain = hold.context.shared.shutdown.drain().clone();
+        let pending = hold.line.pending.clone();
         let drained = async move {
             drain.cancelled().await;
-            // The semaphore is never closed.
-            let _all = places.acquire_many(MESSAGES_AT_ONCE as u32).await;
+            pending.close_when_none().await;
         };
         Self {
             first: Some(first.into()),
@@ -307,7 +371,8 @@ impl SseBody {
             over: Box::pin(hold.line.closed.clone().cancelled_owned()),
             drained: Box::pin(drained),
             keep_alive,
-            _hold: hold,
+            is_ending: false,
+            hold,
             _place: place,
         }
     }
@@ -329,10 +394,18 @@ impl http_body::Body for SseBody {
             this.between = piece.ends_with(b"\n\n");
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        let expired = this.keep_alive.is_expired();
-        let drained = this.drained.as_mut().poll(cx).is_ready();
-        if expired || drained || this.over.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(None);
+        if !this.is_ending {
+            this.is_ending = this.keep_alive.is_expired()
+                || this.drained.as_mut().poll(cx).is_ready()
+                || this.over.as_mut().poll(cx).is_ready();
+        }
+        if this.is_ending {
+            this.hold.line.closed.cancel();
+            // The last answer may have come since the look above.
+            return Poll::Ready(match this.chunks.poll_recv(cx) {
+                Poll::Ready(Some(piece)) => Some(Ok(Frame::data(piece))),
+                Poll::Ready(None) | Poll::Pending => None,
+            });
         }
         while this.keep_alive.poll_due(cx).is_ready() {
             if this.between {

@@ -131,7 +131,7 @@ pub(super) struct ListeningStream {
     /// Ends of the stream: the drain, a newer stream, or the end of the session.
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     is_over: bool,
-    _place: StreamPermit,
+    _place: Option<StreamPermit>,
 }
 
 /// The parts that both kinds of listening streams have.
@@ -139,7 +139,8 @@ pub(super) struct ListeningParts {
     pub(super) changes: Vec<WatchedList>,
     pub(super) updates: UpdateReader,
     pub(super) keep_alive: KeepAlive,
-    pub(super) permit: StreamPermit,
+    /// Absent for a stream that goes out on an HTTP+SSE connection, which has one.
+    pub(super) permit: Option<StreamPermit>,
 }
 
 impl ListeningStream {

@@ -19,7 +19,7 @@ use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::BodyError;
 use weir_session::{
-    GetStreamGuard, NoStreamPermit, SessionListChanges, StreamClient, StreamPermit,
+    GetStreamGuard, LoadedSession, NoStreamPermit, SessionListChanges, StreamClient, StreamPermit,
 };
 use weir_wire::{RequestId, Revision, scan};
 
@@ -32,7 +32,7 @@ use crate::method::subscriptions;
 use crate::method::tasks;
 use crate::reply::client_questions::ClientQuestions;
 use crate::session::replay::{self, Resumption};
-use crate::session::session_lookup::load_session;
+use crate::session::session_lookup::{NoSession, load_session};
 
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
 pub(crate) async fn open_get(
@@ -58,8 +58,46 @@ async fn open_session_stream(
         Resumption::Ended => return Ok(failure::no_content()),
         Resumption::None(place) => place,
     };
+    let keep_alive = KeepAlive::new(context, known.principal(), "session");
+    let bounds = StreamBounds {
+        keep_alive,
+        permit: Some(place),
+    };
+    Ok(listen_in_session(context, known, headers, &opened, bounds).await)
+}
+
+/// Opens the stream of an HTTP+SSE client's session, which goes out on the client's connection. The
+/// connection has the permit of both, and ends both.
+pub(crate) async fn open_on_connection(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> RequestResult {
+    let opened = load_session(context, known, headers)
+        .await
+        .map_err(|none| none.failure(None))?;
+    let bounds = StreamBounds {
+        keep_alive: KeepAlive::of_part(context),
+        permit: None,
+    };
+    Ok(listen_in_session(context, known, headers, &opened, bounds).await)
+}
+
+/// The ends of a stream beside that of its session, and the permit that it holds.
+struct StreamBounds {
+    keep_alive: KeepAlive,
+    permit: Option<StreamPermit>,
+}
+
+async fn listen_in_session(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    opened: &LoadedSession,
+    StreamBounds { keep_alive, permit }: StreamBounds,
+) -> HttpAnswer {
     let (replaced, updates, hold) = context.shared.sessions.register_get_stream(opened.key);
-    subscriptions::renew_inherited(context, known, &opened);
+    subscriptions::renew_inherited(context, known, opened);
     let mut changes = watch(
         context,
         known,
@@ -69,9 +107,18 @@ async fn open_session_stream(
     continue_from_last(&mut changes, &hold);
     let bells = &context.shared.ports.bells;
     let line = bells.open_receiver(opened.key, opened.session.log_messages());
-    // The level may have been set since the session was loaded.
-    if let Ok(now) = load_session(context, known, headers).await {
-        bells.set_log_messages(&opened.key, now.session.log_messages());
+    match load_session(context, known, headers).await {
+        // The level may have been set since the session was loaded.
+        Ok(now) => bells.set_log_messages(&opened.key, now.session.log_messages()),
+        // The session ended before its stream was registered: no end will reach the stream.
+        Err(NoSession::Unknown) => replaced.cancel(),
+        // The stream may stay: the session lives, or its end reaches the stream.
+        Err(
+            NoSession::Missing
+            | NoSession::Version
+            | NoSession::Elsewhere(_)
+            | NoSession::Unreadable,
+        ) => {}
     }
     let questions =
         ClientQuestions::new(context.shared.clone(), opened.key, opened.session.revision);
@@ -104,12 +151,10 @@ async fn open_session_stream(
     let parts = ListeningParts {
         changes,
         updates,
-        keep_alive: KeepAlive::new(context, known.principal(), "session")
-            .of_session(context, &opened),
-        permit: place,
+        keep_alive: keep_alive.of_session(context, opened),
+        permit,
     };
-    let stream = ListeningStream::new(context, parts, kind, &replaced);
-    Ok(stream_response(stream))
+    stream_response(ListeningStream::new(context, parts, kind, &replaced))
 }
 
 /// Opens a listen stream. Its first message acknowledges the honoured part of the filter, once that
@@ -171,7 +216,7 @@ pub(crate) fn open_listen(
         changes,
         updates: inbox.open_reader(),
         keep_alive: KeepAlive::new(context, known.principal(), "listen"),
-        permit: place,
+        permit: Some(place),
     };
     let mut stream = ListeningStream::new(context, parts, kind, context.shared.shutdown.force());
     match granting {

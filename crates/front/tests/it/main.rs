@@ -10,6 +10,7 @@ mod drain;
 mod expired_sessions;
 mod foreign_ids;
 mod http2_limits;
+mod http_sse;
 mod in_flight_requests;
 mod in_memory_channel;
 mod inherited_subscriptions;

@@ -18,8 +18,8 @@ use weir_core::{CallResumption, CapabilityClass, Failure, Reply, SessionKey, Ups
 
 /// Tools: `echo` answers at once, with as many bytes as its argument `size`; `ask` requires input
 /// first and then returns the state that it resumed; `wait` reports progress, unless it has the
-/// argument `silent`, and ends at [`FrontUpstream::release`]; `boom` reports progress and then
-/// panics. It consents to subscriptions of resources after [`FrontUpstream::consent`].
+/// argument `silent`, and ends at [`FrontUpstream::release`]; `boom` reports progress, unless it has
+/// that argument, and then panics. It consents to subscriptions of resources after [`FrontUpstream::consent`].
 pub(crate) struct FrontUpstream {
     id: UpstreamId,
     gate: Arc<Semaphore>,
@@ -124,7 +124,11 @@ impl Upstream for FrontUpstream {
                         br#"{"resultType":"input_required","requestState":"the \"upstream's\" own"}"#,
                     ))),
                 }),
-                "boom" => Reply::live(PanickingReply(VecDeque::from([progress(1)]))),
+                "boom" => {
+                    let silent = argument(&outbound, "silent").as_bool().unwrap_or(false);
+                    let first = (!silent).then(|| progress(1));
+                    Reply::live(PanickingReply(first.into_iter().collect()))
+                }
                 "wait" => {
                     let (gate, held) = (self.gate.clone(), CancelReport(Some(self.dropped.clone())));
                     let silent = argument(&outbound, "silent").as_bool().unwrap_or(false);
