@@ -37,10 +37,20 @@ impl EraGuess {
 
     /// Notes a probe without an answer: the next one follows after a wait that doubles up to 30 s.
     pub(super) fn record_unanswered(&self, now: u64) {
-        let times = self
-            .times
-            .fetch_add(1, Ordering::Relaxed)
-            .min(u32::from(u16::MAX));
+        let times = self.times.fetch_add(1, Ordering::Relaxed);
+        self.set_due(now, times);
+    }
+
+    /// Repeats the wait of a guess, because the due probe was not made, or failed without a sign of
+    /// an era.
+    pub(super) fn postpone(&self, now: u64) {
+        if let Some(times) = self.times().checked_sub(1) {
+            self.set_due(now, times);
+        }
+    }
+
+    fn set_due(&self, now: u64, times: u32) {
+        let times = times.min(u32::from(u16::MAX));
         let wait =
             u64::try_from(least_wait(FIRST_WAIT_STEP + times).as_millis()).unwrap_or(NOT_DUE);
         self.due.store(now.saturating_add(wait), Ordering::Release);
@@ -89,8 +99,12 @@ mod tests {
             [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]
         );
         guess.record_unanswered(now);
+        assert!(guess.take_due(|| now + 30_000));
+        guess.postpone(now + 30_000);
+        assert!(!guess.take_due(|| now + 59_999) && guess.take_due(|| now + 60_000));
         guess.end_guess();
-        assert!(!guess.take_due(|| u64::MAX));
+        guess.postpone(now);
+        assert!(!guess.take_due(|| u64::MAX), "it is no guess any more");
         guess.record_unanswered(0);
         assert!(guess.take_due(|| 800), "it begins anew");
     }

@@ -1,19 +1,19 @@
 //! The probe of a server over Streamable HTTP for its era: once, and again after failures.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::upstream_messages::{DiscoveredServer, ProbeOutcome, judge_probe};
 use weir_upstream_core::failed_attempt::FailedAttempt;
-use weir_upstream_core::retry_backoff::RetryBackoff;
 use weir_upstream_core::settings::UpstreamProtocol;
 use weir_upstream_stdio::{ChildSource, StdioUpstream};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
 use super::modern_server::ModernServer;
+use super::server_era::ServerEra;
 use super::session_pool::SessionPool;
 use super::{HttpUpstream, ServerDialog};
 use crate::sse::{self, SseServer};
@@ -25,71 +25,22 @@ const MAX_PROBES: usize = 3;
 const MAX_UNANSWERED: u32 = 3;
 
 /// The outcome of a probe.
-enum EraProbeResult {
+pub(super) enum EraProbeResult {
     Era(ProbeOutcome),
     Sse,
     /// The probe was not answered: it may be a legacy server, which is tried.
     NoAnswer,
 }
 
-impl HttpUpstream {
-    pub(super) async fn find(&self) -> Result<Arc<ServerDialog>, FailedAttempt> {
-        let _one = self.probing.lock().await;
-        if let Some(speaker) = self.known() {
-            return Ok(speaker);
-        }
-        let admitted = self.pace().admit(self.site.clock.now());
-        admitted.map_err(|wait| {
-            let last = self.pace().last_failure();
-            FailedAttempt::too_early(
-                &self.site.label,
-                last,
-                "The upstream cannot be reached now",
-                wait,
-            )
-        })?;
-        let found = match self.probe().await {
-            Ok(found) => found,
-            Err(refusal) => {
-                // An unread request is no sign of the server's state, and is sent again.
-                if refusal.proof.is_none() {
-                    let mut pace = self.pace();
-                    pace.record_failure(self.site.clock.now(), self.site.clock.random());
-                    pace.keep_failure(&refusal.failure);
-                }
-                return Err(refusal);
-            }
-        };
-        self.pace().record_success();
-        self.settle(found).await
-    }
-
-    /// Probes a server with a guessed era again, while calls go on. If it answers, the next call
-    /// probes it once more and uses that answer.
-    pub(super) fn check_guess(&self) {
-        let modern = ModernServer::new(
-            self.site.clone(),
-            self.http.without_reuse(),
-            Revision::MODERN,
-        );
-        let (site, guess, doubtful) = (
-            self.site.clone(),
-            self.guess.clone(),
-            self.era_in_doubt.clone(),
-        );
-        self.site.tasks.spawn_endless(async move {
-            let asked = modern
-                .request(CapabilityClass::BASE, Method::Discover, &[])
-                .await;
-            if matches!(judge_outcome(asked), Ok(Some(_))) {
-                doubtful.store(true, Ordering::Release);
-            } else {
-                guess.record_unanswered(site.clock.millis());
-            }
-        });
-    }
-
-    async fn settle(&self, probed: EraProbeResult) -> Result<Arc<ServerDialog>, FailedAttempt> {
+impl ServerEra {
+    /// Makes the dialog with the server by the outcome of a probe.
+    ///
+    /// # Errors
+    /// The server has no revision in common with weir.
+    pub(super) fn settle(
+        &self,
+        probed: EraProbeResult,
+    ) -> Result<Arc<ServerDialog>, FailedAttempt> {
         let before = self.dialog.load_full();
         match probed {
             EraProbeResult::NoAnswer => self.guess.record_unanswered(self.site.clock.millis()),
@@ -102,13 +53,17 @@ impl HttpUpstream {
                 if matches!(*modern, ServerDialog::Modern(..))
                     && self.guess.times() <= MAX_UNANSWERED =>
             {
-                self.era_in_doubt.store(false, Ordering::Release);
-                return Ok(modern);
+                return Ok(self.keep(modern));
+            }
+            // Silence is no sign of another server: its sessions stay.
+            (EraProbeResult::NoAnswer, Some(same))
+                if !matches!(*same, ServerDialog::Modern(..)) =>
+            {
+                return Ok(self.keep(same));
             }
             (EraProbeResult::NoAnswer, _) => judge_probe(None),
             (EraProbeResult::Sse, Some(line)) if matches!(*line, ServerDialog::Sse(_)) => {
-                self.era_in_doubt.store(false, Ordering::Release);
-                return Ok(line);
+                return Ok(self.keep(line));
             }
             (EraProbeResult::Sse, _) => {
                 let origin = ChildSource::Sse(Arc::new(SseServer(self.http.clone())));
@@ -120,8 +75,7 @@ impl HttpUpstream {
                 );
                 let speaker = Arc::new(ServerDialog::Sse(Arc::new(line)));
                 self.dialog.store(Some(speaker.clone()));
-                self.era_in_doubt.store(false, Ordering::Release);
-                return Ok(speaker);
+                return Ok(self.keep(speaker));
             }
         };
         let speaker = match (found, before.as_deref()) {
@@ -175,8 +129,13 @@ impl HttpUpstream {
         }
         let speaker = Arc::new(speaker);
         self.dialog.store(Some(speaker.clone()));
-        self.era_in_doubt.store(false, Ordering::Release);
-        Ok(speaker)
+        Ok(self.keep(speaker))
+    }
+
+    /// Ends the doubt about the server with this dialog.
+    fn keep(&self, dialog: Arc<ServerDialog>) -> Arc<ServerDialog> {
+        self.in_doubt.store(false, Ordering::Release);
+        dialog
     }
 
     /// Probes the server for its era, unless the operator configured it.
@@ -184,7 +143,7 @@ impl HttpUpstream {
     /// # Errors
     /// The server cannot be reached, is too busy, or refuses weir's credentials: no sign of its
     /// era.
-    async fn probe(&self) -> Result<EraProbeResult, FailedAttempt> {
+    pub(super) async fn probe(&self) -> Result<EraProbeResult, FailedAttempt> {
         match self.protocol {
             UpstreamProtocol::Legacy => {
                 return Ok(EraProbeResult::Era(ProbeOutcome::Legacy(
@@ -218,31 +177,6 @@ impl HttpUpstream {
         })
     }
 
-    /// Asks the server if it answers, with a request that its era has: `server/discover`, or
-    /// `initialize` at a legacy server, which need not answer unknown methods. Any answer will do,
-    /// except that the server is too busy. The connection of HTTP+SSE is opened by calls alone.
-    ///
-    /// # Errors
-    /// The server cannot be reached, or gave no answer.
-    pub async fn check(&self) -> Result<(), FailedAttempt> {
-        let dialog = self.dialog.load_full();
-        let asked = match (self.protocol, dialog.as_deref()) {
-            (UpstreamProtocol::Sse, _) | (_, Some(ServerDialog::Sse(_))) => return Ok(()),
-            (_, Some(ServerDialog::Legacy(pool))) => check_session(pool).await,
-            (UpstreamProtocol::Legacy, _) => match &*self.find_dialog().await? {
-                ServerDialog::Legacy(pool) => check_session(pool).await,
-                ServerDialog::Modern(..) | ServerDialog::Sse(_) => Ok(()),
-            },
-            (UpstreamProtocol::Auto | UpstreamProtocol::Modern, _) => {
-                self.discover().await.map(drop)
-            }
-        };
-        match asked {
-            Err(refusal) if !is_answered(&refusal) => Err(refusal),
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-
     /// Sends the probe. It is repeated if its connection is lost, which is no sign of an era.
     async fn discover(&self) -> Result<bytes::Bytes, FailedAttempt> {
         let modern = ModernServer::new(
@@ -266,9 +200,32 @@ impl HttpUpstream {
             .request(CapabilityClass::BASE, Method::Discover, &[])
             .await
     }
+}
 
-    fn pace(&self) -> std::sync::MutexGuard<'_, RetryBackoff> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+impl HttpUpstream {
+    /// Asks the server if it answers, with a request that its era has: `server/discover`, or
+    /// `initialize` at a legacy server, which need not answer unknown methods. Any answer will do,
+    /// except that the server is too busy. The connection of HTTP+SSE is opened by calls alone.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or gave no answer.
+    pub async fn check(&self) -> Result<(), FailedAttempt> {
+        let dialog = self.era.dialog();
+        let asked = match (self.protocol, dialog.as_deref()) {
+            (UpstreamProtocol::Sse, _) | (_, Some(ServerDialog::Sse(_))) => return Ok(()),
+            (_, Some(ServerDialog::Legacy(pool))) => check_session(pool).await,
+            (UpstreamProtocol::Legacy, _) => match &*self.era.find_dialog().await? {
+                ServerDialog::Legacy(pool) => check_session(pool).await,
+                ServerDialog::Modern(..) | ServerDialog::Sse(_) => Ok(()),
+            },
+            (UpstreamProtocol::Auto | UpstreamProtocol::Modern, _) => {
+                self.era.discover().await.map(drop)
+            }
+        };
+        match asked {
+            Err(refusal) if !is_answered(&refusal) => Err(refusal),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 

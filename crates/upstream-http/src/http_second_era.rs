@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use weir_core::upstream::ListKinds;
 use weir_oauth_client::UpstreamHttpClient;
@@ -27,8 +28,8 @@ pub(super) struct HttpSecondEra {
     /// True once the server has refused to open a session, or opened one without an id, until it is
     /// probed again.
     is_refused: AtomicBool,
-    /// Held during the probe: other callers wait for its outcome.
-    looking: tokio::sync::Mutex<()>,
+    /// Held by the task of the probe: other callers wait for its outcome.
+    looking: Arc<tokio::sync::Mutex<()>>,
     pace: Mutex<RetryBackoff>,
     imported: Arc<ImportedSessions>,
 }
@@ -56,9 +57,9 @@ impl HttpSecondEra {
     /// find out, with the caller's `own` client if it has one, and ends it. Absent if the server
     /// refuses sessions, or could not be asked: then it is asked again later.
     ///
-    /// Cancel safe: another caller takes the probe over.
+    /// The probe runs in a task of its own, which a caller that leaves does not end.
     pub(super) async fn find(
-        &self,
+        self: &Arc<Self>,
         site: &Arc<UpstreamContext>,
         http: &UpstreamHttpClient,
         own: Option<&UpstreamHttpClient>,
@@ -70,7 +71,7 @@ impl HttpSecondEra {
         if self.is_refused() {
             return None;
         }
-        let _one = self.looking.lock().await;
+        let one = self.looking.clone().lock_owned().await;
         if let Some(pool) = self.known() {
             return Some(pool);
         }
@@ -79,7 +80,26 @@ impl HttpSecondEra {
             .ok()
             .filter(|()| !self.is_refused())?;
         let pool = SessionPool::new(site.clone(), http.clone(), Revision::NEWEST_LEGACY, sharing);
-        match timeout(SESSION_PROBE_TIMEOUT, pool.try_open(own.unwrap_or(http))).await {
+        let opener = own.unwrap_or(http).clone();
+        let (era, own_site) = (self.clone(), site.clone());
+        let (done, found) = oneshot::channel();
+        site.tasks.spawn_endless(async move {
+            let found = era.probe(&own_site, pool, &opener).await;
+            drop(one);
+            // The caller may be gone.
+            let _ = done.send(found);
+        });
+        found.await.ok().flatten()
+    }
+
+    /// Opens a session of this pool to find out if the server has sessions, and ends it.
+    async fn probe(
+        &self,
+        site: &UpstreamContext,
+        pool: Arc<SessionPool>,
+        opener: &UpstreamHttpClient,
+    ) -> Option<Arc<SessionPool>> {
+        match timeout(SESSION_PROBE_TIMEOUT, pool.try_open(opener)).await {
             // Without a session the server can ask no more than it can in its modern era.
             Ok(Ok(session)) if !session.has_id() => {
                 self.is_refused.store(true, Ordering::Release);

@@ -18,6 +18,7 @@ mod reading_state;
 mod response_part;
 mod response_reader;
 mod retry_after;
+mod server_era;
 mod session_channel;
 mod session_pool;
 mod side_channel;
@@ -31,10 +32,8 @@ mod unopened_session;
 mod upstream_session;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{
@@ -45,18 +44,16 @@ use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::upstream_messages::ResendProof;
 use weir_oauth_client::{UpstreamCredentials, UpstreamHttpClient};
 use weir_upstream_core::failed_attempt::FailedAttempt;
-use weir_upstream_core::retry_backoff::RetryBackoff;
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_stdio::StdioUpstream;
 use weir_wire::Revision;
 
-use era_guess::EraGuess;
-use http_second_era::HttpSecondEra;
 use http_updates::HttpUpdates;
 use http_watch::HttpWatch;
 use modern_server::ModernServer;
-use session_pool::{ImportedSessions, SessionPool};
+use server_era::ServerEra;
+use session_pool::SessionPool;
 
 /// One server behind a URL.
 #[derive(Debug)]
@@ -66,17 +63,7 @@ pub struct HttpUpstream {
     credentials: Option<UpstreamCredentials>,
     protocol: UpstreamProtocol,
     sharing: SessionSharing,
-    dialog: ArcSwapOption<ServerDialog>,
-    /// Set if the server may have been replaced.
-    era_in_doubt: Arc<AtomicBool>,
-    /// Set while its era is only a guess.
-    guess: Arc<EraGuess>,
-    /// The other era of a modern server that speaks both.
-    second_era: Arc<HttpSecondEra>,
-    /// The sessions of the previous process, until the server's era is known.
-    imported: Arc<ImportedSessions>,
-    probing: tokio::sync::Mutex<()>,
-    pace: Mutex<RetryBackoff>,
+    era: Arc<ServerEra>,
 }
 
 /// The transport and era in use for a server.
@@ -97,22 +84,16 @@ impl HttpUpstream {
         protocol: UpstreamProtocol,
         sharing: SessionSharing,
     ) -> Self {
-        let imported = Arc::<ImportedSessions>::default();
+        let http = credentials
+            .as_ref()
+            .map_or(http, UpstreamCredentials::own_client);
         Self {
+            era: ServerEra::new(site.clone(), http.clone(), protocol, sharing),
             site,
-            http: credentials
-                .as_ref()
-                .map_or(http, UpstreamCredentials::own_client),
+            http,
             credentials,
             protocol,
             sharing,
-            dialog: ArcSwapOption::empty(),
-            era_in_doubt: Arc::default(),
-            guess: Arc::default(),
-            second_era: Arc::new(HttpSecondEra::new(imported.clone())),
-            imported,
-            probing: tokio::sync::Mutex::default(),
-            pace: Mutex::default(),
         }
     }
 
@@ -125,6 +106,7 @@ impl HttpUpstream {
     ) -> Result<Reply, FailedAttempt> {
         let own = self.caller_client(outbound)?;
         let dialog = self
+            .era
             .find_dialog()
             .await
             .map_err(FailedAttempt::mark_did_not_run)?;
@@ -183,7 +165,7 @@ impl HttpUpstream {
         let Ok(own) = self.caller_client(outbound) else {
             return;
         };
-        let Ok(speaker) = self.find_dialog().await else {
+        let Ok(speaker) = self.era.find_dialog().await else {
             return;
         };
         let pool = match &*speaker {
@@ -191,7 +173,8 @@ impl HttpUpstream {
             ServerDialog::Modern(..)
                 if self.may_have_sessions(outbound.call.capabilities.class) =>
             {
-                self.second_era
+                self.era
+                    .second_era
                     .find(&self.site, &self.http, own.as_ref(), self.sharing)
                     .await
             }
@@ -209,22 +192,23 @@ impl HttpUpstream {
     fn may_have_sessions(&self, class: CapabilityClass) -> bool {
         class.has(CapabilityClass::SESSIONS)
             && self.protocol == UpstreamProtocol::Auto
-            && !self.second_era.is_refused()
+            && !self.era.second_era.is_refused()
     }
 
     /// Returns the session pool of a modern server for clients of this class; absent unless the
     /// server is known to have sessions.
     fn second_for(&self, class: CapabilityClass) -> Option<Arc<SessionPool>> {
-        self.second_era
+        self.era
+            .second_era
             .known()
             .filter(|_| self.may_have_sessions(class))
     }
 
     /// Returns the session pool of the server, in either era.
     fn pool(&self) -> Option<Arc<SessionPool>> {
-        match self.dialog.load().as_deref()? {
+        match self.era.dialog.load().as_deref()? {
             ServerDialog::Legacy(pool) => Some(pool.clone()),
-            ServerDialog::Modern(..) => self.second_era.known(),
+            ServerDialog::Modern(..) => self.era.second_era.known(),
             ServerDialog::Sse(_) => None,
         }
     }
@@ -238,6 +222,7 @@ impl HttpUpstream {
         own: Option<&UpstreamHttpClient>,
     ) -> Option<Result<Reply, FailedAttempt>> {
         let pool = self
+            .era
             .second_era
             .find(&self.site, &self.http, own, self.sharing)
             .await?;
@@ -266,7 +251,7 @@ impl HttpUpstream {
         let session = match pool.session_at(&place, own).await {
             Ok(session) => session,
             Err(refusal) => {
-                let Some(gone) = self.second_era.record_refusal(&self.site, &refusal) else {
+                let Some(gone) = self.era.second_era.record_refusal(&self.site, &refusal) else {
                     return Some(Err(refusal.mark_did_not_run()));
                 };
                 self.site.tasks.spawn(async move { gone.close().await });
@@ -278,14 +263,17 @@ impl HttpUpstream {
 
     /// Opens a watch. The server's description is fetched anew.
     pub async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn ListWatch>, FailedAttempt> {
-        if matches!(
-            self.dialog.load().as_deref(),
+        let is_modern = matches!(
+            self.era.dialog.load().as_deref(),
             Some(ServerDialog::Modern(..))
-        ) {
-            self.doubt_era();
-        }
+        );
         let second = self.second_for(class);
-        let pool = match (&*self.find_dialog().await?, second) {
+        let dialog = if is_modern {
+            self.era.probe_again().await?
+        } else {
+            self.era.find_dialog().await?
+        };
+        let pool = match (&*dialog, second) {
             (ServerDialog::Modern(modern, about), None) => {
                 let is_called_as_weir = self
                     .credentials
@@ -297,13 +285,14 @@ impl HttpUpstream {
                 {
                     // The tools of the two eras differ in their task support.
                     let _known_now = self
+                        .era
                         .second_era
                         .find(&self.site, &self.http, None, self.sharing)
                         .await;
                 }
                 let class = class.cut(self.site.permissions.carries(modern.tongue));
                 let (modern, about) = (modern.clone(), about.clone());
-                let watch = HttpWatch::modern(modern, about, class, self.second_era.clone());
+                let watch = HttpWatch::modern(modern, about, class, self.era.second_era.clone());
                 return Ok(Box::new(watch.await?));
             }
             (ServerDialog::Sse(line), _) => return line.watch(class).await,
@@ -318,7 +307,7 @@ impl HttpUpstream {
 
     /// Opens a subscription to updates of single resources.
     pub async fn updates(&self) -> Result<Box<dyn ResourceUpdates>, FailedAttempt> {
-        match &*self.find_dialog().await? {
+        match &*self.era.find_dialog().await? {
             ServerDialog::Modern(modern, _) => Ok(Box::new(HttpUpdates::modern(modern.clone()))),
             ServerDialog::Legacy(pool) => {
                 let session = pool.open_apart(CapabilityClass::BASE).await?;
@@ -333,7 +322,7 @@ impl HttpUpstream {
     /// Subscribes to a task's status; absent if the server has no such subscription.
     pub async fn follow(&self, outbound: &OutboundCall) -> Option<TaskNotifications> {
         let own = self.caller_client(outbound).ok()?;
-        match (&*self.find_dialog().await.ok()?, own) {
+        match (&*self.era.find_dialog().await.ok()?, own) {
             // In a session a server sends no status of a task.
             (ServerDialog::Modern(..), _)
                 if self.second_for(outbound.call.capabilities.class).is_some() =>
@@ -353,15 +342,15 @@ impl HttpUpstream {
 
     /// Marks the server as possibly replaced: it is probed before the next request.
     pub fn doubt_era(&self) {
-        self.era_in_doubt.store(true, Ordering::Release);
+        self.era.doubt();
     }
 
     /// Returns the capabilities that are carried to the server, by its known eras.
     pub fn carries(&self) -> CapabilityClass {
-        match self.dialog.load().as_deref() {
+        match self.era.dialog.load().as_deref() {
             Some(ServerDialog::Modern(modern, _)) => {
                 let carried = self.site.permissions.carries(modern.tongue);
-                match self.second_era.known() {
+                match self.era.second_era.known() {
                     Some(pool) => carried.with(pool.carries()).with(CapabilityClass::SESSIONS),
                     None => carried,
                 }
@@ -374,7 +363,7 @@ impl HttpUpstream {
 
     /// Returns the server's revision, once it is known.
     pub fn revision(&self) -> Option<Revision> {
-        match self.dialog.load().as_deref() {
+        match self.era.dialog.load().as_deref() {
             Some(ServerDialog::Modern(modern, _)) => Some(modern.tongue.revision()),
             Some(ServerDialog::Legacy(pool)) => pool.revision(),
             Some(ServerDialog::Sse(line)) => line.revision(),
@@ -384,7 +373,7 @@ impl HttpUpstream {
 
     /// Returns the number of open sessions.
     pub fn sessions(&self) -> usize {
-        match self.dialog.load().as_deref() {
+        match self.era.dialog.load().as_deref() {
             Some(ServerDialog::Sse(line)) => line.processes(),
             _ => self.pool().map_or(0, |pool| pool.len()),
         }
@@ -398,12 +387,12 @@ impl HttpUpstream {
 
     /// Returns the revision of its other era, if it is known to speak both.
     pub fn second_revision(&self) -> Option<Revision> {
-        self.second_era.known()?.revision()
+        self.era.second_era.known()?.revision()
     }
 
     /// Forwards news of client sessions.
     pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
-        if let Some(ServerDialog::Sse(line)) = self.dialog.load().as_deref() {
+        if let Some(ServerDialog::Sse(line)) = self.era.dialog.load().as_deref() {
             line.forward_session_news(sessions, news);
         } else if let Some(pool) = self.pool() {
             pool.forward_session_news(sessions, news);
@@ -428,9 +417,9 @@ impl HttpUpstream {
     /// Implements [`weir_core::upstream::Upstream::import_session`]. Returns the client's session
     /// that the upstream session belongs to, if it belongs to one alone.
     pub fn import_session(&self, session: &[u8]) -> Option<SessionKey> {
-        self.imported.add(session);
+        self.era.imported.add(session);
         if let Some(pool) = self.pool() {
-            pool.import(&self.imported);
+            pool.import(&self.era.imported);
         }
         session_pool::client_of_exported(session)
     }
@@ -439,7 +428,7 @@ impl HttpUpstream {
     /// instance that opened it has. Also true while that is not known.
     pub fn keeps_client_session(&self, outbound: &OutboundCall) -> bool {
         outbound.call.session.is_some()
-            && match self.dialog.load().as_deref() {
+            && match self.era.dialog.load().as_deref() {
                 Some(ServerDialog::Modern(..)) => {
                     self.may_have_sessions(outbound.call.capabilities.class)
                 }
@@ -456,31 +445,11 @@ impl HttpUpstream {
 
     /// Ends the sessions.
     pub async fn close(&self) {
-        if let Some(ServerDialog::Sse(line)) = self.dialog.load_full().as_deref() {
+        if let Some(ServerDialog::Sse(line)) = self.era.dialog.load_full().as_deref() {
             line.close().await;
         } else if let Some(pool) = self.pool() {
             pool.close().await;
         }
-    }
-
-    /// Returns the transport and era of the server, probed if unknown. Single-flight.
-    async fn find_dialog(&self) -> Result<Arc<ServerDialog>, FailedAttempt> {
-        match self.known() {
-            Some(speaker) => Ok(speaker),
-            // Boxed, like every rare part of a call: a call's future is built, moved and kept in
-            // its largest form.
-            None => Box::pin(self.find()).await,
-        }
-    }
-
-    fn known(&self) -> Option<Arc<ServerDialog>> {
-        if self.era_in_doubt.load(Ordering::Acquire) {
-            return None;
-        }
-        if self.guess.take_due(|| self.site.clock.millis()) {
-            self.check_guess();
-        }
-        self.dialog.load_full()
     }
 }
 

@@ -125,7 +125,7 @@ impl TimeoutHandler for TimedServer {
         let site = &self.attempts.site;
         let failure = site.label.fail(FailureKind::TimedOut, text);
         let recorded = FailedAttempt::new(site.label.fail(FailureKind::TimedOut, text));
-        let recorded = recorded.mark_not_reached();
+        let recorded = recorded.mark_silent();
         match &self.attempts.server {
             CalledServer::One(one) => one.record(site, Some(&recorded)),
             CalledServer::Several(all) => {

@@ -7,7 +7,7 @@ use serde_json::json;
 use weir_core::call::{Call, SessionKey};
 use weir_core::upstream::Upstream;
 use weir_core::{CapabilityClass, Failure};
-use weir_testkit::mock_server::{CallGate, RecordedRequest};
+use weir_testkit::mock_server::{AnswerStep, CallGate, RecordedRequest};
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::{UpstreamBounds, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
@@ -344,4 +344,46 @@ async fn the_revision_that_a_call_was_carried_in_is_noted() {
             .unwrap();
         assert_eq!(carried_in.revision(), Some(revision));
     }
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_does_not_end_the_search_for_sessions() {
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let upstream = upstream(&mock.url());
+    ask_without(&upstream).await;
+    // Answered only after the caller has left.
+    let gate = CallGate::new();
+    let opened = json!({
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "mock", "version": "1"},
+    });
+    let late = MockBehaviour::steps([AnswerStep::Gate(gate.clone()), AnswerStep::Result(opened)]);
+    mock.add_rule(
+        "initialize",
+        1,
+        late.with_header("mcp-session-id", "of-the-search"),
+    );
+    mock.add_rule(
+        "notifications/initialized",
+        1,
+        MockBehaviour::status(202, "text/plain", ""),
+    );
+    let call = ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE);
+    tokio::select! {
+        _ = call => panic!("the search is not over"),
+        () = mock.wait_until("the search", |mock| !mock.requests_of("initialize").is_empty()) => {}
+    }
+    gate.open();
+    let found = async {
+        while !upstream.carries().has(CapabilityClass::SESSIONS) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), found)
+        .await
+        .expect("the search goes on without its caller");
 }

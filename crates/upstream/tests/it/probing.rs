@@ -1,10 +1,14 @@
 //! Tests of the era probe: once, remembered, and again when in doubt.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::json;
 use weir_core::CapabilityClass;
-use weir_testkit::mock_server::AnswerStep;
+use weir_core::upstream::Upstream;
+use weir_testkit::mock_server::{AnswerStep, CallGate};
 use weir_testkit::{MockBehaviour, MockServer};
-use weir_upstream::UpstreamProtocol;
+use weir_upstream::{OwnDeadlines, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
 use crate::fixtures::*;
@@ -133,6 +137,91 @@ async fn a_legacy_server_that_never_answers_the_probe_is_served_and_seldom_asked
         "{}",
         mock.requests_of("server/discover").len()
     );
+}
+
+/// The longest wait for a call that waits for no probe.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Makes an upstream whose probes may take longer than any test.
+fn with_long_probes(mock: &MockServer) -> Arc<dyn Upstream> {
+    let deadlines = OwnDeadlines {
+        probe: Duration::from_secs(300),
+        ..OwnDeadlines::default()
+    };
+    build(UpstreamSettings {
+        own_deadlines: deadlines,
+        ..settings(&mock.url())
+    })
+}
+
+// Proves R069, E17.
+#[tokio::test]
+async fn a_known_server_that_is_silent_on_the_probe_serves_calls_beside_it() {
+    let mock = MockServer::legacy(Revision::V2025_06_18)
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let upstream = with_long_probes(&mock);
+    text(call_anonymously(&upstream, "echo", json!({})).await).await;
+    mock.add_rule("server/discover", usize::MAX, MockBehaviour::hang());
+    // An answer without a message raises doubt.
+    mock.add_rule(
+        "tools/call",
+        1,
+        MockBehaviour::status(500, "text/plain", "oops"),
+    );
+    failure(call_anonymously(&upstream, "echo", json!({})).await).await;
+    for _ in 0..3 {
+        let served = async { text(call_anonymously(&upstream, "echo", json!({})).await).await };
+        tokio::time::timeout(SOON, served)
+            .await
+            .expect("no call waits for a silent server's probe");
+    }
+    assert_eq!(mock.requests_of("server/discover").len(), 2);
+    assert_eq!(mock.requests_of("initialize").len(), 1, "its session stays");
+}
+
+// Proves R069, E17.
+#[tokio::test]
+async fn a_caller_that_leaves_does_not_end_the_probe() {
+    let mock = MockServer::legacy(Revision::V2025_06_18)
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let gate = CallGate::new();
+    let late = MockBehaviour::steps([
+        AnswerStep::Gate(gate.clone()),
+        AnswerStep::Error(json!({"code": -32601, "message": "no"})),
+    ]);
+    mock.add_rule("server/discover", usize::MAX, late);
+    let upstream = with_long_probes(&mock);
+    for _ in 0..2 {
+        tokio::select! {
+            _ = call_anonymously(&upstream, "echo", json!({})) => panic!("the era is unknown"),
+            () = mock.wait_until("the probe", |mock| !mock.requests_of("server/discover").is_empty()) => {}
+        }
+    }
+    gate.open();
+    let served = async { text(call_anonymously(&upstream, "echo", json!({})).await).await };
+    tokio::time::timeout(SOON, served).await.unwrap();
+    assert_eq!(mock.requests_of("server/discover").len(), 1);
+}
+
+// Proves R069.
+#[tokio::test]
+async fn a_call_that_takes_too_long_raises_no_doubt() {
+    let mock = MockServer::legacy(Revision::V2025_06_18)
+        .tool("echo", MockBehaviour::echo())
+        .tool("slow", MockBehaviour::hang())
+        .start()
+        .await;
+    let upstream = upstream(&mock.url());
+    let mut slow = outbound("slow", call("slow", json!({}))).await;
+    slow.deadlines = short_deadlines();
+    let reason = failure(upstream.clone().call(slow).await).await;
+    assert_eq!(reason.reason(), "timed_out");
+    text(call_anonymously(&upstream, "echo", json!({})).await).await;
+    assert_eq!(mock.requests_of("server/discover").len(), 1);
 }
 
 // Proves R068, E17.
