@@ -29,6 +29,7 @@ use super::http_post::{connection_lost_failure, unreadable_failure};
 use super::message_collector::ReleaseRule;
 use super::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
 use super::response_reader::ResponseReader;
+use super::session_channel::SessionUse;
 use super::side_channel::SideChannel;
 use super::standing_stream::CallRegistration;
 use super::stream_resumption::StreamResumption;
@@ -39,6 +40,8 @@ pub(crate) struct PendingRequest {
     id: u64,
     /// The registration at another stream on which the server may send messages about it.
     entry: Option<CallRegistration>,
+    /// The use of its session, if it is a client's call.
+    session_use: Option<SessionUse>,
 }
 
 impl PendingRequest {
@@ -47,7 +50,14 @@ impl PendingRequest {
             side,
             id,
             entry: None,
+            session_use: None,
         }
+    }
+
+    /// Adds the use of its session, which ends with the request.
+    pub(crate) fn with_use(mut self, session_use: Option<SessionUse>) -> Self {
+        self.session_use = session_use;
+        self
     }
 
     /// Adds the registration at the session's standing stream.
@@ -63,6 +73,8 @@ impl PendingRequest {
 
     /// Ends the request without a cancellation. Its unread questions are answered with an error.
     pub(crate) fn end(&mut self) {
+        // Before the session is released: an unused session is ended by the time of its last use.
+        drop(self.session_use.take());
         let left = self
             .entry
             .take()
@@ -98,6 +110,7 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
+        drop(self.session_use.take());
         let left = self
             .entry
             .take()

@@ -53,11 +53,30 @@ pub(crate) struct SessionChannel {
     reading: Mutex<SessionReading>,
     /// True if the GET stream is read for the progress of tasks.
     hears_of_tasks: AtomicBool,
-    /// The time of the last call, or of the opening if no call was made, in milliseconds of the
-    /// upstream's clock.
+    /// The beginning or end of the last call, or the opening if no call was made, in milliseconds of
+    /// the upstream's clock.
     last_call: AtomicU64,
+    /// The time of the last use, as the session's slot has it.
+    slot_use: OnceLock<Arc<AtomicU64>>,
     /// True once another process owns the session and ends it.
     has_left: AtomicBool,
+}
+
+/// A call in a session. Dropping it notes the call's end: a session of a call that took long was
+/// used until then.
+#[derive(Debug)]
+pub(crate) struct SessionUse(Arc<SessionChannel>);
+
+impl SessionUse {
+    pub(crate) fn new(channel: Arc<SessionChannel>) -> Self {
+        Self(channel)
+    }
+}
+
+impl Drop for SessionUse {
+    fn drop(&mut self) {
+        self.0.record_call_end();
+    }
 }
 
 impl SessionChannel {
@@ -84,6 +103,7 @@ impl SessionChannel {
             reading: Mutex::default(),
             hears_of_tasks: AtomicBool::new(false),
             last_call,
+            slot_use: OnceLock::new(),
             has_left: AtomicBool::new(false),
         }
     }
@@ -237,8 +257,22 @@ impl SessionChannel {
         }
     }
 
-    /// Returns the time of the last call, or of the opening if no call was made, in milliseconds of
-    /// the upstream's clock.
+    /// Notes the end of a call.
+    fn record_call_end(&self) {
+        let now = self.site.clock.millis();
+        self.last_call.fetch_max(now, Ordering::Relaxed);
+        if let Some(slot_use) = self.slot_use.get() {
+            slot_use.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the time of the last use that the session's slot has, once.
+    pub(crate) fn set_slot_use(&self, slot_use: Arc<AtomicU64>) {
+        let _first = self.slot_use.set(slot_use);
+    }
+
+    /// Returns the beginning or end of the last call, or the opening if no call was made, in
+    /// milliseconds of the upstream's clock.
     pub(crate) fn last_call(&self) -> u64 {
         self.last_call.load(Ordering::Relaxed)
     }

@@ -452,6 +452,7 @@ impl SessionPool {
         key: &SessionPoolKey,
         session: &Arc<UpstreamSession>,
     ) -> bool {
+        session.channel().set_slot_use(slot.use_clock());
         slot.current.store(Some(session.clone()));
         let is_held = self.slots.holds(key, slot);
         if !is_held && let Some(gone) = slot.current.swap(None) {

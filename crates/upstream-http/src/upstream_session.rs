@@ -40,7 +40,7 @@ use super::http_call::{self, HttpCallReply, PendingRequest};
 use super::http_post::{self, ClassifiedResponse, RefusedResponse};
 use super::reading_state::{ReadingPermit, ReadingPublisher};
 use super::response_reader::ResponseReader;
-use super::session_channel::SessionChannel;
+use super::session_channel::{SessionChannel, SessionUse};
 use super::side_channel::SideChannel;
 use super::standing_stream::{self, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
@@ -391,9 +391,14 @@ impl UpstreamSession {
             .standing
             .as_ref()
             .map(|standing| standing.register(id, listener.filter.may_have_questions()));
-        let mut pending = PendingRequest::new(Some(self.clone()), id).with_registration(entry);
-        // A request of weir's own has no client for messages that come before the head.
-        if pending.is_registered() && !listener.is_unsplit {
+        // A request of weir's own has no client for messages that come before the head, and is no
+        // use of the session.
+        let is_call = !listener.is_unsplit;
+        let session_use = is_call.then(|| SessionUse::new(self.channel.clone()));
+        let mut pending = PendingRequest::new(Some(self.clone()), id)
+            .with_registration(entry)
+            .with_use(session_use);
+        if pending.is_registered() && is_call {
             let (session, http) = (self.clone(), http.clone());
             let head = Box::pin(async move {
                 session.read_head(http_post::post(&session.site, &http, headers, body, id).await)

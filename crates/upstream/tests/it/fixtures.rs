@@ -37,10 +37,15 @@ pub(crate) fn ports() -> UpstreamPorts {
 
 /// An upstream whose clock stands still, so that all calls seem to take no time.
 pub(crate) fn build_without_time(settings: UpstreamSettings) -> Arc<dyn Upstream> {
-    let ports = UpstreamPorts {
-        clock: Arc::new(FakeClock::new()),
-        ..ports()
-    };
+    build_with_clock(settings, Arc::new(FakeClock::new()))
+}
+
+/// An upstream with this clock. Its deadlines are tokio's.
+pub(crate) fn build_with_clock(
+    settings: UpstreamSettings,
+    clock: Arc<FakeClock>,
+) -> Arc<dyn Upstream> {
+    let ports = UpstreamPorts { clock, ..ports() };
     factory_of(ports).build(settings).unwrap()
 }
 

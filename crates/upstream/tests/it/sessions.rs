@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 use weir_core::call::{LogMessages, SessionKey};
 use weir_core::upstream::Upstream;
-use weir_testkit::mock_server::{CallGate, RecordedRequest};
-use weir_testkit::{MockBehaviour, MockServer};
+use weir_testkit::mock_server::{AnswerStep, CallGate, RecordedRequest};
+use weir_testkit::{FakeClock, MockBehaviour, MockServer};
 use weir_upstream::{SessionSharing, UpstreamBounds, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
@@ -370,6 +370,50 @@ async fn unused_sessions_are_ended_and_their_number_is_bounded() {
         0,
         "a retired upstream leaves nothing behind"
     );
+}
+
+#[tokio::test]
+async fn a_session_is_used_until_the_end_of_its_call() {
+    // A result that comes whole, and one that is streamed.
+    for end in [AnswerStep::Echo, AnswerStep::Huge(1 << 20)] {
+        let gate = CallGate::new();
+        let late = MockBehaviour::steps([AnswerStep::Gate(gate.clone()), end]);
+        let mock = MockServer::legacy(Revision::V2025_11_25)
+            .tool("late", late)
+            .start()
+            .await;
+        let session_idle = Duration::from_millis(80);
+        let bounds = UpstreamBounds {
+            session_idle,
+            ..UpstreamBounds::default()
+        };
+        let clock = Arc::new(FakeClock::new());
+        let upstream = build_with_clock(
+            UpstreamSettings {
+                bounds,
+                protocol: UpstreamProtocol::Legacy,
+                ..settings(&mock.url())
+            },
+            clock.clone(),
+        );
+        let call = tokio::spawn({
+            let upstream = upstream.clone();
+            async move { text(call_anonymously(&upstream, "late", json!({})).await).await }
+        });
+        mock.wait_until("the call", |mock| {
+            !mock.requests_of("tools/call").is_empty()
+        })
+        .await;
+        clock.advance(session_idle * 100);
+        gate.open();
+        call.await.unwrap();
+        // Unused sessions are looked for a few times meanwhile.
+        tokio::time::sleep(session_idle * 5).await;
+        assert_eq!(mock.sessions(), 1, "it was used a moment ago");
+        clock.advance(session_idle);
+        mock.wait_until("its end", |mock| mock.sessions() == 0)
+            .await;
+    }
 }
 
 #[tokio::test]
