@@ -58,6 +58,12 @@ impl HttpClient {
     ) -> Result<Self, TlsError> {
         let mut headers = vec![(header::USER_AGENT, agent.clone())];
         headers.extend(server.headers);
+        // Without this field any coding is acceptable (RFC 9110, 12.5.3), and weir decodes none.
+        headers.retain(|(name, _)| name != header::ACCEPT_ENCODING);
+        headers.push((
+            header::ACCEPT_ENCODING,
+            HeaderValue::from_static("identity"),
+        ));
         let tls = roots.config(server.ca_file)?;
         let names = DnsCache::new(Arc::new(SystemLookup));
         let tcp = tcp_connector(DnsResolver::new(Arc::new(names)), connect);

@@ -1,32 +1,27 @@
 //! One POST and the head of its response: a body to read, or a refusal.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use weir_core::call::TraceContext;
 use weir_core::log_text::sanitize_text;
 use weir_core::{Failure, FailureKind};
-use weir_era::upstream_messages::{self, ResendProof};
-use weir_http_client::{HttpResponseBody, RequestProgress, with_advice};
+use weir_era::upstream_messages::ResendProof;
+use weir_http_client::{RequestProgress, with_advice};
 use weir_oauth_client::{SendError, UpstreamHttpClient};
 use weir_upstream_core::failed_attempt::FailedAttempt;
-use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
-use weir_wire::{ErrorObject, IncomingMessage as Parsed, Message};
 
+use super::refused_response::RefusedResponse;
 use super::response_part::ResponseReadError;
 use super::response_reader::ResponseReader;
-use super::retry_after::retry_after;
 
-/// The most characters of a server's explanation that are kept.
-const MAX_EXPLANATION: usize = 200;
-/// The longest error response that is read; a longer one counts as one without an error object.
-const MAX_ERROR_BODY: usize = 64 << 10;
+/// The most characters of a content coding in a failure.
+const MAX_CODING: usize = 80;
 
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -51,22 +46,6 @@ pub(crate) enum ClassifiedResponse {
     Accepted,
     /// Any other status.
     Refused(RefusedResponse),
-}
-
-/// A response with another status than 2xx.
-#[derive(Debug)]
-pub(crate) struct RefusedResponse {
-    pub(crate) status: StatusCode,
-    /// The JSON-RPC error object of the body, if it has one.
-    pub(crate) error: Option<Bytes>,
-    /// True if the refusal certainly belongs to this request: it has its id, or the connection
-    /// carried no other request.
-    is_own: bool,
-    retry_after: Option<Duration>,
-    /// The target of a redirect, without possible credentials.
-    location: Option<String>,
-    /// The first line of the server's explanation, for operators.
-    explanation: Option<String>,
 }
 
 /// Returns the headers of a call's trace context. They are weir's own, made from checked values: no
@@ -112,18 +91,17 @@ pub(crate) async fn post(
         .into_parts();
     if !head.status.is_success() {
         return Ok(ClassifiedResponse::Refused(
-            Box::pin(read_refusal(
-                site,
-                head.status,
-                &head.headers,
-                body,
-                Some(id),
-            ))
-            .await,
+            Box::pin(RefusedResponse::read(site, &head, body, Some(id))).await,
         ));
     }
     if matches!(head.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
         return Ok(ClassifiedResponse::Accepted);
+    }
+    if let Some(coding) = content_coding(&head.headers) {
+        let text = format!("The upstream's answer is compressed ({coding})");
+        let failure = site.label.fail(FailureKind::BadAnswer, text);
+        let advice = "weir accepts `identity` alone: the server, or the proxy before it, must not compress its answers";
+        return Err(failure.because(advice).into());
     }
     let session = head.headers.get(SESSION_ID).cloned();
     match media_type(&head.headers).as_deref() {
@@ -188,148 +166,11 @@ pub(crate) async fn post_one_way(
         .map_err(|error| unsent_attempt(&site.label, error))?
         .into_parts();
     if !head.status.is_success() {
-        let refused = read_refusal(site, head.status, &head.headers, body, id).await;
-        return Ok(Some(refused));
+        return Ok(Some(RefusedResponse::read(site, &head, body, id).await));
     }
     // Reads a body that is at hand to its end, so that the connection can be used again.
     let _rest = body.frame().now_or_never();
     Ok(None)
-}
-
-impl RefusedResponse {
-    /// True if the refusal certainly belongs to this request. A late or unsolicited response on an
-    /// idle connection is otherwise read as one.
-    pub(crate) fn is_own(&self) -> bool {
-        self.is_own
-    }
-
-    /// True if the body is an error that only a modern server sends.
-    pub(crate) fn is_modern_error(&self) -> bool {
-        let code = self
-            .error
-            .as_ref()
-            .and_then(|error| ErrorObject::parse(error).ok())
-            .map(|error| error.code);
-        code.is_some_and(upstream_messages::is_modern_error)
-    }
-
-    /// True if the URL takes no messages by POST. The revisions since 2025-03-26 then tell a client
-    /// to look for a server of HTTP+SSE (Transports, "Backwards Compatibility").
-    pub(crate) fn is_no_endpoint(&self) -> bool {
-        let refused = [
-            StatusCode::BAD_REQUEST,
-            StatusCode::NOT_FOUND,
-            StatusCode::METHOD_NOT_ALLOWED,
-        ];
-        self.error.is_none() && refused.contains(&self.status)
-    }
-
-    /// Makes the refusal of a call.
-    pub(crate) fn into_refusal(self, site: &UpstreamContext) -> FailedAttempt {
-        let status = self.status.as_u16();
-        match status {
-            401 | 403 if site.credential_advice.is_some() => {
-                let advice = site.credential_advice.as_deref().unwrap_or_default();
-                let failure = site.label.fail(
-                    FailureKind::Unavailable,
-                    format!("The server refuses access (HTTP {status}): {advice}"),
-                );
-                return FailedAttempt::new(failure);
-            }
-            401 | 403 => {
-                let text =
-                    "The upstream refuses weir's credentials: its operator has to renew them";
-                let explanation = self.explanation.map(|text| format!(", saying \"{text}\""));
-                let cause = format!(
-                    "HTTP {status}{}; write credentials for it under `headers` or `auth`, or renew them",
-                    explanation.unwrap_or_default()
-                );
-                // The status is no sign of the server's era, and no reason for a new probe.
-                return FailedAttempt::new(
-                    site.label
-                        .fail(FailureKind::Unavailable, text)
-                        .because(cause),
-                );
-            }
-            429 => {
-                return self.busy_attempt(
-                    &site.label,
-                    FailureKind::Limit,
-                    "The upstream limits the rate of requests",
-                );
-            }
-            503 => {
-                return self.busy_attempt(
-                    &site.label,
-                    FailureKind::Busy,
-                    "The upstream is too busy or restarting",
-                );
-            }
-            // A server sends this status when it closes an idle connection. It is unknown if the
-            // request was executed.
-            408 if !self.is_own => {
-                return FailedAttempt::new(connection_lost_failure(&site.label))
-                    .mark_era_in_doubt();
-            }
-            _ => {}
-        }
-        if let Some(error) = &self.error {
-            let proof = upstream_messages::resend_proof(status, error).filter(|_| self.is_own);
-            return FailedAttempt::new(site.permissions.call_failure(error)).with_proof(proof);
-        }
-        let (kind, text) = match status {
-            300..=399 => (
-                FailureKind::BadAnswer,
-                format!("The upstream redirects (HTTP {status}): weir does not follow"),
-            ),
-            404 | 405 => (
-                FailureKind::Unavailable,
-                format!("No MCP server at the upstream's URL (HTTP {status})"),
-            ),
-            // A proxy before the server lost the connection in the middle.
-            502 | 504 => (
-                FailureKind::ResultUnknown,
-                format!("The upstream was lost during the call (HTTP {status})"),
-            ),
-            _ => (
-                FailureKind::BadAnswer,
-                format!("The upstream answered HTTP {status} without a message"),
-            ),
-        };
-        let failure = site.label.fail(kind, text);
-        let failure = match (status, self.location) {
-            (300..=399, Some(location)) => failure.because(format!(
-                "to {location}; write the server's own address as `url`"
-            )),
-            (404 | 405, _) => {
-                failure.because("correct the path of `url`, which often ends in /mcp")
-            }
-            (500..=599, _) => failure.because("see the log of the server itself"),
-            _ => match self.explanation {
-                Some(text) => failure.because(format!("it says \"{text}\"")),
-                None => failure,
-            },
-        };
-        let refusal = FailedAttempt::new(failure).mark_era_in_doubt();
-        match status {
-            400 | 404 | 405 => refusal.mark_no_endpoint(),
-            502 | 504 => refusal.mark_not_reached(),
-            _ => refusal,
-        }
-    }
-
-    fn busy_attempt(
-        self,
-        label: &UpstreamLabel,
-        kind: FailureKind,
-        text: &'static str,
-    ) -> FailedAttempt {
-        let failure = label.fail(kind, text);
-        FailedAttempt::new(match self.retry_after {
-            Some(wait) => failure.retry_after(wait),
-            None => failure,
-        })
-    }
 }
 
 /// Makes the refusal of a request without a response.
@@ -404,97 +245,6 @@ pub(crate) fn unreadable_failure(label: &UpstreamLabel, error: ResponseReadError
     }
 }
 
-/// Reads a refusal of the request `id`.
-async fn read_refusal(
-    site: &UpstreamContext,
-    status: StatusCode,
-    headers: &HeaderMap,
-    mut body: HttpResponseBody,
-    id: Option<u64>,
-) -> RefusedResponse {
-    let retry_after = retry_after(headers, site.clock.wall());
-    let location = headers
-        .get(header::LOCATION)
-        .filter(|_| status.is_redirection())
-        .and_then(location);
-    let is_kept = body.is_kept();
-    let text = read_error_body(&mut body).await.unwrap_or_default();
-    let (error, is_named) = match error_object(&text) {
-        Some((about, error)) if about.is_none() => (Some(error), false),
-        Some((about, error)) if about.is_some() && about == id => (Some(error), true),
-        Some(_) => {
-            site.label.count_dropped("unknown_id");
-            body.retire_connection();
-            (None, false)
-        }
-        None => (None, false),
-    };
-    let explanation = match &error {
-        Some(error) => ErrorObject::parse(error).ok().map(|error| error.message),
-        None if media_type(headers).as_deref() == Some("text/plain") => {
-            Some(String::from_utf8_lossy(&text).into_owned())
-        }
-        None => None,
-    };
-    RefusedResponse {
-        status,
-        error,
-        is_own: is_named || !is_kept,
-        retry_after,
-        location,
-        explanation: explanation.and_then(|text| {
-            let line = text.trim().lines().next()?;
-            Some(sanitize_text(
-                &site.record.mask.apply(line),
-                MAX_EXPLANATION,
-            ))
-        }),
-    }
-}
-
-/// Returns the target of a redirect for operators, without user, query and fragment.
-fn location(value: &HeaderValue) -> Option<String> {
-    let text = value.to_str().ok()?;
-    let text = text.split(['?', '#']).next().unwrap_or_default();
-    let shown = match (text.split_once("://"), text.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
-        _ => text.to_owned(),
-    };
-    Some(shown.chars().take(200).collect())
-}
-
-/// Reads the body of a refusal; absent beyond the limit.
-async fn read_error_body(body: &mut HttpResponseBody) -> Option<Bytes> {
-    let mut held = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        // The bytes before a broken connection may still be a whole message.
-        let Ok(frame) = frame else { break };
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        if held.len() + data.len() > MAX_ERROR_BODY {
-            return None;
-        }
-        held.extend_from_slice(&data);
-    }
-    Some(held.freeze())
-}
-
-/// Returns the JSON-RPC error in a response's body with the request id in it; absent unless the
-/// body is such an error.
-fn error_object(text: &Bytes) -> Option<(Option<u64>, Bytes)> {
-    let parsed = Parsed::parse(text.clone(), &message_limits()).ok()?;
-    let Parsed::One(Message::Response(response)) = parsed else {
-        return None;
-    };
-    // An id of another form than weir's belongs to another client's request.
-    let about = response
-        .id
-        .as_ref()
-        .map(|id| id.echoed_number().unwrap_or(0));
-    Some((about, response.outcome.err()?))
-}
-
 /// Returns the media type in lower case, without parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
@@ -504,6 +254,15 @@ pub(crate) fn media_type(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     } else {
         media.into()
     })
+}
+
+/// Returns the content coding of a body that is not sent as it is.
+pub(crate) fn content_coding(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_ENCODING)?;
+    let coding = String::from_utf8_lossy(value.as_bytes());
+    let coding = coding.trim();
+    let is_none = coding.is_empty() || coding.eq_ignore_ascii_case("identity");
+    (!is_none).then(|| sanitize_text(coding, MAX_CODING))
 }
 
 fn describe(media: Option<&str>) -> String {

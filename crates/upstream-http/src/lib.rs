@@ -15,6 +15,7 @@ mod idle_events;
 mod message_collector;
 mod modern_server;
 mod reading_state;
+mod refused_response;
 mod response_part;
 mod response_reader;
 mod retry_after;

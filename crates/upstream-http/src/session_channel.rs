@@ -199,7 +199,8 @@ impl SessionChannel {
             .ok()?
             .into_parts();
         let is_stream = head.status == StatusCode::OK
-            && media_type(&head.headers).as_deref() == Some("text/event-stream");
+            && media_type(&head.headers).as_deref() == Some("text/event-stream")
+            && http_post::content_coding(&head.headers).is_none();
         is_stream.then(|| ResponseReader::events(body, &site.responses).without_total_bound())
     }
 

@@ -19,7 +19,7 @@ use weir_upstream_stdio::{
 };
 use weir_wire::sse::{SseCaps, SseDecoder, SseItem};
 
-use crate::http_post::{EVENTS, media_type, unsent_attempt};
+use crate::http_post::{EVENTS, content_coding, media_type, unsent_attempt};
 use crate::idle_events::IdleEvents;
 use crate::sse_posts::SsePosts;
 
@@ -196,6 +196,9 @@ async fn open(
         || media_type(&head.headers).as_deref() != Some("text/event-stream")
     {
         return Err(no_server());
+    }
+    if let Some(coding) = content_coding(&head.headers) {
+        return Err(no_server().because(format!("its stream is compressed ({coding})")));
     }
     let mut stream = SseMessageStream::new(body, site);
     match stream.next().await {

@@ -37,8 +37,9 @@ pub(crate) use lists::list;
 
 use super::early_reply::{self, HeadOutcome};
 use super::http_call::{self, HttpCallReply, PendingRequest};
-use super::http_post::{self, ClassifiedResponse, RefusedResponse};
+use super::http_post::{self, ClassifiedResponse};
 use super::reading_state::{ReadingPermit, ReadingPublisher};
+use super::refused_response::RefusedResponse;
 use super::response_reader::ResponseReader;
 use super::session_channel::{SessionChannel, SessionUse};
 use super::side_channel::SideChannel;

@@ -337,6 +337,14 @@ async fn words_of_a_refusal_reach_the_operator() {
             MockBehaviour::status(421, "text/plain", "Invalid Host header\nsecond line"),
             "it says \"Invalid Host header\"",
         ),
+        (
+            MockBehaviour::status(404, "text/plain", "no such page"),
+            "it says \"no such page\"; correct the path",
+        ),
+        (
+            MockBehaviour::status(500, "text/plain", "out of paper"),
+            "it says \"out of paper\"; see the log",
+        ),
     ];
     for (behaviour, words) in cases {
         let mock = MockServer::modern().tool("t", behaviour).start().await;
@@ -345,4 +353,67 @@ async fn words_of_a_refusal_reach_the_operator() {
         let causes = weir_core::chain(&refused);
         assert!(causes.contains(words), "{causes}");
     }
+}
+
+#[tokio::test]
+async fn an_error_of_the_servers_transport_with_a_text_as_id_is_an_explanation() {
+    let error = r#"{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Not Acceptable: X"}}"#;
+    for status in [400, 404, 406] {
+        let mock = MockServer::modern()
+            .tool(
+                "t",
+                MockBehaviour::status(status, "application/json", error),
+            )
+            .start()
+            .await;
+        let upstream = upstream(&mock.url());
+        let refused = failure(call_anonymously(&upstream, "t", json!({})).await).await;
+        assert_eq!(refused.reason(), "bad_answer", "{status}");
+        let causes = weir_core::chain(&refused);
+        assert!(causes.contains("it says \"Not Acceptable: X\""), "{causes}");
+        assert!(!causes.contains("No MCP server"), "{causes}");
+    }
+    // The number of another request makes it that request's error.
+    let foreign = error.replace(r#""server-error""#, "987654321");
+    let mock = MockServer::modern()
+        .tool(
+            "t",
+            MockBehaviour::status(406, "application/json", &foreign),
+        )
+        .start()
+        .await;
+    let upstream = upstream(&mock.url());
+    let refused = failure(call_anonymously(&upstream, "t", json!({})).await).await;
+    assert!(!weir_core::chain(&refused).contains("Not Acceptable"));
+}
+
+#[tokio::test]
+async fn weir_accepts_no_compressed_answers_and_names_the_coding_of_one() {
+    for answer in [MockBehaviour::echo(), MockBehaviour::echo().as_events()] {
+        let mock = MockServer::modern()
+            .tool("t", answer.with_header("content-encoding", "gzip"))
+            .start()
+            .await;
+        let upstream = upstream(&mock.url());
+        let refused = failure(call_anonymously(&upstream, "t", json!({})).await).await;
+        assert_eq!(refused.reason(), "bad_answer");
+        assert!(refused.message().contains("compressed (gzip)"), "{refused}");
+        for request in mock.requests() {
+            assert_eq!(request.header("accept-encoding"), Some("identity"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_mcp_is_not_looked_for_at_http_sse() {
+    let error = r#"{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Missing session ID"}}"#;
+    let refuses = MockBehaviour::status(400, "application/json", error);
+    let mock = MockServer::legacy(Revision::V2025_06_18)
+        .tool("t", MockBehaviour::echo())
+        .with_rule("server/discover", refuses)
+        .start()
+        .await;
+    text(call_anonymously(&upstream(&mock.url()), "t", json!({})).await).await;
+    let gets = mock.requests_of("GET");
+    assert!(gets.iter().all(|get| get.session().is_some()));
 }

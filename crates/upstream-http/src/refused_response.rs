@@ -1,0 +1,303 @@
+//! A response with another status than 2xx: its error or explanation, and the failure that it
+//! means.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::response::Parts;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
+use weir_core::FailureKind;
+use weir_core::log_text::sanitize_text;
+use weir_era::upstream_messages;
+use weir_http_client::HttpResponseBody;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::message_limits::message_limits;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_upstream_core::upstream_label::UpstreamLabel;
+use weir_wire::{ErrorObject, IncomingMessage as Parsed, Message};
+
+use super::http_post::{connection_lost_failure, content_coding, media_type};
+use super::retry_after::retry_after;
+
+/// The most characters of a server's explanation that are kept.
+const MAX_EXPLANATION: usize = 200;
+/// The longest error response that is read; a longer one counts as one without an error object.
+const MAX_ERROR_BODY: usize = 64 << 10;
+
+/// A response with another status than 2xx.
+#[derive(Debug)]
+pub(crate) struct RefusedResponse {
+    pub(crate) status: StatusCode,
+    /// The JSON-RPC error object of the body, if it has one.
+    pub(crate) error: Option<Bytes>,
+    /// True if the body is a JSON-RPC error with a text as id, which names no request of weir's.
+    is_unnamed_error: bool,
+    /// True if the refusal certainly belongs to this request: it has its id, or the connection
+    /// carried no other request.
+    is_own: bool,
+    retry_after: Option<Duration>,
+    /// The target of a redirect, without possible credentials.
+    location: Option<String>,
+    /// The first line of the server's explanation, for operators.
+    explanation: Option<String>,
+}
+
+/// The request that an error names by its id.
+enum ErrorTarget {
+    /// The error has no id.
+    Unstated,
+    /// The request of this number.
+    Request(u64),
+    /// The id is a text that is no number: none of weir's.
+    Text,
+    /// The id is no number of a request of weir's.
+    Other,
+}
+
+impl RefusedResponse {
+    /// Reads a refusal of the request `id`.
+    pub(crate) async fn read(
+        site: &UpstreamContext,
+        head: &Parts,
+        mut body: HttpResponseBody,
+        id: Option<u64>,
+    ) -> Self {
+        let (status, headers) = (head.status, &head.headers);
+        let retry_after = retry_after(headers, site.clock.wall());
+        let location = headers
+            .get(header::LOCATION)
+            .filter(|_| status.is_redirection())
+            .and_then(location);
+        let is_kept = body.is_kept();
+        let text = read_error_body(&mut body).await.unwrap_or_default();
+        let (error, is_named, unnamed) = match error_object(&text) {
+            Some((ErrorTarget::Unstated, error)) => (Some(error), false, None),
+            Some((ErrorTarget::Request(number), error)) if Some(number) == id => {
+                (Some(error), true, None)
+            }
+            // The Python SDK 1.x writes one text as the id of all errors of its transport. The error
+            // may still be of another client's request.
+            Some((ErrorTarget::Text, error)) => {
+                body.retire_connection();
+                (None, false, Some(error))
+            }
+            Some((ErrorTarget::Request(_) | ErrorTarget::Other, _)) => {
+                site.label.count_dropped("unknown_id");
+                body.retire_connection();
+                (None, false, None)
+            }
+            None => (None, false, None),
+        };
+        let explanation = match error.as_ref().or(unnamed.as_ref()) {
+            Some(error) => ErrorObject::parse(error).ok().map(|error| error.message),
+            None if media_type(headers).as_deref() == Some("text/plain") => content_coding(headers)
+                .is_none()
+                .then(|| String::from_utf8_lossy(&text).into_owned()),
+            None => None,
+        };
+        Self {
+            status,
+            error,
+            is_unnamed_error: unnamed.is_some(),
+            is_own: is_named || !is_kept,
+            retry_after,
+            location,
+            explanation: explanation.and_then(|text| {
+                let line = text.trim().lines().next()?;
+                Some(sanitize_text(
+                    &site.record.mask.apply(line),
+                    MAX_EXPLANATION,
+                ))
+            }),
+        }
+    }
+
+    /// True if the refusal certainly belongs to this request. A late or unsolicited response on an
+    /// idle connection is otherwise read as one.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// True if the body is an error that only a modern server sends.
+    pub(crate) fn is_modern_error(&self) -> bool {
+        let code = self
+            .error
+            .as_ref()
+            .and_then(|error| ErrorObject::parse(error).ok())
+            .map(|error| error.code);
+        code.is_some_and(upstream_messages::is_modern_error)
+    }
+
+    /// True if the URL takes no messages by POST. The revisions since 2025-03-26 then tell a client
+    /// to look for a server of HTTP+SSE (Transports, "Backwards Compatibility").
+    pub(crate) fn is_no_endpoint(&self) -> bool {
+        let refused = [
+            StatusCode::BAD_REQUEST,
+            StatusCode::NOT_FOUND,
+            StatusCode::METHOD_NOT_ALLOWED,
+        ];
+        self.error.is_none() && !self.is_unnamed_error && refused.contains(&self.status)
+    }
+
+    /// Makes the refusal of a call.
+    pub(crate) fn into_refusal(self, site: &UpstreamContext) -> FailedAttempt {
+        let status = self.status.as_u16();
+        match status {
+            401 | 403 if site.credential_advice.is_some() => {
+                let advice = site.credential_advice.as_deref().unwrap_or_default();
+                let failure = site.label.fail(
+                    FailureKind::Unavailable,
+                    format!("The server refuses access (HTTP {status}): {advice}"),
+                );
+                return FailedAttempt::new(failure);
+            }
+            401 | 403 => {
+                let text =
+                    "The upstream refuses weir's credentials: its operator has to renew them";
+                let explanation = self.explanation.map(|text| format!(", saying \"{text}\""));
+                let cause = format!(
+                    "HTTP {status}{}; write credentials for it under `headers` or `auth`, or renew them",
+                    explanation.unwrap_or_default()
+                );
+                // The status is no sign of the server's era, and no reason for a new probe.
+                return FailedAttempt::new(
+                    site.label
+                        .fail(FailureKind::Unavailable, text)
+                        .because(cause),
+                );
+            }
+            429 => {
+                return self.busy_attempt(
+                    &site.label,
+                    FailureKind::Limit,
+                    "The upstream limits the rate of requests",
+                );
+            }
+            503 => {
+                return self.busy_attempt(
+                    &site.label,
+                    FailureKind::Busy,
+                    "The upstream is too busy or restarting",
+                );
+            }
+            // A server sends this status when it closes an idle connection. It is unknown if the
+            // request was executed.
+            408 if !self.is_own => {
+                return FailedAttempt::new(connection_lost_failure(&site.label))
+                    .mark_era_in_doubt();
+            }
+            _ => {}
+        }
+        if let Some(error) = &self.error {
+            let proof = upstream_messages::resend_proof(status, error).filter(|_| self.is_own);
+            return FailedAttempt::new(site.permissions.call_failure(error)).with_proof(proof);
+        }
+        let (kind, text) = match status {
+            300..=399 => (
+                FailureKind::BadAnswer,
+                format!("The upstream redirects (HTTP {status}): weir does not follow"),
+            ),
+            // A server of MCP, though its error names no request.
+            400..=499 if self.is_unnamed_error => (
+                FailureKind::BadAnswer,
+                format!("The upstream refuses the request (HTTP {status})"),
+            ),
+            404 | 405 => (
+                FailureKind::Unavailable,
+                format!("No MCP server at the upstream's URL (HTTP {status})"),
+            ),
+            // A proxy before the server lost the connection in the middle.
+            502 | 504 => (
+                FailureKind::ResultUnknown,
+                format!("The upstream was lost during the call (HTTP {status})"),
+            ),
+            _ => (
+                FailureKind::BadAnswer,
+                format!("The upstream answered HTTP {status} without a message"),
+            ),
+        };
+        let failure = site.label.fail(kind, text);
+        let advice = match (status, self.location) {
+            (300..=399, Some(location)) => Some(format!(
+                "to {location}; write the server's own address as `url`"
+            )),
+            (404 | 405, _) if !self.is_unnamed_error => {
+                Some("correct the path of `url`, which often ends in /mcp".to_owned())
+            }
+            (500..=599, _) => Some("see the log of the server itself".to_owned()),
+            _ => None,
+        };
+        let explanation = self.explanation.map(|text| format!("it says \"{text}\""));
+        let failure = match (explanation, advice) {
+            (Some(text), Some(advice)) => failure.because(format!("{text}; {advice}")),
+            (Some(text), None) | (None, Some(text)) => failure.because(text),
+            (None, None) => failure,
+        };
+        let refusal = FailedAttempt::new(failure).mark_era_in_doubt();
+        match status {
+            400 | 404 | 405 if !self.is_unnamed_error => refusal.mark_no_endpoint(),
+            502 | 504 => refusal.mark_not_reached(),
+            _ => refusal,
+        }
+    }
+
+    fn busy_attempt(
+        self,
+        label: &UpstreamLabel,
+        kind: FailureKind,
+        text: &'static str,
+    ) -> FailedAttempt {
+        let failure = label.fail(kind, text);
+        FailedAttempt::new(match self.retry_after {
+            Some(wait) => failure.retry_after(wait),
+            None => failure,
+        })
+    }
+}
+
+/// Returns the target of a redirect for operators, without user, query and fragment.
+fn location(value: &HeaderValue) -> Option<String> {
+    let text = value.to_str().ok()?;
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    let shown = match (text.split_once("://"), text.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        _ => text.to_owned(),
+    };
+    Some(shown.chars().take(200).collect())
+}
+
+/// Reads the body of a refusal; absent beyond the limit.
+async fn read_error_body(body: &mut HttpResponseBody) -> Option<Bytes> {
+    let mut held = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        // The bytes before a broken connection may still be a whole message.
+        let Ok(frame) = frame else { break };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if held.len() + data.len() > MAX_ERROR_BODY {
+            return None;
+        }
+        held.extend_from_slice(&data);
+    }
+    Some(held.freeze())
+}
+
+/// Returns the JSON-RPC error in a response's body, and the request that it names; absent unless
+/// the body is such an error.
+fn error_object(text: &Bytes) -> Option<(ErrorTarget, Bytes)> {
+    let parsed = Parsed::parse(text.clone(), &message_limits()).ok()?;
+    let Parsed::One(Message::Response(response)) = parsed else {
+        return None;
+    };
+    let about = match &response.id {
+        None => ErrorTarget::Unstated,
+        Some(id) => match id.echoed_number() {
+            Some(number) => ErrorTarget::Request(number),
+            None if id.as_text().is_some() => ErrorTarget::Text,
+            None => ErrorTarget::Other,
+        },
+    };
+    Some((about, response.outcome.err()?))
+}
