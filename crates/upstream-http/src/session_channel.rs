@@ -22,6 +22,7 @@ use super::answer_delivery;
 use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS, media_type};
 use super::reading_state::{ReadingPermit, ReadingTask, SessionReading};
 use super::response_reader::ResponseReader;
+use super::retry_after::retry_after;
 
 /// The timeout of the request that ends a session.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -60,6 +61,15 @@ pub(crate) struct SessionChannel {
     slot_use: OnceLock<Arc<AtomicU64>>,
     /// True once another process owns the session and ends it.
     has_left: AtomicBool,
+}
+
+/// The refusal of a session's GET stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamRefusal {
+    /// The server has no such stream, or no such session.
+    Absent,
+    /// The server cannot be reached or open the stream now. It may ask for a wait.
+    NotNow(Option<Duration>),
 }
 
 /// A call in a session. Dropping it notes the call's end: a session of a call that took long was
@@ -180,12 +190,15 @@ impl SessionChannel {
         });
     }
 
-    /// Opens the GET stream, after the event of this id if there is one; absent if the server has
-    /// no such stream. The channel is dropped before the wait for the stream.
+    /// Opens the GET stream, after the event of this id if there is one. The channel is dropped
+    /// before the wait for the stream.
+    ///
+    /// # Errors
+    /// The server has no such stream, or cannot open it now.
     pub(crate) async fn open_get_stream(
         self: Arc<Self>,
         last_event: Option<String>,
-    ) -> Option<ResponseReader> {
+    ) -> Result<ResponseReader, StreamRefusal> {
         let mut headers = self.headers();
         headers.push((header::ACCEPT, EVENTS));
         if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
@@ -193,15 +206,21 @@ impl SessionChannel {
         }
         let (http, site) = (self.http(), self.site.clone());
         drop(self);
-        let (head, body) = http
-            .send(Method::GET, headers, Bytes::new())
-            .await
-            .ok()?
+        let sent = http.send(Method::GET, headers, Bytes::new()).await;
+        let (head, body) = sent
+            .map_err(|_unreachable| StreamRefusal::NotNow(None))?
             .into_parts();
         let is_stream = head.status == StatusCode::OK
             && media_type(&head.headers).as_deref() == Some("text/event-stream")
             && http_post::content_coding(&head.headers).is_none();
-        is_stream.then(|| ResponseReader::events(body, &site.responses).without_total_bound())
+        if is_stream {
+            return Ok(ResponseReader::events(body, &site.responses).without_total_bound());
+        }
+        Err(if may_pass(head.status) {
+            StreamRefusal::NotNow(retry_after(&head.headers, site.clock.wall()))
+        } else {
+            StreamRefusal::Absent
+        })
     }
 
     /// Returns the known lists of a session of one client.
@@ -378,6 +397,21 @@ impl SessionChannel {
             delete_later(&self.site, self.http().as_ref().clone(), self.headers());
         }
     }
+}
+
+/// True for a status that another request for the stream may not get. Servers that allow one stream
+/// at a time answer 409 until they notice that the connection of the last one is lost.
+fn may_pass(status: StatusCode) -> bool {
+    let lasting = [
+        StatusCode::NOT_IMPLEMENTED,
+        StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+    ];
+    let passing = [
+        StatusCode::REQUEST_TIMEOUT,
+        StatusCode::CONFLICT,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
+    passing.contains(&status) || status.is_server_error() && !lasting.contains(&status)
 }
 
 /// Returns the headers of every request in a session with this id, if it has one.

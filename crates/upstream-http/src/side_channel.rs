@@ -8,6 +8,7 @@ use weir_core::port::Fut;
 use weir_core::upstream::ListKinds;
 
 use super::response_reader::ResponseReader;
+use super::session_channel::StreamRefusal;
 
 /// The side channel of a request, which outlives its reply.
 pub(crate) trait SideChannel: Send + Sync {
@@ -26,7 +27,9 @@ pub(crate) trait SideChannel: Send + Sync {
     fn list_changed(&self, _kinds: ListKinds) -> bool {
         false
     }
-    /// Resumes a stream that broke after an event of this id; absent if the server no longer has
-    /// it.
-    fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<ResponseReader>>;
+    /// Resumes a stream that broke after an event of this id.
+    fn resume(
+        self: Arc<Self>,
+        last_event: String,
+    ) -> Fut<'static, Result<ResponseReader, StreamRefusal>>;
 }

@@ -1,6 +1,7 @@
 //! Reads the streams of a watch, and reopens them while the server allows it.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages::{self, MessageClass};
 use weir_upstream_core::message_limits::message_limits;
-use weir_upstream_core::retry_backoff::least_wait;
+use weir_upstream_core::retry_backoff::{jitter, least_wait};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{IncomingMessage, Message};
@@ -18,7 +19,7 @@ use weir_wire::{IncomingMessage, Message};
 use super::reading_state::{ReadingPermit, ReadingPublisher, ReadingTask};
 use super::response_part::{ResponsePart, ResponseReadError};
 use super::response_reader::ResponseReader;
-use super::session_channel::SessionChannel;
+use super::session_channel::{SessionChannel, StreamRefusal};
 use super::standing_stream;
 
 /// The shortest life of a stream that is reopened at once. After shorter ones the wait doubles.
@@ -29,8 +30,9 @@ const LAST_WAIT: Duration = Duration::from_secs(30);
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 
 /// Starts to read the GET stream of a session; absent if it has no such stream. Without the permit
-/// the reader does not mark the session's lists as heard. With an `alone`, the stream's requests to the client
-/// are served.
+/// the reader does not mark the session's lists as heard. With an `alone`, the stream's requests to
+/// the client are served, and the stream is requested again while the server does not open it now.
+/// The owner of another reader opens another stream.
 ///
 /// The reader does not keep the session alive: it ends when its last other owner drops it.
 pub(crate) async fn start_reading(
@@ -41,7 +43,7 @@ pub(crate) async fn start_reading(
     alone: Option<standing_stream::StandingReader>,
 ) -> Option<ReadingTask> {
     let session_of = Arc::downgrade(session);
-    let reader = StreamReader {
+    let mut reader = StreamReader {
         site: site.clone(),
         teller,
         session: Some(session_of),
@@ -55,19 +57,32 @@ pub(crate) async fn start_reading(
     let mut opening = Box::pin(session.clone().open_get_stream(None));
     let head_wait = site.own_requests.deadlines.stream_head;
     let task = match tokio::time::timeout(head_wait, &mut opening).await {
-        Ok(stream) => {
-            let stream = stream?;
+        Ok(Ok(stream)) => {
             session.set_lists_heard(permit, true);
             site.tasks.spawn_endless(reader.read_on(stream))
         }
-        // Some servers send the head with the first event, and the caller must not wait for that.
-        Err(_) => site.tasks.spawn_endless(async move {
-            match opening.await {
-                Some(stream) => {
-                    reader.heard_in_session(true);
+        Ok(Err(refusal)) => {
+            let wait = reader.wait_after(refusal, FIRST_WAIT)?;
+            site.tasks.spawn_endless(async move {
+                if let Some(stream) = reader.reopen(wait).await {
                     reader.read_on(stream).await;
                 }
-                None => reader.lost("there is no such stream after all"),
+            })
+        }
+        // Some servers send the head with the first event, and the caller must not wait for that.
+        Err(_) => site.tasks.spawn_endless(async move {
+            let opened = match opening.await {
+                Ok(stream) => {
+                    reader.heard_in_session(true);
+                    Some(stream)
+                }
+                Err(refusal) => match reader.wait_after(refusal, FIRST_WAIT) {
+                    Some(wait) => reader.reopen(wait).await,
+                    None => return reader.lost("there is no such stream after all"),
+                },
+            };
+            if let Some(stream) = opened {
+                reader.read_on(stream).await;
             }
         }),
     };
@@ -152,20 +167,81 @@ impl StreamReader {
             let asked = self
                 .retry
                 .map(|millis| Duration::from_millis(millis).min(MAX_RETRY_WAIT));
-            tokio::time::sleep(asked.unwrap_or(wait / 2).max(least_wait(in_vain))).await;
-            let Some(session) = self.session() else {
-                return;
-            };
-            self.heard_in_session(false);
-            match session.open_get_stream(self.last_event.clone()).await {
+            let wait = asked.unwrap_or(wait / 2).max(least_wait(in_vain));
+            match self.reopen(wait).await {
                 Some(again) => stream = again,
-                None => return self.lost("the stream was not given again"),
+                None => return,
             }
-            self.heard_in_session(true);
             self.teller.changed(ListKinds::default());
             if let Some(updates) = self.teller.updates() {
                 updates.add_all();
             }
+        }
+    }
+
+    /// Opens a session's GET stream again, after a wait. Absent if the stream is lost, or its
+    /// session is over.
+    async fn reopen(&mut self, mut wait: Duration) -> Option<ResponseReader> {
+        loop {
+            self.answering(tokio::time::sleep(wait)).await;
+            let session = self.session()?;
+            self.heard_in_session(false);
+            let opening = session.open_get_stream(self.last_event.clone());
+            match self.answering(opening).await {
+                Ok(stream) => {
+                    self.heard_in_session(true);
+                    return Some(stream);
+                }
+                Err(refusal) => match self.wait_after(refusal, wait) {
+                    Some(next) => wait = next,
+                    None => {
+                        self.lost("the stream was not given again");
+                        return None;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Returns the wait before the next request for the stream, after one that followed a wait of
+    /// `last`. Absent if the stream is lost.
+    fn wait_after(&self, refusal: StreamRefusal, last: Duration) -> Option<Duration> {
+        let StreamRefusal::NotNow(asked) = refusal else {
+            return None;
+        };
+        let may_read = self
+            .session()
+            .zip(self.permit)
+            .is_some_and(|(session, permit)| session.permits(permit));
+        if self.alone.is_none() || !may_read {
+            return None;
+        }
+        let asked = asked.unwrap_or_default().min(MAX_RETRY_WAIT);
+        let ceiling = (last * 2).clamp(FIRST_WAIT, LAST_WAIT);
+        // All sessions lose their streams when a server restarts.
+        let wait = ceiling / 2 + jitter(ceiling / 2, self.site.clock.random());
+        Some(wait.max(asked))
+    }
+
+    /// Waits for `future`. Meanwhile the client's answers are sent.
+    async fn answering<T>(&mut self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            self.poll_answers(cx);
+            future.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Sends the client's answers to the server.
+    fn poll_answers(&mut self, cx: &mut Context<'_>) {
+        let session = &self.session;
+        if let Some(alone) = &mut self.alone {
+            alone.poll(cx, |message| {
+                if let Some(session) = session.as_ref().and_then(Weak::upgrade) {
+                    session.send(message);
+                }
+            });
         }
     }
 
@@ -192,14 +268,7 @@ impl StreamReader {
         stream: &mut ResponseReader,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<ResponsePart>, ResponseReadError>> {
-        if let Some(alone) = &mut self.alone {
-            let session = &self.session;
-            alone.poll(cx, |message| {
-                if let Some(session) = session.as_ref().and_then(Weak::upgrade) {
-                    session.send(message);
-                }
-            });
-        }
+        self.poll_answers(cx);
         stream.poll_part(cx)
     }
 
@@ -317,3 +386,6 @@ impl StreamReader {
         self.teller.lost(why);
     }
 }
+
+#[cfg(test)]
+mod tests;

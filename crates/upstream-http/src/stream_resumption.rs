@@ -8,6 +8,7 @@ use weir_core::port::Fut;
 use weir_upstream_core::retry_backoff::least_wait;
 
 use super::response_reader::ResponseReader;
+use super::session_channel::StreamRefusal;
 use super::side_channel::SideChannel;
 
 /// The wait before a stream is resumed, if the server gives no time.
@@ -16,6 +17,9 @@ const DEFAULT_RETRY_WAIT: Duration = Duration::from_secs(1);
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 /// The most streams in a row without a message.
 const MAX_EMPTY_STREAMS: u32 = 20;
+/// The most attempts in a row at one resumption while the server does not open the stream now. With
+/// the default wait they take half a minute, in which a server restarts.
+const MAX_ATTEMPTS: u32 = 9;
 
 /// The position of a stream beside its messages.
 #[derive(Default)]
@@ -58,10 +62,7 @@ impl StreamResumption {
             .min(MAX_RETRY_WAIT)
             .max(least_wait(self.broken));
         self.broken += 1;
-        self.resuming = Some(Box::pin(async move {
-            tokio::time::sleep(wait).await;
-            side.resume(last_event).await
-        }));
+        self.resuming = Some(Box::pin(resume_after(wait, side, last_event)));
         true
     }
 
@@ -79,6 +80,28 @@ impl StreamResumption {
     }
 }
 
+/// Resumes a stream after a wait, and again after doubling waits while the server does not open it
+/// now. Absent if the server no longer has the stream.
+async fn resume_after(
+    first_wait: Duration,
+    side: Arc<dyn SideChannel>,
+    last_event: String,
+) -> Option<ResponseReader> {
+    let mut wait = first_wait;
+    for attempt in 1..=MAX_ATTEMPTS {
+        tokio::time::sleep(wait).await;
+        match side.clone().resume(last_event.clone()).await {
+            Ok(stream) => return Some(stream),
+            Err(StreamRefusal::Absent) => return None,
+            Err(StreamRefusal::NotNow(asked)) => {
+                let asked = asked.unwrap_or_default().min(MAX_RETRY_WAIT);
+                wait = first_wait.max(least_wait(attempt)).max(asked);
+            }
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -88,17 +111,43 @@ mod tests {
 
     use super::*;
 
-    #[derive(Default)]
-    struct ResumeCounter(AtomicUsize);
+    /// Counts the resumptions, and refuses each.
+    struct ResumeCounter(AtomicUsize, StreamRefusal);
+
+    impl Default for ResumeCounter {
+        fn default() -> Self {
+            Self(AtomicUsize::new(0), StreamRefusal::Absent)
+        }
+    }
 
     impl SideChannel for ResumeCounter {
         fn send(&self, _message: Bytes) {}
         fn send_answer(&self, _message: Bytes, _lost: &CancellationToken) {}
         fn cancel(&self, _id: u64) {}
-        fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<ResponseReader>> {
+        fn resume(
+            self: Arc<Self>,
+            last_event: String,
+        ) -> Fut<'static, Result<ResponseReader, StreamRefusal>> {
             assert_eq!(last_event, "e2");
             self.0.fetch_add(1, Ordering::SeqCst);
-            Box::pin(std::future::ready(None))
+            Box::pin(std::future::ready(Err(self.1)))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resumption_is_tried_again_while_the_server_does_not_open_the_stream_now() {
+        let waits = [None, Some(Duration::from_secs(5))];
+        let least = [Duration::from_secs(25), Duration::from_secs(41)];
+        for (asked, least) in waits.into_iter().zip(least) {
+            let busy = ResumeCounter(AtomicUsize::new(0), StreamRefusal::NotNow(asked));
+            let (mut thread, side) = (StreamResumption::default(), Arc::new(busy));
+            thread.record_mark(Some("e2".into()), None);
+            let began = tokio::time::Instant::now();
+            assert!(thread.resume(side.clone()));
+            let resumed = std::future::poll_fn(|cx| thread.poll_resumed(cx)).await;
+            assert!(matches!(resumed, Some(None)), "it gives up in the end");
+            assert_eq!(side.0.load(Ordering::SeqCst), MAX_ATTEMPTS as usize);
+            assert!(began.elapsed() >= least, "{:?}", began.elapsed());
         }
     }
 

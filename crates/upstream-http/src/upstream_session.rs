@@ -41,7 +41,7 @@ use super::http_post::{self, ClassifiedResponse};
 use super::reading_state::{ReadingPermit, ReadingPublisher};
 use super::refused_response::RefusedResponse;
 use super::response_reader::ResponseReader;
-use super::session_channel::{SessionChannel, SessionUse};
+use super::session_channel::{SessionChannel, SessionUse, StreamRefusal};
 use super::side_channel::SideChannel;
 use super::standing_stream::{self, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
@@ -535,7 +535,10 @@ impl SideChannel for UpstreamSession {
         self.channel.send(lower::cancelled(id));
     }
 
-    fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<ResponseReader>> {
+    fn resume(
+        self: Arc<Self>,
+        last_event: String,
+    ) -> Fut<'static, Result<ResponseReader, StreamRefusal>> {
         let channel = self.channel.clone();
         Box::pin(channel.open_get_stream(Some(last_event)))
     }

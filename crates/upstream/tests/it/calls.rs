@@ -224,12 +224,14 @@ async fn only_the_operators_headers_reach_a_server() {
         .await;
     let secret = SecretHeader::new("Bearer operator".parse().unwrap());
     let accept = SecretHeader::new("text/html".parse().unwrap());
+    let coding = SecretHeader::new("gzip".parse().unwrap());
     let http = HttpUpstreamSettings {
         instances: Vec::new(),
         url: mock.url().parse().unwrap(),
         headers: vec![
             (http::header::AUTHORIZATION, secret),
             (http::header::ACCEPT, accept),
+            (http::header::ACCEPT_ENCODING, coding),
         ],
         auth: None,
         ca_file: None,
@@ -249,6 +251,7 @@ async fn only_the_operators_headers_reach_a_server() {
     names.sort();
     let expected = [
         "accept",
+        "accept-encoding",
         "authorization",
         "content-length",
         "content-type",
@@ -265,6 +268,7 @@ async fn only_the_operators_headers_reach_a_server() {
         Some("application/json, text/event-stream"),
         "the protocol's own stays"
     );
+    assert_eq!(request.header("accept-encoding"), Some("identity"));
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod question_answers;
 mod repeating;
 mod resending;
 mod resource_updates;
+mod resumed_calls;
 mod sessions;
 mod stdio;
 mod stdio_eras;
