@@ -76,8 +76,8 @@ impl RefusedResponse {
             Some((ErrorTarget::Request(number), error)) if Some(number) == id => {
                 (Some(error), true, None)
             }
-            // The Python SDK 1.x writes one text as the id of all errors of its transport. The error
-            // may still be of another client's request.
+            // The Python SDK 1.x writes one text as the id of all errors of its transport. The
+            // error may still be of another client's request.
             Some((ErrorTarget::Text, error)) => {
                 body.retire_connection();
                 (None, false, Some(error))

@@ -54,8 +54,8 @@ pub(crate) struct SessionChannel {
     reading: Mutex<SessionReading>,
     /// True if the GET stream is read for the progress of tasks.
     hears_of_tasks: AtomicBool,
-    /// The beginning or end of the last call, or the opening if no call was made, in milliseconds of
-    /// the upstream's clock.
+    /// The beginning or end of the last call, or the opening if no call was made, in milliseconds
+    /// of the upstream's clock.
     last_call: AtomicU64,
     /// The time of the last use, as the session's slot has it.
     slot_use: OnceLock<Arc<AtomicU64>>,

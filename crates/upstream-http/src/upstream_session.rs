@@ -5,8 +5,8 @@
 
 mod lists;
 pub(crate) mod session_handover;
+mod session_opening;
 
-use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -19,21 +19,19 @@ use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
-use weir_era::upstream_messages::{
-    self, ClientDeclaration, MessageFilter, ResendProof, RevisionDialect,
-};
-use weir_era::{capability_forwarding, lower, server_questions};
+use weir_era::upstream_messages::{self, ClientDeclaration, ResendProof, RevisionDialect};
+use weir_era::{lower, server_questions};
 use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::result_expectation::ResultExpectation;
 use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::upstream_context::UpstreamContext;
-use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision};
 
 pub(crate) use lists::list;
+pub(crate) use session_opening::OpenedSession;
 
 use super::early_reply::{self, HeadOutcome};
 use super::http_call::{self, HttpCallReply, PendingRequest};
@@ -46,7 +44,6 @@ use super::side_channel::SideChannel;
 use super::standing_stream::{self, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
 use super::stream_reader;
-use super::unopened_session::UnopenedSession;
 
 /// An open session.
 #[derive(Debug)]
@@ -83,80 +80,6 @@ struct SessionPost {
 }
 
 impl UpstreamSession {
-    /// Opens a session: `initialize` and `notifications/initialized`.
-    ///
-    /// # Errors
-    /// As for a request. A server that answers with neither a session nor an error is no MCP
-    /// server.
-    pub(crate) async fn open(
-        site: &Arc<UpstreamContext>,
-        http: &UpstreamHttpClient,
-        offered: Revision,
-        behind: SessionClient,
-    ) -> Result<OpenedSession, FailedAttempt> {
-        own_requests::within(
-            &site.own_requests,
-            site.own_requests.deadlines.probe,
-            async {
-                let id = site.request_ids.next_id();
-                let capabilities =
-                    capability_forwarding::to_legacy(behind.class, behind.client.is_some());
-                let body = lower::initialize(id, offered, &capabilities, &site.client_info);
-                // A modern server is probed for sessions by this request, too, and wants the method
-                // of every request as a header.
-                let own = vec![(
-                    http_post::METHOD,
-                    HeaderValue::from_static(Method::Initialize.as_str()),
-                )];
-                let (named, answer) = match http_post::post(site, http, own, body, id).await? {
-                    ClassifiedResponse::Answer(named, answer) => (named, answer),
-                    ClassifiedResponse::Accepted => {
-                        return Err(site
-                            .label
-                            .fail(
-                                FailureKind::BadAnswer,
-                                "The upstream gave no answer to initialize",
-                            )
-                            .into());
-                    }
-                    ClassifiedResponse::Refused(refused) if refused.is_no_endpoint() => {
-                        return Err(no_endpoint_failure(&site.label, refused.status));
-                    }
-                    ClassifiedResponse::Refused(refused) => {
-                        return Err(not_opened(&site.label, refused.into_refusal(site)));
-                    }
-                };
-                let given = UnopenedSession::new(site.clone(), http.clone(), named, offered);
-                let tongue = RevisionDialect::new(offered);
-                let ear = MessageFilter::modern(id, false, LogMessages::None);
-                let listener =
-                    ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
-                let reply = http_call::reply(
-                    site.clone(),
-                    answer,
-                    listener,
-                    PendingRequest::new(None, id),
-                )
-                .await;
-                let result = own_requests::read_result(&site.own_requests, reply)
-                    .await
-                    .map_err(|failure| not_opened(&site.label, failure.into()))?;
-                let session = OpenedSession::new(Self::new(
-                    site,
-                    behind,
-                    |revision| given.into_channel(revision),
-                    &result,
-                )?);
-                let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
-                http_post::post_notification(site, http, session.channel.headers(), told)
-                    .await
-                    .map_err(|refusal| not_opened(&site.label, refusal))?;
-                Ok(session)
-            },
-        )
-        .await
-    }
-
     fn new(
         site: &Arc<UpstreamContext>,
         behind: SessionClient,
@@ -548,76 +471,4 @@ impl Drop for UpstreamSession {
     fn drop(&mut self) {
         self.site.label.add_open_sessions(-1);
     }
-}
-
-/// A session that was just opened. It ends at the server when it is dropped, unless it is kept: its
-/// caller may leave before the session is in its slot.
-#[derive(Debug)]
-pub(crate) struct OpenedSession {
-    session: Arc<UpstreamSession>,
-    is_kept: bool,
-}
-
-impl OpenedSession {
-    pub(crate) fn new(session: UpstreamSession) -> Self {
-        Self {
-            session: Arc::new(session),
-            is_kept: false,
-        }
-    }
-
-    /// Returns the session, which its user ends from now on.
-    pub(crate) fn keep(mut self) -> Arc<UpstreamSession> {
-        self.is_kept = true;
-        self.session.clone()
-    }
-}
-
-impl Deref for OpenedSession {
-    type Target = Arc<UpstreamSession>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.session
-    }
-}
-
-impl Drop for OpenedSession {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            self.session.clone().close_later();
-        }
-    }
-}
-
-/// Makes the refusal of a URL that takes neither the modern probe nor `initialize`, as a server of
-/// 2024-11-05 alone does.
-fn no_endpoint_failure(label: &UpstreamLabel, status: StatusCode) -> FailedAttempt {
-    let text = format!(
-        "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
-        status.as_u16()
-    );
-    let failure = label.fail(FailureKind::Unavailable, text);
-    FailedAttempt::new(failure.because("correct the path of `url`, which often ends in /mcp"))
-        .mark_era_in_doubt()
-        .mark_no_endpoint()
-}
-
-/// Makes the refusal of a session that was not opened. The server's own error is about the
-/// handshake, which the client does not know.
-fn not_opened(label: &UpstreamLabel, refusal: FailedAttempt) -> FailedAttempt {
-    // For every such answer, no session is open and the call did not run.
-    if !matches!(
-        refusal.failure.kind(),
-        FailureKind::Upstream(_) | FailureKind::BadAnswer
-    ) {
-        return refusal.mark_era_in_doubt();
-    }
-    let text = "The upstream refuses to open a session";
-    FailedAttempt::new(
-        label
-            .fail(FailureKind::Unavailable, text)
-            .because(refusal.failure),
-    )
-    .mark_era_in_doubt()
-    .mark_no_endpoint()
 }

@@ -12,8 +12,8 @@ use weir_era::upstream_messages::{
 };
 use weir_era::{capability_forwarding, lower};
 use weir_upstream_core::settings::UpstreamProtocol;
-use weir_wire::Revision;
 use weir_wire::method::Method;
+use weir_wire::{ErrorObject, Revision};
 
 use super::child_channel::{ChildChannel, RequestPurpose};
 use crate::child_channel::child_request::ChildRequest;
@@ -181,16 +181,23 @@ async fn discover(pipe: &Arc<ChildChannel>) -> Result<ChildRequest, Failure> {
     .await
 }
 
+/// Initializes a legacy server. One that refuses the offered revision and lists others is offered
+/// the newest of those, once.
 async fn initialize(
     pipe: &Arc<ChildChannel>,
     offered: Revision,
     clients: &ChildClients,
 ) -> Result<HandshakeOutcome, HandshakeError> {
-    let id = pipe.site.request_ids.next_id();
-    let capabilities = capability_forwarding::to_legacy(clients.class, clients.session.is_some());
-    let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
-    let asked = pipe.request(id, body, RequestPurpose::Handshake).await?;
-    let result = match wait_for_answer(pipe, asked).await? {
+    let mut outcome = request_initialize(pipe, offered, clients).await?;
+    if let Err(error) = &outcome
+        && let Ok(error) = ErrorObject::parse(error)
+        && let Some(other) = error
+            .data
+            .and_then(|data| upstream_messages::revision_to_offer_instead(&data, offered))
+    {
+        outcome = request_initialize(pipe, other, clients).await?;
+    }
+    let result = match outcome {
         Ok(result) => result,
         Err(error) => {
             let refused = upstream_messages::failure(&error);
@@ -218,6 +225,19 @@ async fn initialize(
         tongue: RevisionDialect::new(revision),
         about,
     })
+}
+
+/// Sends `initialize`, and returns the result or error object of the answer.
+async fn request_initialize(
+    pipe: &Arc<ChildChannel>,
+    offered: Revision,
+    clients: &ChildClients,
+) -> Result<Result<Bytes, Bytes>, HandshakeError> {
+    let id = pipe.site.request_ids.next_id();
+    let capabilities = capability_forwarding::to_legacy(clients.class, clients.session.is_some());
+    let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
+    let asked = pipe.request(id, body, RequestPurpose::Handshake).await?;
+    Ok(wait_for_answer(pipe, asked).await?)
 }
 
 async fn wait_for_answer(

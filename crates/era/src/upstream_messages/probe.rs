@@ -72,6 +72,23 @@ pub fn read_discover_result(result: &Bytes) -> ProbeOutcome {
     })
 }
 
+/// Returns the revision to offer after a server has refused `initialize` with an error that has
+/// this data: the newest legacy one that it lists, unless that is the one `offered`. A server is to
+/// answer with another version, but some refuse as an example of the specification does
+/// (2025-11-25, Lifecycle, "Error Handling").
+#[must_use]
+pub fn revision_to_offer_instead(data: &[u8], offered: Revision) -> Option<Revision> {
+    let listed = ["supported", "supportedVersions"]
+        .iter()
+        .find_map(|name| scan::find(data, name))?;
+    let newest = texts(&data[listed])
+        .iter()
+        .filter_map(|text| Revision::parse(text))
+        .filter(|revision| !revision.is_modern())
+        .max();
+    newest.filter(|revision| *revision != offered)
+}
+
 /// Reads an `InitializeResult`: the revision, if weir has it, and the server's description of
 /// itself.
 #[must_use]
@@ -304,6 +321,36 @@ mod tests {
                 expected,
                 "{outcome:?}"
             );
+        }
+    }
+
+    #[test]
+    fn newest_listed_revision_is_offered_after_a_refused_initialize() {
+        let instead = |data: &str| {
+            let revision = revision_to_offer_instead(data.as_bytes(), Revision::V2025_11_25);
+            revision.map(Revision::as_str)
+        };
+        for (data, expected) in [
+            (
+                r#"{"supported":["2024-11-05"],"requested":"2025-11-25"}"#,
+                Some("2024-11-05"),
+            ),
+            (
+                r#"{"supported":["2024-11-05","2025-06-18","2026-07-28"]}"#,
+                Some("2025-06-18"),
+            ),
+            (
+                r#"{"supportedVersions":["2025-03-26"]}"#,
+                Some("2025-03-26"),
+            ),
+            (r#"{"supported":["2025-11-25"]}"#, None),
+            (r#"{"supported":["2026-07-28"]}"#, None),
+            (r#"{"supported":["1.0"]}"#, None),
+            (r#"{"supported":"2024-11-05"}"#, None),
+            ("null", None),
+            ("", None),
+        ] {
+            assert_eq!(instead(data), expected, "{data}");
         }
     }
 

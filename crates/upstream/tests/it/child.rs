@@ -172,6 +172,16 @@ impl TestChildServer {
             "server/discover" if self.manner == "crash-at-start" => std::process::exit(3),
             "initialize" if self.manner == "modern-and-silent" => {}
             "initialize" if self.manner == "crash-at-start" => std::process::exit(3),
+            // As in an example of the specification (2025-11-25, Lifecycle, "Error Handling").
+            "initialize"
+                if self.manner == "strict" && params["protocolVersion"] != "2024-11-05" =>
+            {
+                let data =
+                    json!({"supported": ["2024-11-05"], "requested": params["protocolVersion"]});
+                send(&json!({"jsonrpc": "2.0", "id": id, "error": {
+                    "code": -32602, "message": "Unsupported protocol version", "data": data,
+                }}));
+            }
             "initialize" if !self.is_modern() => {
                 let version = &params["protocolVersion"];
                 let capabilities = json!({"tools": {"listChanged": true}, "logging": {}, "resources": {"subscribe": true}});

@@ -214,6 +214,37 @@ async fn a_session_lost_twice_in_a_row_fails_the_call() {
     assert_eq!(mock.requests_of("tools/call").len(), 2);
 }
 
+#[tokio::test]
+async fn a_server_that_refuses_the_offered_revision_is_offered_one_that_it_lists_once() {
+    let offered = |mock: &MockServer| -> Vec<String> {
+        let all = mock.requests_of("initialize").into_iter();
+        all.map(|request| request.message["params"]["protocolVersion"].to_string())
+            .collect()
+    };
+    let data = json!({"supported": ["2024-11-05", "2025-03-26", "2099-01-01"]});
+    for status in [200, 400] {
+        let refuses = MockBehaviour::error(-32602, "Unsupported protocol version", data.clone())
+            .with_status(status);
+        let mock = MockServer::legacy(Revision::V2025_03_26)
+            .tool("echo", MockBehaviour::echo())
+            .start()
+            .await;
+        mock.add_rule("initialize", 1, refuses.clone());
+        let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
+        text(call_anonymously(&upstream, "echo", json!({})).await).await;
+        assert_eq!(upstream.health().revision, Some("2025-03-26"));
+        let both = [r#""2025-11-25""#, r#""2025-03-26""#];
+        assert_eq!(offered(&mock), both, "{status}");
+        // A server that refuses what it lists is not asked on and on.
+        let mock = legacy().await;
+        mock.add_rule("initialize", usize::MAX, refuses);
+        let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
+        let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
+        assert_eq!(failure.reason(), "unavailable");
+        assert_eq!(offered(&mock), both, "{status}");
+    }
+}
+
 // Proves E11.
 #[tokio::test]
 async fn a_server_that_refuses_initialize_is_not_stormed() {

@@ -274,3 +274,17 @@ async fn a_pinned_protocol_has_one_era_and_one_process() {
         assert_eq!(upstream.health().second_revision, None);
     }
 }
+
+#[tokio::test]
+async fn child_that_refuses_the_offered_revision_is_offered_the_one_that_it_lists() {
+    let starts = starts_file("strict");
+    let upstream = build(counted("strict", &starts));
+    assert_eq!(
+        text(call_anonymously(&upstream, "echo", json!({})).await).await,
+        "{}"
+    );
+    assert_eq!(upstream.health().revision, Some("2024-11-05"));
+    let started = std::fs::read_to_string(&starts).unwrap();
+    assert_eq!(started.lines().count(), 1, "in the same process");
+    std::fs::remove_file(starts).unwrap();
+}

@@ -1,0 +1,218 @@
+//! The opening of a session: `initialize` in a revision that the server has.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+use weir_core::call::LogMessages;
+use weir_core::{CapabilityClass, FailureKind};
+use weir_era::upstream_messages::{self, MessageFilter, RevisionDialect};
+use weir_era::{capability_forwarding, lower};
+use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::own_requests;
+use weir_upstream_core::result_expectation::ResultExpectation;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_upstream_core::upstream_label::UpstreamLabel;
+use weir_wire::Revision;
+use weir_wire::method::Method;
+
+use super::{SessionClient, UpstreamSession};
+use crate::http_call::{self, PendingRequest};
+use crate::http_post::{self, ClassifiedResponse};
+use crate::unopened_session::UnopenedSession;
+
+impl UpstreamSession {
+    /// Opens a session: `initialize` and `notifications/initialized`. A server that refuses the
+    /// offered revision and lists others is offered the newest of those, once.
+    ///
+    /// # Errors
+    /// As for a request. A server that answers with neither a session nor an error is no MCP
+    /// server.
+    pub(crate) async fn open(
+        site: &Arc<UpstreamContext>,
+        http: &UpstreamHttpClient,
+        offered: Revision,
+        behind: SessionClient,
+    ) -> Result<OpenedSession, FailedAttempt> {
+        own_requests::within(
+            &site.own_requests,
+            site.own_requests.deadlines.probe,
+            async {
+                let mut initialized = request_initialize(site, http, offered, behind).await;
+                if let Err(InitializeError {
+                    instead: Some(other),
+                    ..
+                }) = initialized
+                {
+                    initialized = request_initialize(site, http, other, behind).await;
+                }
+                let (given, result) = initialized.map_err(|error| error.refusal)?;
+                let session = OpenedSession::new(Self::new(
+                    site,
+                    behind,
+                    |revision| given.into_channel(revision),
+                    &result,
+                )?);
+                let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
+                http_post::post_notification(site, http, session.channel.headers(), told)
+                    .await
+                    .map_err(|refusal| not_opened(&site.label, refusal))?;
+                Ok(session)
+            },
+        )
+        .await
+    }
+}
+
+/// A session that was just opened. It ends at the server when it is dropped, unless it is kept: its
+/// caller may leave before the session is in its slot.
+#[derive(Debug)]
+pub(crate) struct OpenedSession {
+    session: Arc<UpstreamSession>,
+    is_kept: bool,
+}
+
+impl OpenedSession {
+    pub(crate) fn new(session: UpstreamSession) -> Self {
+        Self {
+            session: Arc::new(session),
+            is_kept: false,
+        }
+    }
+
+    /// Returns the session, which its user ends from now on.
+    pub(crate) fn keep(mut self) -> Arc<UpstreamSession> {
+        self.is_kept = true;
+        self.session.clone()
+    }
+}
+
+impl Deref for OpenedSession {
+    type Target = Arc<UpstreamSession>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.session
+    }
+}
+
+impl Drop for OpenedSession {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.session.clone().close_later();
+        }
+    }
+}
+
+/// The failure of an `initialize`.
+struct InitializeError {
+    refusal: FailedAttempt,
+    /// The revision to offer instead, if the server lists others than the one offered.
+    instead: Option<Revision>,
+}
+
+impl From<FailedAttempt> for InitializeError {
+    fn from(refusal: FailedAttempt) -> Self {
+        Self {
+            refusal,
+            instead: None,
+        }
+    }
+}
+
+impl InitializeError {
+    /// Makes the error of a server that opened no session for this revision.
+    fn not_opened(label: &UpstreamLabel, refusal: FailedAttempt, offered: Revision) -> Self {
+        let data = if let FailureKind::Upstream(error) = refusal.failure.kind() {
+            error.data.as_ref()
+        } else {
+            None
+        };
+        Self {
+            instead: data
+                .and_then(|data| upstream_messages::revision_to_offer_instead(data, offered)),
+            refusal: not_opened(label, refusal),
+        }
+    }
+}
+
+/// Sends `initialize`, and returns the session that the server opened, with its result.
+async fn request_initialize(
+    site: &Arc<UpstreamContext>,
+    http: &UpstreamHttpClient,
+    offered: Revision,
+    behind: SessionClient,
+) -> Result<(UnopenedSession, Bytes), InitializeError> {
+    let id = site.request_ids.next_id();
+    let capabilities = capability_forwarding::to_legacy(behind.class, behind.client.is_some());
+    let body = lower::initialize(id, offered, &capabilities, &site.client_info);
+    // A modern server is probed for sessions by this request, too, and wants the method of every
+    // request as a header.
+    let own = vec![(
+        http_post::METHOD,
+        HeaderValue::from_static(Method::Initialize.as_str()),
+    )];
+    let (named, answer) = match http_post::post(site, http, own, body, id).await? {
+        ClassifiedResponse::Answer(named, answer) => (named, answer),
+        ClassifiedResponse::Accepted => {
+            let text = "The upstream gave no answer to initialize";
+            let failure = site.label.fail(FailureKind::BadAnswer, text);
+            return Err(FailedAttempt::new(failure).into());
+        }
+        ClassifiedResponse::Refused(refused) if refused.is_no_endpoint() => {
+            return Err(no_endpoint_failure(&site.label, refused.status).into());
+        }
+        ClassifiedResponse::Refused(refused) => {
+            let refusal = refused.into_refusal(site);
+            return Err(InitializeError::not_opened(&site.label, refusal, offered));
+        }
+    };
+    let given = UnopenedSession::new(site.clone(), http.clone(), named, offered);
+    let tongue = RevisionDialect::new(offered);
+    let ear = MessageFilter::modern(id, false, LogMessages::None);
+    let listener = ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
+    let pending = PendingRequest::new(None, id);
+    let reply = http_call::reply(site.clone(), answer, listener, pending).await;
+    match own_requests::read_result(&site.own_requests, reply).await {
+        Ok(result) => Ok((given, result)),
+        Err(failure) => Err(InitializeError::not_opened(
+            &site.label,
+            failure.into(),
+            offered,
+        )),
+    }
+}
+
+/// Makes the refusal of a URL that takes neither the modern probe nor `initialize`, as a server of
+/// 2024-11-05 alone does.
+fn no_endpoint_failure(label: &UpstreamLabel, status: StatusCode) -> FailedAttempt {
+    let text = format!(
+        "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
+        status.as_u16()
+    );
+    let failure = label.fail(FailureKind::Unavailable, text);
+    FailedAttempt::new(failure.because("correct the path of `url`, which often ends in /mcp"))
+        .mark_era_in_doubt()
+        .mark_no_endpoint()
+}
+
+/// Makes the refusal of a session that was not opened. The server's own error is about the
+/// handshake, which the client does not know.
+fn not_opened(label: &UpstreamLabel, refusal: FailedAttempt) -> FailedAttempt {
+    // For every such answer, no session is open and the call did not run.
+    if !matches!(
+        refusal.failure.kind(),
+        FailureKind::Upstream(_) | FailureKind::BadAnswer
+    ) {
+        return refusal.mark_era_in_doubt();
+    }
+    let text = "The upstream refuses to open a session";
+    FailedAttempt::new(
+        label
+            .fail(FailureKind::Unavailable, text)
+            .because(refusal.failure),
+    )
+    .mark_era_in_doubt()
+    .mark_no_endpoint()
+}
