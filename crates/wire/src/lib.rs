@@ -6,6 +6,7 @@
 //! receiver of a message.
 
 pub mod case_folding;
+pub mod envelope_outline;
 pub mod error_code;
 pub mod error_object;
 pub mod fuzzing;
@@ -30,6 +31,7 @@ mod testing;
 mod utf8;
 pub mod write;
 
+pub use envelope_outline::EnvelopeOutline;
 pub use error_object::ErrorObject;
 pub use id::RequestId;
 pub use log_level::LogLevel;
