@@ -27,7 +27,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_front::InMemoryChannel;
 use weir_wire::message::{Notification, Request as HostRequest, Response as HostResponse};
-use weir_wire::{IncomingMessage, JsonLimits, Message, Method, RequestId, error_code, scan};
+use weir_wire::{
+    EnvelopeOutline, IncomingMessage, JsonLimits, Message, Method, RequestId, error_code, scan,
+};
 
 pub use remote::{RemoteGate, remote_config};
 
@@ -167,16 +169,25 @@ impl StdioGatewayState {
     /// Handles a line. Requests run on after the return; all other messages are complete then.
     /// Returns the session being opened, if the next message must wait for it.
     async fn take(self: &Arc<Self>, line: StdinLine) -> Option<SessionOpening> {
-        let StdinLine::Whole(line) = line else {
-            let text = format!(
-                "A line is longer than {} bytes, the most that a message may have",
-                self.longest
-            );
-            self.refuse(None, error_code::INVALID_REQUEST, text).await;
-            return None;
+        let line = match line {
+            StdinLine::Whole(line) => line,
+            StdinLine::TooLong(id) => {
+                let text = format!(
+                    "A line is longer than {} bytes, the most that a message may have",
+                    self.longest
+                );
+                self.refuse(id.as_ref(), error_code::INVALID_REQUEST, text)
+                    .await;
+                return None;
+            }
         };
         match IncomingMessage::parse(line.clone(), &JsonLimits::default()) {
-            Err(error) => self.refuse(error.id.as_ref(), error.code, error.text).await,
+            Err(error) => {
+                // The host waits for the answer to a broken request, too.
+                let outline = EnvelopeOutline::of(&line);
+                let id = error.id.as_ref().or(outline.requested_id());
+                self.refuse(id, error.code, error.text).await;
+            }
             Ok(IncomingMessage::Batch(_)) => self.take_batch(line).await,
             Ok(IncomingMessage::One(Message::Request(request))) => {
                 return self.take_request(request).await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::{mpsc, oneshot};
+use weir_wire::{EnvelopeOutline, RequestId};
 
 /// The number of lines that are read ahead.
 const READ_AHEAD: usize = 1;
@@ -23,8 +24,9 @@ const STDOUT_GRACE: Duration = Duration::from_secs(2);
 pub(super) enum StdinLine {
     /// The line without its end.
     Whole(Bytes),
-    /// A line longer than the longest message. Its bytes are dropped.
-    TooLong,
+    /// A line longer than the longest message. Its bytes are dropped, except for the id of the
+    /// request that it is, if it is one.
+    TooLong(Option<RequestId>),
 }
 
 /// The lines of standard input that are not empty.
@@ -71,29 +73,35 @@ fn own(stream: impl AsFd) -> io::Result<OwnedFd> {
 /// Returns the next line that is not empty.
 fn next_line(input: &mut impl BufRead, longest: usize) -> io::Result<Option<StdinLine>> {
     let mut line = BytesMut::new();
-    let mut is_too_long = false;
+    // Present for a line that is too long.
+    let mut outline: Option<EnvelopeOutline> = None;
     loop {
         let read = input.fill_buf()?;
         let end = read.iter().position(|byte| *byte == b'\n');
         let part = &read[..end.unwrap_or(read.len())];
-        is_too_long |= line.len() + part.len() > longest;
-        if is_too_long {
-            line.clear();
-        } else {
-            line.put_slice(part);
+        if outline.is_none() && line.len() + part.len() > longest {
+            outline = Some(EnvelopeOutline::of(&std::mem::take(&mut line)));
+        }
+        match &mut outline {
+            Some(outline) => outline.feed(part),
+            None => line.put_slice(part),
         }
         let (is_over, taken) = (read.is_empty(), part.len() + usize::from(end.is_some()));
         input.consume(taken);
         if end.is_none() && !is_over {
             continue;
         }
-        let text = line.trim_ascii();
-        match (is_too_long, text.is_empty()) {
-            (true, _) => return Ok(Some(StdinLine::TooLong)),
-            (false, false) => return Ok(Some(StdinLine::Whole(Bytes::copy_from_slice(text)))),
-            (false, true) if is_over => return Ok(None),
-            (false, true) => line.clear(),
+        if let Some(outline) = outline {
+            return Ok(Some(StdinLine::TooLong(outline.requested_id().cloned())));
         }
+        let text = line.trim_ascii();
+        if !text.is_empty() {
+            return Ok(Some(StdinLine::Whole(Bytes::copy_from_slice(text))));
+        }
+        if is_over {
+            return Ok(None);
+        }
+        line.clear();
     }
 }
 
@@ -205,10 +213,24 @@ mod tests {
             [
                 whole(b"{}"),
                 whole(b"0123456789"),
-                StdinLine::TooLong,
+                StdinLine::TooLong(None),
                 whole(b"{\"a\":1}")
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn line_that_is_too_long_keeps_the_id_of_its_request() {
+        let text = "x".repeat(100_000);
+        let request = format!(r#"{{"jsonrpc":"2.0","method":"m","params":"{text}","id":7}}"#);
+        let response = format!(r#"{{"jsonrpc":"2.0","id":8,"result":{{"text":"{text}"}}}}"#);
+        let input = format!("{request}\n{response}\n{{}}\n");
+        let mut lines = StdinLines::read(io::Cursor::new(input), 1000).unwrap();
+        let id = RequestId::from(7);
+        assert_eq!(lines.next().await, Some(StdinLine::TooLong(Some(id))));
+        assert_eq!(lines.next().await, Some(StdinLine::TooLong(None)));
+        let rest = Bytes::from_static(b"{}");
+        assert_eq!(lines.next().await, Some(StdinLine::Whole(rest)));
     }
 
     #[derive(Clone, Default)]

@@ -60,6 +60,13 @@ async fn invalid_stdio_line_gets_an_error_and_reading_continues() {
         assert_eq!(host.next().await.unwrap()["error"]["code"], -32700);
         host.line(r#"{"jsonrpc":"2.0"}"#).await;
         assert_eq!(host.next().await.unwrap()["error"]["code"], -32600);
+        host.line(r#"{"jsonrpc":"2.0","id":8,"method":"ping""#)
+            .await;
+        let cut_off = host.next().await.unwrap();
+        assert_eq!(
+            (&cut_off["error"]["code"], &cut_off["id"]),
+            (&json!(-32700), &json!(8))
+        );
         host.line("").await;
         // Beyond `limits.body_bytes`.
         host.line(&format!(
@@ -68,6 +75,7 @@ async fn invalid_stdio_line_gets_an_error_and_reading_continues() {
         ))
         .await;
         let long = host.next().await.unwrap();
+        assert_eq!(long["id"], 9, "the host waits for its answer");
         assert_eq!(long["error"]["code"], -32600);
         assert!(
             long["error"]["message"]
