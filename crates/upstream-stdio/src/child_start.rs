@@ -322,7 +322,7 @@ impl ChildStarter {
         text
     }
 
-    /// Returns the failure with the exit status and the last line of the process.
+    /// Returns the failure with its cause, the exit status and the last line of the process.
     async fn explain_failure(&self, child: &UpstreamChild, rude: HandshakeError) -> Failure {
         let words = child.explain_exit(EXIT_WAIT).await;
         self.site
@@ -345,7 +345,7 @@ impl ChildStarter {
             HandshakeError::Refused(failure) | HandshakeError::Failed(failure) => failure,
         };
         match words {
-            Some(words) => failure.because(words),
+            Some(words) => failure.and_because(words),
             None => failure,
         }
     }

@@ -37,11 +37,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
 /// The text, then the sources of the error that it does not have yet.
 fn with_sources(mut text: String, error: &(dyn Error + 'static)) -> String {
     for source in std::iter::successors(error.source(), |&cause| cause.source()) {
-        let said = match source.downcast_ref::<Failure>() {
-            // Its upstream is known from the failure around it.
-            Some(failure) => failure.message().to_owned(),
-            None => source.to_string(),
-        };
+        let said = text_of(source);
         if !text.contains(&said) {
             text.push_str(": ");
             text.push_str(&said);
@@ -67,12 +63,40 @@ impl Failure {
         }
         line
     }
+
+    /// Adds a further cause for operators to the one that is known, if there is one.
+    #[must_use]
+    pub fn and_because(self, further: impl Into<String>) -> Self {
+        let further = further.into();
+        let both = match self.source() {
+            Some(source) => format!("{}; {further}", with_sources(text_of(source), source)),
+            None => further,
+        };
+        self.because(both)
+    }
+}
+
+/// The text of a cause. The upstream of a failure is known from the failure around it.
+fn text_of(cause: &(dyn Error + 'static)) -> String {
+    match cause.downcast_ref::<Failure>() {
+        Some(failure) => failure.message().to_owned(),
+        None => cause.to_string(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::failure::FailureKind;
+
+    #[test]
+    fn further_cause_follows_the_known_one() {
+        let failure = || Failure::new(FailureKind::Unavailable, "not started");
+        assert_eq!(failure().and_because("b").cause(), "not started: b");
+        let refused = Failure::new(FailureKind::Internal, "refused").because("a");
+        let both = failure().because(refused).and_because("b");
+        assert_eq!(both.cause(), "not started: refused: a; b");
+    }
 
     #[test]
     fn an_error_within_an_io_error_is_a_cause_and_no_text_stands_twice() {
