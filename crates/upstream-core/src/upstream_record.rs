@@ -1,7 +1,7 @@
 //! The record of one upstream that operators read: its last failure, and the last lines of a
 //! process that did not start.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use weir_core::Failure;
@@ -10,6 +10,17 @@ use weir_core::port::Clock;
 use crate::secret_mask::SecretMask;
 use crate::upstream_label::UpstreamLabel;
 
+/// The fault of a line of a process that is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFault {
+    /// It is other text.
+    OtherText,
+    /// It is the beginning of a message over several lines.
+    SeveralLines,
+    /// A message follows other text.
+    TextBeforeMessage,
+}
+
 /// The record of one upstream for its operators.
 pub struct UpstreamRecord {
     /// The id of the upstream, for failures and the log.
@@ -17,8 +28,8 @@ pub struct UpstreamRecord {
     /// The secrets of its config.
     pub mask: SecretMask,
     clock: Arc<dyn Clock>,
-    /// Set once the log has reported a line of its processes that is no message.
-    prints_other_lines: OnceLock<()>,
+    /// The faults of lines of its processes that the log has reported.
+    output_faults: Mutex<Vec<OutputFault>>,
     /// The last lines of the error stream of the process with the last failed start.
     last_lines: Mutex<Vec<String>>,
     /// The last failure's cause and its time.
@@ -32,7 +43,7 @@ impl UpstreamRecord {
             label,
             mask,
             clock,
-            prints_other_lines: OnceLock::new(),
+            output_faults: Mutex::default(),
             last_lines: Mutex::default(),
             last_error: Mutex::default(),
         }
@@ -70,9 +81,17 @@ impl UpstreamRecord {
             .clone()
     }
 
-    /// Notes that a process prints lines that are no messages. True the first time.
-    pub fn note_other_lines(&self) -> bool {
-        self.prints_other_lines.set(()).is_ok()
+    /// Notes a line of a process that is no message. True the first time for each fault.
+    pub fn note_output_fault(&self, fault: OutputFault) -> bool {
+        let mut noted = self
+            .output_faults
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_new = !noted.contains(&fault);
+        if is_new {
+            noted.push(fault);
+        }
+        is_new
     }
 }
 

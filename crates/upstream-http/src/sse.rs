@@ -84,7 +84,6 @@ struct SseMessageStream {
     memory: MessageMemory,
     /// Present if there is no memory for the event.
     skipped: Option<SkippedMessage>,
-    most: usize,
 }
 
 /// An event of a stream.
@@ -114,7 +113,6 @@ impl SseMessageStream {
             data,
             memory,
             skipped: None,
-            most,
         }
     }
 
@@ -158,10 +156,7 @@ impl SseMessageStream {
     async fn add_data(&mut self, chunk: &Bytes) {
         if self.skipped.is_none() && !self.memory.cover(self.data.len() + chunk.len()).await {
             self.memory.release();
-            self.skipped = Some(SkippedMessage::new(
-                std::mem::take(&mut self.data),
-                self.most,
-            ));
+            self.skipped = Some(SkippedMessage::new(&std::mem::take(&mut self.data)));
         }
         match &mut self.skipped {
             Some(skipped) => skipped.feed(chunk),

@@ -9,6 +9,7 @@
 pub(crate) mod child_request;
 mod outgoing_message;
 mod pending_request;
+mod unreadable_answer;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,9 +29,7 @@ use weir_upstream_core::out_of_call_requests::{ClientSession, OutOfCallClient, O
 use weir_upstream_core::outbox::{Outbox, OutboxLane, PushOutcome};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
-use weir_wire::{
-    ErrorObject, JsonLimits, Message, Notification, Request, Revision, error_code, meta, scan,
-};
+use weir_wire::{Message, Notification, Request, Revision, meta, scan};
 
 pub use outgoing_message::OutgoingPurpose;
 pub use pending_request::PendingRequest;
@@ -43,9 +42,7 @@ use super::non_message_lines::NonMessageLines;
 const MAX_QUEUED_REQUESTS: usize = 256;
 /// The most messages to the client itself that wait to be forwarded.
 const MAX_OUT_OF_CALL: usize = 32;
-/// The error of a call with a skipped result.
-const NO_MEMORY_TEXT: &str = "There was no memory for the result: it is large, and others have what weir holds results in. The call ran. \
-                         Check before calling again, for less at once";
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The most URL elicitations of one call that are remembered; the newest are kept.
 const MAX_ELICITATIONS: usize = 64;
 
@@ -200,7 +197,11 @@ impl ChildChannel {
     /// Takes one line of the child's output.
     pub fn receive(&self, line: &Bytes) {
         let limits = message_limits();
-        let copy = self.other_lines.copy(line);
+        // Some runtimes write it before the first line of a stream.
+        let line = &match line.strip_prefix(BYTE_ORDER_MARK) {
+            Some(message) => line.slice_ref(message),
+            None => line.clone(),
+        };
         let relayed = self
             .relay
             .get()
@@ -224,13 +225,14 @@ impl ChildChannel {
                     relay.send(line);
                 }
                 for item in items {
-                    match Message::parse(item, &limits) {
+                    match Message::parse(item.clone(), &limits) {
                         Ok(message) => self.dispatch(message),
+                        Err(error) if self.fail_unreadable(&item, &error) => {}
                         Err(_) => self.site.label.count_dropped("bad_batch_item"),
                     }
                 }
             }
-            Err(_) => self.other_lines.drop_line(&self.site.record, &copy),
+            Err(error) => self.take_unreadable(line, &error),
         }
     }
 
@@ -281,20 +283,6 @@ impl ChildChannel {
         }
         self.has_several_principals
             .store(several, Ordering::Relaxed);
-    }
-
-    /// Notes that a large message was skipped for want of memory. Fails the request that it
-    /// answered, if it answered one.
-    pub fn fail_skipped(&self, request: Option<u64>) {
-        let Some(id) = request else {
-            return self.site.label.count_dropped("no_memory");
-        };
-        let error = ErrorObject::new(error_code::INTERNAL_ERROR, NO_MEMORY_TEXT);
-        let message = weir_wire::write::error_response(Some(&id.into()), false, &error);
-        match Message::parse(message, &JsonLimits::upstream()) {
-            Ok(message) => self.dispatch_to_request(message),
-            Err(_) => self.site.label.count_dropped("no_memory"),
-        }
     }
 
     /// Marks the child as a modern server.

@@ -66,10 +66,15 @@ impl ChildRelay {
         !self.over.is_cancelled()
     }
 
+    /// True if a request with this id is of the other process.
+    pub(super) fn has_request(&self, id: u64) -> bool {
+        id <= self.last_id
+    }
+
     /// Returns the recipient of a message. `asks` is true if a call of this process may be asked.
     pub(super) fn recipient(&self, message: &Message, asks: bool) -> RelayRecipient {
         match (message, upstream_messages::request_of(message)) {
-            (_, Some(id)) if id <= self.last_id => RelayRecipient::Other,
+            (_, Some(id)) if self.has_request(id) => RelayRecipient::Other,
             (Message::Request(_), _) if !asks => RelayRecipient::Other,
             (Message::Notification(_), None) => RelayRecipient::Both,
             (Message::Request(_) | Message::Response(_) | Message::Notification(_), _) => {

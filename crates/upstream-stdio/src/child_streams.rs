@@ -85,9 +85,9 @@ pub(super) async fn read_messages<R: AsyncRead + Unpin>(
         }
         if skipped.is_none() && !memory.cover(held.len()).await {
             memory.release();
-            skipped = Some(SkippedMessage::new(std::mem::take(&mut held), most));
+            skipped = Some(SkippedMessage::new(&std::mem::take(&mut held)));
         } else if let Some(skipped) = &mut skipped {
-            skipped.feed(&held.split().freeze());
+            skipped.feed(&held.split());
         }
         searched = held.len();
         if held.len() > most

@@ -90,6 +90,8 @@ async fn probe(
     let mut asked = discover(pipe).await?;
     let found = match tokio::time::timeout(PROBE_SILENCE, asked.wait_for_answer()).await {
         Ok(Some(outcome)) => judge_probe(Some(&outcome)),
+        // It is no sign of an era that the answer cannot be read.
+        Ok(None) if asked.take_refusal().is_some() => judge_probe(None),
         Ok(None) => return Err(HandshakeError::EndedOnProbe),
         Err(_) => return probe_and_initialize(pipe, asked, clients).await,
     };
@@ -106,6 +108,7 @@ async fn probe_and_initialize(
     tokio::pin!(initialized);
     tokio::select! {
         outcome = asked.wait_for_answer() => match outcome {
+            None if asked.take_refusal().is_some() => Ok(initialized.await?),
             None => Err(HandshakeError::EndedOnProbe),
             Some(outcome) => match judge_probe(Some(&outcome)) {
                 // The probe was refused, so `initialize` decides.

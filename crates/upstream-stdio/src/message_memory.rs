@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use weir_core::budget::{ByteBudget, ByteReservation};
-use weir_wire::splitter::{ReplySplitter, SplitCaps};
+use weir_wire::EnvelopeOutline;
 
 /// The bytes that every channel has for its messages without the budget.
 const FREE_BYTES: usize = 64 << 10;
@@ -70,38 +70,32 @@ impl MessageMemory {
 /// A message that is skipped. Only the id of the request that it answers is kept.
 #[derive(Debug)]
 pub struct SkippedMessage {
-    splitter: Option<ReplySplitter>,
+    outline: EnvelopeOutline,
     pub(crate) length: usize,
 }
 
 impl SkippedMessage {
-    /// Starts with these first bytes of a message of at most `most` bytes.
-    pub fn new(begin: BytesMut, most: usize) -> Self {
-        let caps = SplitCaps {
-            max_held: FREE_BYTES,
-            max_total: most as u64,
-            ..SplitCaps::default()
-        };
+    /// Starts with these first bytes of a message.
+    #[must_use]
+    pub fn new(begin: &[u8]) -> Self {
         let mut skipped = Self {
-            splitter: Some(ReplySplitter::new(caps)),
+            outline: EnvelopeOutline::default(),
             length: 0,
         };
-        skipped.feed(&begin.freeze());
+        skipped.feed(begin);
         skipped
     }
 
     /// Takes the next part of the message.
-    pub fn feed(&mut self, chunk: &Bytes) {
+    pub fn feed(&mut self, chunk: &[u8]) {
         self.length += chunk.len();
-        // A message that is no response has no request that would fail.
-        self.splitter
-            .take_if(|splitter| splitter.feed(chunk, &mut Vec::new()).is_err());
+        self.outline.feed(chunk);
     }
 
     /// Returns the request that the message answers, once all of it was read.
+    #[must_use]
     pub fn request(&self) -> Option<u64> {
-        let id = self.splitter.as_ref()?.id()??;
-        id.echoed_number()
+        self.outline.answered_id()?.echoed_number()
     }
 }
 
@@ -147,12 +141,23 @@ mod tests {
                 format!(r#"{{"jsonrpc":"2.0","method":"m","params":{{"text":"{text}"}}}}"#),
                 None,
             ),
+            (
+                format!(r#"{{"jsonrpc":"2.0","id":9,"error":{{"code":1,"message":"{text}"}}}}"#),
+                Some(9),
+            ),
+            (
+                format!(r#"{{"jsonrpc":"2.0","id":10,"result":{{"x":NaN,"text":"{text}"}}}}"#),
+                Some(10),
+            ),
+            (
+                format!(r#"{{"jsonrpc":"2.0","id":7,"method":"m","params":{{"text":"{text}"}}}}"#),
+                None,
+            ),
             (format!("no message {text}"), None),
         ] {
             let (begin, rest) = message.as_bytes().split_at(100 << 10);
-            let mut skipped = SkippedMessage::new(BytesMut::from(begin), 1 << 20);
-            rest.chunks(16 << 10)
-                .for_each(|chunk| skipped.feed(&Bytes::copy_from_slice(chunk)));
+            let mut skipped = SkippedMessage::new(begin);
+            rest.chunks(16 << 10).for_each(|chunk| skipped.feed(chunk));
             assert_eq!(
                 (skipped.request(), skipped.length),
                 (expected, message.len())

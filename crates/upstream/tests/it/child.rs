@@ -168,6 +168,13 @@ impl TestChildServer {
                 }),
             ),
             "server/discover" if self.manner == "silent" => {}
+            "server/discover" if self.manner == "unreadable-to-discover" => {
+                send(&json!({"id": id, "error": {"message": "unknown"}}));
+            }
+            "initialize" if self.manner == "refuses-to-begin" => {
+                let error = json!({"code": -32000, "message": "no licence for weir"});
+                send(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+            }
             "server/discover" if self.manner == "exit-on-probe" => std::process::exit(1),
             "server/discover" if self.manner == "crash-at-start" => std::process::exit(3),
             "initialize" if self.manner == "modern-and-silent" => {}
@@ -275,6 +282,7 @@ impl TestChildServer {
                 sleeper.id().to_string()
             }
             "hang" => return,
+            "print" => return print_answer(id, &params["arguments"]),
             "deaf" => {
                 for n in 0..5000 {
                     send(
@@ -308,6 +316,27 @@ impl TestChildServer {
             json!({"resultType": "complete", "content": [{"type": "text", "text": text}]}),
         );
     }
+}
+
+/// Prints the text in the arguments in Latin-1, with the id of the call in place of `ID`. If the
+/// arguments name two files, it makes the first one and waits for the other one.
+fn print_answer(id: &Value, arguments: &Value) {
+    if let Some(gate) = arguments["gate"].as_str() {
+        std::fs::write(arguments["begun"].as_str().unwrap(), "").unwrap();
+        while !Path::new(gate).exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    let text = arguments["text"].as_str().unwrap();
+    let text = text.replace("ID", &id.to_string());
+    let mut line: Vec<u8> = text
+        .chars()
+        .map(|character| u8::try_from(character).unwrap())
+        .collect();
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(&line).unwrap();
+    out.flush().unwrap();
 }
 
 /// The text of a gate that ends its process.

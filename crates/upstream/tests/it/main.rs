@@ -24,5 +24,6 @@ mod stdio;
 mod stdio_eras;
 mod tls;
 mod tokens;
+mod unreadable_answers;
 mod waiting_tasks;
 mod watching;
