@@ -14,11 +14,19 @@ use super::closed_upstreams::{ClosedUpstream, ClosingMode};
 
 impl Catalog {
     /// Takes an upstream out, until [`Self::reopen`], over reloads too. Clients are notified if
-    /// their list changed. Running calls are left alone. False if there is no such upstream.
+    /// their list changed. Running calls are left alone; the child processes of a disabled upstream
+    /// end with them, so that it comes back with new ones. False if there is no such upstream.
     pub fn close(&self, id: &UpstreamId, how: ClosingMode) -> bool {
-        let known = self.layout.load().by_id.contains_key(id);
-        if known {
+        let source = self.layout.load().by_id.get(id).cloned();
+        let known = source.is_some();
+        if let Some(source) = source {
             let since = self.context.wall();
+            let before = self.closed(id).map(|closed| closed.mode);
+            if how == ClosingMode::Disabled && before != Some(ClosingMode::Disabled) {
+                let grace = self.context.settings.retire_grace;
+                let replacing = source.upstream().clone().replace_processes(grace);
+                self.context.tasks.spawn(replacing);
+            }
             self.context.closed_upstreams.change(|map| {
                 map.insert(id.clone(), ClosedUpstream { mode: how, since });
             });

@@ -177,6 +177,12 @@ pub trait Upstream: Send + Sync {
     /// Its health.
     fn health(&self) -> UpstreamHealth;
 
+    /// Ends its child processes once their running calls are done, at most `grace` from now. Later
+    /// calls and watches start others. Sessions at a URL stay.
+    fn replace_processes(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Ends its sessions and child processes once its running calls are done, at most `grace` from
     /// now.
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()>;

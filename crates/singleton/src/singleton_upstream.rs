@@ -367,6 +367,11 @@ impl Upstream for SingletonUpstream {
         }
     }
 
+    fn replace_processes(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
+        // The operator's change reaches every replica, and so the one that runs them.
+        self.local.clone().replace_processes(grace)
+    }
+
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
         Box::pin(async move {
             self.lease.begin_drain();

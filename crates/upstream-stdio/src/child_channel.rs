@@ -7,6 +7,7 @@
 //! when its call is over.
 
 pub(crate) mod child_request;
+mod child_silence;
 mod outgoing_message;
 mod pending_request;
 mod unreadable_answer;
@@ -31,6 +32,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{Message, Notification, Request, Revision, meta, scan};
 
+pub(crate) use child_silence::ChildSilence;
 pub use outgoing_message::OutgoingPurpose;
 pub use pending_request::PendingRequest;
 
@@ -82,6 +84,7 @@ pub struct ChildChannel {
     relay: OnceLock<ChildRelay>,
     /// Set once the child belongs to another process, over a relay.
     is_handed_over: AtomicBool,
+    pub(crate) silence: ChildSilence,
 }
 
 /// The purpose of a request.
@@ -140,6 +143,7 @@ impl ChildChannel {
             lists: OnceLock::new(),
             relay: OnceLock::new(),
             is_handed_over: AtomicBool::new(false),
+            silence: ChildSilence::default(),
         })
     }
 
@@ -196,6 +200,7 @@ impl ChildChannel {
 
     /// Takes one line of the child's output.
     pub fn receive(&self, line: &Bytes) {
+        self.silence.note_message();
         let limits = message_limits();
         // Some runtimes write it before the first line of a stream.
         let line = &match line.strip_prefix(BYTE_ORDER_MARK) {
@@ -266,6 +271,13 @@ impl ChildChannel {
             .requests
             .values()
             .any(|request| matches!(request.purpose, RequestPurpose::Call { asks: true, .. }))
+    }
+
+    /// True while a call runs.
+    pub(super) fn has_calls(&self) -> bool {
+        let state = self.lock();
+        let mut running = state.requests.values();
+        running.any(|request| matches!(request.purpose, RequestPurpose::Call { .. }))
     }
 
     /// Returns the principal of the first call, and true if others called, too.

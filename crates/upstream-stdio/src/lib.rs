@@ -23,6 +23,7 @@ mod message_memory;
 mod non_message_lines;
 mod running_child;
 mod session_lists;
+mod silent_children;
 mod stdio_call;
 mod stdio_settings;
 mod stdio_updates;

@@ -92,6 +92,7 @@ pub(crate) async fn call(
         session: call.session,
     };
     let mut ticket = running.request(id, body, purpose).await?;
+    ticket.set_deadlines(outbound.begun, outbound.deadlines);
     ticket.wait_for_start().await?;
     let task = ResultExpectation::takes_task(tongue, call, declared);
     let tracked = legacy.and_then(|_| site.task_progress.begin(id, outbound));

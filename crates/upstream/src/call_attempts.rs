@@ -52,6 +52,14 @@ impl SingleServer {
         }
     }
 
+    /// Records the outcome of opening a watch. In a running process that asks it nothing, so that
+    /// it is no sign of life of a silent one.
+    pub(crate) fn record_opened(&self, site: &UpstreamContext, refusal: Option<&FailedAttempt>) {
+        if refusal.is_some() || !self.transport.has_silent_process() {
+            self.record(site, refusal);
+        }
+    }
+
     /// Records the outcome of an attempt.
     pub(crate) fn record(&self, site: &UpstreamContext, refusal: Option<&FailedAttempt>) {
         match refusal {
@@ -62,7 +70,12 @@ impl SingleServer {
                 }
                 site.record.note_error(&refusal.failure);
                 match (refusal.not_reached, refusal.not_attempted) {
-                    (true, _) => self.breaker.record_failure(site.clock.now()),
+                    (true, _) => {
+                        self.breaker.record_failure(site.clock.now());
+                        if self.breaker.is_open() {
+                            self.transport.check_processes();
+                        }
+                    }
                     (false, true) => {}
                     (false, false) => self.breaker.record_success(),
                 }

@@ -99,7 +99,7 @@ impl CallAttempts {
         let opened = match &self.server {
             CalledServer::One(one) => {
                 let opened = one.transport.watch(class).await;
-                one.record(&self.site, opened.as_ref().err());
+                one.record_opened(&self.site, opened.as_ref().err());
                 opened
             }
             CalledServer::Several(all) => all.watch(class).await,
@@ -112,7 +112,7 @@ impl CallAttempts {
         let opened = match &self.server {
             CalledServer::One(one) => {
                 let opened = one.transport.updates().await;
-                one.record(&self.site, opened.as_ref().err());
+                one.record_opened(&self.site, opened.as_ref().err());
                 opened
             }
             CalledServer::Several(all) => all.updates().await,

@@ -158,6 +158,30 @@ impl ServerTransport {
         }
     }
 
+    /// Ends the processes once their running calls are done, at most `grace` from now.
+    pub(crate) async fn replace_processes(&self, grace: Duration) {
+        match self {
+            Self::Http(_) => {}
+            Self::Stdio(server) => server.replace_children(grace).await,
+        }
+    }
+
+    /// Asks processes that left calls unanswered for a sign of life, and ends those without one.
+    pub(crate) fn check_processes(&self) {
+        match self {
+            Self::Http(_) => {}
+            Self::Stdio(server) => server.check_silent_children(),
+        }
+    }
+
+    /// True if a process left a call unanswered and has been silent since.
+    pub(crate) fn has_silent_process(&self) -> bool {
+        match self {
+            Self::Http(_) => false,
+            Self::Stdio(server) => server.has_silent_child(),
+        }
+    }
+
     /// Ends all sessions or processes.
     pub(crate) async fn close(&self) {
         match self {

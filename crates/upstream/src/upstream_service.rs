@@ -158,6 +158,14 @@ impl Upstream for UpstreamService {
         }
     }
 
+    fn replace_processes(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
+        Box::pin(async move {
+            if let CalledServer::One(one) = self.server() {
+                one.transport.replace_processes(grace).await;
+            }
+        })
+    }
+
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
         Box::pin(async move {
             // Calls that still run after the grace lose their server.

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use tokio::time::Instant;
+use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 use weir_era::lower;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::outbox::PushOutcome;
 use weir_wire::{Message, Request};
 
+use super::child_silence::CallWait;
 use super::{ChannelRequest, ChildChannel, OutgoingPurpose, PendingRequest, RequestPurpose};
 
 /// A request in flight. Dropping it before its end cancels it at the child.
@@ -20,6 +23,8 @@ pub(crate) struct ChildRequest {
     pub(crate) id: u64,
     /// False for the handshake, which must not be cancelled.
     cancels: bool,
+    /// Present for a call.
+    wait: Option<CallWait>,
 }
 
 impl ChildChannel {
@@ -58,6 +63,7 @@ impl ChildChannel {
             pending: pending.clone(),
             id,
             cancels: false,
+            wait: None,
         };
         let ended = || {
             self.site
@@ -87,11 +93,19 @@ impl ChildChannel {
 }
 
 impl ChildRequest {
+    /// Sets the deadlines of a call that began at `begun`.
+    pub(crate) fn set_deadlines(&mut self, begun: Instant, deadlines: CallDeadlines) {
+        self.wait = Some(CallWait::new(begun, deadlines));
+    }
+
     /// Polls the next message for this request; absent once the channel is closed.
     pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
         let message = ready!(self.pending.inbox.poll_message(cx));
         // A closed channel carries no cancellation.
         self.cancels &= message.is_some();
+        if let Some(wait) = &mut self.wait {
+            wait.note_message();
+        }
         Poll::Ready(message)
     }
 
@@ -154,6 +168,11 @@ impl Drop for ChildRequest {
     fn drop(&mut self) {
         self.pending.end();
         self.pipe.lock().requests.remove(&self.id);
+        if self.cancels
+            && let Some(wait) = &self.wait
+        {
+            wait.end_unanswered(&self.pipe.silence);
+        }
         // A request that was not sent needs no cancellation.
         if self.cancels && !self.pipe.outbox.withdraw_request(self.id) {
             self.pipe.send(lower::cancelled(self.id));

@@ -282,6 +282,10 @@ impl TestChildServer {
                 sleeper.id().to_string()
             }
             "hang" => return,
+            "block" => {
+                std::thread::sleep(std::time::Duration::from_secs(600));
+                return;
+            }
             "print" => return print_answer(id, &params["arguments"]),
             "deaf" => {
                 for n in 0..5000 {

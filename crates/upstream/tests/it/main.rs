@@ -10,6 +10,7 @@ mod early_questions;
 mod fetching;
 mod fixtures;
 mod http_sse;
+mod hung_children;
 mod instances;
 mod kept_connections;
 mod large_results;

@@ -18,7 +18,7 @@ use weir_wire::LogLevel;
 use crate::child::{settings, with};
 use crate::fixtures::*;
 
-async fn pid(upstream: &Arc<dyn Upstream>) -> u32 {
+pub(crate) async fn pid(upstream: &Arc<dyn Upstream>) -> u32 {
     text(call_anonymously(upstream, "pid", json!({})).await)
         .await
         .parse()
@@ -26,14 +26,14 @@ async fn pid(upstream: &Arc<dyn Upstream>) -> u32 {
 }
 
 /// True while a process lives; one that ended and was not waited for does not.
-fn lives(pid: u32) -> bool {
+pub(crate) fn lives(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status
         .lines()
         .any(|line| line.starts_with("State:") && !line.contains('Z'))
 }
 
-async fn until_gone(pid: u32) {
+pub(crate) async fn until_gone(pid: u32) {
     for _ in 0..1000 {
         if !lives(pid) {
             return;

@@ -1,0 +1,85 @@
+//! The end of children that hang, and of children that an operator replaces.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use weir_core::CapabilityClass;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::method::Method;
+
+use super::StdioUpstream;
+use super::child_source::ChildSource;
+use super::running_child::RunningChild;
+use super::stdio_call;
+
+/// The time between two looks at the calls of a child that is replaced.
+const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+impl StdioUpstream {
+    /// Asks each child that left calls unanswered for a sign of life, and ends those without one.
+    /// Calls at this upstream have failed several times in a row. A child that works on a long call
+    /// and answers meanwhile goes on.
+    pub fn check_silent_children(&self) {
+        if !matches!(self.starter.origin, ChildSource::Process(..)) {
+            return;
+        }
+        for running in self.silent_children() {
+            if running.child.pipe.silence.begin_check() {
+                let site = self.site.clone();
+                self.site.tasks.spawn_endless(async move {
+                    end_if_silent(&site, &running).await;
+                    running.child.pipe.silence.end_check();
+                });
+            }
+        }
+    }
+
+    /// True if a child left a call unanswered and has been silent since.
+    pub fn has_silent_child(&self) -> bool {
+        !self.silent_children().is_empty()
+    }
+
+    fn silent_children(&self) -> Vec<Arc<RunningChild>> {
+        let mut silent = self.slots.values_where(|_| true);
+        silent.retain(|running| {
+            let pipe = &running.child.pipe;
+            pipe.silence.is_silent() && !pipe.is_closed() && !pipe.is_handed_over()
+        });
+        silent
+    }
+
+    /// Ends all children once their running calls are done, at most `grace` from now. Later calls
+    /// and watches start others.
+    pub async fn replace_children(&self, grace: Duration) {
+        let mut old = self.slots.take_all();
+        old.extend(self.watched.take_all());
+        let until = Instant::now() + grace;
+        let ending = old.iter().map(|running| async move {
+            while running.child.pipe.has_calls() && Instant::now() < until {
+                tokio::time::sleep(CALLS_LOOK_INTERVAL).await;
+            }
+            running.child.stopped().await;
+        });
+        join_all(ending).await;
+    }
+}
+
+/// Asks a child for a sign of life within the deadline of lists, and ends it if it says nothing at
+/// all in that time.
+async fn end_if_silent(site: &UpstreamContext, running: &RunningChild) {
+    let pipe = &running.child.pipe;
+    let before = pipe.silence.messages();
+    let method = match running.legacy {
+        Some(_) => Method::Ping,
+        None => Method::Discover,
+    };
+    // Any answer is a sign of life, an error too.
+    let _answered = stdio_call::request(site, running, CapabilityClass::BASE, method, &[]).await;
+    if pipe.silence.messages() == before && !pipe.is_closed() && !pipe.is_handed_over() {
+        tracing::warn!(upstream = %site.label.id, "child process ended: it answers neither calls nor a ping");
+        pipe.close("the process answered neither calls nor a ping: weir ended it");
+        running.child.stop();
+    }
+}
