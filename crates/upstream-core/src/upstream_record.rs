@@ -15,7 +15,7 @@ use crate::upstream_label::UpstreamLabel;
 pub enum OutputFault {
     /// It is other text.
     OtherText,
-    /// It is the beginning of a message over several lines.
+    /// It is a part of a message over several lines.
     SeveralLines,
     /// A message follows other text.
     TextBeforeMessage,

@@ -124,6 +124,7 @@ impl StdioUpstream {
             Some(taken) => taken,
             None => self.take(self.key(outbound, false), outbound).await?,
         };
+        self.check_before_call(&running);
         stdio_call::call(&self.site, running, turn, outbound).await
     }
 

@@ -58,10 +58,12 @@ fn log_fault(record: &UpstreamRecord, fault: OutputFault, line: &str) {
 /// those of other requests.
 fn output_fault(line: &[u8]) -> OutputFault {
     let line = scan::trim(line);
-    if line == b"[" || EnvelopeOutline::of(line).is_incomplete() {
+    let first = line.first();
+    let is_inner = matches!(first, Some(b'"' | b'}' | b']'));
+    if is_inner || line == b"[" || EnvelopeOutline::of(line).is_incomplete() {
         return OutputFault::SeveralLines;
     }
-    let is_object = line.first() == Some(&b'{');
+    let is_object = first == Some(&b'{');
     let has_version = memchr::memmem::find(line, b"{\"jsonrpc\"").is_some();
     if has_version && !is_object {
         OutputFault::TextBeforeMessage
@@ -82,6 +84,8 @@ mod tests {
             (r#"{"level": "info"}"#, OutputFault::OtherText),
             ("{\n", OutputFault::SeveralLines),
             ("[\r\n", OutputFault::SeveralLines),
+            (r#"  "jsonrpc": "2.0","#, OutputFault::SeveralLines),
+            (" }\n", OutputFault::SeveralLines),
             (r#"{"jsonrpc": "2.0","#, OutputFault::SeveralLines),
             (
                 r#"loading...{"jsonrpc":"2.0","id":7,"result":{}}"#,

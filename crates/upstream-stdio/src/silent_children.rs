@@ -14,6 +14,8 @@ use super::child_source::ChildSource;
 use super::running_child::RunningChild;
 use super::stdio_call;
 
+/// The calls of one child that must be unanswered before it is asked: as many as open the breaker.
+const UNANSWERED_TO_CHECK: u32 = 5;
 /// The time between two looks at the calls of a child that is replaced.
 const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -22,17 +24,27 @@ impl StdioUpstream {
     /// Calls at this upstream have failed several times in a row. A child that works on a long call
     /// and answers meanwhile goes on.
     pub fn check_silent_children(&self) {
-        if !matches!(self.starter.origin, ChildSource::Process(..)) {
-            return;
-        }
         for running in self.silent_children() {
-            if running.child.pipe.silence.begin_check() {
-                let site = self.site.clone();
-                self.site.tasks.spawn_endless(async move {
-                    end_if_silent(&site, &running).await;
-                    running.child.pipe.silence.end_check();
-                });
-            }
+            self.check(running);
+        }
+    }
+
+    /// Does the same for one child that is to get a call, if it left many unanswered: calls of other
+    /// principals, which have children of their own, may succeed and keep the breaker closed.
+    pub(super) fn check_before_call(&self, running: &Arc<RunningChild>) {
+        let unanswered = running.child.pipe.silence.unanswered();
+        if unanswered >= UNANSWERED_TO_CHECK && is_process_of(running, &self.starter.origin) {
+            self.check(running.clone());
+        }
+    }
+
+    fn check(&self, running: Arc<RunningChild>) {
+        if running.child.pipe.silence.begin_check() {
+            let site = self.site.clone();
+            self.site.tasks.spawn_endless(async move {
+                end_if_silent(&site, &running).await;
+                running.child.pipe.silence.end_check();
+            });
         }
     }
 
@@ -44,8 +56,8 @@ impl StdioUpstream {
     fn silent_children(&self) -> Vec<Arc<RunningChild>> {
         let mut silent = self.slots.values_where(|_| true);
         silent.retain(|running| {
-            let pipe = &running.child.pipe;
-            pipe.silence.is_silent() && !pipe.is_closed() && !pipe.is_handed_over()
+            running.child.pipe.silence.unanswered() > 0
+                && is_process_of(running, &self.starter.origin)
         });
         silent
     }
@@ -64,6 +76,12 @@ impl StdioUpstream {
         });
         join_all(ending).await;
     }
+}
+
+/// True for a process of this weir process. An HTTP+SSE stream is none.
+fn is_process_of(running: &RunningChild, origin: &ChildSource) -> bool {
+    let pipe = &running.child.pipe;
+    matches!(origin, ChildSource::Process(..)) && !pipe.is_closed() && !pipe.is_handed_over()
 }
 
 /// Asks a child for a sign of life within the deadline of lists, and ends it if it says nothing at

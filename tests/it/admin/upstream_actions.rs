@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_testkit::mock_server::{CallGate, MockTool};
-use weir_testkit::{MockBehaviour, MockServer};
+use weir_testkit::{MockBehaviour, MockServer, MockStdio};
 use weir_wire::Revision;
 
 use super::{OperatorClient, body, config_over};
@@ -86,6 +86,35 @@ async fn a_disabled_upstream_leaves_the_lists_and_calls_of_it_say_why() {
         ERAS.len(),
         "no refused call reached it"
     );
+}
+
+/// This is how an operator replaces a process that hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disabled_upstream_comes_back_with_another_process() {
+    let (command, args) = MockStdio::legacy(Revision::NEWEST_LEGACY).command();
+    let one = json!({ "command": command, "args": args });
+    let weir = Weir::with_config(json!({ "upstreams": { "one": one } }));
+    weir.wait_until_listed("/mcp", &["one__count"]);
+    let ops = OperatorClient::of(&weir);
+    let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
+    let process = async || {
+        let answer = client.call("one__count", json!({})).await;
+        answer.result()["structuredContent"]["pid"].as_u64()
+    };
+    let first = process().await.unwrap();
+    let running = client
+        .start_call("one__count", json!({ "hang": true }), None)
+        .await;
+    ops.change("/admin/upstreams/one/disable", json!({})).await;
+    running.read_rest().await;
+    ops.change("/admin/upstreams/one/enable", json!({})).await;
+    wait_until_async("a call of the next process", async || {
+        process().await.filter(|pid| *pid != first)
+    })
+    .await;
+    let folder = format!("/proc/{first}");
+    let is_gone = || (!std::path::Path::new(&folder).exists()).then_some(());
+    wait_until("the end of the first process", is_gone);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,9 +28,9 @@ impl ChildSilence {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// True if a call passed its deadline, and no message came since.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.unanswered.load(Ordering::Acquire) > 0
+    /// Returns the number of calls that passed their deadlines since the last message.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.unanswered.load(Ordering::Acquire)
     }
 
     /// Begins to ask for a sign of life; false if the child is asked already.

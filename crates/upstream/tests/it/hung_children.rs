@@ -16,7 +16,7 @@ use crate::stdio::{lives, pid, until_gone};
 /// The calls in a row that open the breaker.
 const CALLS_TO_OPEN: usize = 5;
 /// The deadline of the question that a silent process gets.
-const LIST_DEADLINE: Duration = Duration::from_secs(1);
+const LIST_DEADLINE: Duration = Duration::from_secs(3);
 
 fn child(manner: &str) -> UpstreamSettings {
     UpstreamSettings {
@@ -57,37 +57,47 @@ async fn next_pid(upstream: &Arc<dyn Upstream>) -> u32 {
     panic!("no call succeeds any more");
 }
 
+async fn hang_and_expect_another_process(manner: &str) {
+    let upstream = build(child(manner));
+    let first = pid(&upstream).await;
+    pass_deadlines(&upstream, "block", 1).await;
+    pass_deadlines(&upstream, "echo", CALLS_TO_OPEN - 2).await;
+    assert!(lives(first), "{manner}: it may be busy with one long call");
+    if manner == "legacy" {
+        // The watch asks a running legacy process nothing, so it is no sign of life.
+        upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
+    }
+    pass_deadlines(&upstream, "echo", 1).await;
+    assert!(upstream.health().breaker_open, "{manner}");
+    until_gone(first).await;
+    assert_ne!(next_pid(&upstream).await, first, "{manner}");
+    upstream.retire(Duration::ZERO).await;
+}
+
 #[tokio::test]
 async fn child_that_hangs_is_replaced_once_the_breaker_opens() {
-    for manner in ["legacy", "modern"] {
-        let upstream = build(child(manner));
-        let first = pid(&upstream).await;
-        pass_deadlines(&upstream, "block", 1).await;
-        pass_deadlines(&upstream, "echo", CALLS_TO_OPEN - 2).await;
-        assert!(lives(first), "{manner}: it may be busy with one long call");
-        if manner == "legacy" {
-            // The watch asks a running legacy process nothing, so it is no sign of life.
-            upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-        }
-        pass_deadlines(&upstream, "echo", 1).await;
-        assert!(upstream.health().breaker_open, "{manner}");
-        until_gone(first).await;
-        assert_ne!(next_pid(&upstream).await, first, "{manner}");
-        upstream.retire(Duration::ZERO).await;
-    }
+    tokio::join!(
+        hang_and_expect_another_process("legacy"),
+        hang_and_expect_another_process("modern"),
+    );
+}
+
+async fn answer_beside_long_calls(manner: &str) {
+    let upstream = build(child(manner));
+    let first = pid(&upstream).await;
+    pass_deadlines(&upstream, "hang", CALLS_TO_OPEN).await;
+    tokio::time::sleep(LIST_DEADLINE + Duration::from_secs(1)).await;
+    assert!(lives(first), "{manner}");
+    assert_eq!(next_pid(&upstream).await, first, "{manner}");
+    upstream.retire(Duration::ZERO).await;
 }
 
 #[tokio::test]
 async fn child_that_answers_beside_long_calls_is_never_ended() {
-    for manner in ["legacy", "modern"] {
-        let upstream = build(child(manner));
-        let first = pid(&upstream).await;
-        pass_deadlines(&upstream, "hang", CALLS_TO_OPEN).await;
-        tokio::time::sleep(2 * LIST_DEADLINE).await;
-        assert!(lives(first), "{manner}");
-        assert_eq!(next_pid(&upstream).await, first, "{manner}");
-        upstream.retire(Duration::ZERO).await;
-    }
+    tokio::join!(
+        answer_beside_long_calls("legacy"),
+        answer_beside_long_calls("modern"),
+    );
 }
 
 /// Calls a tool as this principal.
@@ -100,35 +110,38 @@ async fn call_as(principal: &Principal, upstream: &Arc<dyn Upstream>, call: Outb
     outcome.end.unwrap_or_default()
 }
 
-/// A process of one thread answers nothing while it works for its own client.
+/// The process of a principal hangs, a second one is busy with a long call, which a process of one
+/// thread answers nothing beside, and the calls of a third keep the breaker closed.
 #[tokio::test]
-async fn busy_child_of_another_principal_is_left_alone() {
+async fn hung_child_of_one_principal_is_replaced_alone() {
     let upstream = build(UpstreamSettings {
         session: SessionSharing::Principal,
         ..child("legacy")
     });
-    let (busy, hung) = (principal(Some("busy")).await, principal(Some("hung")).await);
-    let mut pids = Vec::new();
-    for caller in [&busy, &hung] {
-        let result = call_as(
-            caller,
-            &upstream,
-            outbound("pid", call("pid", json!({}))).await,
-        )
-        .await;
+    let callers = [
+        principal(Some("busy")).await,
+        principal(Some("hung")).await,
+        principal(Some("well")).await,
+    ];
+    let [busy, hung, well] = &callers;
+    let pid_of = async |caller: &Principal| {
+        let call = outbound("pid", call("pid", json!({}))).await;
+        let result = call_as(caller, &upstream, call).await;
         let text = result["content"][0]["text"].as_str().unwrap();
-        pids.push(text.parse::<u32>().unwrap());
-    }
+        text.parse::<u32>().unwrap()
+    };
+    let before = [pid_of(busy).await, pid_of(hung).await, pid_of(well).await];
     let long = OutboundCall {
-        principal: busy,
+        principal: busy.clone(),
         ..outbound("block", call("block", json!({}))).await
     };
     let working = upstream.clone().call(long).await;
-    for _ in 0..CALLS_TO_OPEN {
-        call_as(&hung, &upstream, short_call("block").await).await;
+    for _ in 0..=CALLS_TO_OPEN {
+        call_as(hung, &upstream, short_call("block").await).await;
+        assert_eq!(pid_of(well).await, before[2]);
     }
-    until_gone(pids[1]).await;
-    assert!(lives(pids[0]));
+    until_gone(before[1]).await;
+    assert_eq!(before.map(lives), [true, false, true]);
     drop(working);
     upstream.retire(Duration::ZERO).await;
 }
