@@ -39,16 +39,15 @@ impl NonMessageLines {
 }
 
 fn log_fault(record: &UpstreamRecord, fault: OutputFault, line: &str) {
-    let upstream = &record.label.id;
     match fault {
         OutputFault::OtherText => {
-            tracing::warn!(%upstream, line, "invalid message on child process stdout: log to stderr instead");
+            tracing::warn!(upstream = %record.label.id, line, "invalid message on child process stdout: log to stderr instead");
         }
         OutputFault::SeveralLines => {
-            tracing::warn!(%upstream, line, "message over several lines on child process stdout: write each message on one line");
+            tracing::warn!(upstream = %record.label.id, line, "message over several lines on child process stdout: write each message on one line");
         }
         OutputFault::TextBeforeMessage => {
-            tracing::warn!(%upstream, line, "text before a message on child process stdout: log to stderr instead");
+            tracing::warn!(upstream = %record.label.id, line, "text before a message on child process stdout: log to stderr instead");
         }
     }
 }

@@ -44,7 +44,7 @@ async fn pid(upstream: &Arc<dyn Upstream>) -> String {
 }
 
 /// Returns settings of a child of this manner that adds a line to a file when it starts.
-fn counted(manner: &str, starts: &Path) -> UpstreamSettings {
+pub(crate) fn counted(manner: &str, starts: &Path) -> UpstreamSettings {
     let starts = SecretText::new(starts.display().to_string());
     with(child::settings(manner), |stdio| {
         stdio.env.push((child::STARTS.to_owned(), starts))
@@ -52,13 +52,13 @@ fn counted(manner: &str, starts: &Path) -> UpstreamSettings {
 }
 
 /// Returns the path of a new file of this test process alone.
-fn starts_file(manner: &str) -> PathBuf {
+pub(crate) fn starts_file(manner: &str) -> PathBuf {
     let file = std::env::temp_dir().join(format!("weir-starts-{}-{manner}", std::process::id()));
     let _ = std::fs::remove_file(&file);
     file
 }
 
-fn started(starts: &Path) -> usize {
+pub(crate) fn started(starts: &Path) -> usize {
     started_pids(starts).len()
 }
 

@@ -9,6 +9,7 @@ use weir_core::upstream::Upstream;
 
 use crate::child::settings;
 use crate::fixtures::*;
+use crate::stdio_eras::{counted, started, starts_file};
 
 /// Calls a tool that prints this text, in Latin-1, with the id of the call in place of `ID`.
 async fn print(upstream: &Arc<dyn Upstream>, text: &str) -> Result<Value, weir_core::Failure> {
@@ -91,10 +92,13 @@ async fn line_that_may_be_no_answer_leaves_its_call_to_the_answer() {
 /// Some legacy servers answer a method that they do not know with text that is no message.
 #[tokio::test]
 async fn unreadable_answer_to_the_probe_leads_to_the_legacy_handshake() {
-    let upstream = build(settings("unreadable-to-discover"));
+    let manner = "unreadable-to-discover";
+    let starts = starts_file(manner);
+    let upstream = build(counted(manner, &starts));
     let echoed = text(call_anonymously(&upstream, "echo", json!({"a": 1})).await).await;
     assert_eq!(echoed, r#"{"a":1}"#);
     assert_eq!(upstream.health().revision, Some("2025-11-25"));
+    assert_eq!(started(&starts), 1, "the process that was asked goes on");
 }
 
 #[tokio::test]
