@@ -65,6 +65,7 @@ impl ChildChannel {
     /// Notes that a large message was skipped for want of memory. Fails the request that it
     /// answered, if it answered one.
     pub fn fail_skipped(&self, request: Option<u64>) {
+        self.silence.note_message();
         let Some(id) = request else {
             return self.site.label.count_dropped("no_memory");
         };
