@@ -323,7 +323,8 @@ impl TestChildServer {
 }
 
 /// Prints the text in the arguments in Latin-1, with the id of the call in place of `ID`. If the
-/// arguments name two files, it makes the first one and waits for the other one.
+/// arguments name two files, it makes the first one and waits for the other one. A text in `then`
+/// follows later, when the first one was read.
 fn print_answer(id: &Value, arguments: &Value) {
     if let Some(gate) = arguments["gate"].as_str() {
         std::fs::write(arguments["begun"].as_str().unwrap(), "").unwrap();
@@ -331,7 +332,14 @@ fn print_answer(id: &Value, arguments: &Value) {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
-    let text = arguments["text"].as_str().unwrap();
+    print_latin1(id, arguments["text"].as_str().unwrap());
+    if let Some(then) = arguments["then"].as_str() {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        print_latin1(id, then);
+    }
+}
+
+fn print_latin1(id: &Value, text: &str) {
     let text = text.replace("ID", &id.to_string());
     let mut line: Vec<u8> = text
         .chars()

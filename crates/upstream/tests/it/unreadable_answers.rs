@@ -13,7 +13,16 @@ use crate::stdio_eras::{counted, started, starts_file};
 
 /// Calls a tool that prints this text, in Latin-1, with the id of the call in place of `ID`.
 async fn print(upstream: &Arc<dyn Upstream>, text: &str) -> Result<Value, weir_core::Failure> {
-    let call = call_anonymously(upstream, "print", json!({"text": text}));
+    print_both(upstream, text, None).await
+}
+
+/// Calls the same tool, which prints the other text later.
+async fn print_both(
+    upstream: &Arc<dyn Upstream>,
+    text: &str,
+    then: Option<&str>,
+) -> Result<Value, weir_core::Failure> {
+    let call = call_anonymously(upstream, "print", json!({"text": text, "then": then}));
     let outcome = async { outcome(call.await).await.end };
     tokio::time::timeout(Duration::from_secs(30), outcome)
         .await
@@ -83,8 +92,8 @@ async fn line_that_may_be_no_answer_leaves_its_call_to_the_answer() {
         r#"{"jsonrpc":"2.0","id":ID,"method":"ping","params":{"x":NaN}}"#.to_owned(),
         "{\n \"jsonrpc\": \"2.0\",\n \"id\": ID,\n \"result\": {}\n}".to_owned(),
     ] {
-        let text = format!("{line}\n{}", result(r#"{"type":"text","text":"real"}"#));
-        let result = print(&upstream, &text).await.unwrap();
+        let real = result(r#"{"type":"text","text":"real"}"#);
+        let result = print_both(&upstream, &line, Some(&real)).await.unwrap();
         assert_eq!(result["content"][0]["text"], "real", "{line}");
     }
 }
