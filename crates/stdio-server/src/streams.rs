@@ -226,7 +226,7 @@ mod tests {
         let response = format!(r#"{{"jsonrpc":"2.0","id":8,"result":{{"text":"{text}"}}}}"#);
         let input = format!("{request}\n{response}\n{{}}\n");
         let mut lines = StdinLines::read(io::Cursor::new(input), 1000).unwrap();
-        let id = RequestId::from(7);
+        let id = RequestId::from(7_u64);
         assert_eq!(lines.next().await, Some(StdinLine::TooLong(Some(id))));
         assert_eq!(lines.next().await, Some(StdinLine::TooLong(None)));
         let rest = Bytes::from_static(b"{}");
