@@ -25,6 +25,7 @@ pub use self::response_table::{
 };
 use crate::http::answer;
 use crate::http::body::HttpAnswer;
+use crate::request::request_span::RequestSpan;
 
 /// The answer to a request, or its failure.
 pub type RequestResult = Result<HttpAnswer, RequestFailure>;
@@ -38,6 +39,8 @@ struct LabelledCause {
     cause: FailureCause,
     method: &'static str,
     era: &'static str,
+    /// The trace span of the request.
+    span: Option<RequestSpan>,
 }
 
 /// The cause of a failure.
@@ -124,6 +127,18 @@ impl RequestFailure {
         self.relabel(FailureCause::Elsewhere(owner).into())
     }
 
+    /// The failure with the span of its request. The span ends with the answer that the failure
+    /// becomes.
+    pub(crate) fn in_span(mut self, span: RequestSpan) -> Self {
+        self.0.span = Some(span);
+        self
+    }
+
+    /// Takes the span of a traced request, for another answer than that of this failure.
+    pub fn take_span(&mut self) -> Option<RequestSpan> {
+        self.0.span.take()
+    }
+
     /// Another failure under the labels of this one.
     pub fn relabel(&self, other: Self) -> Self {
         other.labelled(self.0.method, self.0.era)
@@ -132,6 +147,11 @@ impl RequestFailure {
     /// An answer under the labels of this failure.
     pub fn label_answer(&self, answer: HttpAnswer) -> HttpAnswer {
         answer::with_labels(answer, self.0.method, self.0.era)
+    }
+
+    /// True if another process may answer the request.
+    pub fn is_of_another_process(&self) -> bool {
+        self.is_in_predecessor() || self.elsewhere().is_some()
     }
 
     /// Adds a header with a computed value to a refusal. A text that is no valid header value is
@@ -162,6 +182,7 @@ impl From<FailureCause> for RequestFailure {
             cause,
             method: "none",
             era: "none",
+            span: None,
         }))
     }
 }

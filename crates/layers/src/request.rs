@@ -5,5 +5,5 @@ pub mod endpoint_request;
 pub mod outcome;
 pub mod request_context;
 pub(crate) mod request_facts;
-pub(crate) mod request_span;
+pub mod request_span;
 pub mod request_tracing;

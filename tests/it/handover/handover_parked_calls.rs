@@ -14,6 +14,7 @@ use crate::audit::{AuditFolder, of_kind};
 use crate::harness::{
     CheckedClient, retry_params, signal, wait_until, wait_until_async, within_test_timeout,
 };
+use crate::telemetry::RawCollector;
 
 /// Calls that wait at the same time.
 const CALLS: usize = 8;
@@ -160,6 +161,27 @@ async fn large_result_of_a_parked_call_comes_through_the_new_process() {
     bench.hand_over();
     let done = retry(&client, &asked, &json!({})).await;
     assert_eq!(done.text().len(), RESULT_BYTES);
+    bench.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traced_parked_call_goes_on_from_the_new_process() {
+    let collector = RawCollector::start();
+    let telemetry = json!({
+        "traces": { "sample": 1.0 },
+        "otlp": { "endpoint": collector.url(), "interval": "300ms" },
+    });
+    let steps = [question(), AnswerStep::Echo];
+    let settings = json!({ "telemetry": telemetry });
+    let mut bench = HandoverBench::with_settings(server(steps), settings).await;
+    let asked = client(&bench).await.call("ask", json!({ "n": 1 })).await;
+    bench.hand_over();
+    bench.wait_until_it_accepts_alone();
+    // A client without a connection to the process before.
+    let client = client(&bench).await;
+    let done = retry(&client, &asked, &json!({ "n": 1 })).await;
+    assert_eq!(done.text(), r#"{"n":1}"#, "{}", done.last());
+    assert_eq!(bench.mockup.executions("ask"), 1);
     bench.end();
 }
 

@@ -33,6 +33,7 @@ mod store_outages;
 mod store_refusals;
 mod store_settings;
 mod timed_calls;
+mod traced_requests;
 
 use serde_json::{Value, json};
 use weir_testkit::MockServer;

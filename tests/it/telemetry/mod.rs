@@ -6,4 +6,4 @@ mod metrics_scrape;
 mod otlp_push;
 mod zero_counters;
 
-pub use collectors::RawCollector;
+pub use collectors::{RawCollector, TypedCollector, attribute};

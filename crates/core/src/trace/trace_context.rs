@@ -43,6 +43,26 @@ impl TraceContext {
         }
     }
 
+    /// This trace with the parent of `nearer`, if that parent is a span of the same trace.
+    #[must_use]
+    pub fn below(self, nearer: &Self) -> Self {
+        let trace_id = |trace: &Self| {
+            trace
+                .parent
+                .as_deref()?
+                .get(TRACE_ID_RANGE)
+                .map(str::to_owned)
+        };
+        let own = trace_id(&self);
+        if own.is_none() || own != trace_id(nearer) {
+            return self;
+        }
+        Self {
+            parent: nearer.parent.clone(),
+            ..self
+        }
+    }
+
     /// The same trace one hop further: the span is one of weir's own, and the flag shows if weir
     /// records it. Each request to an upstream is a step of its own.
     #[must_use]
@@ -115,6 +135,14 @@ impl ServerSpan {
             attributes: Mutex::new(Some(attributes())),
             log: tracing::info_span!("request", request = name.as_str(), trace_id, span_id),
         }))
+    }
+
+    /// The `traceparent` of this span, for another process that answers the request. The span of
+    /// that process is a child of this one.
+    #[must_use]
+    pub fn traceparent(&self) -> String {
+        let SpanContext { trace, span } = &self.context;
+        format!("00-{}-{}-01", HEXLOWER.encode(trace), HEXLOWER.encode(span))
     }
 
     /// Records the span of a call to an upstream that this request made, under the id that was sent
@@ -192,5 +220,25 @@ mod tests {
         assert_eq!(TraceContext::default().next_hop(&Sevens).parent, None);
         assert_eq!(TraceContext::default().or(&given).parent, given.parent);
         assert_eq!(stepped.or(&given).parent.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn parent_of_the_same_trace_is_nearer() {
+        let of = |parent: Option<&str>| TraceContext {
+            parent: parent.map(Arc::from),
+            ..TraceContext::default()
+        };
+        let client = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let replica = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-01";
+        let foreign = "00-1af7651916cd43dd8448eb211c80319c-0707070707070707-01";
+        for (own, nearer, parent) in [
+            (Some(client), Some(replica), Some(replica)),
+            (Some(client), Some(foreign), Some(client)),
+            (Some(client), None, Some(client)),
+            (None, Some(replica), None),
+            (None, None, None),
+        ] {
+            assert_eq!(of(own).below(&of(nearer)).parent.as_deref(), parent);
+        }
     }
 }

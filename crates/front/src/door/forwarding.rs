@@ -5,7 +5,7 @@
 //! nothing.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, Request, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use weir_core::port::Fut;
 use weir_core::telemetry::instruments;
 use weir_core::{Failure, FailureKind};
@@ -76,7 +76,7 @@ pub(crate) async fn answer_elsewhere<'a>(
                         count("lost");
                         tracing::warn!(replica = %owner, error = why.as_str(), "request lost on another replica");
                         let lost = "The replica that made the call ended: the call may have run. Check before calling again";
-                        return Err(message.lost(lost));
+                        return Err(failure.relabel(message.lost(lost)));
                     }
                 }
                 count("unreachable");
@@ -198,6 +198,10 @@ fn forwarded_request(authenticated: &AuthenticatedRequest, body: Bytes) -> Forwa
     copy.method = head.method.clone();
     copy.uri = head.uri.clone();
     copy.headers = head.headers.clone();
+    let span = context.trace.span.as_ref();
+    if let Some(Ok(parent)) = span.map(|span| HeaderValue::try_from(span.traceparent())) {
+        copy.headers.insert(&header_names::TRACEPARENT, parent);
+    }
     let peer = context.peer();
     ForwardedRequest {
         sender: ForwardedSender::Client,

@@ -13,6 +13,7 @@ use weir_layers::request::endpoint_request::{
     AuthenticatedRequest, CompleteRequest, EndpointRequest,
 };
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_span::RequestSpan;
 use weir_layers::request::request_tracing::{
     LEGACY_REQUEST, MODERN_REQUEST, begin_span, run_in_span,
 };
@@ -46,28 +47,34 @@ impl AnswerRequests for McpService {
         let copy = ports.may_forward().then(|| body.clone());
         let answered = answer_here(&authenticated, body).await;
         match (answered, copy) {
-            (Err(failure), Some(body)) if failure.is_in_predecessor() => {
-                Box::pin(forwarding::answer_in_predecessor(
-                    &authenticated,
-                    body,
-                    &failure,
-                ))
-                .await
-            }
-            (Err(failure), Some(body)) if failure.elsewhere().is_some() => {
-                let again = |body| -> Fut<'_, RequestResult> {
-                    Box::pin(answer_here(&authenticated, body))
-                };
-                Box::pin(forwarding::answer_elsewhere(
-                    &authenticated,
-                    body,
-                    failure,
-                    again,
-                ))
-                .await
+            (Err(failure), Some(body)) if failure.is_of_another_process() => {
+                Box::pin(answer_there(authenticated, body, failure)).await
             }
             (answered, _) => answered,
         }
+    }
+}
+
+/// Answers a request through the process that its failure names. The span of a traced request goes
+/// on, and records the answer of that process.
+async fn answer_there(
+    mut authenticated: AuthenticatedRequest,
+    body: Bytes,
+    mut failure: RequestFailure,
+) -> RequestResult {
+    let span = failure.take_span();
+    authenticated.request.context.trace.span = span.as_ref().map(RequestSpan::server_span);
+    let answering = async {
+        if failure.is_in_predecessor() {
+            return forwarding::answer_in_predecessor(&authenticated, body, &failure).await;
+        }
+        let again =
+            |body| -> Fut<'_, RequestResult> { Box::pin(answer_here(&authenticated, body)) };
+        forwarding::answer_elsewhere(&authenticated, body, failure, again).await
+    };
+    match span {
+        Some(span) => run_in_span(span, answering).await,
+        None => answering.await,
     }
 }
 
@@ -184,9 +191,7 @@ impl<'a> MessageHandler<'a> {
             None => Self::Request(request),
             // Log lines from here on name the trace.
             Some((context, span)) => Self::Boxed(Box::pin(async move {
-                let name = context.name.clone();
-                let serving = serve_in_era(&context, known, headers, request);
-                run_in_span(span, &name, serving).await
+                run_in_span(span, serve_in_era(&context, known, headers, request)).await
             })),
         }
     }

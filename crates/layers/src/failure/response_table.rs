@@ -53,10 +53,51 @@ pub fn redirect(location: HeaderValue) -> HttpAnswer {
     answer
 }
 
-/// The response to a failed request of this name.
+/// The response to a failed request of this name. It takes the span of a traced request along.
 pub fn into_answer(failure: RequestFailure, request: &RequestName) -> HttpAnswer {
-    let LabelledCause { cause, method, era } = *failure.0;
-    let answer = match cause {
+    answer_in_span(failure, |cause| answer_of_cause(cause, request))
+}
+
+/// As [`into_answer`], for a client that sees neither status nor headers: a refusal, too, is a
+/// message. `id`: that of the request, if it is one request.
+pub fn into_message_answer(
+    failure: RequestFailure,
+    id: Option<&RequestId>,
+    request: &RequestName,
+) -> HttpAnswer {
+    answer_in_span(failure, |cause| match cause {
+        FailureCause::Refused { refusal, .. } => refusal_message(refusal, id, request),
+        FailureCause::Elsewhere(_) => refusal_message(RequestRefusal::NotOwner, id, request),
+        FailureCause::InPredecessor => refusal_message(RequestRefusal::OwnerLost, id, request),
+        FailureCause::Panicked => panic_answer(id, request),
+        FailureCause::Message { .. } | FailureCause::Call { .. } => {
+            answer_of_cause(cause, request)
+        }
+    })
+}
+
+/// Makes the answer inside the span of a traced request, so that its log messages are there, too.
+fn answer_in_span(
+    failure: RequestFailure,
+    answer_of: impl FnOnce(FailureCause) -> HttpAnswer,
+) -> HttpAnswer {
+    let LabelledCause {
+        cause,
+        method,
+        era,
+        span,
+    } = *failure.0;
+    let answer = match &span {
+        Some(span) => span.log_span().in_scope(|| answer_of(cause)),
+        None => answer_of(cause),
+    };
+    let mut answer = answer::with_labels(answer, method, era);
+    answer.body_mut().labels.span = span;
+    answer
+}
+
+fn answer_of_cause(cause: FailureCause, request: &RequestName) -> HttpAnswer {
+    match cause {
         FailureCause::Refused { refusal, headers } => {
             let mut answer = refusal_answer(refusal);
             answer.headers_mut().extend(headers);
@@ -92,28 +133,7 @@ pub fn into_answer(failure: RequestFailure, request: &RequestName) -> HttpAnswer
         // The door answers it.
         FailureCause::InPredecessor => refusal_answer(RequestRefusal::OwnerLost),
         FailureCause::Panicked => panic_answer(None, request),
-    };
-    answer::with_labels(answer, method, era)
-}
-
-/// As [`into_answer`], for a client that sees neither status nor headers: a refusal, too, is a
-/// message. `id`: that of the request, if it is one request.
-pub fn into_message_answer(
-    failure: RequestFailure,
-    id: Option<&RequestId>,
-    request: &RequestName,
-) -> HttpAnswer {
-    let (method, era) = (failure.0.method, failure.0.era);
-    let answer = match &failure.0.cause {
-        FailureCause::Refused { refusal, .. } => refusal_message(*refusal, id, request),
-        FailureCause::Elsewhere(_) => refusal_message(RequestRefusal::NotOwner, id, request),
-        FailureCause::InPredecessor => refusal_message(RequestRefusal::OwnerLost, id, request),
-        FailureCause::Panicked => panic_answer(id, request),
-        FailureCause::Message { .. } | FailureCause::Call { .. } => {
-            return into_answer(failure, request);
-        }
-    };
-    answer::with_labels(answer, method, era)
+    }
 }
 
 /// The advice of a refusal beside its text.

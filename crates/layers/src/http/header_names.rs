@@ -11,5 +11,5 @@ pub static METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// The tool, prompt or resource of a message, for routers in between.
 pub static NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// W3C Trace Context.
-pub(crate) static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(crate) static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");

@@ -255,13 +255,12 @@ struct RequestEnd {
 impl Drop for RequestEnd {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        let tally = self.counted.as_ref().map_or_else(
-            || {
-                self.status
-                    .map_or(RequestOutcome::Cancelled, RequestOutcome::of_status)
-            },
-            ResponseOutcome::outcome,
-        );
+        let tally = match &self.counted {
+            None | Some(ResponseOutcome::Elsewhere) => self
+                .status
+                .map_or(RequestOutcome::Cancelled, RequestOutcome::of_status),
+            Some(known) => known.outcome(),
+        };
         let meters = self
             .labels
             .meters

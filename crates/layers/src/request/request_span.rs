@@ -32,6 +32,12 @@ impl RequestSpan {
             .end(tally.as_str(), tally != RequestOutcome::Ok, status);
     }
 
+    /// The span, for its children: calls to upstreams, and the span of another replica that answers
+    /// the request.
+    pub fn server_span(&self) -> Arc<ServerSpan> {
+        self.0.clone()
+    }
+
     /// The trace and span ids.
     pub(crate) fn span_context(&self) -> SpanContext {
         self.0.context()

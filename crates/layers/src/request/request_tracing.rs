@@ -1,7 +1,7 @@
 //! Traces requests: a span for each that is sampled, from its decoding to the end of its answer.
 
 use tracing::Instrument as _;
-use weir_core::call::{RequestName, TraceContext};
+use weir_core::call::TraceContext;
 use weir_core::trace::{self, AttributeValue, ServerSpan};
 use weir_era::lift;
 use weir_wire::Revision;
@@ -9,7 +9,7 @@ use weir_wire::message::Request;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
-use crate::failure::{self, RequestResult};
+use crate::failure::RequestResult;
 use crate::http::answer::RenderedMessage;
 use crate::request::outcome::RequestOutcome;
 use crate::request::request_context::HttpRequestContext;
@@ -30,17 +30,24 @@ pub const MODERN_REQUEST: EraAttributes = &[
 pub const LEGACY_REQUEST: EraAttributes = &[("weir.era", "legacy")];
 
 /// Begins a span if this request is traced; returns the context with it. Requests of a batch each
-/// have a span, all or none.
+/// have a span, all or none. A request that has a span gets no second one when it is tried again,
+/// after the replica that it was forwarded to has ended.
 pub fn begin_span(
     context: &HttpRequestContext,
     request: &Request,
     params: &Params,
     era: EraAttributes,
 ) -> Option<(HttpRequestContext, RequestSpan)> {
-    if !trace::may_sample(&context.name) {
+    if context.trace.span.is_some() || !trace::may_sample(&context.name) {
         return None;
     }
     let trace = lift::trace_of(params).or(&context.trace);
+    // The replica that forwarded the request put its own span into the head.
+    let trace = if context.is_forwarded() {
+        trace.below(&context.trace)
+    } else {
+        trace
+    };
     let method = request.method.known().map_or("other", Method::as_str);
     let random = &*context.shared.ports.random;
     let attributes = || attributes(context, request, era);
@@ -58,23 +65,20 @@ pub fn begin_span(
     ))
 }
 
-/// Runs `answering` inside the span. Log lines in between name the trace; the answer's body takes
-/// the span along.
+/// Runs `answering` inside the span. Log lines in between name the trace; the answer's body or the
+/// failure takes the span along. The failure is not rendered here: another replica may have to
+/// answer the request.
 pub async fn run_in_span(
     span: RequestSpan,
-    request: &RequestName,
     answering: impl Future<Output = RequestResult>,
 ) -> RequestResult {
-    let answered = answering.instrument(span.log_span().clone()).await;
-    let mut answer = match answered {
-        Ok(answer) => answer,
-        // Logged inside the span, as every failure.
-        Err(failure) => span
-            .log_span()
-            .in_scope(|| failure::into_answer(failure, request)),
-    };
-    answer.body_mut().labels.span = Some(span);
-    Ok(answer)
+    match answering.instrument(span.log_span().clone()).await {
+        Ok(mut answer) => {
+            answer.body_mut().labels.span = Some(span);
+            Ok(answer)
+        }
+        Err(failure) => Err(failure.in_span(span)),
+    }
 }
 
 /// Runs `answering` for an item of a batch inside the span.
