@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use http::HeaderMap;
 use opentelemetry::KeyValue;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +36,7 @@ use weir_core::telemetry::instruments;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::server_questions;
 use weir_era::session::LegacySessionRecord;
+use weir_wire::RequestId;
 
 use self::session_guards::{
     DetachLimits, GetStreamGuard, RegisteredCall, StreamReaderGuard, SubscriptionGuard,
@@ -327,10 +328,11 @@ impl LegacySessions {
 
     /// Cancels a call on the replica that runs it. A local call is cancelled directly: the bus may
     /// lose messages under a flood.
-    pub fn cancel(&self, key: &SessionKey, request: &[u8]) {
+    pub fn cancel(&self, key: &SessionKey, request: &RequestId) {
         if self.cancel_local(key, request) {
             return;
         }
+        let request = request.as_json();
         let mut body = BytesMut::with_capacity(16 + request.len());
         body.put_slice(&key.0);
         body.put_slice(request);
@@ -355,7 +357,7 @@ impl LegacySessions {
     pub fn register_call(
         self: &Arc<Self>,
         key: SessionKey,
-        request: Bytes,
+        request: RequestId,
         limits: &SessionLimits,
     ) -> (CancellationToken, RegisteredCall) {
         let token = CancellationToken::new();
@@ -492,7 +494,7 @@ impl LegacySessions {
     }
 
     /// Cancels a call on this replica; false if no such call runs here.
-    fn cancel_local(&self, key: &SessionKey, request: &[u8]) -> bool {
+    fn cancel_local(&self, key: &SessionKey, request: &RequestId) -> bool {
         let shard = self.shard(key);
         let Some(calls) = shard.get(key).and_then(|live| live.calls.get(request)) else {
             return false;

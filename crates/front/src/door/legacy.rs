@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::HeaderMap;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::session::LegacySessionRecord;
@@ -325,12 +324,11 @@ fn call(
         Some(asker) => running.with_asker(asker),
         None => running,
     };
-    let request = Bytes::copy_from_slice(id.as_json());
     let (cancelled, in_flight) =
         context
             .shared
             .sessions
-            .register_call(opened.key, request, &context.limits().session);
+            .register_call(opened.key, id.clone(), &context.limits().session);
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
     let asked = ResponseContext::new(context, known, id.clone(), revision, method)
         .with_progress_token(token)

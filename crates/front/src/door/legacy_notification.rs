@@ -54,7 +54,7 @@ pub(super) async fn handle_notification(
     match notification.method.known() {
         Some(Method::Cancelled) => {
             if let Some(id) = named("requestId") {
-                context.shared.sessions.cancel(&opened.key, id.as_json());
+                context.shared.sessions.cancel(&opened.key, &id);
             }
         }
         Some(Method::Progress) => {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_catalog::{ResourceSubscription, UpdateInbox};
+use weir_wire::RequestId;
 
 use crate::permits::StreamPermit;
 
@@ -24,7 +25,8 @@ pub(super) struct LocalSession {
     pub(super) subscribing: usize,
     /// The reader of each resumable stream: one at a time.
     pub(super) readers: HashMap<u64, (u64, CancellationToken)>,
-    pub(super) calls: HashMap<Bytes, Vec<(u64, CancellationToken)>>,
+    /// Running calls, by their ids: they compare by value, however the client writes them.
+    pub(super) calls: HashMap<RequestId, Vec<(u64, CancellationToken)>>,
     pub(super) stream: Option<(u64, CancellationToken)>,
     /// Open requests to the client, by the request's id. Each belongs to one of the calls.
     pub(super) asks: HashMap<Bytes, mpsc::Sender<ClientReply>>,

@@ -10,6 +10,7 @@ use weir_core::port::{BusMessage, RecordKey, RecordKind};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::ClientSessionChange;
 use weir_router::Router;
+use weir_wire::RequestId;
 
 use super::client_answers::ANSWER_TOPIC;
 use super::session_table::{CANCEL_TOPIC, LegacySessions, session_key};
@@ -133,8 +134,10 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
         tokio::select! {
             told = cancels.recv() => match told {
                 Ok(message) => {
-                    if let Some((key, request)) = message.body.split_first_chunk::<16>() {
-                        sessions.cancel_local(&SessionKey(*key), request);
+                    if let Some((key, request)) = message.body.split_first_chunk::<16>()
+                        && let Ok(request) = RequestId::from_json(request)
+                    {
+                        sessions.cancel_local(&SessionKey(*key), &request);
                     }
                 }
                 Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "cancellations lost: bus receiver lagged"),

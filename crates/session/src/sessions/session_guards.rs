@@ -10,6 +10,7 @@ use weir_core::SessionKey;
 use weir_core::content_version::ContentVersion;
 use weir_core::port::StreamKey;
 use weir_core::upstream::ListKind;
+use weir_wire::RequestId;
 
 use super::local_session::SubscribedResource;
 use super::session_table::LegacySessions;
@@ -56,7 +57,7 @@ impl LegacySessions {
 pub struct RegisteredCall {
     pub(super) sessions: Arc<LegacySessions>,
     pub(super) key: SessionKey,
-    pub(super) request: Bytes,
+    pub(super) request: RequestId,
     pub(super) nth: u64,
     pub(super) most: DetachLimits,
     pub(super) detached: Cell<Option<DetachedPermit>>,
@@ -256,6 +257,7 @@ impl Drop for GetStreamGuard {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
     use crate::sessions::test_sessions::{KEY, sessions};
 
@@ -294,5 +296,24 @@ mod tests {
             third_replaced.is_cancelled(),
             "the newest reader is the only one"
         );
+    }
+
+    #[tokio::test]
+    async fn calls_are_cancelled_by_the_value_of_their_ids() {
+        let sessions = sessions();
+        let id = |json: &str| RequestId::from_json(json.as_bytes()).unwrap();
+        for (registered, cancelled, is_same) in [
+            (r#""a\u0062""#, r#""ab""#, true),
+            (r#""a\/b""#, r#""a/b""#, true),
+            ("-0", "0", true),
+            ("1", r#""1""#, false),
+        ] {
+            let limits = SessionLimits::default();
+            let (token, call) = sessions.register_call(KEY, id(registered), &limits);
+            sessions.cancel(&KEY, &id(cancelled));
+            assert_eq!(token.is_cancelled(), is_same, "{registered} {cancelled}");
+            drop(call);
+            assert_eq!(sessions.local_counts(&KEY).0, 0);
+        }
     }
 }
