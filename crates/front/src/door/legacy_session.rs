@@ -31,6 +31,9 @@ pub(super) async fn initialize(
     let class = params.capabilities().map_err(wrong)?;
     let class = class.as_deref().map(class_of).unwrap_or_default();
     let revision = negotiate(Some(&proposed));
+    // Before the session is opened: this waits for upstreams, and the client may leave meanwhile.
+    let has_owners = !known.principal().is_anonymous();
+    let result = lists::initialize_result(context, revision, has_owners).await;
     let session = LegacySessionRecord {
         revision,
         class,
@@ -62,8 +65,6 @@ pub(super) async fn initialize(
         session: Some(opened.key),
         time: session.began,
     });
-    let result =
-        lists::initialize_result(context, revision, !known.principal().is_anonymous()).await;
     let mut answer = failure::ok(weir_wire::write::response(id, &result));
     if let Ok(value) = HeaderValue::from_str(&opened.text) {
         answer.headers_mut().insert("mcp-session-id", value);

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod abandoned_initialize;
 mod client_certificates;
 mod drain;
 mod expired_sessions;

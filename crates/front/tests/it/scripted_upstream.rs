@@ -1,6 +1,7 @@
 //! An upstream whose tools are named after their behaviour.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub(crate) struct FrontUpstream {
     /// All resources that it was asked to send updates of, at each request.
     wanted: watch::Sender<Vec<Vec<Arc<str>>>>,
     consents: Arc<Semaphore>,
+    /// True if its lists never come.
+    holds_lists: AtomicBool,
 }
 
 impl FrontUpstream {
@@ -44,6 +47,7 @@ impl FrontUpstream {
                 ended: Mutex::default(),
                 wanted: watch::Sender::default(),
                 consents: Arc::new(Semaphore::new(0)),
+                holds_lists: AtomicBool::new(false),
             }),
             taken_back,
         )
@@ -68,6 +72,11 @@ impl FrontUpstream {
     /// Consents to this many requests for updates.
     pub(crate) fn consent(&self, requests: usize) {
         self.consents.add_permits(requests);
+    }
+
+    /// Holds its lists from now on.
+    pub(crate) fn hold_lists(&self) {
+        self.holds_lists.store(true, Ordering::Relaxed);
     }
 
     /// Lets one `wait` end.
@@ -152,7 +161,13 @@ impl Upstream for FrontUpstream {
             subscribes: true,
             ..ServerDescription::default()
         };
-        Box::pin(async { Ok(Box::new(ToolListWatch(about)) as Box<dyn ListWatch>) })
+        let holds_lists = self.holds_lists.load(Ordering::Relaxed);
+        Box::pin(async move {
+            if holds_lists {
+                std::future::pending::<()>().await;
+            }
+            Ok(Box::new(ToolListWatch(about)) as Box<dyn ListWatch>)
+        })
     }
 
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {

@@ -9,7 +9,7 @@ use weir_catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Top
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
 use weir_core::port::{Authorizer, RecordKey, ReplicaId};
 use weir_core::seal::{Sealer, SealerKey};
-use weir_core::{Endpoint, EndpointId, UpstreamId};
+use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
 use weir_router::Router;
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
@@ -38,6 +38,29 @@ pub(crate) struct TestFront {
     pub(crate) clock: FakeClock,
     /// The number of times that a session was renewed.
     renewals: watch::Receiver<u64>,
+    pub(crate) budgets: Budgets,
+}
+
+/// The parts of a front that a test may want otherwise.
+struct FrontParts {
+    anonymous: bool,
+    page: PageSize,
+    authorizer: Arc<dyn Authorizer>,
+    records: TestRecords,
+    /// True if the upstream never sends its lists, and everyone waits for them.
+    holds_lists: bool,
+}
+
+impl Default for FrontParts {
+    fn default() -> Self {
+        Self {
+            anonymous: true,
+            page: PageSize::default(),
+            authorizer: Arc::new(AllowAllPolicy),
+            records: TestRecords::default(),
+            holds_lists: false,
+        }
+    }
 }
 
 /// Settings for a port that the system chooses.
@@ -48,38 +71,25 @@ pub(crate) fn settings() -> FrontSettings {
 impl TestFront {
     /// A front that anonymous callers may use.
     pub(crate) async fn anonymous(settings: FrontSettings) -> Self {
-        Self::new(
-            settings,
-            true,
-            PageSize::default(),
-            Arc::new(AllowAllPolicy),
-        )
-        .await
+        Self::with_parts(settings, FrontParts::default()).await
     }
 
     /// A front for bearers of tokens.
     pub(crate) async fn with_tokens(settings: FrontSettings) -> Self {
-        Self::new(
-            settings,
-            false,
-            PageSize::default(),
-            Arc::new(AllowAllPolicy),
-        )
-        .await
+        Self::with_page_size(settings, PageSize::default().items).await
     }
 
     /// A front for bearers of tokens, with this many items in a page of a list.
     pub(crate) async fn with_page_size(settings: FrontSettings, items: usize) -> Self {
-        Self::new(
-            settings,
-            false,
-            PageSize {
+        let parts = FrontParts {
+            anonymous: false,
+            page: PageSize {
                 items,
                 ..PageSize::default()
             },
-            Arc::new(AllowAllPolicy),
-        )
-        .await
+            ..FrontParts::default()
+        };
+        Self::with_parts(settings, parts).await
     }
 
     /// A front for bearers of tokens that this authorizer admits.
@@ -87,7 +97,12 @@ impl TestFront {
         settings: FrontSettings,
         authorizer: Arc<dyn Authorizer>,
     ) -> Self {
-        Self::new(settings, false, PageSize::default(), authorizer).await
+        let parts = FrontParts {
+            anonymous: false,
+            authorizer,
+            ..FrontParts::default()
+        };
+        Self::with_parts(settings, parts).await
     }
 
     /// A front for anonymous callers, started after these sessions have expired.
@@ -95,39 +110,24 @@ impl TestFront {
         settings: FrontSettings,
         expired: Vec<RecordKey>,
     ) -> Self {
-        Self::with_ports(
-            settings,
-            true,
-            PageSize::default(),
-            Arc::new(AllowAllPolicy),
-            TestRecords::with_expired(expired),
-        )
-        .await
+        let parts = FrontParts {
+            records: TestRecords::with_expired(expired),
+            ..FrontParts::default()
+        };
+        Self::with_parts(settings, parts).await
     }
 
-    async fn new(
-        settings: FrontSettings,
-        anonymous: bool,
-        page: PageSize,
-        authorizer: Arc<dyn Authorizer>,
-    ) -> Self {
-        Self::with_ports(
-            settings,
-            anonymous,
-            page,
-            authorizer,
-            TestRecords::default(),
-        )
-        .await
+    /// A front for anonymous callers, whose upstream never sends its lists. Requests that wait for
+    /// them wait as long as the test.
+    pub(crate) async fn with_held_lists(settings: FrontSettings) -> Self {
+        let parts = FrontParts {
+            holds_lists: true,
+            ..FrontParts::default()
+        };
+        Self::with_parts(settings, parts).await
     }
 
-    async fn with_ports(
-        settings: FrontSettings,
-        anonymous: bool,
-        page: PageSize,
-        authorizer: Arc<dyn Authorizer>,
-        records: TestRecords,
-    ) -> Self {
+    async fn with_parts(settings: FrontSettings, parts: FrontParts) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
         let sealer = Sealer::new(vec![SealerKey::new(1, &[5; 32])]);
         let bells = Arc::default();
@@ -138,12 +138,17 @@ impl TestFront {
             session_lists: SessionListTable::new(Arc::clone(&bells), &*random),
             announcements: None,
         };
-        let catalog = Catalog::new(CatalogSettings::default(), ports, sealer.clone());
+        let mut catalog_settings = CatalogSettings::default();
         let (upstream, taken_back) = FrontUpstream::new();
+        if parts.holds_lists {
+            catalog_settings.first_list_wait = Duration::from_secs(3600);
+            upstream.hold_lists();
+        }
+        let catalog = Catalog::new(catalog_settings, ports, sealer.clone());
         let endpoint = Endpoint {
             id: EndpointId::new("/mcp"),
             mode: EndpointMode::Transparent(UpstreamId::new("script").unwrap()),
-            page,
+            page: parts.page,
             deadlines: None,
             clean: true,
             tools: None,
@@ -155,17 +160,20 @@ impl TestFront {
             upstreams,
         });
         let router = Arc::new(Router::new(catalog.clone(), AllowAllPolicy::gates()));
-        let renewals = records.renewals();
+        let renewals = parts.records.renewals();
+        let budgets = Budgets::default();
         let ports = FrontPorts {
-            verifier: Arc::new(NameVerifier { anonymous }),
-            authorizer,
+            verifier: Arc::new(NameVerifier {
+                anonymous: parts.anonymous,
+            }),
+            authorizer: parts.authorizer,
             limiter: Arc::new(AllowAllPolicy),
             audit: Arc::new(AllowAllPolicy),
-            records: Arc::new(records),
+            records: Arc::new(parts.records),
             bus: Arc::new(SingleReplicaBus::default()),
             replays: Arc::new(NoReplays),
             bells,
-            budgets: weir_core::Budgets::default(),
+            budgets: budgets.clone(),
             replica: ReplicaId([0; 8]),
             replicas: None,
             generation: 0,
@@ -182,6 +190,7 @@ impl TestFront {
             cancelled: taken_back,
             clock,
             renewals,
+            budgets,
         }
     }
 
