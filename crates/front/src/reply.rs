@@ -4,5 +4,6 @@
 pub(crate) mod client_asker;
 pub(crate) mod client_questions;
 pub(crate) mod encode;
+pub(crate) mod message_parts;
 pub(crate) mod question_id;
 pub(crate) mod running_call;

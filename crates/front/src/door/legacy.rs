@@ -23,7 +23,7 @@ use weir_wire::{RequestId, Revision};
 use crate::door::legacy_session;
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
-use crate::method::lists::{self, ListRequest, ListResponse};
+use crate::method::lists::{self, ListRequest};
 use crate::method::offered_methods::{
     check_offered_or_ask, check_task_support, is_call, list_of_method,
 };
@@ -32,6 +32,7 @@ use crate::method::tasks;
 use crate::reply::client_asker::ClientAsker;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
+use crate::reply::message_parts::MessageParts;
 use crate::reply::running_call::{OwnedCall, RunningCall, SessionOwner};
 use crate::session::session_lookup::{NoSession, load_session, sessionless};
 
@@ -97,7 +98,7 @@ pub(super) enum SessionOutcome {
     /// A complete message.
     Message(RenderedMessage),
     /// A page of a list.
-    List(ListResponse),
+    List(MessageParts),
     /// A call that runs.
     Call(Box<ResponseContext>, OwnedCall),
 }

@@ -1,14 +1,14 @@
 //! Batches of a legacy client's messages (2025-03-26 alone).
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::join_all;
 use http::HeaderMap;
 use weir_core::Authenticated;
 use weir_layers::failure;
 use weir_layers::failure::message_refusal::MessageRefusal;
-use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{RequestFailure, RequestResult};
 use weir_layers::http::answer::{self, RenderedMessage, with_labels};
+use weir_layers::http::body::ResponseBody;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_tracing::{LEGACY_REQUEST, begin_span, run_item_in_span};
@@ -21,7 +21,8 @@ use crate::door::client_response::deliver_response;
 use crate::door::legacy::{AnswerTarget, SessionOutcome, SessionRequestContext, serve_request};
 use crate::door::legacy_notification::handle_notification;
 use crate::reply::encode;
-use crate::reply::encode::batch_budget::BatchBudget;
+use crate::reply::encode::batch_budget::{BatchBudget, BatchedAnswer};
+use crate::reply::message_parts::MessageParts;
 use crate::session::session_lookup::{NoSession, load_session};
 
 /// Answers a batch. Each item is authenticated, admitted and answered by itself;
@@ -77,33 +78,12 @@ pub(crate) async fn batch(
     let answer = if answers.is_empty() {
         failure::accepted()
     } else {
-        let all = json_array(&answers);
-        drop(answers);
-        let share = budget.try_reserve_of(owner, all.len()).ok_or_else(|| {
-            RequestFailure::from(RequestRefusal::Overloaded).labelled("batch", "legacy")
-        })?;
-        answer::with_outcome(failure::ok(share.hold(all)), worst)
+        // Each answer has its memory until it is sent.
+        let items = answers.into_iter().map(|said| said.message);
+        let body = ResponseBody::new(MessageParts::array(items));
+        answer::with_outcome(failure::ok(body), worst)
     };
     Ok(with_labels(answer, "batch", "legacy"))
-}
-
-fn json_array(items: &[RenderedMessage]) -> Bytes {
-    let mut out = BytesMut::with_capacity(
-        items
-            .iter()
-            .map(|item| item.message.len() + 1)
-            .sum::<usize>()
-            + 2,
-    );
-    out.put_u8(b'[');
-    for (nth, item) in items.iter().enumerate() {
-        if nth > 0 {
-            out.put_u8(b',');
-        }
-        out.put_slice(&item.message);
-    }
-    out.put_u8(b']');
-    out.freeze()
 }
 
 async fn item_of_batch(
@@ -172,10 +152,13 @@ async fn answer_batch_item(
             return encode::encode_for_batch(*asked, owned, room).await;
         }
     };
-    Some(room.hold(said).unwrap_or_else(|full| {
-        let refusal = MessageRefusal::NoRoomInBatch(full.message().to_owned());
-        let error = failure::message_error(refusal, &session.context.name);
-        let message = weir_wire::write::error_response(Some(&id), true, &error);
-        failure::ok_message(message, RequestOutcome::Failed)
-    }))
+    Some(
+        room.hold(said, BatchedAnswer::Other)
+            .unwrap_or_else(|full| {
+                let refusal = MessageRefusal::NoRoomInBatch(full.message().to_owned());
+                let error = failure::message_error(refusal, &session.context.name);
+                let message = weir_wire::write::error_response(Some(&id), true, &error);
+                failure::ok_message(message, RequestOutcome::Failed)
+            }),
+    )
 }

@@ -1,13 +1,8 @@
 //! Answers from the catalog: lists, and weir's description of itself.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context as Task, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http_body::{Body, Frame, SizeHint};
+use bytes::Bytes;
 use weir_catalog::ListPageRequest;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, SessionKey};
@@ -20,6 +15,7 @@ use weir_wire::{RequestId, Revision};
 
 use crate::method::extensions;
 use crate::method::offered_methods::{check_offered_or_ask, list_of_method};
+use crate::reply::message_parts::MessageParts;
 
 /// The result of a list. Its items are the cached page itself.
 pub(crate) struct ListResult {
@@ -30,41 +26,9 @@ pub(crate) struct ListResult {
 
 impl ListResult {
     /// The response to the request with this id.
-    pub(crate) fn response(self, id: &RequestId) -> ListResponse {
+    pub(crate) fn response(self, id: &RequestId) -> MessageParts {
         let head = weir_wire::write::response_head(id);
-        ListResponse([head, self.envelope, self.items].into())
-    }
-}
-
-/// A response in parts, as an answer's body.
-pub(crate) struct ListResponse(VecDeque<Bytes>);
-
-impl ListResponse {
-    /// The response as one text, for a batch.
-    pub(crate) fn joined(self) -> Bytes {
-        let mut out = BytesMut::with_capacity(self.0.iter().map(Bytes::len).sum());
-        self.0.iter().for_each(|part| out.extend_from_slice(part));
-        out.freeze()
-    }
-}
-
-impl Body for ListResponse {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Task<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.pop_front().map(|part| Ok(Frame::data(part))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.iter().map(|part| part.len() as u64).sum())
+        MessageParts::new([head, self.envelope, self.items])
     }
 }
 

@@ -30,7 +30,7 @@ use weir_wire::splice::{BlockReplacer, ObjectEdits};
 
 use crate::reply::running_call::{CallStep, OwnedCall};
 use crate::session::replay::ReplayRecorder;
-pub(crate) use batch_budget::BatchBudget;
+use batch_budget::{BatchBudget, BatchedAnswer};
 use call_event_stream::FirstEvent;
 use held_part::{HeldPart, UNRESERVED_BYTES};
 pub(crate) use response_context::{EncodedEnd, ResponseContext, binding};
@@ -187,6 +187,15 @@ impl ResponseContext {
             revision: self.revision,
             tool_call,
             request: &self.name,
+        }
+    }
+
+    /// The kind of an end in a batch.
+    fn batched_answer(&self, end: &ReplyEnd) -> BatchedAnswer {
+        match (self.method, end) {
+            (Method::ToolsCall, ReplyEnd::Failed(_)) => BatchedAnswer::ToolError,
+            (Method::ToolsCall, _) => BatchedAnswer::ToolResult,
+            _ => BatchedAnswer::Other,
         }
     }
 
@@ -351,9 +360,13 @@ pub(crate) async fn encode_for_batch(
             CallStep::Cancelled => return None,
             CallStep::Event(ReplyEvent::Note(_) | ReplyEvent::Ask(_)) | CallStep::Message(_) => {}
             CallStep::Event(ReplyEvent::End(end)) => {
+                // The text of weir's own failure is short, and says if the call ran.
+                let is_own = matches!(&end, ReplyEnd::Failed(failure) if !is_of_server(failure));
+                let kind = asked.batched_answer(&end);
                 let held = match asked.encode_end(end) {
-                    EncodedEnd::Message(said) => room.hold(said),
-                    EncodedEnd::Stream(results) => (*results).collect(room).await,
+                    EncodedEnd::Message(said) if is_own => Ok(said),
+                    EncodedEnd::Message(said) => room.hold(said, kind),
+                    EncodedEnd::Stream(results) => (*results).collect(room.share(kind)).await,
                 };
                 return match held.map_err(|failure| asked.encode_failure(&failure)) {
                     Ok(said) | Err(EncodedEnd::Message(said)) => Some(said),
@@ -362,4 +375,9 @@ pub(crate) async fn encode_for_batch(
             }
         }
     }
+}
+
+/// True for an error that a server sent: its size is the server's choice.
+fn is_of_server(failure: &Failure) -> bool {
+    matches!(failure.kind(), FailureKind::Upstream(_))
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod abandoned_initialize;
+mod batch_memory;
 mod client_certificates;
 mod drain;
 mod expired_sessions;

@@ -196,7 +196,7 @@ pub fn error_table() -> Vec<ErrorRow> {
         ),
         (
             FailureKind::ResultUnknown,
-            "The connection was lost; the tool may have run. Check before trying again.",
+            "The result was lost, or there was no room for it; the tool may have run. Check before trying again.",
         ),
         (
             FailureKind::Limit,

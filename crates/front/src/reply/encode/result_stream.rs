@@ -19,7 +19,7 @@ use weir_wire::splice::{
 };
 use weir_wire::{RequestId, meta};
 
-use super::batch_budget::BatchBudget;
+use super::batch_budget::BatchShare;
 use super::held_part::HeldPart;
 
 /// A whole response message as chunks: head, edited result, closing brace.
@@ -108,12 +108,15 @@ impl ResultStream {
         }
     }
 
-    /// Collects the whole message within the budget of the batch.
-    pub(super) async fn collect(mut self, room: &BatchBudget) -> Result<RenderedMessage, Failure> {
-        let (mut chunks, mut share) = (Vec::new(), room.share());
+    /// Collects the whole message within its share of a batch.
+    pub(super) async fn collect(
+        mut self,
+        mut share: BatchShare<'_>,
+    ) -> Result<RenderedMessage, Failure> {
+        let mut chunks = Vec::new();
         while let Some(chunk) = poll_fn(|cx| self.poll_chunk(cx)).await {
             let chunk = chunk?;
-            room.grow(&mut share, chunk.len())?;
+            share.grow(chunk.len())?;
             chunks.push(chunk);
         }
         let tally = ResponseOutcome::Later(self.counted).outcome();
