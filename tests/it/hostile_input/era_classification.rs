@@ -327,6 +327,44 @@ async fn rows_9_and_10_a_notification_is_202_and_empty_or_refused_and_never_pass
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn modern_notification_is_taken_whatever_session_it_names() {
+    let mut stage = WeirWithUpstream::new().await;
+    let live = stage.legacy_client(Revision::V2025_11_25).await;
+    let notification = json!({
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": { "requestId": 1 },
+    });
+    for session in ["no-such-session", live.session().unwrap()] {
+        for (version, status) in [
+            (Some("2026-07-28"), 202),
+            (
+                Some("2025-11-25"),
+                if session == "no-such-session" {
+                    404
+                } else {
+                    202
+                },
+            ),
+            (
+                None,
+                if session == "no-such-session" {
+                    404
+                } else {
+                    202
+                },
+            ),
+        ] {
+            let mut headers = vec![("mcp-session-id", session)];
+            headers.extend(version.map(|version| ("mcp-protocol-version", version)));
+            let answer = post(&stage, &headers, &notification).await;
+            assert_eq!(answer.status, status, "{headers:?}: {:?}", answer.body);
+        }
+    }
+    stage.assert_still_serving("notifications").await;
+}
+
 // Proves R006.
 #[tokio::test(flavor = "multi_thread")]
 async fn get_and_delete_are_for_live_sessions() {

@@ -6,7 +6,7 @@ use weir_testkit::{MockServer, mock_server::MockTool};
 use weir_wire::{Revision, meta};
 
 use super::raw_connection::send_and_read_all;
-use super::request_draft::{assert_error, row};
+use super::request_draft::{assert_error, assert_refused, row};
 use super::weir_with_upstream::usual_tools;
 use super::{RefusalRow, RequestDraft, WeirWithUpstream};
 
@@ -198,6 +198,47 @@ async fn the_name_header_is_there_and_agrees() {
         }),
     ];
     stage.assert_refuses_calls(&rows).await;
+}
+
+// Proves B10, B11.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_fault_of_the_name_header_has_a_text_of_its_own() {
+    let mut stage = WeirWithUpstream::new().await;
+    let long = "n".repeat(9 << 10);
+    for (header, text) in [
+        (None, "missing or given twice"),
+        (Some("\u{e9}cho"), "no visible ASCII"),
+        (Some("e\tcho"), "no visible ASCII"),
+        (Some(long.as_str()), "longer than 8 KiB"),
+        (Some("=?base64?SGVsbG8?="), "broken base64 form"),
+        (Some("=?base64?/////w==?="), "no UTF-8"),
+        (Some("ech"), "differs from `params.name`"),
+    ] {
+        let mut letter = stage.draft_call();
+        letter.remove_header("mcp-name");
+        header
+            .iter()
+            .for_each(|value| letter.set_header("mcp-name", value));
+        let id = letter.body["id"].clone();
+        let answer = letter.post(&stage).await;
+        assert_refused(text, &answer, 400, -32020, &id);
+        let said = answer.error()["message"].as_str().unwrap();
+        assert!(
+            said.starts_with("`Mcp-Name` ") && said.contains(text),
+            "{said}"
+        );
+    }
+    for (name, text) in [
+        ("mcp-protocol-version", "`MCP-Protocol-Version` differs"),
+        ("mcp-method", "`Mcp-Method` differs"),
+    ] {
+        let mut letter = stage.draft_call();
+        letter.set_header(name, "\u{e9}");
+        let answer = letter.post(&stage).await;
+        let said = answer.error()["message"].as_str().unwrap();
+        assert!(said.starts_with(text), "{said}");
+    }
+    stage.assert_still_serving("wrong names").await;
 }
 
 // Proves B10, R019.

@@ -37,7 +37,7 @@ async fn the_json_comes_before_the_shape_and_the_shape_before_the_headers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn envelope_faults_are_refused_in_fixed_order() {
     let mut stage = WeirWithUpstream::new().await;
-    let rows: [RefusalRow; 10] = [
+    let rows: [RefusalRow; 13] = [
         row(
             "no version header and no capabilities",
             400,
@@ -56,10 +56,41 @@ async fn envelope_faults_are_refused_in_fixed_order() {
                 no_capabilities(letter);
             },
         ),
-        row("no capabilities and two versions", 400, -32602, |letter| {
+        row("no capabilities and two versions", 400, -32020, |letter| {
             letter.set_header("mcp-protocol-version", "v999");
             no_capabilities(letter);
         }),
+        // A client of a later version learns which versions it can use.
+        row(
+            "one unknown version and no capabilities",
+            400,
+            -32022,
+            |letter| {
+                letter.set_version("v999");
+                no_capabilities(letter);
+            },
+        ),
+        row(
+            "one unknown version and capabilities that are a list",
+            400,
+            -32022,
+            |letter| {
+                letter.set_version("v999");
+                let none = json!([]);
+                letter
+                    .meta()
+                    .insert(meta::CLIENT_CAPABILITIES.to_owned(), none);
+            },
+        ),
+        row(
+            "one unknown version and no method header",
+            400,
+            -32022,
+            |letter| {
+                letter.set_version("v999");
+                letter.remove_header("mcp-method");
+            },
+        ),
         row("two versions, one unknown", 400, -32020, |letter| {
             letter.set_header("mcp-protocol-version", "v999")
         }),

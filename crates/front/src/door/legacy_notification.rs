@@ -18,7 +18,7 @@ use weir_wire::params::Params;
 use weir_wire::{RequestId, scan};
 
 use crate::method::canonical_call::canonical_call;
-use crate::session::session_lookup::load_session;
+use crate::session::session_lookup::{load_session, names_session};
 
 /// Handles a notification of a session. A modern client has no notifications over HTTP that have an
 /// effect.
@@ -29,7 +29,7 @@ pub(crate) async fn notification(
     notification: &Notification,
 ) -> RequestResult {
     let label = notification.method.known().map_or("other", Method::as_str);
-    if !headers.contains_key(&weir_layers::http::header_names::SESSION) {
+    if !names_session(headers) {
         return Ok(with_labels(failure::accepted(), label, "none"));
     }
     let opened = load_session(context, known, headers)

@@ -17,10 +17,11 @@ use weir_layers::http::body::ResponseBody;
 use weir_layers::http::header_names;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{ClientRequest, KnownClients};
+use weir_wire::header::{self, HeaderTextError};
 use weir_wire::message::Request;
 use weir_wire::method::{Method, NameSource};
 use weir_wire::params::Params;
-use weir_wire::{RequestId, Revision, header};
+use weir_wire::{RequestId, Revision};
 
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
@@ -90,7 +91,9 @@ fn read_request(
     Ok(Box::new(lifted))
 }
 
-/// Checks the rules of the envelope, in the order that the specification demands.
+/// Checks the rules of the envelope, in the order that the specification demands. The version is
+/// first, because the other rules belong to this version alone: the client of a later one learns
+/// the versions that it can use.
 fn check_envelope(
     context: &HttpRequestContext,
     headers: &HeaderMap,
@@ -108,13 +111,22 @@ fn check_envelope(
         ],
     );
     let version = version.ok_or(NO_VERSION).map_err(mismatch)?;
-    let method = method.ok_or(NO_METHOD).map_err(mismatch)?;
     let meta = params.meta().map_err(MessageRefusal::wrong_params)?;
     let meta = meta.ok_or_else(|| bad("`_meta` is missing"))?;
     let says = meta
         .protocol_version()
         .map_err(MessageRefusal::wrong_params)?
         .unwrap_or_default();
+    if says.as_bytes() != version {
+        return Err(mismatch(
+            "`MCP-Protocol-Version` differs from the version in `_meta`",
+        ));
+    }
+    if !Revision::parse(&says).is_some_and(Revision::is_modern) {
+        let requested = says.into();
+        return Err(MessageRefusal::UnsupportedRevision { requested });
+    }
+    let method = method.ok_or(NO_METHOD).map_err(mismatch)?;
     if meta
         .client_capabilities()
         .map_err(MessageRefusal::wrong_params)?
@@ -124,16 +136,7 @@ fn check_envelope(
             "`_meta` has no `io.modelcontextprotocol/clientCapabilities`: send an object, `{}` for none",
         ));
     }
-    if says != version {
-        return Err(mismatch(
-            "`MCP-Protocol-Version` differs from the version in `_meta`",
-        ));
-    }
-    if !Revision::parse(&says).is_some_and(Revision::is_modern) {
-        let requested = says.into();
-        return Err(MessageRefusal::UnsupportedRevision { requested });
-    }
-    if method != request.method.as_str() {
+    if method != request.method.as_str().as_bytes() {
         return Err(mismatch("`Mcp-Method` differs from the method of the body"));
     }
     match request.method.known() {
@@ -153,7 +156,7 @@ fn is_served(method: Method) -> bool {
 
 /// Checks that `Mcp-Name` mirrors its member of `params`.
 fn check_name_header(
-    given: Option<&str>,
+    given: Option<&[u8]>,
     method: Method,
     params: &Params,
 ) -> Result<(), &'static str> {
@@ -165,8 +168,14 @@ fn check_name_header(
         NameSource::None => return Ok(()),
     };
     let given = given.ok_or(NO_NAME)?;
-    let given =
-        header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
+    let given = header::decode(given).map_err(|error| match error {
+        HeaderTextError::TooLong => "`Mcp-Name` is longer than 8 KiB",
+        HeaderTextError::NotPrintable => {
+            "`Mcp-Name` has a character that is no visible ASCII: send it as `=?base64?...?=`"
+        }
+        HeaderTextError::BadBase64 => "`Mcp-Name` has a broken base64 form",
+        HeaderTextError::NotUtf8 => "`Mcp-Name` is no UTF-8 in its base64 form",
+    })?;
     if params.is_named(source, &given) {
         Ok(())
     } else {
@@ -178,19 +187,19 @@ const NO_VERSION: &str = "`MCP-Protocol-Version` is missing or given twice";
 const NO_METHOD: &str = "`Mcp-Method` is missing or given twice";
 const NO_NAME: &str = "`Mcp-Name` is missing or given twice";
 
-/// The trimmed values of these headers; `None` for a header that is absent, given twice, or not
-/// visible ASCII. One pass finds all, which costs less than a lookup of each.
+/// The trimmed values of these headers; `None` for a header that is absent or given twice. One pass
+/// finds all, which costs less than a lookup of each.
 fn single_headers<'a, const N: usize>(
     headers: &'a HeaderMap,
     names: [&HeaderName; N],
-) -> [Option<&'a str>; N] {
+) -> [Option<&'a [u8]>; N] {
     let mut found = [const { (0, None) }; N];
     for (name, value) in headers {
         if let Some(at) = names.iter().position(|wanted| *wanted == name) {
             found[at] = (found[at].0 + 1, Some(value));
         }
     }
-    found.map(|(count, value)| value.filter(|_| count == 1)?.to_str().ok().map(str::trim))
+    found.map(|(count, value)| Some(value.filter(|_| count == 1)?.as_bytes().trim_ascii()))
 }
 
 async fn dispatch(

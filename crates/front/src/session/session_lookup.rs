@@ -82,6 +82,15 @@ fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
         .ok_or(())
 }
 
+/// True if the head names a session. Revision 2026-07-28 has no sessions, and ignores the header.
+pub(crate) fn names_session(headers: &HeaderMap) -> bool {
+    let version = headers.get(&weir_layers::http::header_names::VERSION);
+    let is_modern = version
+        .and_then(|value| Revision::parse(value.to_str().ok()?.trim()))
+        .is_some_and(Revision::is_modern);
+    !is_modern && headers.contains_key(&weir_layers::http::header_names::SESSION)
+}
+
 /// A session for a request that names no session, if the settings serve such requests one by one.
 pub(crate) fn sessionless(
     context: &HttpRequestContext,
