@@ -69,6 +69,9 @@ impl CatalogSource {
     /// Asks for a list that the server does not declare, with this walk and all that follow, and
     /// waits until it was asked for once, or cannot be asked.
     pub(super) async fn ask_undeclared(&self, kind: ListKind) {
+        if !self.followed.may_ask_undeclared(kind) {
+            return;
+        }
         if self.followed.add_undeclared(kind) {
             self.feeds()
                 .iter()

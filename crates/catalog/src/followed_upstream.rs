@@ -1,20 +1,34 @@
 //! An upstream that the catalog follows, and the operator's rules for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::time::Instant;
 use weir_core::endpoint::UpstreamRules;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::{ListKind, ListKinds, Upstream};
 
 use super::resolved_rules::ResolvedRules;
 
+/// The pause before a client's request has the server asked again for a list that it does not declare
+/// and did not answer for in time.
+const UNDECLARED_PAUSE: Duration = Duration::from_secs(600);
+
+/// The lists that clients asked for although the server does not declare them.
+#[derive(Debug, Default)]
+struct UndeclaredLists {
+    /// The lists that walks ask for.
+    walked: ListKinds,
+    /// The end of the pause after a request without an answer. By [`ListKind`].
+    paused_until: [Option<Instant>; 4],
+}
+
 /// The parts of an upstream that all its watchers read.
 pub(super) struct FollowedUpstream {
     pub(super) server: Arc<dyn Upstream>,
     rules: ArcSwap<ResolvedRules>,
-    /// The lists that clients asked for although the server does not declare them.
-    undeclared: Mutex<ListKinds>,
+    undeclared: Mutex<UndeclaredLists>,
 }
 
 impl FollowedUpstream {
@@ -43,20 +57,34 @@ impl FollowedUpstream {
 
     /// The lists that the server is asked for although it does not declare them.
     pub(super) fn undeclared(&self) -> ListKinds {
-        *self
-            .undeclared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.undeclared_lists().walked
     }
 
     /// Adds a list that the server does not declare; false if it was added before.
     pub(super) fn add_undeclared(&self, kind: ListKind) -> bool {
-        let mut undeclared = self
-            .undeclared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let is_new = !undeclared.has(kind);
-        *undeclared = undeclared.with(kind);
+        let mut lists = self.undeclared_lists();
+        let is_new = !lists.walked.has(kind);
+        lists.walked = lists.walked.with(kind);
         is_new
+    }
+
+    /// Has no walk ask for a list any more, nor a client's request for some time: the server does
+    /// not answer, and its other lists would wait with every walk.
+    pub(super) fn give_up_undeclared(&self, kind: ListKind) {
+        let mut lists = self.undeclared_lists();
+        lists.walked = lists.walked.without(kind);
+        lists.paused_until[kind as usize] = Some(Instant::now() + UNDECLARED_PAUSE);
+    }
+
+    /// True if a list that the server does not declare may be asked for.
+    pub(super) fn may_ask_undeclared(&self, kind: ListKind) -> bool {
+        let until = self.undeclared_lists().paused_until[kind as usize];
+        until.is_none_or(|until| until <= Instant::now())
+    }
+
+    fn undeclared_lists(&self) -> MutexGuard<'_, UndeclaredLists> {
+        self.undeclared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

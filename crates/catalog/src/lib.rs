@@ -28,6 +28,7 @@ pub mod fuzzing;
 mod ingest;
 mod late_confirmations;
 mod list_changes;
+mod list_fault;
 mod list_feed;
 mod list_watcher;
 mod lists_behind;

@@ -16,6 +16,7 @@ use weir_core::tool::Tool;
 use weir_core::upstream::{ListKind, ListKinds, ServerDescription};
 
 use super::announced_lists::{FeedAnnouncement, FollowingWalk};
+use super::list_fault::ListFault;
 use super::view::Freshness;
 use super::view_rebuild::ViewRebuild;
 
@@ -49,7 +50,7 @@ pub(super) struct UpstreamSnapshot {
     pub(super) about: Option<Arc<ServerDescription>>,
     /// True once the first walk has ended, well or badly.
     pub(super) walked: bool,
-    /// The reason for being stale or down.
+    /// The reason for all lists being stale or down.
     pub(super) error: Option<Arc<str>>,
     /// Good walks so far.
     pub(super) walks: u64,
@@ -73,6 +74,9 @@ pub(super) struct ListSnapshot {
     pub(super) is_asked_for: bool,
     /// Items that the last walk left out.
     pub(super) rejected: u64,
+    /// The failure of the list, if the server gives its other lists. The items are those of the last
+    /// good walk.
+    pub(super) fault: Option<ListFault>,
 }
 
 impl Default for ListSnapshot {
@@ -85,6 +89,19 @@ impl Default for ListSnapshot {
             offers: false,
             is_asked_for: false,
             rejected: 0,
+            fault: None,
+        }
+    }
+}
+
+impl ListSnapshot {
+    /// The reason why the list is not whole and fresh, while its server can be asked.
+    fn reason(&self, is_declared: bool) -> Option<&'static str> {
+        match &self.fault {
+            Some(_) if self.items.is_empty() => Some("down"),
+            Some(_) => Some("stale"),
+            None if is_declared && !self.is_asked_for => Some("pending"),
+            None => self.truncated.map(|_| "truncated"),
         }
     }
 }
@@ -145,10 +162,35 @@ impl UpstreamSnapshot {
     pub(super) fn reason(&self, kind: ListKind) -> Option<&'static str> {
         match self.state {
             FeedState::Pending => Some("pending"),
-            FeedState::Fresh => self.list(kind).truncated.map(|_| "truncated"),
+            FeedState::Fresh => {
+                let is_declared = self
+                    .about
+                    .as_ref()
+                    .is_some_and(|about| about.offers.has(kind));
+                self.list(kind).reason(is_declared)
+            }
             FeedState::Stale => Some("stale"),
             FeedState::Down => Some("down"),
         }
+    }
+
+    /// The start of the state that [`Self::reason`] is about.
+    pub(super) fn since(&self, kind: ListKind) -> SystemTime {
+        match &self.list(kind).fault {
+            Some(fault) if self.state == FeedState::Fresh => fault.since,
+            _ => self.since,
+        }
+    }
+
+    /// The cause of the failure of all lists, or else of the first one that the server does not give.
+    pub(super) fn error(&self) -> Option<Arc<str>> {
+        let of_list = |kind: ListKind| {
+            let fault = self.list(kind).fault.as_ref()?;
+            Some(format!("list of {}: {}", kind.word(), fault.error).into())
+        };
+        self.error
+            .clone()
+            .or_else(|| ListKind::ALL.into_iter().find_map(of_list))
     }
 }
 

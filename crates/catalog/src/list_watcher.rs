@@ -8,27 +8,23 @@ use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use tokio::time::{Instant, sleep_until, timeout};
-use weir_core::clean;
-use weir_core::content_version::ContentVersion;
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::port::ListDigests;
-use weir_core::telemetry::{instruments, unix_seconds};
-use weir_core::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::{ListKind, ListKinds, ListWatch};
 
-use super::announced_lists::{FollowingWalk, list_digest};
+use super::announced_lists::FollowingWalk;
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
-use super::ingest::{DefinitionOwner, ListOrigin, ingest};
 use super::late_confirmations::LateConfirmations;
+use super::list_fault::WalkTrigger;
 use super::list_feed::{FeedState, ListFeed, ListSnapshot};
 use super::pace::{Backoff, RefreshPacer, jittered};
-use super::view::Freshness;
-use super::walk::{WalkResult, or_not_offered, walk};
 use super::walk_span::WalkSpan;
+
+mod upstream_walk;
 
 /// The task's state. It ends when its future is dropped.
 pub(super) struct ListWatcher {
@@ -41,6 +37,10 @@ pub(super) struct ListWatcher {
     expiry: Option<Instant>,
     /// The lists that the upstream announced as changed, until they were walked.
     changed_lists: ListKinds,
+    /// The lists without an answer in time: they are asked for last.
+    late_lists: ListKinds,
+    /// The pauses before lists are asked for again that the server refused. By [`ListKind`].
+    retries: [Backoff; 4],
     /// Announcements that other replicas have not confirmed yet.
     late: LateConfirmations,
     /// The tools of the config that were not listed, as last logged.
@@ -55,7 +55,8 @@ impl ListWatcher {
     ) -> Self {
         let settings = &works.settings;
         let pace = RefreshPacer::new(settings.refresh);
-        let backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
+        let new_backoff = || Backoff::new(settings.reopen_first, settings.reopen_most);
+        let (backoff, retries) = (new_backoff(), std::array::from_fn(|_| new_backoff()));
         let (expiry, said, absent) = (None, ListKinds::default(), Vec::new());
         let mut watcher = Self {
             works,
@@ -65,6 +66,8 @@ impl ListWatcher {
             backoff,
             expiry,
             changed_lists: said,
+            late_lists: ListKinds::default(),
+            retries,
             late: LateConfirmations::default(),
             unlisted_tools: absent,
         };
@@ -124,20 +127,24 @@ impl ListWatcher {
 
     /// Walks, and walks again on every cause, until the watch is lost.
     async fn follow(&mut self, watch: &mut dyn ListWatch) -> Failure {
+        let mut trigger = WalkTrigger::Requested;
         loop {
             let gate = sleep_until(self.pace.gate(Instant::now()));
             self.expiring(gate).await;
             self.pace.begin(Instant::now());
             let is_own = !self.changed_lists.is_empty() || self.feed.peek().walks == 0;
             let following = self.feed.begin_walk(is_own);
-            let refreshed = self.refresh(watch, following).await;
+            let refreshed = self.refresh(watch, following, trigger).await;
             self.feed.end_walk(following);
             if let Err(failure) = refreshed {
                 return failure;
             }
-            match self.cause_or_repeat(watch).await {
-                Ok(said) => self.changed_lists = said,
+            match self.trigger_or_repeat(watch).await {
+                Ok(next) => trigger = next,
                 Err(failure) => return failure,
+            }
+            if let WalkTrigger::Announced(kinds) = trigger {
+                self.changed_lists = kinds;
             }
         }
     }
@@ -146,6 +153,7 @@ impl ListWatcher {
         &mut self,
         watch: &mut dyn ListWatch,
         following: FollowingWalk,
+        trigger: WalkTrigger,
     ) -> Result<(), Failure> {
         let walking = WalkSpan::begin(&self.works);
         let (works, feed) = (self.works.clone(), self.feed.clone());
@@ -153,175 +161,38 @@ impl ListWatcher {
             .walk(
                 &mut walking.wrap_watch(&works, &feed.upstream, watch),
                 following,
+                trigger,
             )
             .await;
         walking.end(&feed.upstream, feed.class, &walked);
         walked
     }
 
-    async fn walk(
+    /// The same as [`Self::next_trigger`]. Meanwhile it has clients notified once more of lists that
+    /// another replica got late.
+    async fn trigger_or_repeat(
         &mut self,
         watch: &mut dyn ListWatch,
-        following: FollowingWalk,
-    ) -> Result<(), Failure> {
-        let mut about = watch.about().clone();
-        about.instructions = about
-            .instructions
-            .map(|text| clean::instructions(&self.feed.upstream, text));
-        let about = Arc::new(about);
-        let mut lists: [ListSnapshot; 4] = Default::default();
-        let mut redefined = 0;
-        for kind in ListKind::ALL {
-            let (list, changed) = self.list(watch, &about, kind).await?;
-            self.report(kind, &list.items, list.truncated);
-            lists[kind as usize] = list;
-            redefined += changed;
-        }
-        self.warn_of_unlisted(&lists[ListKind::Tools as usize]);
-        let digests = self.announce(&lists, following).await;
-        let since = self.works.wall();
-        self.expiry = None;
-        let said = std::mem::take(&mut self.changed_lists);
-        self.feed.publish(|snapshot| {
-            for kind in ListKind::ALL.into_iter().filter(|kind| said.has(*kind)) {
-                snapshot.change_counts[kind as usize] += 1;
-            }
-            let truncated = |lists: &[ListSnapshot; 4]| lists.each_ref().map(|list| list.truncated);
-            if snapshot.state != FeedState::Fresh || truncated(&snapshot.lists) != truncated(&lists)
-            {
-                snapshot.since = since;
-            }
-            snapshot.state = FeedState::Fresh;
-            for (new, old) in lists.iter_mut().zip(&snapshot.lists) {
-                new.offers |= old.offers;
-            }
-            snapshot.lists = lists;
-            snapshot.digests = digests;
-            snapshot.redefined += redefined;
-            snapshot.about = Some(about);
-            snapshot.walked = true;
-            snapshot.error = None;
-            snapshot.walks += 1;
-            snapshot.walked_at = Some(since);
-        });
-        if self.feed.class == weir_core::CapabilityClass::BASE {
-            instruments()
-                .catalog_last_walk
-                .record(unix_seconds(since), &[self.label()]);
-        }
-        Ok(())
-    }
-
-    /// Announces changed lists to the other replicas, before the clients of this one are notified.
-    /// Returns the digests of the lists.
-    async fn announce(
-        &mut self,
-        lists: &[ListSnapshot; 4],
-        following: FollowingWalk,
-    ) -> [ContentVersion; 4] {
-        let Some(announcements) = &self.works.ports.announcements else {
-            return Default::default();
-        };
-        let before = self.feed.snapshot();
-        let digests = ListKind::ALL.map(|kind| {
-            let (new, old) = (&lists[kind as usize], before.list(kind));
-            if Arc::ptr_eq(&new.items, &old.items) {
-                before.digests[kind as usize]
-            } else {
-                list_digest(&new.items)
-            }
-        });
-        let is_news = digests != before.digests || before.walks == 0;
-        if let Some(hops) = following.hops().filter(|_| is_news) {
-            let group = self.feed.group();
-            let announced = announcements.announce(&group, ListDigests { digests, hops });
-            match announced.await {
-                Ok(made) => {
-                    let changed = ListKind::ALL.into_iter();
-                    let changed = changed
-                        .filter(|kind| digests[*kind as usize] != before.digests[*kind as usize]);
-                    self.late
-                        .push(made.and_then(|made| made.late), changed.collect());
-                }
-                Err(error) => {
-                    tracing::debug!(upstream = %group.upstream, %error, "lists not announced to other replicas yet");
-                }
-            }
-        }
-        digests
-    }
-
-    /// Walks one list. Returns it, and the number of redefined items.
-    async fn list(
-        &mut self,
-        watch: &mut dyn ListWatch,
-        about: &ServerDescription,
-        kind: ListKind,
-    ) -> Result<(ListSnapshot, u64), Failure> {
-        let declares = about.offers.has(kind);
-        let is_asked_for = declares || self.followed.undeclared().has(kind);
-        let walked = if is_asked_for {
-            let rules = self.followed.rules();
-            let walking = timeout(
-                self.works.settings.walk_time,
-                walk(watch, kind, &rules.given.walk),
-            );
-            match self.expiring(walking).await {
-                Ok(walked) => or_not_offered(walked)?,
-                Err(_) => {
-                    return Err(Failure::new(
-                        FailureKind::TimedOut,
-                        "the server did not give its lists in time",
-                    ));
-                }
-            }
-        } else {
-            WalkResult::not_offered()
-        };
-        let (truncated, public) = (walked.truncated, walked.public);
-        let offers = declares || walked.is_known;
-        let freshness = self.freshness(walked.ttl, !offers || about.notifies_of.has(kind));
-        let before = self.feed.snapshot().list(kind).items.clone();
-        let origin = ListOrigin {
-            upstream: &self.feed.upstream,
-            kind,
-            definitions: DefinitionOwner::Shared,
-        };
-        let ingested = ingest(&self.works, origin, walked.items, before).await?;
-        let (items, rejected) = (ingested.items, ingested.rejected);
-        let listing = ListSnapshot {
-            items,
-            truncated,
-            freshness,
-            public,
-            offers,
-            is_asked_for,
-            rejected,
-        };
-        Ok((listing, ingested.redefined))
-    }
-
-    /// The same as [`Self::cause`]. Meanwhile it has clients notified once more of lists that another
-    /// replica got late.
-    async fn cause_or_repeat(&mut self, watch: &mut dyn ListWatch) -> Result<ListKinds, Failure> {
+    ) -> Result<WalkTrigger, Failure> {
         let mut late = std::mem::take(&mut self.late);
-        let caused = {
-            let mut cause = pin!(self.cause(watch));
+        let triggered = {
+            let mut trigger = pin!(self.next_trigger(watch));
             loop {
                 tokio::select! {
                     biased;
-                    caused = &mut cause => break caused,
+                    triggered = &mut trigger => break triggered,
                     kinds = late.next() => self.feed.repeat_notifications(kinds),
                 }
             }
         };
         self.late = late;
-        caused
+        triggered
     }
 
     /// Waits for a reason to walk again: the upstream announces a change of the returned lists, an
-    /// operator asks, another replica has other lists, or it is time to look.
-    async fn cause(&self, watch: &mut dyn ListWatch) -> Result<ListKinds, Failure> {
+    /// operator asks, another replica has other lists, or it is time to look or to ask again for a
+    /// list that failed.
+    async fn next_trigger(&self, watch: &mut dyn ListWatch) -> Result<WalkTrigger, Failure> {
         let about = watch.about();
         let poll = self.followed.rules().given.poll;
         let snapshot = self.feed.snapshot();
@@ -351,15 +222,24 @@ impl ListWatcher {
                 None => pending().await,
             }
         };
+        let faults = snapshot.lists.iter().filter_map(|list| list.fault.as_ref());
+        let retry_at = faults.map(|fault| fault.retry_at).min();
+        let retry = async {
+            match retry_at {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             changed = watch.next_change() => {
                 let said = changed?;
                 instruments().list_changed_in.add(1, &[self.label()]);
-                Ok(said)
+                Ok(WalkTrigger::Announced(said))
             }
-            () = timer => Ok(ListKinds::default()),
-            () = self.feed.walk_now.notified() => Ok(ListKinds::default()),
-            () = self.feed.wait_for_need() => Ok(ListKinds::default()),
+            () = timer => Ok(WalkTrigger::Poll),
+            () = retry => Ok(WalkTrigger::Retry),
+            () = self.feed.walk_now.notified() => Ok(WalkTrigger::Requested),
+            () = self.feed.wait_for_need() => Ok(WalkTrigger::Requested),
         }
     }
 
@@ -386,7 +266,7 @@ impl ListWatcher {
             tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "upstream unreachable: items removed from lists");
             ListKind::ALL
                 .into_iter()
-                .for_each(|kind| self.report(kind, &[], None));
+                .for_each(|kind| self.report(kind, &ListSnapshot::default()));
         }
         work.await
     }
@@ -433,41 +313,7 @@ impl ListWatcher {
         self.expiry = Some(Instant::now() + self.followed.rules().given.grace);
     }
 
-    fn freshness(&self, ttl: Option<Duration>, pushes: bool) -> Freshness {
-        match ttl {
-            Some(ttl) => Freshness {
-                until: Some(Instant::now() + ttl.min(LONGEST_HINT)),
-                ..Freshness::OPEN
-            },
-            None if pushes => Freshness {
-                until: None,
-                promise: self.works.settings.notified_ttl,
-            },
-            None => Freshness::NONE,
-        }
-    }
-
-    /// Logs, once, the tools of the config that the server does not list: their rules have no
-    /// effect.
-    fn warn_of_unlisted(&mut self, tools: &ListSnapshot) {
-        if self.feed.class != weir_core::CapabilityClass::BASE || tools.truncated.is_some() {
-            return;
-        }
-        let is_listed = |native: &str| tools.items.iter().any(|tool| &*tool.native == native);
-        let absent = self.followed.rules().absent(is_listed);
-        if !absent.is_empty() && absent != self.unlisted_tools {
-            let named = absent.join(", ");
-            tracing::warn!(upstream = %self.feed.upstream, tools = named, "configured tools not listed by upstream");
-        }
-        self.unlisted_tools = absent;
-    }
-
-    fn report(
-        &self,
-        kind: ListKind,
-        items: &[Arc<weir_core::tool::Tool>],
-        truncated: Option<&'static str>,
-    ) {
+    fn report(&self, kind: ListKind, list: &ListSnapshot) {
         // The base class speaks for the upstream; other classes would overwrite its figures.
         if self.feed.class != weir_core::CapabilityClass::BASE {
             return;
@@ -475,13 +321,14 @@ impl ListWatcher {
         let label = KeyValue::new("kind", kind.word());
         instruments()
             .catalog_items
-            .record(items.len() as u64, &[self.label(), label]);
+            .record(list.items.len() as u64, &[self.label(), label]);
         if kind == ListKind::Tools {
+            let is_complete = list.truncated.is_none() && list.fault.is_none();
             instruments()
                 .catalog_complete
-                .record(u64::from(truncated.is_none()), &[self.label()]);
+                .record(u64::from(is_complete), &[self.label()]);
         }
-        if let Some(guard) = truncated {
+        if let Some(guard) = list.truncated.filter(|_| list.fault.is_none()) {
             instruments()
                 .catalog_truncated
                 .add(1, &[self.label(), KeyValue::new("guard", guard)]);
@@ -504,6 +351,3 @@ fn is_same_cause(one: &str, other: &str) -> bool {
     };
     without_numbers(one) == without_numbers(other)
 }
-
-/// A hint longer than this has no effect, and would overflow the clock (D15).
-const LONGEST_HINT: Duration = Duration::from_secs(3600);

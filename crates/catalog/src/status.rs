@@ -35,7 +35,8 @@ pub struct UpstreamStatus {
 pub struct ListStatus {
     /// The clients' class of accepted requests.
     pub class: CapabilityClass,
-    /// `pending`, `fresh`, `stale` or `down`.
+    /// `pending`, `fresh`, `stale` or `down`. The list of tools decides, if the server gives some of
+    /// its lists.
     pub state: &'static str,
     /// The start of this state.
     pub since: SystemTime,
@@ -57,7 +58,7 @@ pub struct ListStatus {
     pub walks: u64,
     /// The end of the last good one.
     pub walked_at: Option<SystemTime>,
-    /// The reason for being stale or down.
+    /// The reason for being stale or down, or for one list being so.
     pub error: Option<Arc<str>>,
 }
 
@@ -118,13 +119,14 @@ fn list(feed: &ListFeed) -> ListStatus {
     let is_unchecked = |contract: &ToolSchema| matches!(contract, ToolSchema::Unchecked(_));
     ListStatus {
         class: feed.class,
-        state: match snapshot.state {
-            FeedState::Pending => "pending",
-            FeedState::Fresh => "fresh",
-            FeedState::Stale => "stale",
-            FeedState::Down => "down",
+        state: match (snapshot.state, &tools.fault) {
+            (FeedState::Pending, _) => "pending",
+            (FeedState::Fresh, None) => "fresh",
+            (FeedState::Fresh, Some(_)) if tools.items.is_empty() => "down",
+            (FeedState::Fresh, Some(_)) | (FeedState::Stale, _) => "stale",
+            (FeedState::Down, _) => "down",
         },
-        since: snapshot.since,
+        since: snapshot.since(ListKind::Tools),
         tools: tools.items.len(),
         prompts: count(ListKind::Prompts),
         resources: count(ListKind::Resources) + count(ListKind::Templates),
@@ -138,6 +140,6 @@ fn list(feed: &ListFeed) -> ListStatus {
         truncated: snapshot.lists.iter().find_map(|list| list.truncated),
         walks: snapshot.walks,
         walked_at: snapshot.walked_at,
-        error: snapshot.error.clone(),
+        error: snapshot.error(),
     }
 }

@@ -74,7 +74,9 @@ impl UpstreamPart {
             own.walked,
             matches!(own.state, FeedState::Fresh | FeedState::Stale),
         );
-        if known || feed.class == CapabilityClass::BASE {
+        // A list of the class without an answer leaves nothing to show.
+        let is_given = own.reason(kind) != Some("down");
+        if (known && is_given) || feed.class == CapabilityClass::BASE {
             let sessionless = feed
                 .class
                 .has(CapabilityClass::SESSIONS)
@@ -215,7 +217,7 @@ impl ViewStatus {
             self.missing.push(IncompleteUpstream {
                 upstream: source.id().clone(),
                 reason,
-                since: shown.since,
+                since: shown.since(kind),
             });
         }
         let whole = matches!(part.reason, None | Some("truncated")) && !part.feed.is_behind();

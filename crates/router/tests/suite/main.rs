@@ -13,6 +13,7 @@ mod classes;
 mod cursors;
 mod filtered_views;
 mod freshness;
+mod list_faults;
 mod names;
 mod outages;
 mod outputs;

@@ -7,7 +7,7 @@ mod update_streams;
 mod world;
 
 pub(crate) use announcements::ScriptedAnnouncements;
-pub(crate) use fake::{ScriptedUpstream, tool};
+pub(crate) use fake::{ScriptedListFault, ScriptedUpstream, tool};
 pub(crate) use gate::{GateRule, ScriptedGate};
 pub(crate) use world::{
     AcceptingVerifier, CatalogWorld, FixedPorts, aggregate, endpoint, exposed, id, principal,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::capability::CapabilityClass;
+use weir_core::failure::UpstreamError;
 use weir_core::port::Fut;
 use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::upstream::{
@@ -47,6 +48,10 @@ pub(crate) struct UpstreamScript {
     pub(crate) has_resources: bool,
     /// It sends updates of them.
     pub(crate) subscribes: bool,
+    /// It declares prompts, and lists these.
+    pub(crate) prompts: Option<Vec<Bytes>>,
+    /// The lists that it does not give.
+    pub(crate) list_faults: Vec<(ListKind, ScriptedListFault)>,
     pub(crate) refuse: bool,
     pub(crate) hang: bool,
     /// Calls are never answered.
@@ -56,6 +61,17 @@ pub(crate) struct UpstreamScript {
     pub(crate) hint: Option<(u64, bool)>,
     pub(crate) carries: CapabilityClass,
     pub(crate) answer: CallAnswer,
+}
+
+/// The failure of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScriptedListFault {
+    /// An error with this code.
+    Code(i64),
+    /// No answer.
+    Silence,
+    /// The connection is lost.
+    Lost,
 }
 
 /// A tool without a schema.
@@ -81,6 +97,8 @@ impl ScriptedUpstream {
                 has_tools: true,
                 has_resources: false,
                 subscribes: false,
+                prompts: None,
+                list_faults: Vec::new(),
                 refuse: false,
                 hang: false,
                 mute: false,
@@ -161,6 +179,13 @@ impl Upstream for ScriptedUpstream {
                     offers.with(ListKind::Resources)
                 } else {
                     offers
+                };
+                let (offers, pushes) = match &script.prompts {
+                    Some(_) => (
+                        offers.with(ListKind::Prompts),
+                        pushes.with(ListKind::Prompts),
+                    ),
+                    None => (offers, pushes),
                 };
                 let about = ServerDescription {
                     offers,
@@ -276,6 +301,34 @@ impl ListWatch for ScriptedUpstreamWatch {
         cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
+            let (fault, prompts) = {
+                let script = self.fake.script.lock().unwrap();
+                let fault = script.list_faults.iter().find(|(of, _)| *of == kind);
+                (fault.map(|(_, fault)| *fault), script.prompts.clone())
+            };
+            match fault {
+                Some(ScriptedListFault::Code(code)) => {
+                    let error = UpstreamError {
+                        code,
+                        message: "not now".into(),
+                        data: None,
+                    };
+                    let failure = Failure::new(FailureKind::Upstream(error), "not now");
+                    return Err(failure.with_upstream(&self.fake.id));
+                }
+                Some(ScriptedListFault::Silence) => std::future::pending::<()>().await,
+                Some(ScriptedListFault::Lost) => {
+                    let failure = Failure::new(FailureKind::Unavailable, "connection lost");
+                    return Err(failure.with_upstream(&self.fake.id));
+                }
+                None => {}
+            }
+            if kind == ListKind::Prompts {
+                return Ok(ListPage {
+                    items: prompts.unwrap_or_default(),
+                    ..ListPage::default()
+                });
+            }
             if kind != ListKind::Tools {
                 return Ok(ListPage::default());
             }

@@ -1,0 +1,384 @@
+//! One walk over the lists of an upstream. A list that the server does not give fails alone; the walk
+//! fails with the connection, or if the server gives no list.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, sleep, timeout};
+use weir_core::clean;
+use weir_core::content_version::ContentVersion;
+use weir_core::failure::{Failure, FailureKind};
+use weir_core::port::ListDigests;
+use weir_core::telemetry::{instruments, unix_seconds};
+use weir_core::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
+
+use super::ListWatcher;
+use crate::announced_lists::{FollowingWalk, list_digest};
+use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
+use crate::list_fault::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
+use crate::list_feed::{FeedState, ListFeed, ListSnapshot};
+use crate::pace::jittered;
+use crate::view::Freshness;
+use crate::walk::{WalkResult, or_not_offered, walk};
+
+/// A hint longer than this has no effect, and would overflow the clock (D15).
+const LONGEST_HINT: Duration = Duration::from_secs(3600);
+
+/// The lists of a walk so far. Those that it has not read yet are as they were.
+struct WalkedLists {
+    about: Arc<ServerDescription>,
+    lists: [ListSnapshot; 4],
+    /// The lists that the server gave.
+    given: ListKinds,
+    /// The first failure of a list alone.
+    failure: Option<Failure>,
+    redefined: u64,
+}
+
+impl ListWatcher {
+    pub(super) async fn walk(
+        &mut self,
+        watch: &mut dyn ListWatch,
+        following: FollowingWalk,
+        trigger: WalkTrigger,
+    ) -> Result<(), Failure> {
+        let mut about = watch.about().clone();
+        about.instructions = about
+            .instructions
+            .map(|text| clean::instructions(&self.feed.upstream, text));
+        let mut walked = WalkedLists {
+            about: Arc::new(about),
+            lists: self.feed.snapshot().lists.clone(),
+            given: ListKinds::default(),
+            failure: None,
+            redefined: 0,
+        };
+        self.read_lists(watch, &mut walked, trigger).await?;
+        let WalkedLists {
+            about,
+            mut lists,
+            given,
+            failure,
+            redefined,
+        } = walked;
+        if let Some(failure) = failure.filter(|_| given.is_empty() && trigger != WalkTrigger::Retry)
+        {
+            return Err(failure);
+        }
+        self.warn_of_unlisted(&lists[ListKind::Tools as usize]);
+        let digests = self.announce(&lists, following).await;
+        let since = self.works.wall();
+        self.expiry = None;
+        let said = std::mem::take(&mut self.changed_lists);
+        let is_whole = lists.iter().all(|list| list.fault.is_none());
+        self.feed.publish(|snapshot| {
+            for kind in ListKind::ALL.into_iter().filter(|kind| said.has(*kind)) {
+                snapshot.change_counts[kind as usize] += 1;
+            }
+            let truncated = |lists: &[ListSnapshot; 4]| lists.each_ref().map(|list| list.truncated);
+            if snapshot.state != FeedState::Fresh || truncated(&snapshot.lists) != truncated(&lists)
+            {
+                snapshot.since = since;
+            }
+            snapshot.state = FeedState::Fresh;
+            for (new, old) in lists.iter_mut().zip(&snapshot.lists) {
+                new.offers |= old.offers;
+            }
+            snapshot.lists = lists;
+            snapshot.digests = digests;
+            snapshot.redefined += redefined;
+            snapshot.about = Some(about);
+            snapshot.walked = true;
+            snapshot.error = None;
+            snapshot.walks += 1;
+            snapshot.walked_at = Some(since);
+        });
+        if is_whole && self.feed.class == weir_core::CapabilityClass::BASE {
+            instruments()
+                .catalog_last_walk
+                .record(unix_seconds(since), &[self.label()]);
+        }
+        Ok(())
+    }
+
+    /// Reads the lists one after the other, those last that may take long.
+    async fn read_lists(
+        &mut self,
+        watch: &mut dyn ListWatch,
+        walked: &mut WalkedLists,
+        trigger: WalkTrigger,
+    ) -> Result<(), Failure> {
+        let began = Instant::now();
+        let mut order = ListKind::ALL;
+        order.sort_by_key(|kind| {
+            let is_declared = walked.about.offers.has(*kind);
+            let has_failed = walked.lists[*kind as usize].fault.is_some();
+            (!is_declared, has_failed || self.late_lists.has(*kind))
+        });
+        for kind in order {
+            let fault = walked.lists[kind as usize].fault.as_ref();
+            if trigger.leaves(kind, fault, began) {
+                continue;
+            }
+            let about = walked.about.clone();
+            let listed = {
+                let (feed, since) = (self.feed.clone(), self.works.wall());
+                let shows_early = self.shows_early();
+                let patience = sleep(self.works.settings.first_list_wait / 2);
+                let mut listing = pin!(self.list(watch, &about, kind));
+                tokio::select! {
+                    biased;
+                    listed = &mut listing => listed,
+                    () = patience, if shows_early && !walked.given.is_empty() => {
+                        show_early(&feed, walked, since);
+                        listing.await
+                    }
+                }
+            };
+            match listed {
+                Ok((list, redefined)) => {
+                    self.late_lists = self.late_lists.without(kind);
+                    self.retries[kind as usize].reset();
+                    self.report(kind, &list);
+                    if list.offers {
+                        walked.given = walked.given.with(kind);
+                    }
+                    walked.lists[kind as usize] = list;
+                    walked.redefined += redefined;
+                }
+                Err(failure) => {
+                    if is_late(&failure) {
+                        self.late_lists = self.late_lists.with(kind);
+                        // Before another list was given, the server as a whole may hang.
+                        if walked.given.is_empty() && trigger != WalkTrigger::Retry {
+                            return Err(failure);
+                        }
+                    }
+                    if !is_of_list_alone(&failure) {
+                        return Err(failure);
+                    }
+                    let list = self.failed_list(kind, &walked.lists[kind as usize], &failure);
+                    self.report(kind, &list);
+                    walked.lists[kind as usize] = list;
+                    walked.failure.get_or_insert(failure);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True if lists are shown before the walk ends. Other replicas are told of a change first, at the
+    /// end of a walk; before the first one, no client knows a list.
+    fn shows_early(&self) -> bool {
+        self.works.ports.announcements.is_none() || self.feed.peek().walks == 0
+    }
+
+    /// Announces changed lists to the other replicas, before the clients of this one are notified.
+    /// Returns the digests of the lists.
+    async fn announce(
+        &mut self,
+        lists: &[ListSnapshot; 4],
+        following: FollowingWalk,
+    ) -> [ContentVersion; 4] {
+        let Some(announcements) = &self.works.ports.announcements else {
+            return Default::default();
+        };
+        let before = self.feed.snapshot();
+        let digests = ListKind::ALL.map(|kind| {
+            let (new, old) = (&lists[kind as usize], before.list(kind));
+            // Replicas compare the lists that the server gives.
+            if new.fault.is_some() || Arc::ptr_eq(&new.items, &old.items) {
+                before.digests[kind as usize]
+            } else {
+                list_digest(&new.items)
+            }
+        });
+        let is_news = digests != before.digests || before.walks == 0;
+        if let Some(hops) = following.hops().filter(|_| is_news) {
+            let group = self.feed.group();
+            let announced = announcements.announce(&group, ListDigests { digests, hops });
+            match announced.await {
+                Ok(made) => {
+                    let changed = ListKind::ALL.into_iter();
+                    let changed = changed
+                        .filter(|kind| digests[*kind as usize] != before.digests[*kind as usize]);
+                    self.late
+                        .push(made.and_then(|made| made.late), changed.collect());
+                }
+                Err(error) => {
+                    tracing::debug!(upstream = %group.upstream, %error, "lists not announced to other replicas yet");
+                }
+            }
+        }
+        digests
+    }
+
+    /// Walks one list. Returns it, and the number of redefined items.
+    async fn list(
+        &mut self,
+        watch: &mut dyn ListWatch,
+        about: &ServerDescription,
+        kind: ListKind,
+    ) -> Result<(ListSnapshot, u64), Failure> {
+        let declares = about.offers.has(kind);
+        let is_asked_for = declares || self.followed.undeclared().has(kind);
+        let walked = if is_asked_for {
+            let rules = self.followed.rules();
+            let walking = timeout(
+                self.works.settings.walk_time,
+                walk(watch, kind, &rules.given.walk),
+            );
+            let walked = match self.expiring(walking).await {
+                Ok(walked) => or_not_offered(walked),
+                Err(_) => Err(Failure::new(
+                    FailureKind::TimedOut,
+                    "the server did not give its lists in time",
+                )),
+            };
+            match walked {
+                Err(failure) if !declares => self.undeclared_failed(kind, failure)?,
+                walked => walked?,
+            }
+        } else {
+            WalkResult::not_offered()
+        };
+        let (truncated, public) = (walked.truncated, walked.public);
+        let offers = declares || walked.is_known;
+        let freshness = self.freshness(walked.ttl, !offers || about.notifies_of.has(kind));
+        let before = self.feed.snapshot().list(kind).items.clone();
+        let origin = ListOrigin {
+            upstream: &self.feed.upstream,
+            kind,
+            definitions: DefinitionOwner::Shared,
+        };
+        let ingested = ingest(&self.works, origin, walked.items, before).await?;
+        let (items, rejected) = (ingested.items, ingested.rejected);
+        let listing = ListSnapshot {
+            items,
+            truncated,
+            freshness,
+            public,
+            offers,
+            is_asked_for,
+            rejected,
+            fault: None,
+        };
+        Ok((listing, ingested.redefined))
+    }
+
+    /// A server that fails for a list that it does not declare has no such list.
+    ///
+    /// # Errors
+    ///
+    /// The failure, if the connection may be lost.
+    fn undeclared_failed(&self, kind: ListKind, failure: Failure) -> Result<WalkResult, Failure> {
+        let is_answered = is_of_list_alone(&failure) && !is_late(&failure);
+        if !is_answered {
+            self.followed.give_up_undeclared(kind);
+        }
+        tracing::debug!(
+            upstream = %self.feed.upstream, list = kind.word(), error = failure.cause(),
+            "undeclared list not given by upstream"
+        );
+        if is_of_list_alone(&failure) {
+            Ok(WalkResult::not_offered())
+        } else {
+            Err(failure)
+        }
+    }
+
+    /// The list after a failure of it alone: the last good items stay for the grace.
+    fn failed_list(
+        &mut self,
+        kind: ListKind,
+        before: &ListSnapshot,
+        failure: &Failure,
+    ) -> ListSnapshot {
+        let (now, given) = (Instant::now(), &self.followed.rules().given);
+        let cause = failure.cause();
+        let known = before.fault.as_ref();
+        if !known.is_some_and(|fault| super::is_same_cause(&fault.error, &cause)) {
+            tracing::warn!(
+                upstream = %self.feed.upstream, class = %self.feed.class, list = kind.word(),
+                error = cause, "list not given by upstream"
+            );
+        }
+        let failures = known.map_or(0, |fault| fault.failures.saturating_add(1));
+        let pause = if is_late(failure) {
+            let pause = pause_after_late(given.poll, failures);
+            jittered(pause, &*self.works.ports.random)
+        } else {
+            self.retries[kind as usize].next(&*self.works.ports.random)
+        };
+        let fault = ListFault {
+            error: cause.into(),
+            since: known.map_or_else(|| self.works.wall(), |fault| fault.since),
+            expiry: known.map_or(now + given.grace, |fault| fault.expiry),
+            retry_at: now + pause,
+            failures,
+        };
+        let mut list = before.clone();
+        if fault.expiry <= now && !list.items.is_empty() {
+            list.items = Arc::new([]);
+            tracing::warn!(
+                upstream = %self.feed.upstream, class = %self.feed.class, list = kind.word(),
+                "list not given by upstream for too long: its items removed"
+            );
+        }
+        ListSnapshot {
+            freshness: Freshness::NONE,
+            offers: true,
+            is_asked_for: true,
+            fault: Some(fault),
+            ..list
+        }
+    }
+
+    fn freshness(&self, ttl: Option<Duration>, pushes: bool) -> Freshness {
+        match ttl {
+            Some(ttl) => Freshness {
+                until: Some(Instant::now() + ttl.min(LONGEST_HINT)),
+                ..Freshness::OPEN
+            },
+            None if pushes => Freshness {
+                until: None,
+                promise: self.works.settings.notified_ttl,
+            },
+            None => Freshness::NONE,
+        }
+    }
+
+    /// Logs, once, the tools of the config that the server does not list: their rules have no
+    /// effect.
+    fn warn_of_unlisted(&mut self, tools: &ListSnapshot) {
+        if self.feed.class != weir_core::CapabilityClass::BASE || tools.truncated.is_some() {
+            return;
+        }
+        let is_listed = |native: &str| tools.items.iter().any(|tool| &*tool.native == native);
+        let absent = self.followed.rules().absent(is_listed);
+        if !absent.is_empty() && absent != self.unlisted_tools {
+            let named = absent.join(", ");
+            tracing::warn!(upstream = %self.feed.upstream, tools = named, "configured tools not listed by upstream");
+        }
+        self.unlisted_tools = absent;
+    }
+}
+
+/// Publishes the lists that a walk has read, while it waits for the others.
+fn show_early(feed: &ListFeed, walked: &WalkedLists, since: SystemTime) {
+    feed.publish(|snapshot| {
+        for kind in ListKind::ALL
+            .into_iter()
+            .filter(|kind| walked.given.has(*kind))
+        {
+            snapshot.lists[kind as usize] = walked.lists[kind as usize].clone();
+        }
+        if snapshot.state != FeedState::Fresh {
+            snapshot.since = since;
+        }
+        snapshot.state = FeedState::Fresh;
+        snapshot.about = Some(walked.about.clone());
+        snapshot.error = None;
+    });
+}
