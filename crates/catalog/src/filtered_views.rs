@@ -12,7 +12,6 @@ use std::sync::atomic::AtomicBool;
 use quick_cache::sync::Cache;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::content_version::ContentVersion;
-use weir_core::fast::FastMap;
 use weir_core::names::EndpointId;
 use weir_core::port::{Audience, Authorizer, Visibility};
 use weir_core::principal::Principal;
@@ -89,11 +88,7 @@ impl PrincipalSight<'_> {
         };
         let items: Vec<CatalogItem> = whole.items.iter().filter(seen).cloned().collect();
         let version = content(&items);
-        let names: FastMap<_, _> = (0u32..)
-            .zip(&items)
-            .map(|(at, item)| (item.exposed.clone(), at))
-            .collect();
-        let body = Arc::new(NameIndex::index(names, &items));
+        let body = Arc::new(whole.name_index.index_part(&items));
         restated(whole, version, items.into(), body)
     }
 }

@@ -19,10 +19,11 @@ use weir_schema::{
 };
 
 use super::Catalog;
+use super::list_entry::{ListEntry, names};
+use super::reserved_names::is_of_other;
 use super::resolved_rules::ResolvedRules;
 use super::tool_draft::ToolDraft;
 use super::view::View;
-use super::view_builder::{ListEntry, names};
 
 /// A tool that could be meant by a name.
 #[derive(Clone, Debug)]
@@ -136,7 +137,9 @@ impl TracedTool {
             () if *self.name == *name && self.place == ToolPlacement::Shown => Some(0),
             () if *self.name == *name || self.tool.qualified_name() == name => Some(1),
             () if *own == *name || otherwise.as_deref() == Some(name) => Some(2),
-            () if *self.native == *name => Some(3),
+            () if *self.native == *name && !is_of_other(&endpoint.mode, &self.tool, name) => {
+                Some(3)
+            }
             () => None,
         }
     }

@@ -13,6 +13,8 @@ use weir_core::content_version::ContentVersion;
 use weir_core::fast::{FastMap, FastState};
 use weir_core::names::UpstreamId;
 
+use super::reserved_names::ReservedNames;
+
 /// The longest freshness that weir ever promises, even if an upstream promises more (D15).
 const LONGEST_TTL: Duration = Duration::from_secs(300);
 
@@ -173,19 +175,28 @@ impl fmt::Debug for View {
 }
 
 /// The part of a view that stays while only its state changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct NameIndex {
     exposed: FastMap<Arc<str>, u32>,
+    /// Native names that no other item of the endpoint can have.
     native: FastMap<Arc<str>, Option<u32>>,
     mirrored: bool,
+    pub(super) reserved: Arc<ReservedNames>,
 }
 
 impl NameIndex {
     /// `exposed` holds the position of every item by its name.
-    pub(super) fn index(exposed: FastMap<Arc<str>, u32>, items: &[CatalogItem]) -> Self {
+    pub(super) fn index(
+        exposed: FastMap<Arc<str>, u32>,
+        items: &[CatalogItem],
+        reserved: Arc<ReservedNames>,
+    ) -> Self {
         let mut native: FastMap<Arc<str>, Option<u32>> =
             FastMap::with_capacity_and_hasher(items.len(), FastState::default());
         for (at, item) in (0u32..).zip(items) {
+            if !reserved.permits_native(&item.tool) {
+                continue;
+            }
             native
                 .entry(item.tool.native.clone())
                 .and_modify(|at| *at = None)
@@ -196,7 +207,20 @@ impl NameIndex {
             exposed,
             native,
             mirrored,
+            reserved,
         }
+    }
+
+    /// The index of some of the items: a name of one of the others means none of these.
+    pub(super) fn index_part(&self, items: &[CatalogItem]) -> Self {
+        let exposed = (0u32..)
+            .zip(items)
+            .map(|(at, item)| (item.exposed.clone(), at))
+            .collect();
+        let mut part = Self::index(exposed, items, self.reserved.clone());
+        part.native
+            .retain(|name, _| !self.exposed.contains_key(name));
+        part
     }
 }
 
@@ -253,7 +277,11 @@ impl View {
             settled: true,
             is_asked_for: true,
             is_of_session: false,
-            name_index: Arc::default(),
+            name_index: Arc::new(NameIndex::index(
+                FastMap::default(),
+                &[],
+                Arc::new(ReservedNames::none()),
+            )),
             freshness: Freshness::NONE,
             wait_until: None,
             has_cursors: AtomicBool::new(false),

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use weir_core::capability::CapabilityClass;
-use weir_core::catalog_item::{CallTerms, CatalogItem};
+use weir_core::catalog_item::CatalogItem;
 use weir_core::content_version::ContentVersion;
 use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
 use weir_core::fast::{FastMap, FastState};
-use weir_core::names::{UpstreamId, resource_uri};
+use weir_core::names::UpstreamId;
 use weir_core::tool::Tool;
-use weir_core::toolset::{ToolHints, ToolNames};
 use weir_core::upstream::ListKind;
 
 use super::catalog_source::CatalogSource;
 use super::closed_upstreams::ClosedUpstream;
 use super::context::CatalogContext;
+use super::list_entry::ListEntry;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
-use super::overrides::{apply_overrides, link_interface};
+use super::reserved_names::ReservedNames;
 use super::resolved_rules::ResolvedRules;
 use super::view::{ChangeCount, Freshness, IncompleteUpstream, NameCollision, NameIndex, View};
 
@@ -34,22 +34,12 @@ struct UpstreamSegment {
     digest: ContentVersion,
 }
 
-pub(super) struct ListEntry {
-    pub(super) name: Arc<str>,
-    /// True if the operator chose the name: then no other tool gets it.
-    chosen: bool,
-    /// The name to take if the first is taken.
-    otherwise: Option<Arc<str>>,
-    tool: Arc<Tool>,
-    pub(super) terms: Arc<CallTerms>,
-    listed_without: CapabilityClass,
-}
-
 /// The segments of one endpoint, by upstream and the class they were listed for.
 #[derive(Default)]
 pub(super) struct EndpointSegments {
     /// The endpoint whose naming the segments follow.
     endpoint: Option<Endpoint>,
+    reserved: Option<Arc<ReservedNames>>,
     known: HashMap<(UpstreamId, CapabilityClass, ListKind), UpstreamSegment>,
 }
 
@@ -128,7 +118,7 @@ impl ViewBuilder<'_> {
             kind,
             ..
         } = *self;
-        segments.follow(endpoint);
+        let reserved = segments.follow(endpoint);
         let mut status = ViewStatus::new(!sources.is_empty());
         let mut used = Vec::with_capacity(sources.len());
         let (mut said, mut repeats) = (None, Vec::new());
@@ -152,16 +142,20 @@ impl ViewBuilder<'_> {
             }
             used.push(segments.of(endpoint, source, kind, &part));
         }
-        let version = version(endpoint, kind, &used);
-        let list =
-            match before.filter(|before| before.version == version && same_terms(before, &used)) {
-                Some(same) => AssembledList {
-                    items: same.items.clone(),
-                    collisions: same.collisions.clone(),
-                    body: same.name_index.clone(),
-                },
-                None => assemble(&used),
-            };
+        let version = version(endpoint, kind, &used, &reserved);
+        let is_same = |before: &&View| {
+            before.version == version
+                && Arc::ptr_eq(&before.name_index.reserved, &reserved)
+                && same_terms(before, &used)
+        };
+        let list = match before.filter(is_same) {
+            Some(same) => AssembledList {
+                items: same.items.clone(),
+                collisions: same.collisions.clone(),
+                body: same.name_index.clone(),
+            },
+            None => assemble(&used, &reserved),
+        };
         View {
             version,
             items: list.items,
@@ -252,14 +246,16 @@ impl ViewStatus {
 }
 
 impl EndpointSegments {
-    /// Drops names that were made by another rule.
-    fn follow(&mut self, endpoint: &Endpoint) {
+    /// Drops names that were made by another rule. Returns the reserved names of the endpoint.
+    fn follow(&mut self, endpoint: &Endpoint) -> Arc<ReservedNames> {
         if self.endpoint.as_ref() != Some(endpoint) {
             *self = Self {
                 endpoint: Some(endpoint.clone()),
-                known: HashMap::new(),
+                ..Self::default()
             };
         }
+        let reserved = || Arc::new(ReservedNames::of(endpoint));
+        self.reserved.get_or_insert_with(reserved).clone()
     }
 
     fn of(
@@ -337,142 +333,12 @@ fn only_in<'a>(
         .filter(move |tool| !known.contains(&*tool.native))
 }
 
-impl ListEntry {
-    /// A tool as the endpoint shows it; absent if the endpoint's selection leaves it out.
-    pub(super) fn new(
-        endpoint: &Endpoint,
-        tool: &Arc<Tool>,
-        rules: &ResolvedRules,
-    ) -> Option<Self> {
-        let believed = if rules.given.trusted {
-            tool.hints
-        } else {
-            ToolHints::default()
-        };
-        let (terms, listed_without) = (rules.of(&tool.native), CapabilityClass::BASE);
-        let (name, otherwise) = names(endpoint, tool);
-        let renames = matches!(
-            endpoint.mode,
-            EndpointMode::Aggregate {
-                prefix: NamePrefix::Always,
-                ..
-            }
-        );
-        let shown = if renames && tool.kind == ListKind::Tools {
-            link_interface(tool)
-        } else {
-            None
-        };
-        let tool = shown.as_ref().unwrap_or(tool);
-        let Some(set) = endpoint
-            .tools
-            .as_ref()
-            .filter(|_| tool.kind == ListKind::Tools)
-        else {
-            let terms = terms.on_endpoint(&[], believed);
-            let tool = tool.clone();
-            return Some(Self {
-                name,
-                chosen: false,
-                otherwise,
-                tool,
-                terms,
-                listed_without,
-            });
-        };
-        let known: Vec<&str> = std::iter::once(&*name)
-            .chain(otherwise.as_deref())
-            .collect();
-        let made = set.overrides_for(&ToolNames {
-            names: &known,
-            qualified: &tool.qualified_name(),
-        })?;
-        let terms = terms.on_endpoint(&made.scopes, made.hints.or(believed));
-        let same = made.description.is_none() && made.hints == ToolHints::default();
-        let tool = if same {
-            tool.clone()
-        } else {
-            apply_overrides(tool, made.description.as_deref(), made.hints)
-        };
-        Some(match made.alias {
-            Some(alias) => Self {
-                name: alias,
-                chosen: true,
-                otherwise: None,
-                tool,
-                terms,
-                listed_without,
-            },
-            None => Self {
-                name,
-                chosen: false,
-                otherwise,
-                tool,
-                terms,
-                listed_without,
-            },
-        })
-    }
-}
-
-impl ListEntry {
-    /// The name that the entry gets beside others: the first of its names that is not taken.
-    pub(super) fn first_free_name(&self, is_taken: impl Fn(&str) -> bool) -> Option<&Arc<str>> {
-        std::iter::once(&self.name)
-            .chain(&self.otherwise)
-            .find(|name| !is_taken(name))
-    }
-
-    /// The item under this name.
-    pub(super) fn named(self, exposed: Arc<str>) -> CatalogItem {
-        let Self {
-            tool,
-            terms,
-            listed_without,
-            ..
-        } = self;
-        CatalogItem {
-            exposed,
-            tool,
-            terms,
-            listed_without,
-        }
-    }
-}
-
-/// The name that a tool gets by the endpoint's rule, and the one to take if that is taken.
-pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<str>>) {
-    match &endpoint.mode {
-        EndpointMode::Transparent(_) => (tool.native.clone(), None),
-        EndpointMode::Aggregate { prefix, .. }
-            if matches!(tool.kind, ListKind::Resources | ListKind::Templates) =>
-        {
-            let exposed = Arc::from(resource_uri::expose(&tool.upstream, &tool.native));
-            match prefix {
-                NamePrefix::Always => (exposed, None),
-                NamePrefix::None => (tool.native.clone(), Some(exposed)),
-            }
-        }
-        EndpointMode::Aggregate {
-            naming,
-            prefix: NamePrefix::Always,
-            ..
-        } => (naming.expose(&tool.upstream, &tool.native).into(), None),
-        EndpointMode::Aggregate {
-            naming,
-            prefix: NamePrefix::None,
-            ..
-        } => {
-            let bare = naming.bare(&tool.upstream, &tool.native).into();
-            (
-                bare,
-                Some(naming.expose(&tool.upstream, &tool.native).into()),
-            )
-        }
-    }
-}
-
-fn version(endpoint: &Endpoint, kind: ListKind, used: &[UpstreamSegment]) -> ContentVersion {
+fn version(
+    endpoint: &Endpoint,
+    kind: ListKind,
+    used: &[UpstreamSegment],
+    reserved: &ReservedNames,
+) -> ContentVersion {
     let mode: &[u8] = match &endpoint.mode {
         EndpointMode::Transparent(_) => b"t",
         EndpointMode::Aggregate {
@@ -489,9 +355,15 @@ fn version(endpoint: &Endpoint, kind: ListKind, used: &[UpstreamSegment]) -> Con
         .iter()
         .filter(|segment| !segment.entries.is_empty())
         .map(|segment| &segment.digest.0[..]);
+    // An alias takes a name away from other tools, also while its own tool is not listed.
+    let aliases = match kind {
+        ListKind::Tools => reserved.sorted_aliases(),
+        ListKind::Prompts | ListKind::Resources | ListKind::Templates => Vec::new(),
+    };
     ContentVersion::of(
         &[kind.word().as_bytes(), mode]
             .into_iter()
+            .chain(aliases.iter().map(|alias| alias.as_bytes()))
             .chain(shown)
             .collect::<Vec<_>>(),
     )
@@ -518,9 +390,9 @@ struct AssembledList {
 }
 
 /// Gives every entry its name, first come first served in config order, and reports those that get
-/// no name. A name that the operator chose is never another tool's: an upstream could take it
-/// otherwise.
-fn assemble(used: &[UpstreamSegment]) -> AssembledList {
+/// no name. A name that the operator chose is never another tool's, whether its own tool is listed or
+/// not: an upstream could take it otherwise.
+fn assemble(used: &[UpstreamSegment], reserved: &Arc<ReservedNames>) -> AssembledList {
     let entries = || used.iter().flat_map(|segment| segment.entries.iter());
     let chosen: HashMap<&str, &Tool> = entries()
         .filter(|entry| entry.chosen)
@@ -532,19 +404,17 @@ fn assemble(used: &[UpstreamSegment]) -> AssembledList {
         FastMap::with_capacity_and_hasher(count, FastState::default());
     let mut collisions = Vec::new();
     for entry in entries() {
-        let free = |name: &&Arc<str>| {
-            !taken.contains_key(*name) && (entry.chosen || !chosen.contains_key(&***name))
-        };
-        let name = std::iter::once(&entry.name)
-            .chain(&entry.otherwise)
-            .find(free);
+        let name = entry.first_free_name(reserved, |name| taken.contains_key(name));
         let Some(name) = name else {
             let holder = taken.get(&entry.name).map(|at| &*items[*at as usize].tool);
-            let kept = holder
-                .or_else(|| chosen.get(&*entry.name).copied())
-                .unwrap_or(&entry.tool)
-                .upstream
-                .clone();
+            let holder = holder.or_else(|| chosen.get(&*entry.name).copied());
+            let kept = match holder {
+                Some(tool) => &tool.upstream,
+                None => reserved
+                    .alias_owner(&entry.name)
+                    .unwrap_or(&entry.tool.upstream),
+            }
+            .clone();
             let (dropped, native) = (entry.tool.upstream.clone(), entry.tool.native.clone());
             collisions.push(NameCollision {
                 exposed: entry.name.clone(),
@@ -567,7 +437,7 @@ fn assemble(used: &[UpstreamSegment]) -> AssembledList {
             listed_without,
         });
     }
-    let body = NameIndex::index(taken, &items);
+    let body = NameIndex::index(taken, &items, reserved.clone());
     AssembledList {
         items: items.into(),
         collisions: collisions.into(),

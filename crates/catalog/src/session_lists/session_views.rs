@@ -25,9 +25,9 @@ use super::session_subscriptions::SessionSubscription;
 use super::session_walk::ServedSession;
 use crate::catalog::Catalog;
 use crate::catalog_source::CatalogSource;
+use crate::list_entry::ListEntry;
 use crate::resource_updates::subscription_table::ResourceSubscriber;
 use crate::view::{Freshness, NameIndex, View};
-use crate::view_builder::ListEntry;
 
 /// A client of an endpoint, in its session.
 #[derive(Clone, Copy, Debug)]
@@ -378,7 +378,7 @@ impl SessionPart {
         added.filter_map(move |tool| {
             let entry = ListEntry::new(endpoint, tool, &rules)?;
             let name = entry
-                .first_free_name(|name| whole.has_exposed(name))?
+                .first_free_name(&whole.name_index.reserved, |name| whole.has_exposed(name))?
                 .clone();
             Some(entry.named(name))
         })
@@ -419,7 +419,11 @@ fn joined(endpoint: &Endpoint, whole: &View, parts: &[SessionPart]) -> View {
     for (part, id) in parts.iter().zip(&ids) {
         digests.extend([&id[..], &part.difference.digest.0[..]]);
     }
-    let body = Arc::new(NameIndex::index(taken, &items));
+    let body = Arc::new(NameIndex::index(
+        taken,
+        &items,
+        whole.name_index.reserved.clone(),
+    ));
     View {
         version: ContentVersion::of(&digests),
         items: items.into(),

@@ -22,14 +22,24 @@ pub fn expose(upstream: &UpstreamId, native: &str) -> String {
 /// Splits an exposed URI into upstream and native URI; no value if it has no such form.
 #[must_use]
 pub fn split_exposed(exposed: &str) -> Option<(UpstreamId, String)> {
+    let id = upstream_of(exposed)?;
+    let upstream = UpstreamId::new(id).ok()?;
+    let native = match exposed.strip_prefix(APPS) {
+        Some(rest) => format!("{APPS}{}", &rest[id.len() + 1..]),
+        None => exposed[id.len() + 1..].to_owned(),
+    };
+    Some((upstream, native))
+}
+
+/// The text in the place of an upstream's id in a URI; no value if it has none.
+#[must_use]
+pub fn upstream_of(exposed: &str) -> Option<&str> {
     if let Some(rest) = exposed.strip_prefix(APPS) {
-        let (id, path) = rest.split_once('/')?;
-        return Some((UpstreamId::new(id).ok()?, format!("{APPS}{path}")));
+        return rest.split_once('/').map(|(id, _)| id);
     }
-    let (id, native) = exposed.split_once('+')?;
+    let (id, _) = exposed.split_once('+')?;
     // In `a:b+c` the `+` is not of the scheme.
-    (!id.contains(':')).then_some(())?;
-    Some((UpstreamId::new(id).ok()?, native.to_owned()))
+    (!id.contains(':')).then_some(id)
 }
 
 /// True if a URI could come from a URI template: literal parts in order, with any text between. It

@@ -123,6 +123,15 @@ impl ToolNaming {
         name
     }
 
+    /// The beginnings of a name that the separator follows: of an exposed name, one of them is the id
+    /// of its upstream, unless the id is too long for the name.
+    pub fn possible_upstreams<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let splits = name.char_indices().map(|(at, _)| name.split_at(at));
+        splits
+            .filter(|(_, rest)| rest.starts_with(&*self.separator))
+            .map(|(id, _)| id)
+    }
+
     /// True if `name` may be used without a prefix on an endpoint with `prefix: none`.
     #[must_use]
     pub fn accepts_bare(&self, name: &str) -> bool {
@@ -215,6 +224,7 @@ mod tests {
             let naming = ToolNaming::new(separator, 64, NameAlphabet::Strict).unwrap();
             let (a, b) = (naming.expose(&id(&u1), &t1), naming.expose(&id(&u2), &t2));
             prop_assert!(naming.accepts_bare(&a));
+            prop_assert!(naming.possible_upstreams(&a).any(|id| id == u1));
             prop_assert_eq!(a == b, (u1, t1) == (u2, t2));
         }
     }

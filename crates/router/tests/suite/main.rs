@@ -18,6 +18,7 @@ mod names;
 mod outages;
 mod outputs;
 mod reloads;
+mod reserved_names;
 mod results;
 mod running_replies;
 mod sessions;

@@ -86,10 +86,10 @@ async fn a_transparent_endpoint_renames_nothing() {
 #[tokio::test(start_paused = true)]
 async fn without_prefix_the_first_in_config_order_keeps_the_bare_name_and_a_taken_one_is_reported()
 {
-    // `two` has a tool that looks like the prefixed name `three` would fall back to.
+    // `three` has a tool with the prefixed name that its other one would fall back to.
     let one = ScriptedUpstream::new("one", &["search"]);
-    let two = ScriptedUpstream::new("two", &["search", "three__search"]);
-    let three = ScriptedUpstream::new("three", &["search"]);
+    let two = ScriptedUpstream::new("two", &["search"]);
+    let three = ScriptedUpstream::new("three", &["three__search", "search"]);
     let world = CatalogWorld::empty(CatalogSettings::default());
     world.show(&[&one, &two, &three], NamePrefix::None, 1000);
     let view = world.settled().await;

@@ -44,8 +44,9 @@ pub(crate) struct UpstreamScript {
     pub(crate) page: usize,
     pub(crate) pushes: bool,
     pub(crate) has_tools: bool,
-    /// It has resources, but does not list them.
+    /// It has resources, also if it lists none.
     pub(crate) has_resources: bool,
+    pub(crate) resources: Vec<Bytes>,
     /// It sends updates of them.
     pub(crate) subscribes: bool,
     /// It declares prompts, and lists these.
@@ -96,6 +97,7 @@ impl ScriptedUpstream {
                 pushes: true,
                 has_tools: true,
                 has_resources: false,
+                resources: Vec::new(),
                 subscribes: false,
                 prompts: None,
                 list_faults: Vec::new(),
@@ -301,10 +303,15 @@ impl ListWatch for ScriptedUpstreamWatch {
         cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
-            let (fault, prompts) = {
+            let (fault, items) = {
                 let script = self.fake.script.lock().unwrap();
                 let fault = script.list_faults.iter().find(|(of, _)| *of == kind);
-                (fault.map(|(_, fault)| *fault), script.prompts.clone())
+                let items = match kind {
+                    ListKind::Prompts => script.prompts.clone().unwrap_or_default(),
+                    ListKind::Resources => script.resources.clone(),
+                    ListKind::Tools | ListKind::Templates => Vec::new(),
+                };
+                (fault.map(|(_, fault)| *fault), items)
             };
             match fault {
                 Some(ScriptedListFault::Code(code)) => {
@@ -323,14 +330,11 @@ impl ListWatch for ScriptedUpstreamWatch {
                 }
                 None => {}
             }
-            if kind == ListKind::Prompts {
+            if kind != ListKind::Tools {
                 return Ok(ListPage {
-                    items: prompts.unwrap_or_default(),
+                    items,
                     ..ListPage::default()
                 });
-            }
-            if kind != ListKind::Tools {
-                return Ok(ListPage::default());
             }
             let delay = self.fake.script.lock().unwrap().page_delay;
             tokio::time::sleep(delay).await;

@@ -23,7 +23,8 @@ pub(crate) enum GateRule {
     Queue(Arc<tokio::sync::Semaphore>),
 }
 
-/// Lets all principals in and all calls through, except for its rules (principal, native name).
+/// Lets all principals in and all calls through, except for its rules: principal, and native name or
+/// `upstream/tool`.
 #[derive(Default)]
 pub(crate) struct ScriptedGate {
     rules: Mutex<Vec<(String, String, GateRule)>>,
@@ -66,7 +67,10 @@ impl ScriptedGate {
         let who = principal.to_string();
         rules
             .iter()
-            .filter(|(name, tool, _)| *name == who && **tool == *item.tool.native)
+            .filter(|(name, tool, _)| {
+                let tool = tool.as_str();
+                *name == who && (tool == &*item.tool.native || tool == item.tool.qualified_name())
+            })
             .map(|r| r.2.clone())
             .collect()
     }

@@ -1,0 +1,175 @@
+//! One item of an upstream as an endpoint shows it: its names there, its rules, and the operator's
+//! overrides.
+
+use std::sync::Arc;
+
+use weir_core::capability::CapabilityClass;
+use weir_core::catalog_item::{CallTerms, CatalogItem};
+use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
+use weir_core::names::resource_uri;
+use weir_core::tool::Tool;
+use weir_core::toolset::{ToolHints, ToolNames};
+use weir_core::upstream::ListKind;
+
+use super::overrides::{apply_overrides, link_interface};
+use super::reserved_names::{ReservedNames, is_of_other};
+use super::resolved_rules::ResolvedRules;
+
+/// An item under the names that it may get.
+pub(super) struct ListEntry {
+    pub(super) name: Arc<str>,
+    /// True if the operator chose the name: then no other tool gets it.
+    pub(super) chosen: bool,
+    /// The name to take if the first is taken.
+    pub(super) otherwise: Option<Arc<str>>,
+    pub(super) tool: Arc<Tool>,
+    pub(super) terms: Arc<CallTerms>,
+    pub(super) listed_without: CapabilityClass,
+}
+
+impl ListEntry {
+    /// A tool as the endpoint shows it; absent if the endpoint's selection leaves it out.
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        tool: &Arc<Tool>,
+        rules: &ResolvedRules,
+    ) -> Option<Self> {
+        let believed = if rules.given.trusted {
+            tool.hints
+        } else {
+            ToolHints::default()
+        };
+        let (terms, listed_without) = (rules.of(&tool.native), CapabilityClass::BASE);
+        let (name, otherwise) = names(endpoint, tool);
+        let renames = matches!(
+            endpoint.mode,
+            EndpointMode::Aggregate {
+                prefix: NamePrefix::Always,
+                ..
+            }
+        );
+        let shown = if renames && tool.kind == ListKind::Tools {
+            link_interface(tool)
+        } else {
+            None
+        };
+        let tool = shown.as_ref().unwrap_or(tool);
+        let Some(set) = endpoint
+            .tools
+            .as_ref()
+            .filter(|_| tool.kind == ListKind::Tools)
+        else {
+            let terms = terms.on_endpoint(&[], believed);
+            let tool = tool.clone();
+            return Some(Self {
+                name,
+                chosen: false,
+                otherwise,
+                tool,
+                terms,
+                listed_without,
+            });
+        };
+        let known: Vec<&str> = std::iter::once(&*name)
+            .chain(otherwise.as_deref())
+            .collect();
+        let made = set.overrides_for(&ToolNames {
+            names: &known,
+            qualified: &tool.qualified_name(),
+        })?;
+        let terms = terms.on_endpoint(&made.scopes, made.hints.or(believed));
+        let same = made.description.is_none() && made.hints == ToolHints::default();
+        let tool = if same {
+            tool.clone()
+        } else {
+            apply_overrides(tool, made.description.as_deref(), made.hints)
+        };
+        Some(match made.alias {
+            Some(alias) => Self {
+                name: alias,
+                chosen: true,
+                otherwise: None,
+                tool,
+                terms,
+                listed_without,
+            },
+            None => Self {
+                name,
+                chosen: false,
+                otherwise,
+                tool,
+                terms,
+                listed_without,
+            },
+        })
+    }
+}
+
+impl ListEntry {
+    /// The name that the entry gets beside others: the first of its names that is neither taken nor
+    /// another tool's alias.
+    pub(super) fn first_free_name(
+        &self,
+        reserved: &ReservedNames,
+        is_taken: impl Fn(&str) -> bool,
+    ) -> Option<&Arc<str>> {
+        std::iter::once(&self.name)
+            .chain(&self.otherwise)
+            .find(|name| {
+                !is_taken(name) && (self.chosen || !reserved.is_alias(self.tool.kind, name))
+            })
+    }
+
+    /// The item under this name.
+    pub(super) fn named(self, exposed: Arc<str>) -> CatalogItem {
+        let Self {
+            tool,
+            terms,
+            listed_without,
+            ..
+        } = self;
+        CatalogItem {
+            exposed,
+            tool,
+            terms,
+            listed_without,
+        }
+    }
+}
+
+/// The name that a tool gets by the endpoint's rule, and the one to take if that is taken.
+pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<str>>) {
+    match &endpoint.mode {
+        EndpointMode::Transparent(_) => (tool.native.clone(), None),
+        EndpointMode::Aggregate { prefix, .. }
+            if matches!(tool.kind, ListKind::Resources | ListKind::Templates) =>
+        {
+            let exposed = Arc::from(resource_uri::expose(&tool.upstream, &tool.native));
+            match prefix {
+                NamePrefix::None if !is_of_other(&endpoint.mode, tool, &tool.native) => {
+                    (tool.native.clone(), Some(exposed))
+                }
+                NamePrefix::Always | NamePrefix::None => (exposed, None),
+            }
+        }
+        EndpointMode::Aggregate {
+            naming,
+            prefix: NamePrefix::Always,
+            ..
+        } => (naming.expose(&tool.upstream, &tool.native).into(), None),
+        EndpointMode::Aggregate {
+            naming,
+            prefix: NamePrefix::None,
+            ..
+        } => {
+            let exposed = Arc::from(naming.expose(&tool.upstream, &tool.native));
+            // A name that means an item of another upstream is none of this one, also while the
+            // other item is not listed.
+            if is_of_other(&endpoint.mode, tool, &tool.native) {
+                return (exposed, None);
+            }
+            let bare = naming.bare(&tool.upstream, &tool.native).into();
+            (bare, Some(exposed))
+        }
+    }
+}

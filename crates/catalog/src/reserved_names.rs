@@ -1,0 +1,101 @@
+//! The names of an endpoint that mean one item or the items of one upstream, also while no list shows
+//! them: aliases, and names that begin like the names of an upstream. No other item gets such a name,
+//! and none is found under it.
+
+use std::sync::Arc;
+
+use weir_core::endpoint::{Endpoint, EndpointMode};
+use weir_core::fast::FastMap;
+use weir_core::names::{UpstreamId, resource_uri};
+use weir_core::tool::Tool;
+use weir_core::toolset::NamePattern;
+use weir_core::upstream::ListKind;
+
+/// The reserved names of one endpoint.
+#[derive(Debug)]
+pub(super) struct ReservedNames {
+    mode: EndpointMode,
+    /// The operator's aliases, each with the upstream of its tool, if its pattern names one.
+    aliases: FastMap<Arc<str>, Option<UpstreamId>>,
+}
+
+impl ReservedNames {
+    pub(super) fn of(endpoint: &Endpoint) -> Self {
+        let aliases = endpoint.tools.iter().flat_map(|tools| &tools.aliases);
+        Self {
+            mode: endpoint.mode.clone(),
+            aliases: aliases
+                .map(|(pattern, alias)| (alias.clone(), owner(&endpoint.mode, pattern)))
+                .collect(),
+        }
+    }
+
+    /// The reserved names of no endpoint.
+    pub(super) fn none() -> Self {
+        Self {
+            mode: EndpointMode::Aggregate {
+                upstreams: Vec::new(),
+                naming: Default::default(),
+                prefix: Default::default(),
+            },
+            aliases: FastMap::default(),
+        }
+    }
+
+    /// True if the name is an alias of a tool.
+    pub(super) fn is_alias(&self, kind: ListKind, name: &str) -> bool {
+        kind == ListKind::Tools && self.aliases.contains_key(name)
+    }
+
+    /// The upstream of the tool with this alias, if the config names it.
+    pub(super) fn alias_owner(&self, name: &str) -> Option<&UpstreamId> {
+        self.aliases.get(name)?.as_ref()
+    }
+
+    /// The aliases in a stable order.
+    pub(super) fn sorted_aliases(&self) -> Vec<&str> {
+        let mut aliases: Vec<&str> = self.aliases.keys().map(|alias| &**alias).collect();
+        aliases.sort_unstable();
+        aliases
+    }
+
+    /// True if calls find an item under its native name.
+    pub(super) fn permits_native(&self, tool: &Tool) -> bool {
+        !self.is_alias(tool.kind, &tool.native) && !is_of_other(&self.mode, tool, &tool.native)
+    }
+}
+
+/// True if a name begins like the names of another upstream of the endpoint than the tool's own.
+pub(super) fn is_of_other(mode: &EndpointMode, tool: &Tool, name: &str) -> bool {
+    let EndpointMode::Aggregate {
+        upstreams, naming, ..
+    } = mode
+    else {
+        return false;
+    };
+    let is_other = |id: &str| {
+        let known = upstreams.iter().find(|known| known.as_str() == id);
+        known.is_some_and(|known| *known != tool.upstream)
+    };
+    match tool.kind {
+        ListKind::Tools | ListKind::Prompts => naming.possible_upstreams(name).any(is_other),
+        ListKind::Resources | ListKind::Templates => {
+            resource_uri::upstream_of(name).is_some_and(is_other)
+        }
+    }
+}
+
+/// The upstream that a pattern of one tool names: `upstream/tool`, or the name on the endpoint.
+fn owner(mode: &EndpointMode, pattern: &NamePattern) -> Option<UpstreamId> {
+    let known = |id: &str| mode.upstreams().iter().find(|known| known.as_str() == id);
+    let name = pattern.as_str();
+    if let Some((id, _)) = name.split_once('/') {
+        return known(id).cloned();
+    }
+    match mode {
+        EndpointMode::Transparent(upstream) => Some(upstream.clone()),
+        EndpointMode::Aggregate { naming, .. } => {
+            naming.possible_upstreams(name).find_map(known).cloned()
+        }
+    }
+}
