@@ -1,10 +1,12 @@
 //! The features of an endpoint, from the descriptions of its upstreams.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::time::timeout;
 use weir_core::capability::CapabilityClass;
 use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::principal::Principal;
 use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds, ServerDescription};
 
 use super::Catalog;
@@ -12,16 +14,55 @@ use super::catalog_source::CatalogSource;
 use super::list_changes::ListChange;
 
 impl Catalog {
-    /// The server information of an endpoint's upstreams, in config order; those never reached are
-    /// absent.
+    /// The server information of those of an endpoint's upstreams that are open and, under rules,
+    /// have an item that the principal sees, in config order. Upstreams never reached are absent.
     #[must_use]
-    pub fn about(&self, endpoint: &EndpointId) -> Vec<(UpstreamId, Arc<ServerDescription>)> {
+    pub fn about(
+        &self,
+        endpoint: &EndpointId,
+        class: CapabilityClass,
+        principal: &Principal,
+    ) -> Vec<(UpstreamId, Arc<ServerDescription>)> {
+        let visible = self.visible_upstreams(endpoint, class, principal);
         let layout = self.layout.load();
         let about = |source: &Arc<CatalogSource>| {
-            Some((source.id().clone(), source.base().snapshot().about.clone()?))
+            let id = source.id();
+            let is_shown = self.closed(id).is_none()
+                && visible.as_ref().is_none_or(|visible| visible.contains(id));
+            let about = source.base().snapshot().about.clone();
+            about.filter(|_| is_shown).map(|about| (id.clone(), about))
         };
         let sources = layout.sources_of(endpoint).iter();
         sources.filter_map(about).collect()
+    }
+
+    /// The upstreams with an item that the principal sees; no value if it sees all items.
+    fn visible_upstreams(
+        &self,
+        endpoint: &EndpointId,
+        class: CapabilityClass,
+        principal: &Principal,
+    ) -> Option<HashSet<UpstreamId>> {
+        self.audience(endpoint, principal)?;
+        let views = ListKind::ALL.into_iter().filter_map(|kind| {
+            // Few servers list other prompts and resources to clients of a class.
+            let class = match kind {
+                ListKind::Tools => class,
+                ListKind::Prompts | ListKind::Resources | ListKind::Templates => {
+                    CapabilityClass::BASE
+                }
+            };
+            self.visible_view(endpoint, kind, class, principal)
+        });
+        let mut upstreams = HashSet::new();
+        for view in views {
+            for item in view.items.iter() {
+                if !upstreams.contains(&item.tool.upstream) {
+                    upstreams.insert(item.tool.upstream.clone());
+                }
+            }
+        }
+        Some(upstreams)
     }
 
     /// True if an endpoint has this list: some upstream offers it, once offered it, or is still

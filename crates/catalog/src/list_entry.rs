@@ -120,6 +120,11 @@ impl ListEntry {
             })
     }
 
+    /// True if the entry could get this name on the endpoint.
+    pub(super) fn may_be_named(&self, name: &str) -> bool {
+        *self.name == *name || self.otherwise.as_deref() == Some(name)
+    }
+
     /// The item under this name.
     pub(super) fn named(self, exposed: Arc<str>) -> CatalogItem {
         let Self {

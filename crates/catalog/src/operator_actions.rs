@@ -1,15 +1,13 @@
 //! The operators' actions on upstreams: taking one out, letting it in again, and reading its lists
 //! now.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use tokio::time::Instant;
 use weir_core::failure::{Failure, FailureKind, UPSTREAM_DISABLED};
-use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::upstream::ListKind;
+use weir_core::names::UpstreamId;
 
 use super::Catalog;
-use super::catalog_source::CatalogSource;
 use super::closed_upstreams::{ClosedUpstream, ClosingMode};
 
 impl Catalog {
@@ -72,35 +70,6 @@ impl Catalog {
     pub fn closed_failure(&self, id: &UpstreamId) -> Option<Failure> {
         self.closed(id)
             .map(|_| Failure::new(FailureKind::Unavailable, UPSTREAM_DISABLED).with_upstream(id))
-    }
-
-    /// The same for a name that the upstream would have on an endpoint, were it let in.
-    #[must_use]
-    pub fn closed_failure_of_name(
-        &self,
-        endpoint: &EndpointId,
-        kind: ListKind,
-        name: &str,
-    ) -> Option<Failure> {
-        let layout = self.layout.load();
-        let closed = |source: &&Arc<CatalogSource>| self.closed(source.id()).is_some();
-        let mut closed = layout
-            .endpoint_lists
-            .get(endpoint)?
-            .sources
-            .iter()
-            .filter(closed);
-        let has = |source: &&Arc<CatalogSource>| {
-            let snapshot = source.base().snapshot();
-            snapshot
-                .list(kind)
-                .items
-                .iter()
-                .any(|item| *item.native == *name)
-        };
-        closed
-            .find(has)
-            .and_then(|source| self.closed_failure(source.id()))
     }
 
     fn rebuild(&self) {

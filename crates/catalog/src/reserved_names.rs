@@ -15,8 +15,15 @@ use weir_core::upstream::ListKind;
 #[derive(Debug)]
 pub(super) struct ReservedNames {
     mode: EndpointMode,
-    /// The operator's aliases, each with the upstream of its tool, if its pattern names one.
-    aliases: FastMap<Arc<str>, Option<UpstreamId>>,
+    /// The operator's aliases, each with its tool, if the pattern names the upstream.
+    aliases: FastMap<Arc<str>, Option<AliasedTool>>,
+}
+
+/// A tool that has an alias: its upstream, and its native name as far as the pattern has it.
+#[derive(Debug)]
+struct AliasedTool {
+    upstream: UpstreamId,
+    native: Box<str>,
 }
 
 impl ReservedNames {
@@ -25,7 +32,7 @@ impl ReservedNames {
         Self {
             mode: endpoint.mode.clone(),
             aliases: aliases
-                .map(|(pattern, alias)| (alias.clone(), owner(&endpoint.mode, pattern)))
+                .map(|(pattern, alias)| (alias.clone(), aliased_tool(&endpoint.mode, pattern)))
                 .collect(),
         }
     }
@@ -49,7 +56,34 @@ impl ReservedNames {
 
     /// The upstream of the tool with this alias, if the config names it.
     pub(super) fn alias_owner(&self, name: &str) -> Option<&UpstreamId> {
-        self.aliases.get(name)?.as_ref()
+        Some(&self.aliases.get(name)?.as_ref()?.upstream)
+    }
+
+    /// The native name that a name on the endpoint stands for if it is of this upstream, whose lists
+    /// are not known.
+    pub(super) fn native_name(
+        &self,
+        upstream: &UpstreamId,
+        kind: ListKind,
+        name: &str,
+    ) -> Option<String> {
+        let EndpointMode::Aggregate { naming, .. } = &self.mode else {
+            return Some(name.to_owned());
+        };
+        if self.is_alias(kind, name) {
+            let tool = self.aliases.get(name)?.as_ref()?;
+            return (tool.upstream == *upstream).then(|| tool.native.as_ref().to_owned());
+        }
+        match kind {
+            ListKind::Tools | ListKind::Prompts => {
+                let native = naming.native_part(upstream, name)?;
+                (!native.is_empty()).then(|| native.to_owned())
+            }
+            ListKind::Resources | ListKind::Templates => {
+                let (id, native) = resource_uri::split_exposed(name)?;
+                (id == *upstream).then_some(native)
+            }
+        }
     }
 
     /// The aliases in a stable order.
@@ -85,17 +119,29 @@ pub(super) fn is_of_other(mode: &EndpointMode, tool: &Tool, name: &str) -> bool 
     }
 }
 
-/// The upstream that a pattern of one tool names: `upstream/tool`, or the name on the endpoint.
-fn owner(mode: &EndpointMode, pattern: &NamePattern) -> Option<UpstreamId> {
-    let known = |id: &str| mode.upstreams().iter().find(|known| known.as_str() == id);
+/// The tool that a pattern of one tool names: `upstream/tool`, or the name on the endpoint.
+fn aliased_tool(mode: &EndpointMode, pattern: &NamePattern) -> Option<AliasedTool> {
     let name = pattern.as_str();
-    if let Some((id, _)) = name.split_once('/') {
-        return known(id).cloned();
+    let tool = |upstream: &UpstreamId, native: &str| AliasedTool {
+        upstream: upstream.clone(),
+        native: native.into(),
+    };
+    if let Some((id, native)) = name.split_once('/') {
+        let known = mode.upstreams().iter().find(|known| known.as_str() == id);
+        if let Some(upstream) = known {
+            return Some(tool(upstream, native));
+        }
     }
     match mode {
-        EndpointMode::Transparent(upstream) => Some(upstream.clone()),
-        EndpointMode::Aggregate { naming, .. } => {
-            naming.possible_upstreams(name).find_map(known).cloned()
+        EndpointMode::Transparent(upstream) => Some(tool(upstream, name)),
+        EndpointMode::Aggregate {
+            upstreams, naming, ..
+        } => {
+            let mut named = upstreams.iter().filter_map(|upstream| {
+                let native = naming.native_part(upstream, name)?;
+                Some(tool(upstream, native))
+            });
+            named.next()
         }
     }
 }

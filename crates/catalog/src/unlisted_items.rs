@@ -9,6 +9,8 @@ use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
 
 use super::Catalog;
+use super::list_entry::ListEntry;
+use super::reserved_names::ReservedNames;
 
 impl Catalog {
     /// A tool that no list shows any more, of an upstream of the endpoint: tasks of it may still
@@ -73,5 +75,37 @@ impl Catalog {
             terms: source.rules().of(native),
             listed_without: CapabilityClass::BASE,
         })
+    }
+
+    /// The item that a name would mean on an endpoint, were the lists of an upstream shown there: the
+    /// last known one, or else one of which only the name is known. Absent if the name is not of the
+    /// upstream, or the endpoint does not select the item. For the rules alone: no call goes to it.
+    #[must_use]
+    pub fn absent_item(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        kind: ListKind,
+        name: &str,
+    ) -> Option<CatalogItem> {
+        let layout = self.layout.load();
+        let source = layout.source_of(endpoint, upstream)?;
+        let endpoint = &layout.endpoint_lists.get(endpoint)?.endpoint;
+        let (snapshot, rules) = (source.base().snapshot(), source.rules());
+        let reserved = ReservedNames::of(endpoint);
+        let entry = |tool: &Arc<Tool>| ListEntry::new(endpoint, tool, &rules);
+        let means = |tool: &Arc<Tool>| {
+            let own_name = *tool.native == *name && reserved.permits_native(tool);
+            entry(tool).is_some_and(|entry| own_name || entry.may_be_named(name))
+        };
+        let known = snapshot.list(kind).items.iter();
+        let tool = match known.into_iter().find(|tool| means(tool)) {
+            Some(known) => known.clone(),
+            None => Arc::new(Tool {
+                kind,
+                ..Tool::unlisted(upstream, &reserved.native_name(upstream, kind, name)?)
+            }),
+        };
+        Some(entry(&tool)?.named(name.into()))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_catalog::{Catalog, SessionClient, View};
+use weir_catalog::{Catalog, IncompleteUpstream, SessionClient, View};
 use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::EndpointMode;
@@ -186,7 +186,7 @@ impl ItemSearch<'_> {
             );
         }
         let Some(hidden) = look.whole.find(&target.name).item() else {
-            return self.missing_item_failure(&look.seen, call, target);
+            return self.missing_item_failure(principal, call, &look.whole, target);
         };
         // A hidden item looks like one that does not exist.
         let decided = self.authorizer.may_call(principal, call, hidden);
@@ -209,32 +209,39 @@ impl ItemSearch<'_> {
         }
     }
 
-    /// The failure for a name that no item has now. If it can only be of an upstream whose lists
-    /// are not known, the failure is that one: at "unknown tool" a model would give it up for good.
-    fn missing_item_failure(&self, view: &View, call: &Call, target: &CallTarget<'_>) -> Failure {
-        let name = &*target.name;
-        if let Some(refusal) =
-            self.catalog
-                .closed_failure_of_name(&call.endpoint, target.kind, name)
-        {
-            return refusal;
-        }
-        let transparent = self.catalog.is_transparent(&call.endpoint);
-        let down = view
-            .missing
-            .iter()
-            .filter(|missing| matches!(missing.reason, "pending" | "down" | "disabled"));
-        let owner = down.map(|missing| &missing.upstream).find(|id| {
-            transparent
-                || name.strip_prefix(id.as_str()).is_some_and(|rest| {
-                    !rest.is_empty() && !rest.starts_with(char::is_alphanumeric)
+    /// The failure for a name that no item has now. If it is of an upstream whose lists are not shown,
+    /// the failure is that one: at "unknown tool" a model would give it up for good. It takes a rule
+    /// that lets the caller see an item of this name.
+    fn missing_item_failure(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        whole: &View,
+        target: &CallTarget<'_>,
+    ) -> Failure {
+        let is_absent = |missing: &&IncompleteUpstream| {
+            matches!(missing.reason, "pending" | "down" | "disabled")
+        };
+        let is_seen = |missing: &&IncompleteUpstream| {
+            let item = self.catalog.absent_item(
+                &call.endpoint,
+                &missing.upstream,
+                target.kind,
+                &target.name,
+            );
+            item.is_some_and(|item| {
+                let sight = self.authorizer.may_see(principal, &call.endpoint, &item);
+                sight == Visibility::Visible
+            })
+        };
+        let mut absent = whole.missing.iter().filter(is_absent);
+        match absent.find(is_seen) {
+            Some(IncompleteUpstream { upstream, .. }) => {
+                self.catalog.closed_failure(upstream).unwrap_or_else(|| {
+                    let text = "The server that has this cannot be reached now; try again later";
+                    Failure::new(FailureKind::Unavailable, text).with_upstream(upstream)
                 })
-        });
-        match owner {
-            Some(id) => self.catalog.closed_failure(id).unwrap_or_else(|| {
-                let text = "The server that has this cannot be reached now; try again later";
-                Failure::new(FailureKind::Unavailable, text).with_upstream(id)
-            }),
+            }
             None => target::unknown(target),
         }
     }

@@ -132,6 +132,14 @@ impl ToolNaming {
             .map(|(id, _)| id)
     }
 
+    /// The rest of a name behind the prefix of an upstream: the native name, unless the exposed name
+    /// was cut or has replaced characters.
+    #[must_use]
+    pub fn native_part<'a>(&self, upstream: &UpstreamId, name: &'a str) -> Option<&'a str> {
+        name.strip_prefix(upstream.as_str())?
+            .strip_prefix(&*self.separator)
+    }
+
     /// True if `name` may be used without a prefix on an endpoint with `prefix: none`.
     #[must_use]
     pub fn accepts_bare(&self, name: &str) -> bool {

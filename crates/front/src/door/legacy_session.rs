@@ -32,8 +32,7 @@ pub(super) async fn initialize(
     let class = class.as_deref().map(class_of).unwrap_or_default();
     let revision = negotiate(Some(&proposed));
     // Before the session is opened: this waits for upstreams, and the client may leave meanwhile.
-    let has_owners = !known.principal().is_anonymous();
-    let result = lists::initialize_result(context, revision, has_owners).await;
+    let result = lists::initialize_result(context, revision, known.principal()).await;
     let session = LegacySessionRecord {
         revision,
         class,

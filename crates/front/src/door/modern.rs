@@ -213,7 +213,8 @@ async fn dispatch(
     let fail = |failure: Failure| RequestFailure::call(&request.id, revision, failure);
     match request.method.known() {
         Some(Method::Discover) => {
-            let result = Box::pin(lists::discover_result(context, lifted.capabilities.class)).await;
+            let (class, principal) = (lifted.capabilities.class, known.principal());
+            let result = Box::pin(lists::discover_result(context, class, principal)).await;
             Ok(failure::ok(weir_wire::write::response(
                 &request.id,
                 &result,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_catalog::ListPageRequest;
 use weir_core::upstream::{ListKind, ListKinds};
-use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::capabilities::OfferedCapabilities;
 use weir_era::render::{self, PageFacts};
 use weir_layers::request::request_context::HttpRequestContext;
@@ -114,9 +114,14 @@ fn endpoint_offer(context: &HttpRequestContext) -> OfferedCapabilities {
     }
 }
 
-/// The upstreams' own instructions, labelled if there are several.
-fn joined_instructions(context: &HttpRequestContext) -> Option<String> {
-    let abouts = context.shared.catalog().about(&context.endpoint);
+/// The own instructions of the upstreams that the principal sees, labelled if there are several.
+fn joined_instructions(
+    context: &HttpRequestContext,
+    class: CapabilityClass,
+    principal: &Principal,
+) -> Option<String> {
+    let catalog = context.shared.catalog();
+    let abouts = catalog.about(&context.endpoint, class, principal);
     let alone = abouts.len() == 1;
     let parts: Vec<String> = abouts
         .iter()
@@ -141,7 +146,11 @@ const DISCOVERED_TTL_MS: u32 = 60_000;
 
 /// The result of `server/discover`. It does not fail while an upstream is down; it waits for first
 /// walks, within a limit.
-pub(crate) async fn discover_result(context: &HttpRequestContext, class: CapabilityClass) -> Bytes {
+pub(crate) async fn discover_result(
+    context: &HttpRequestContext,
+    class: CapabilityClass,
+    principal: &Principal,
+) -> Bytes {
     context
         .shared
         .catalog()
@@ -163,30 +172,32 @@ pub(crate) async fn discover_result(context: &HttpRequestContext, class: Capabil
     render::discovered(
         &context.about,
         &offer,
-        joined_instructions(context).as_deref(),
+        joined_instructions(context, class, principal).as_deref(),
         ttl_ms,
     )
 }
 
-/// The result of `initialize`. `has_owners` is true if clients have distinct principals here.
+/// The result of `initialize`.
 pub(crate) async fn initialize_result(
     context: &HttpRequestContext,
     revision: Revision,
-    has_owners: bool,
+    principal: &Principal,
 ) -> Bytes {
+    let class = CapabilityClass::BASE;
     context
         .shared
         .catalog()
-        .settled_view(&context.endpoint, ListKind::Tools, CapabilityClass::BASE)
+        .settled_view(&context.endpoint, ListKind::Tools, class)
         .await;
     let offer = OfferedCapabilities {
-        task_list: has_owners,
+        // Tasks are listed for clients with distinct principals.
+        task_list: !principal.is_anonymous(),
         ..endpoint_offer(context)
     };
     render::initialized(
         revision,
         &context.about,
         &offer,
-        joined_instructions(context).as_deref(),
+        joined_instructions(context, class, principal).as_deref(),
     )
 }

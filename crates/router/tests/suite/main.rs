@@ -13,6 +13,7 @@ mod classes;
 mod cursors;
 mod filtered_views;
 mod freshness;
+mod hidden_upstreams;
 mod list_faults;
 mod names;
 mod outages;

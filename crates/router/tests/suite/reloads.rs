@@ -8,7 +8,9 @@ use weir_core::CapabilityClass;
 use weir_core::endpoint::NamePrefix;
 use weir_core::upstream::ListKind;
 
-use crate::support::{CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, transparent};
+use crate::support::{
+    CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, principal, transparent,
+};
 
 // Proves G02.
 #[tokio::test(start_paused = true)]
@@ -172,7 +174,11 @@ async fn endpoints_come_in_config_order_and_strange_upstreams_are_left_out() {
         .collect();
     assert_eq!(paths, ["/mcp/up", "/mcp"]);
     assert_eq!(exposed(&world.settled().await), ["up__a"]);
-    assert_eq!(world.catalog.about(&endpoint()).len(), 1);
+    let who = principal("anybody").await;
+    let about = world
+        .catalog
+        .about(&endpoint(), CapabilityClass::BASE, &who);
+    assert_eq!(about.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,148 @@
+//! Upstreams that a principal must not see, and calls of upstreams whose lists are not shown.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use weir_catalog::ClosingMode;
+use weir_core::endpoint::NamePrefix;
+use weir_core::failure::{FailureKind, UPSTREAM_DISABLED};
+use weir_core::toolset::{NamePattern, Toolset};
+use weir_core::upstream::Upstream;
+use weir_core::{CapabilityClass, Endpoint, Failure};
+
+use crate::calls::{RouterWorld, failure};
+use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, aggregate, endpoint, principal};
+
+/// The ids of the upstreams that describe themselves to a principal.
+async fn described(world: &CatalogWorld, who: &str) -> Vec<String> {
+    let who = principal(who).await;
+    let about = world
+        .catalog
+        .about(&endpoint(), CapabilityClass::BASE, &who);
+    about.iter().map(|(id, _)| id.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn hidden_and_disabled_upstreams_are_not_described() {
+    let (a, b) = (
+        ScriptedUpstream::new("a", &["x"]),
+        ScriptedUpstream::new("b", &["y", "z"]),
+    );
+    let world = CatalogWorld::of(&[&a, &b]);
+    world.settled().await;
+    assert_eq!(described(&world, "bob").await, ["a", "b"]);
+    world.gate.rule("bob", "y", GateRule::Hidden);
+    assert_eq!(described(&world, "bob").await, ["a", "b"]);
+    world.gate.rule("bob", "z", GateRule::Hidden);
+    assert_eq!(described(&world, "bob").await, ["a"]);
+    assert_eq!(described(&world, "alice").await, ["a", "b"]);
+    // A prompt is reason enough.
+    b.set(|script| script.prompts = Some(vec![crate::support::tool("p")]));
+    b.cut();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(described(&world, "bob").await, ["a", "b"]);
+    assert!(world.catalog.close(b.id(), ClosingMode::Disabled));
+    for who in ["alice", "bob"] {
+        assert_eq!(described(&world, who).await, ["a"], "{who}");
+    }
+}
+
+/// A router over `a`, which is absent, and `b`. `bob` does not see `a/secret`.
+async fn desk_with_rule(fakes: &[&Arc<ScriptedUpstream>], tools: Toolset) -> RouterWorld {
+    let world = CatalogWorld::of(&[]);
+    let all = aggregate(&["a", "b"], NamePrefix::Always, 1000);
+    let all = Endpoint {
+        tools: Some(Arc::new(tools)),
+        ..Endpoint::clone(&all)
+    };
+    world.apply(vec![Arc::new(all)], fakes);
+    world.settled().await;
+    world.gate.rule("bob", "secret", GateRule::Hidden);
+    RouterWorld::of(world)
+}
+
+async fn refusal(desk: &RouterWorld, who: &str, name: &str) -> Box<Failure> {
+    failure(desk.call_by(who, json!({ "name": name })).await)
+}
+
+fn is_unknown(failure: &Failure, name: &str) -> bool {
+    failure.message() == Failure::unknown_tool(name).message()
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_leave_callers_the_reason_for_an_absent_tool() {
+    for is_pending in [false, true] {
+        let a = ScriptedUpstream::new("a", &["open", "secret"]);
+        let b = ScriptedUpstream::new("b", &["hello"]);
+        a.set(|script| match is_pending {
+            true => script.hang = true,
+            false => script.refuse = true,
+        });
+        let tools = Toolset {
+            exclude: vec![NamePattern::new("a/excluded")],
+            aliases: vec![
+                (NamePattern::new("a/open"), "reveal".into()),
+                (NamePattern::new("a__secret"), "conceal".into()),
+            ],
+            ..Toolset::default()
+        };
+        let desk = desk_with_rule(&[&a, &b], tools).await;
+        for (who, name) in [
+            ("bob", "a__other"),
+            ("bob", "reveal"),
+            ("alice", "a__secret"),
+            ("alice", "conceal"),
+        ] {
+            let refused = refusal(&desk, who, name).await;
+            assert_eq!(refused.kind(), &FailureKind::Unavailable, "{who} {name}");
+            assert!(refused.message().contains("cannot be reached"));
+        }
+        for (who, name) in [
+            ("bob", "a__secret"),
+            ("bob", "conceal"),
+            ("alice", "a__excluded"),
+            ("alice", "other"),
+            ("alice", "b__other"),
+            ("alice", "a__"),
+        ] {
+            let refused = refusal(&desk, who, name).await;
+            assert!(is_unknown(&refused, name), "{who} {name}: {refused:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disabled_upstream_confirms_no_hidden_name() {
+    let a = ScriptedUpstream::new("a", &["open", "secret", "excluded", "größe"]);
+    let b = ScriptedUpstream::new("b", &["hello"]);
+    let tools = Toolset {
+        exclude: vec![NamePattern::new("a/excluded")],
+        ..Toolset::default()
+    };
+    let desk = desk_with_rule(&[&a, &b], tools).await;
+    let odd = desk.world.view();
+    let odd = odd.items.iter().find(|item| &*item.tool.native == "größe");
+    let odd = odd.unwrap().exposed.to_string();
+    assert!(desk.world.catalog.close(a.id(), ClosingMode::Disabled));
+    for (who, name) in [
+        ("bob", "a__open"),
+        ("bob", "open"),
+        ("bob", &odd),
+        ("bob", "größe"),
+        ("alice", "a__secret"),
+        ("alice", "secret"),
+    ] {
+        let refused = refusal(&desk, who, name).await;
+        assert_eq!(refused.message(), UPSTREAM_DISABLED, "{who} {name}");
+    }
+    for (who, name) in [
+        ("bob", "a__secret"),
+        ("bob", "secret"),
+        ("bob", "nothing"),
+        ("alice", "a__excluded"),
+        ("alice", "excluded"),
+    ] {
+        let refused = refusal(&desk, who, name).await;
+        assert!(is_unknown(&refused, name), "{who} {name}: {refused:?}");
+    }
+}
