@@ -137,11 +137,10 @@ pub fn header_values(
                 b"null" => return None,
                 literal @ (b"true" | b"false") => String::from_utf8_lossy(literal),
                 quoted if quoted.first() == Some(&b'"') => scan::string(quoted)?,
-                number => Cow::Owned(
-                    scan::integer(number)
-                        .filter(|n| n.abs() <= EXACT)?
-                        .to_string(),
-                ),
+                number => {
+                    let whole = whole(std::str::from_utf8(number).ok()?);
+                    Cow::Owned(whole.filter(|n| n.abs() <= EXACT)?.to_string())
+                }
             };
             Some((name.clone(), header::encode(&text).into_owned()))
         })
@@ -230,7 +229,10 @@ pub fn mismatched_header<'a, 'h>(
         match scan::string(value) {
             Some(text) => text == given,
             None if value == b"true" || value == b"false" => value == given.as_bytes(),
-            None => scan::integer(value).is_some_and(|own| whole(&given) == Some(own)),
+            None => {
+                let own = std::str::from_utf8(value).ok().and_then(whole);
+                own.is_some() && own == whole(&given)
+            }
         }
     };
     mirrors
@@ -239,7 +241,7 @@ pub fn mismatched_header<'a, 'h>(
         .map(|(name, _)| name.as_str())
 }
 
-/// A whole number as a header may spell it: `42`, and `42.0` too.
+/// A whole number as an argument or a header may spell it: `42`, and `42.0` too.
 fn whole(text: &str) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let zeros = !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0');
@@ -330,6 +332,19 @@ mod tests {
             .map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(header_values(&mirrors, Some(arguments)), expected);
         assert_eq!(header_values(&mirrors, None), []);
+        // Some languages write every number with a fraction; JSON Schema counts it as an integer.
+        for (number, sent) in [
+            ("42.0", Some("42")),
+            ("-7.00", Some("-7")),
+            ("0.0", Some("0")),
+            ("42.5", None),
+            ("9007199254740993.0", None),
+        ] {
+            let arguments = format!(r#"{{"b": {number} }}"#);
+            let values = header_values(&mirrors, Some(arguments.as_bytes()));
+            let expected = sent.map(|sent| ("B".to_owned(), sent.to_owned()));
+            assert_eq!(values, Vec::from_iter(expected), "{number}");
+        }
     }
 
     // Proves B04.
@@ -429,9 +444,11 @@ mod tests {
         );
         for good in ["42", "42.0", " 42 "] {
             assert_eq!(wrong(r#"{"b":42}"#, &[("B", good)]), None, "{good}");
+            assert_eq!(wrong(r#"{"b":42.0}"#, &[("B", good)]), None, "{good}");
         }
         for bad in ["42.5", "42.", "+42", "4e1", "0x2a", "", "43", "\"42\""] {
             assert_eq!(wrong(r#"{"b":42}"#, &[("B", bad)]), name("B"), "{bad}");
+            assert_eq!(wrong(r#"{"b":42.0}"#, &[("B", bad)]), name("B"), "{bad}");
         }
         assert_eq!(wrong(r#"{"c":true}"#, &[("C", "false")]), name("C"));
         assert_eq!(
