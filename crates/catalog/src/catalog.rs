@@ -224,10 +224,7 @@ impl Catalog {
                 same.set_rules(rules);
                 same.clone()
             }
-            _ => {
-                let snapshot = old.map(|old| old.base().snapshot());
-                CatalogSource::start(&self.context, upstream, rules, snapshot.as_deref())
-            }
+            _ => CatalogSource::start(&self.context, upstream, rules, old.map(|old| &**old)),
         }
     }
 
@@ -266,6 +263,12 @@ impl Catalog {
             .flat_map(|stand| stand.drop_unused(&self.context))
             .collect();
         layout.sources.iter().for_each(|source| source.keep(&used));
+        let kept = layout
+            .endpoint_lists
+            .iter()
+            .map(|(id, stand)| (id, stand.versions()))
+            .collect();
+        self.filtered_views.keep(&kept);
         for endpoint in self
             .outstanding_cursors
             .sweep(self.context.settings.abandoned_after)

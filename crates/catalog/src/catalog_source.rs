@@ -27,17 +27,23 @@ pub(super) struct CatalogSource {
 }
 
 impl CatalogSource {
-    /// Begins to follow an upstream in the base class. `before` is the snapshot of its predecessor
-    /// of the same id.
+    /// Begins to follow an upstream in the base class, and in the classes in which its predecessor of
+    /// the same id is followed. Each class begins with the predecessor's list.
     pub(super) fn start(
         works: &Arc<CatalogContext>,
         upstream: Arc<dyn Upstream>,
         rules: UpstreamRules,
-        before: Option<&UpstreamSnapshot>,
+        predecessor: Option<&Self>,
     ) -> Arc<Self> {
-        let base = feed(works, upstream.id(), CapabilityClass::BASE, before);
+        let before = predecessor.map(|old| old.base.snapshot());
+        let base = feed(
+            works,
+            upstream.id(),
+            CapabilityClass::BASE,
+            before.as_deref(),
+        );
         let stop = works.stop.child_token();
-        let followed = Arc::new(FollowedUpstream::new(upstream, rules));
+        let followed = Arc::new(FollowedUpstream::new(upstream, rules, stop.clone()));
         let source = Arc::new(Self {
             followed: followed.clone(),
             timings: Arc::default(),
@@ -46,7 +52,39 @@ impl CatalogSource {
             stop: stop.clone(),
         });
         spawn(works, ListWatcher::new(works.clone(), followed, base), stop);
+        if let Some(old) = predecessor {
+            source.follow_classes_of(works, old);
+        }
         source
+    }
+
+    /// Follows the classes in which a predecessor is followed, as far as weir carries them to this
+    /// upstream.
+    fn follow_classes_of(&self, works: &Arc<CatalogContext>, old: &Self) {
+        let carried = self.upstream().carries();
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        for before in old.feeds() {
+            let class = before.class;
+            if class != CapabilityClass::BASE && class == class.cut(carried) {
+                let feed = feed(works, self.id(), class, Some(&before.snapshot()));
+                others.push(self.follow_class(works, feed));
+            }
+        }
+    }
+
+    /// Begins to follow the upstream in the class of a feed.
+    fn follow_class(
+        &self,
+        works: &Arc<CatalogContext>,
+        feed: Arc<ListFeed>,
+    ) -> (Arc<ListFeed>, CancellationToken) {
+        let stop = self.stop.child_token();
+        spawn(
+            works,
+            ListWatcher::new(works.clone(), self.followed.clone(), feed.clone()),
+            stop.clone(),
+        );
+        (feed, stop)
     }
 
     pub(super) fn id(&self) -> &UpstreamId {
@@ -108,13 +146,7 @@ impl CatalogSource {
             return self.base.clone();
         }
         let feed = feed(works, self.id(), class, None);
-        let stop = self.stop.child_token();
-        others.push((feed.clone(), stop.clone()));
-        spawn(
-            works,
-            ListWatcher::new(works.clone(), self.followed.clone(), feed.clone()),
-            stop,
-        );
+        others.push(self.follow_class(works, feed.clone()));
         feed
     }
 

@@ -1,8 +1,9 @@
 //! The lists of one endpoint in the catalog: its upstreams, and a list view for each list and each
 //! capability class that asks.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -172,8 +173,8 @@ impl EndpointLists {
             .min()
     }
 
-    /// Closes list views that were not used for long, and drops unneeded segments. Returns the
-    /// classes still in use.
+    /// Closes list views that were not used for long, and drops unneeded segments and superseded
+    /// views of which no cursor is good any more. Returns the classes still in use.
     pub(super) fn drop_unused(&self, works: &CatalogContext) -> Vec<CapabilityClass> {
         let (now, idle) = (works.seconds(), works.settings.class_idle.as_secs());
         let mut segments = self
@@ -193,7 +194,21 @@ impl EndpointLists {
         let classes = open.iter().map(|desk| desk.class).collect();
         self.list_views.open.store(Arc::new(open));
         segments.keep(&self.sources);
+        for desk in self.list_views.all() {
+            desk.superseded()
+                .drop_older(Instant::now(), works.settings.superseded_time);
+        }
         classes
+    }
+
+    /// The versions of all views, current and superseded.
+    pub(super) fn versions(&self) -> HashSet<ContentVersion> {
+        let mut versions = HashSet::new();
+        for desk in self.list_views.all() {
+            versions.insert(desk.view().version);
+            versions.extend(desk.superseded().versions());
+        }
+        versions
     }
 }
 
@@ -235,10 +250,13 @@ impl ListView {
         if current.version == version {
             return Some(current);
         }
+        self.superseded().find(version, now, age)
+    }
+
+    fn superseded(&self) -> MutexGuard<'_, SupersededViews> {
         self.superseded
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .find(version, now, age)
     }
 
     fn mark_used(&self) {
@@ -254,15 +272,12 @@ impl ListView {
             || view.repeat_count() > before.repeat_count()
             || ChangeCount::is_news_after(view.change_count, before.change_count);
         if moved {
-            self.superseded
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .put(
-                    before.clone(),
-                    now,
-                    works.settings.superseded_views,
-                    works.settings.superseded_time,
-                );
+            self.superseded().put(
+                before.clone(),
+                now,
+                works.settings.superseded_views,
+                works.settings.superseded_time,
+            );
             log_collisions(&view, before);
         }
         self.current.store(Arc::new(view));

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use quick_cache::sync::Cache;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::content_version::ContentVersion;
+use weir_core::fast::FastMap;
 use weir_core::names::EndpointId;
 use weir_core::port::{Audience, Authorizer, Visibility};
 use weir_core::principal::Principal;
@@ -71,6 +72,15 @@ impl FilteredViews {
             },
         );
         seen
+    }
+
+    /// Drops the parts of views that no endpoint has any more: they hold the items of upstreams that
+    /// are gone.
+    pub(super) fn keep(&self, versions: &FastMap<&EndpointId, HashSet<ContentVersion>>) {
+        self.0.retain(|(endpoint, version, _), _| {
+            let kept = versions.get(endpoint);
+            kept.is_some_and(|versions| versions.contains(version))
+        });
     }
 }
 

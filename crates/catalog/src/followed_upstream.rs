@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use weir_core::endpoint::UpstreamRules;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::{ListKind, ListKinds, Upstream};
@@ -29,19 +30,32 @@ pub(super) struct FollowedUpstream {
     pub(super) server: Arc<dyn Upstream>,
     rules: ArcSwap<ResolvedRules>,
     undeclared: Mutex<UndeclaredLists>,
+    /// Cancelled once the upstream is not followed any more.
+    stop: CancellationToken,
 }
 
 impl FollowedUpstream {
-    pub(super) fn new(server: Arc<dyn Upstream>, rules: UpstreamRules) -> Self {
+    pub(super) fn new(
+        server: Arc<dyn Upstream>,
+        rules: UpstreamRules,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             server,
             rules: ArcSwap::from_pointee(ResolvedRules::new(rules)),
             undeclared: Mutex::default(),
+            stop,
         }
     }
 
     pub(super) fn id(&self) -> &UpstreamId {
         self.server.id()
+    }
+
+    /// True once the upstream is not followed any more: figures of it would bring back series of an
+    /// upstream that is gone.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
     }
 
     pub(super) fn rules(&self) -> Arc<ResolvedRules> {

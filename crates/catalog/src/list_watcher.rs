@@ -306,7 +306,9 @@ impl ListWatcher {
             snapshot.walked = true;
             snapshot.error = Some(error);
         });
-        instruments().catalog_complete.record(0, &[self.label()]);
+        if !self.followed.is_stopped() {
+            instruments().catalog_complete.record(0, &[self.label()]);
+        }
     }
 
     fn start_grace(&mut self) {
@@ -314,8 +316,7 @@ impl ListWatcher {
     }
 
     fn report(&self, kind: ListKind, list: &ListSnapshot) {
-        // The base class speaks for the upstream; other classes would overwrite its figures.
-        if self.feed.class != weir_core::CapabilityClass::BASE {
+        if !self.speaks_for_upstream() {
             return;
         }
         let label = KeyValue::new("kind", kind.word());
@@ -334,6 +335,12 @@ impl ListWatcher {
                 .add(1, &[self.label(), KeyValue::new("guard", guard)]);
             tracing::warn!(upstream = %self.feed.upstream, list = kind.word(), guard, "upstream list truncated by a guard");
         }
+    }
+
+    /// True for the base class of an upstream that is still followed; other classes would overwrite its
+    /// figures.
+    fn speaks_for_upstream(&self) -> bool {
+        self.feed.class == weir_core::CapabilityClass::BASE && !self.followed.is_stopped()
     }
 
     fn label(&self) -> KeyValue {

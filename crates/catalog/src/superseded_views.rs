@@ -18,9 +18,8 @@ pub(super) struct SupersededViews(VecDeque<(Instant, Arc<View>)>);
 impl SupersededViews {
     /// Keeps a view that is superseded now, of at most `most` views up to `age` old.
     pub(super) fn put(&mut self, view: Arc<View>, now: Instant, most: usize, age: Duration) {
-        self.0.retain(|(since, kept)| {
-            now.saturating_duration_since(*since) < age && kept.version != view.version
-        });
+        self.drop_older(now, age);
+        self.0.retain(|(_, kept)| kept.version != view.version);
         self.0.push_back((now, view));
         while self.0.len() > most {
             let at = self
@@ -30,6 +29,17 @@ impl SupersededViews {
                 .unwrap_or(0);
             self.0.remove(at);
         }
+    }
+
+    /// Drops views that are older than `age`.
+    pub(super) fn drop_older(&mut self, now: Instant, age: Duration) {
+        self.0
+            .retain(|(since, _)| now.saturating_duration_since(*since) < age);
+    }
+
+    /// The versions of the views.
+    pub(super) fn versions(&self) -> impl Iterator<Item = ContentVersion> {
+        self.0.iter().map(|(_, view)| view.version)
     }
 
     pub(super) fn find(

@@ -81,8 +81,11 @@ impl UpstreamPart {
         }
         // Until the list for this class is known, the base list is shown in its place.
         let shown = source.base().snapshot();
-        let reason = if walked { "stale" } else { "pending" };
-        let reason = shown.reason(kind).unwrap_or(reason);
+        let reason = match shown.reason(kind) {
+            // The list of the class may have more.
+            None | Some("stale" | "truncated") if !walked => "pending",
+            reason => reason.unwrap_or("stale"),
+        };
         Self {
             feed: source.base().clone(),
             shown,

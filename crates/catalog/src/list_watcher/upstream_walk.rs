@@ -94,7 +94,7 @@ impl ListWatcher {
             snapshot.walks += 1;
             snapshot.walked_at = Some(since);
         });
-        if is_whole && self.feed.class == weir_core::CapabilityClass::BASE {
+        if is_whole && self.speaks_for_upstream() {
             instruments()
                 .catalog_last_walk
                 .record(unix_seconds(since), &[self.label()]);

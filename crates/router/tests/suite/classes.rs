@@ -7,12 +7,13 @@ use weir_core::CapabilityClass;
 
 use bytes::Bytes;
 use serde_json::json;
+use weir_core::endpoint::NamePrefix;
 use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::{Call, Reply};
 use weir_wire::method::Method;
 
 use crate::calls::{RouterWorld, asked, end, failure, raw};
-use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed, tool};
+use crate::support::{CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, tool};
 
 const FORM: CapabilityClass = CapabilityClass::ELICITATION_FORM;
 const SESSIONS: CapabilityClass = CapabilityClass::SESSIONS;
@@ -220,4 +221,48 @@ async fn session_client_list_follows_changes_of_the_sessionless_list() {
         .await;
     assert_eq!(exposed(&after), ["both__a", "both__with", "both__new"]);
     assert_ne!(before.version, after.version);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_keeps_the_lists_of_every_class() {
+    let fake = asking();
+    let world = CatalogWorld::of(&[&fake]);
+    world.settled().await;
+    let view = async || {
+        world
+            .catalog
+            .settled_view(&endpoint(), ListKind::Tools, FORM)
+            .await
+    };
+    assert_eq!(exposed(&view().await), ["ask__a", "ask__form"]);
+    // The same upstream with other settings, which takes its time.
+    let after = asking();
+    after.set(|script| script.page_delay = Duration::from_secs(30));
+    world.apply(
+        vec![aggregate(&["ask"], NamePrefix::Always, 1000)],
+        &[&after],
+    );
+    let shown = view().await;
+    assert_eq!(exposed(&shown), ["ask__a", "ask__form"]);
+    assert_eq!(shown.missing[0].reason, "stale");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let shown = view().await;
+    assert_eq!(exposed(&shown), ["ask__a", "ask__form"]);
+    assert!(shown.missing.is_empty());
+    // A new class beside a stale base list is pending: it may have more.
+    let again = asking();
+    again.set(|script| {
+        script.carries = FORM.with(CapabilityClass::ROOTS);
+        script.page_delay = Duration::from_secs(30);
+    });
+    world.apply(
+        vec![aggregate(&["ask"], NamePrefix::Always, 1000)],
+        &[&again],
+    );
+    let roots = world
+        .catalog
+        .settled_view(&endpoint(), ListKind::Tools, CapabilityClass::ROOTS)
+        .await;
+    assert_eq!(exposed(&roots), ["ask__a"]);
+    assert_eq!(roots.missing[0].reason, "pending");
 }

@@ -9,7 +9,7 @@ use weir_core::endpoint::NamePrefix;
 use weir_core::upstream::ListKind;
 
 use crate::support::{
-    CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, principal, transparent,
+    CatalogWorld, GateRule, ScriptedUpstream, aggregate, endpoint, exposed, principal, transparent,
 };
 
 // Proves G02.
@@ -207,4 +207,26 @@ async fn the_shutdown_ends_every_task_and_retires_every_upstream() {
     );
     drop(world);
     assert_eq!(std::sync::Arc::strong_count(&one), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_of_a_removed_upstream_are_dropped_once_no_cursor_needs_them() {
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["b", "c"]),
+    );
+    let world = CatalogWorld::of(&[&one, &two]);
+    let view = world.settled().await;
+    let removed = std::sync::Arc::downgrade(&view.items[1].tool);
+    drop(view);
+    // A part that one audience sees is kept beside the whole.
+    world.gate.rule("bob", "c", GateRule::Hidden);
+    let page = world.page(&principal("bob").await, None).await.unwrap();
+    assert_eq!(exposed(&page.view), ["one__a", "two__b"]);
+    drop(page);
+    world.show(&[&one], NamePrefix::Always, 1000);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(removed.upgrade().is_some(), "a cursor may still come back");
+    tokio::time::sleep(Duration::from_secs(900)).await;
+    assert!(removed.upgrade().is_none());
 }
