@@ -9,12 +9,12 @@ use weir_core::endpoint::UpstreamRules;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::{ListKind, Upstream};
 
-use super::call_timings::CallTimings;
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
 use super::list_watcher::ListWatcher;
-use super::resolved_rules::ResolvedRules;
+use weir_core::call_timings::CallTimings;
+use weir_core::resolved_rules::ResolvedRules;
 
 /// An upstream and its feeds.
 pub(super) struct CatalogSource {
@@ -23,6 +23,8 @@ pub(super) struct CatalogSource {
     pub(super) timings: Arc<CallTimings>,
     base: Arc<ListFeed>,
     others: Mutex<Vec<(Arc<ListFeed>, CancellationToken)>>,
+    /// The class that weir carried to its predecessor.
+    carried_before: CapabilityClass,
     stop: CancellationToken,
 }
 
@@ -49,6 +51,7 @@ impl CatalogSource {
             timings: Arc::default(),
             base: base.clone(),
             others: Mutex::default(),
+            carried_before: predecessor.map_or(CapabilityClass::BASE, Self::carried),
             stop: stop.clone(),
         });
         spawn(works, ListWatcher::new(works.clone(), followed, base), stop);
@@ -58,10 +61,22 @@ impl CatalogSource {
         source
     }
 
+    /// The class that weir carries to this upstream. Before the first walk, that of the predecessor:
+    /// the server's revision may not be known yet.
+    fn carried(&self) -> CapabilityClass {
+        let carried = self.upstream().carries();
+        let is_known = carried != CapabilityClass::BASE || self.base.peek().walks > 0;
+        if is_known {
+            carried
+        } else {
+            self.carried_before
+        }
+    }
+
     /// Follows the classes in which a predecessor is followed, as far as weir carries them to this
     /// upstream.
     fn follow_classes_of(&self, works: &Arc<CatalogContext>, old: &Self) {
-        let carried = self.upstream().carries();
+        let carried = self.carried();
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         for before in old.feeds() {
             let class = before.class;
@@ -134,7 +149,7 @@ impl CatalogSource {
         works: &Arc<CatalogContext>,
         class: CapabilityClass,
     ) -> Arc<ListFeed> {
-        let class = class.cut(self.upstream().carries());
+        let class = class.cut(self.carried());
         if class == CapabilityClass::BASE || self.stop.is_cancelled() {
             return self.base.clone();
         }
@@ -161,7 +176,7 @@ impl CatalogSource {
 
     /// Ends the feeds of classes that are not in `used`, cut as [`Self::feed`] does.
     pub(super) fn keep(&self, used: &[CapabilityClass]) {
-        let carried = self.upstream().carries();
+        let carried = self.carried();
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.retain(|(feed, stop)| {
             let wanted = used.iter().any(|class| class.cut(carried) == feed.class);

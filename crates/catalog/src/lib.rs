@@ -13,7 +13,6 @@
 //! `catalog.rs`.
 
 mod announced_lists;
-mod call_timings;
 mod catalog;
 mod catalog_source;
 mod closed_upstreams;
@@ -38,8 +37,6 @@ mod outstanding_cursors;
 mod overrides;
 mod pace;
 mod page;
-mod reserved_names;
-mod resolved_rules;
 mod resource_updates;
 mod session_lists;
 mod settings;
@@ -56,7 +53,6 @@ mod view_watch;
 mod walk;
 mod walk_span;
 
-pub use call_timings::{CallTimings, RecentCalls};
 pub use catalog::{CallRoute, Catalog, Topology};
 pub use closed_upstreams::{ClosedUpstream, ClosingMode};
 pub use list_changes::{ChangeReceiver, ListChange};

@@ -12,8 +12,8 @@ use weir_core::toolset::{ToolHints, ToolNames};
 use weir_core::upstream::ListKind;
 
 use super::overrides::{apply_overrides, link_interface};
-use super::reserved_names::{ReservedNames, is_of_other};
-use super::resolved_rules::ResolvedRules;
+use weir_core::reserved_names::{ReservedNames, is_of_other};
+use weir_core::resolved_rules::ResolvedRules;
 
 /// An item under the names that it may get.
 pub(super) struct ListEntry {

@@ -20,10 +20,10 @@ use weir_schema::{
 
 use super::Catalog;
 use super::list_entry::{ListEntry, names};
-use super::reserved_names::is_of_other;
-use super::resolved_rules::ResolvedRules;
 use super::tool_draft::ToolDraft;
 use super::view::View;
+use weir_core::reserved_names::is_of_other;
+use weir_core::resolved_rules::ResolvedRules;
 
 /// A tool that could be meant by a name.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
 
 use super::Catalog;
-use super::list_entry::ListEntry;
-use super::reserved_names::ReservedNames;
+use super::list_entry::{ListEntry, names};
+use super::view::View;
 
 impl Catalog {
     /// A tool that no list shows any more, of an upstream of the endpoint: tasks of it may still
@@ -77,13 +77,15 @@ impl Catalog {
         })
     }
 
-    /// The item that a name would mean on an endpoint, were the lists of an upstream shown there: the
-    /// last known one, or else one of which only the name is known. Absent if the name is not of the
-    /// upstream, or the endpoint does not select the item. For the rules alone: no call goes to it.
+    /// The item that a name would mean in an endpoint's view, were the lists of an upstream shown
+    /// there: the last known one, or else one of which only the name is known. Absent if the name is
+    /// not of the upstream, or the endpoint does not select the item. For the rules alone: no call
+    /// goes to it.
     #[must_use]
     pub fn absent_item(
         &self,
         endpoint: &EndpointId,
+        view: &View,
         upstream: &UpstreamId,
         kind: ListKind,
         name: &str,
@@ -92,11 +94,16 @@ impl Catalog {
         let source = layout.source_of(endpoint, upstream)?;
         let endpoint = &layout.endpoint_lists.get(endpoint)?.endpoint;
         let (snapshot, rules) = (source.base().snapshot(), source.rules());
-        let reserved = ReservedNames::of(endpoint);
+        let reserved = &view.name_index.reserved;
+        let is_alias = reserved.is_alias(kind, name);
         let entry = |tool: &Arc<Tool>| ListEntry::new(endpoint, tool, &rules);
         let means = |tool: &Arc<Tool>| {
-            let own_name = *tool.native == *name && reserved.permits_native(tool);
-            entry(tool).is_some_and(|entry| own_name || entry.may_be_named(name))
+            let is_native = *tool.native == *name && reserved.permits_native(tool);
+            let (own, otherwise) = names(endpoint, tool);
+            let is_own = *own == *name || otherwise.as_deref() == Some(name);
+            // Entries take long to make for all tools of a large server.
+            (is_native || is_own || is_alias)
+                && entry(tool).is_some_and(|entry| is_native || entry.may_be_named(name))
         };
         let known = snapshot.list(kind).items.iter();
         let tool = match known.into_iter().find(|tool| means(tool)) {

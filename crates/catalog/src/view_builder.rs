@@ -19,9 +19,9 @@ use super::closed_upstreams::ClosedUpstream;
 use super::context::CatalogContext;
 use super::list_entry::ListEntry;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
-use super::reserved_names::ReservedNames;
-use super::resolved_rules::ResolvedRules;
 use super::view::{ChangeCount, Freshness, IncompleteUpstream, NameCollision, NameIndex, View};
+use weir_core::reserved_names::ReservedNames;
+use weir_core::resolved_rules::ResolvedRules;
 
 /// The named items of one upstream on one endpoint, kept until its tools or rules change.
 #[derive(Clone)]

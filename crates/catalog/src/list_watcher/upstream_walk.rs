@@ -279,7 +279,7 @@ impl ListWatcher {
         }
         tracing::debug!(
             upstream = %self.feed.upstream, list = kind.word(), error = failure.cause(),
-            "undeclared list not given by upstream"
+            "undeclared upstream list not read"
         );
         if is_of_list_alone(&failure) {
             Ok(WalkResult::not_offered())
@@ -301,7 +301,7 @@ impl ListWatcher {
         if !known.is_some_and(|fault| super::is_same_cause(&fault.error, &cause)) {
             tracing::warn!(
                 upstream = %self.feed.upstream, class = %self.feed.class, list = kind.word(),
-                error = cause, "list not given by upstream"
+                error = cause, "upstream list not read"
             );
         }
         let failures = known.map_or(0, |fault| fault.failures.saturating_add(1));
@@ -323,7 +323,7 @@ impl ListWatcher {
             list.items = Arc::new([]);
             tracing::warn!(
                 upstream = %self.feed.upstream, class = %self.feed.class, list = kind.word(),
-                "list not given by upstream for too long: its items removed"
+                "upstream list not read: items removed"
             );
         }
         ListSnapshot {

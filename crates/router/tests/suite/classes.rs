@@ -235,9 +235,12 @@ async fn a_reload_keeps_the_lists_of_every_class() {
             .await
     };
     assert_eq!(exposed(&view().await), ["ask__a", "ask__form"]);
-    // The same upstream with other settings, which takes its time.
+    // The same upstream with other settings, which takes its time. Its revision is not known yet.
     let after = asking();
-    after.set(|script| script.page_delay = Duration::from_secs(30));
+    after.set(|script| {
+        script.hang = true;
+        script.carries = CapabilityClass::BASE;
+    });
     world.apply(
         vec![aggregate(&["ask"], NamePrefix::Always, 1000)],
         &[&after],
@@ -245,6 +248,10 @@ async fn a_reload_keeps_the_lists_of_every_class() {
     let shown = view().await;
     assert_eq!(exposed(&shown), ["ask__a", "ask__form"]);
     assert_eq!(shown.missing[0].reason, "stale");
+    after.set(|script| {
+        script.hang = false;
+        script.carries = FORM;
+    });
     tokio::time::sleep(Duration::from_secs(60)).await;
     let shown = view().await;
     assert_eq!(exposed(&shown), ["ask__a", "ask__form"]);

@@ -77,7 +77,7 @@ impl CallTimings {
     }
 
     /// The calls of the running window and the one before it.
-    pub(crate) fn recent(&self) -> RecentCalls {
+    pub fn recent(&self) -> RecentCalls {
         self.rotate(Instant::now());
         let both = |of: fn(&TimingCounts) -> &AtomicU32| {
             u64::from(of(&self.now).load(Ordering::Relaxed))

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_core::catalog_item::CallTerms;
-use weir_core::endpoint::UpstreamRules;
-use weir_core::toolset::ToolHints;
+use crate::catalog_item::CallTerms;
+use crate::endpoint::UpstreamRules;
+use crate::toolset::ToolHints;
 
 /// The rules of one upstream, ready for looking up.
 #[derive(Debug)]
-pub(super) struct ResolvedRules {
-    pub(super) given: UpstreamRules,
+pub struct ResolvedRules {
+    /// The rules as given.
+    pub given: UpstreamRules,
     common: Arc<CallTerms>,
     /// The rules of methods that no revision knows.
     methods: Arc<CallTerms>,
@@ -18,7 +19,9 @@ pub(super) struct ResolvedRules {
 }
 
 impl ResolvedRules {
-    pub(super) fn new(given: UpstreamRules) -> Self {
+    /// Resolves the rules.
+    #[must_use]
+    pub fn new(given: UpstreamRules) -> Self {
         let (deadlines, validation) = (given.deadlines, given.validation);
         let (scopes, hints) = (Arc::new([]) as Arc<[_]>, ToolHints::default());
         let (secrets, results) = (given.secrets.clone(), given.results);
@@ -65,17 +68,19 @@ impl ResolvedRules {
     }
 
     /// The tools that the operator names and the server does not list.
-    pub(super) fn absent(&self, is_listed: impl Fn(&str) -> bool) -> Vec<String> {
+    pub fn absent(&self, is_listed: impl Fn(&str) -> bool) -> Vec<String> {
         let named = self.given.tools.iter().map(|(native, _)| native);
         named.filter(|native| !is_listed(native)).cloned().collect()
     }
 
-    pub(super) fn of(&self, native: &str) -> Arc<CallTerms> {
+    /// The terms of calls of a tool, by its native name.
+    #[must_use]
+    pub fn of(&self, native: &str) -> Arc<CallTerms> {
         self.exceptions.get(native).unwrap_or(&self.common).clone()
     }
 
     /// Those of a method that no revision knows: with the scopes of all tools.
-    pub(super) fn of_methods(&self) -> Arc<CallTerms> {
+    pub fn of_methods(&self) -> Arc<CallTerms> {
         self.methods.clone()
     }
 }

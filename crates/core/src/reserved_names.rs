@@ -4,16 +4,16 @@
 
 use std::sync::Arc;
 
-use weir_core::endpoint::{Endpoint, EndpointMode};
-use weir_core::fast::FastMap;
-use weir_core::names::{UpstreamId, resource_uri};
-use weir_core::tool::Tool;
-use weir_core::toolset::NamePattern;
-use weir_core::upstream::ListKind;
+use crate::endpoint::{Endpoint, EndpointMode};
+use crate::fast::FastMap;
+use crate::names::{UpstreamId, resource_uri};
+use crate::tool::Tool;
+use crate::toolset::NamePattern;
+use crate::upstream::ListKind;
 
 /// The reserved names of one endpoint.
 #[derive(Debug)]
-pub(super) struct ReservedNames {
+pub struct ReservedNames {
     mode: EndpointMode,
     /// The operator's aliases, each with its tool, if the pattern names the upstream.
     aliases: FastMap<Arc<str>, Option<AliasedTool>>,
@@ -27,7 +27,9 @@ struct AliasedTool {
 }
 
 impl ReservedNames {
-    pub(super) fn of(endpoint: &Endpoint) -> Self {
+    /// The reserved names of an endpoint.
+    #[must_use]
+    pub fn of(endpoint: &Endpoint) -> Self {
         let aliases = endpoint.tools.iter().flat_map(|tools| &tools.aliases);
         Self {
             mode: endpoint.mode.clone(),
@@ -38,7 +40,7 @@ impl ReservedNames {
     }
 
     /// The reserved names of no endpoint.
-    pub(super) fn none() -> Self {
+    pub fn none() -> Self {
         Self {
             mode: EndpointMode::Aggregate {
                 upstreams: Vec::new(),
@@ -50,23 +52,18 @@ impl ReservedNames {
     }
 
     /// True if the name is an alias of a tool.
-    pub(super) fn is_alias(&self, kind: ListKind, name: &str) -> bool {
+    pub fn is_alias(&self, kind: ListKind, name: &str) -> bool {
         kind == ListKind::Tools && self.aliases.contains_key(name)
     }
 
     /// The upstream of the tool with this alias, if the config names it.
-    pub(super) fn alias_owner(&self, name: &str) -> Option<&UpstreamId> {
+    pub fn alias_owner(&self, name: &str) -> Option<&UpstreamId> {
         Some(&self.aliases.get(name)?.as_ref()?.upstream)
     }
 
     /// The native name that a name on the endpoint stands for if it is of this upstream, whose lists
     /// are not known.
-    pub(super) fn native_name(
-        &self,
-        upstream: &UpstreamId,
-        kind: ListKind,
-        name: &str,
-    ) -> Option<String> {
+    pub fn native_name(&self, upstream: &UpstreamId, kind: ListKind, name: &str) -> Option<String> {
         let EndpointMode::Aggregate { naming, .. } = &self.mode else {
             return Some(name.to_owned());
         };
@@ -87,20 +84,20 @@ impl ReservedNames {
     }
 
     /// The aliases in a stable order.
-    pub(super) fn sorted_aliases(&self) -> Vec<&str> {
+    pub fn sorted_aliases(&self) -> Vec<&str> {
         let mut aliases: Vec<&str> = self.aliases.keys().map(|alias| &**alias).collect();
         aliases.sort_unstable();
         aliases
     }
 
     /// True if calls find an item under its native name.
-    pub(super) fn permits_native(&self, tool: &Tool) -> bool {
+    pub fn permits_native(&self, tool: &Tool) -> bool {
         !self.is_alias(tool.kind, &tool.native) && !is_of_other(&self.mode, tool, &tool.native)
     }
 }
 
 /// True if a name begins like the names of another upstream of the endpoint than the tool's own.
-pub(super) fn is_of_other(mode: &EndpointMode, tool: &Tool, name: &str) -> bool {
+pub fn is_of_other(mode: &EndpointMode, tool: &Tool, name: &str) -> bool {
     let EndpointMode::Aggregate {
         upstreams, naming, ..
     } = mode
