@@ -20,11 +20,12 @@ use weir_core::port::OperatorAction;
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_front::InMemoryChannel;
 use weir_process::keeper::ChildKeeper;
+use weir_singleton::PreparedSingleton;
 
 use crate::front_settings;
 use weir_memory::MemoryWatch;
 
-use applied_config::{AppliedConfig, build, settings_needing_restart, topology};
+use applied_config::{AppliedConfig, BuiltUpstreams, build, settings_needing_restart, topology};
 use components::{ComponentBase, Components, PolicyStack, PreviousState};
 use errors::{INVALID, front_reason, refusal_reasons};
 use errors::{ReloadError, StartError};
@@ -149,9 +150,13 @@ impl Weir {
         let cluster = cluster.and_then(|cluster| cluster.local_addr().ok());
         let replicas = ReplicaLinks::start(&config, base.replica_base(), cluster)?;
         let singletons = replicas.as_ref().map(ReplicaLinks::singletons);
-        let upstreams = build(&config, &[], &base.factory, singletons)?;
+        let BuiltUpstreams {
+            all: upstreams,
+            to_share,
+        } = build(&config, &[], &base.factory, singletons)?;
         let heads = will.chain_heads();
         let deciders = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
+        to_share.into_iter().for_each(PreparedSingleton::share);
         let previous = PreviousState { will, replicas };
         let inside = Components::new(&config, base, deciders, &upstreams, previous);
         inside.learn_from_replicas().await;
@@ -349,7 +354,10 @@ impl Weir {
         }
         let mut applied = self.applied();
         let singletons = inside.replicas.as_ref().map(ReplicaLinks::singletons);
-        let upstreams = build(config, &applied.upstreams, &inside.base.factory, singletons)?;
+        let BuiltUpstreams {
+            all: upstreams,
+            to_share,
+        } = build(config, &applied.upstreams, &inside.base.factory, singletons)?;
         let audit = inside
             .policy
             .auditing
@@ -366,6 +374,7 @@ impl Weir {
         inside.policy.auditing.take(audit)?;
         self.telemetry.take(told, &config.telemetry);
         inside.apply_rules(config);
+        to_share.into_iter().for_each(PreparedSingleton::share);
         inside.catalog.apply(topology(config, &upstreams));
         if let Err(error) = take() {
             // The certificates were good a moment ago; the old ones still serve.

@@ -10,6 +10,7 @@
 pub(crate) mod client_meter;
 mod duration_histogram;
 mod instrument_row;
+mod lease_meter;
 mod log_line_rate;
 pub mod meters;
 mod store_operation;
@@ -21,6 +22,7 @@ pub use duration_histogram::{
     SERVER_DURATION, SeriesCounts, disable_histograms,
 };
 pub use instrument_row::{InstrumentKind, InstrumentRow};
+pub use lease_meter::{LeaseMeter, record_leases};
 pub use log_line_rate::LogLineRate;
 pub use meters::{
     DEFAULT_MAX_NAMES, ItemMeter, OTHER_NAME, UpstreamMeter, is_failed, set_max_names, upstreams,

@@ -328,7 +328,9 @@ fn topology(world: &ReplicaWorld, singletons: &Arc<Singletons>) -> Topology {
     let plain: Arc<dyn Upstream> = SimUpstream::new("plain", reach(), None);
     let fence = singletons.fence();
     let child = SimUpstream::new("single", reach(), Some(ChildProcess::new(fence.clone())));
-    let single = singletons.share(child, fence, UpstreamBounds::default());
+    let prepared = singletons.prepare(child, fence, UpstreamBounds::default());
+    let single = prepared.upstream();
+    prepared.share();
     let endpoint = |name: &str| {
         Arc::new(Endpoint {
             id: EndpointId::new(&format!("/{name}")),

@@ -30,4 +30,4 @@ mod stream_head;
 mod watch_form;
 
 pub use singleton_ports::SingletonPorts;
-pub use singletons::Singletons;
+pub use singletons::{PreparedSingleton, Singletons};

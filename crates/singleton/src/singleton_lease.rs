@@ -9,7 +9,6 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use opentelemetry::KeyValue;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +17,7 @@ use weir_core::port::{
     Clock, LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken, Random, ReplicaId,
     StoreError,
 };
-use weir_core::telemetry::instruments;
+use weir_core::telemetry::LeaseMeter;
 use weir_upstream_core::lease_fence::LeaseFence;
 
 use crate::lease_view::{LeaseHolder, LeaseOwner, LeaseView};
@@ -41,6 +40,7 @@ pub(crate) struct LeasePorts {
 /// The lease of one upstream.
 pub(crate) struct SingletonLease {
     upstream: UpstreamId,
+    meter: Arc<LeaseMeter>,
     ports: LeasePorts,
     pub(crate) fence: Arc<LeaseFence>,
     control: Mutex<LeaseControl>,
@@ -80,10 +80,8 @@ impl SingletonLease {
     pub(crate) fn new(upstream: UpstreamId, ports: LeasePorts, fence: Arc<LeaseFence>) -> Self {
         let mut token = [0; 8];
         ports.random.fill(&mut token);
-        let labels = [KeyValue::new("upstream", upstream.to_string())];
-        instruments().upstream_lease_held.record(0, &labels);
-        instruments().upstream_lease_changes.add(0, &labels);
         Self {
+            meter: LeaseMeter::new(&upstream),
             upstream,
             ports,
             fence,
@@ -256,7 +254,7 @@ impl SingletonLease {
             tracing::info!(upstream = %self.upstream, epoch, "upstream lease taken: its child processes run here");
         }
         self.show(LeaseHolder::Own { epoch }, None);
-        self.record_held(true);
+        self.meter.set_held(true);
     }
 
     fn note_error(&self, error: &StoreError) -> Duration {
@@ -288,7 +286,7 @@ impl SingletonLease {
         self.fence.close();
         if had {
             tracing::warn!(upstream = %self.upstream, reason, "upstream lease lost: child processes end");
-            self.record_held(false);
+            self.meter.set_held(false);
             let error = self.view.borrow().error.clone();
             self.view.send_modify(|view| {
                 view.version += 1;
@@ -333,7 +331,7 @@ impl SingletonLease {
         self.fence.hand_over();
         self.handed_over.cancel();
         self.wake.notify_one();
-        self.record_held(false);
+        self.meter.set_held(false);
         Some((token, epoch))
     }
 
@@ -390,7 +388,7 @@ impl SingletonLease {
             known_epoch,
             is_held: false,
         };
-        self.record_held(false);
+        self.meter.set_held(false);
         match self.ports.store.ask(request).await {
             Ok(_) => {
                 self.show(LeaseHolder::Free, None);
@@ -424,17 +422,9 @@ impl SingletonLease {
         let is_new = control.known_epoch != epoch;
         if is_new {
             control.known_epoch = epoch;
-            let labels = [KeyValue::new("upstream", self.upstream.to_string())];
-            instruments().upstream_lease_changes.add(1, &labels);
+            self.meter.count_change();
         }
         is_new
-    }
-
-    fn record_held(&self, is_held: bool) {
-        let labels = [KeyValue::new("upstream", self.upstream.to_string())];
-        instruments()
-            .upstream_lease_held
-            .record(u64::from(is_held), &labels);
     }
 
     fn lock(&self) -> MutexGuard<'_, LeaseControl> {

@@ -33,6 +33,44 @@ const MAX_FIRST_FRAME: usize = 256 << 20;
 /// The longest wait for the tasks of leases at the end.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
 
+/// An upstream with `instances: one` that takes no part in its lease yet.
+#[must_use]
+pub struct PreparedSingleton {
+    upstream: Arc<SingletonUpstream>,
+    singletons: Arc<Singletons>,
+}
+
+impl PreparedSingleton {
+    /// The upstream as callers use it.
+    #[must_use]
+    pub fn upstream(&self) -> Arc<dyn Upstream> {
+        self.upstream.clone()
+    }
+
+    /// Shares the upstream with the other replicas. It takes part in the lease from now on, until it
+    /// is retired, and serves their requests in place of an earlier upstream of the same name. Must
+    /// be called inside a tokio runtime.
+    pub fn share(self) {
+        let Self {
+            upstream,
+            singletons,
+        } = self;
+        let lease = upstream.lease.clone();
+        singletons.tasks.spawn(async move { lease.keep().await });
+        let mut upstreams = singletons.lock();
+        upstreams.retain(|_, upstream| upstream.strong_count() > 0);
+        upstreams.insert(upstream.local.id().clone(), Arc::downgrade(&upstream));
+    }
+}
+
+impl fmt::Debug for PreparedSingleton {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PreparedSingleton")
+            .field(&self.upstream)
+            .finish()
+    }
+}
+
 /// All upstreams of this replica with `instances: one`.
 pub struct Singletons {
     ports: SingletonPorts,
@@ -57,15 +95,15 @@ impl Singletons {
         Arc::new(LeaseFence::new(self.ports.clock.clone()))
     }
 
-    /// Shares an upstream, whose children are behind `fence`, with the other replicas. It takes part
-    /// in the lease from now on, until it is retired. Must be called inside a tokio runtime.
-    #[must_use]
-    pub fn share(
+    /// Prepares an upstream, whose children are behind `fence`, to be shared with the other
+    /// replicas. This has no effect before [`PreparedSingleton::share`]: a config with it may still
+    /// be refused.
+    pub fn prepare(
         self: &Arc<Self>,
         local: Arc<dyn Upstream>,
         fence: Arc<LeaseFence>,
         bounds: UpstreamBounds,
-    ) -> Arc<dyn Upstream> {
+    ) -> PreparedSingleton {
         let ports = LeasePorts {
             store: self.ports.leases.clone(),
             clock: self.ports.clock.clone(),
@@ -73,15 +111,12 @@ impl Singletons {
             time: self.ports.lease_time,
         };
         let id = local.id().clone();
-        let lease = Arc::new(SingletonLease::new(id.clone(), ports, fence));
-        let keeping = lease.clone();
-        self.tasks.spawn(async move { keeping.keep().await });
-        let upstream =
-            SingletonUpstream::new(local, lease, bounds, &self.ports, self.tasks.clone());
-        let mut upstreams = self.lock();
-        upstreams.retain(|_, upstream| upstream.strong_count() > 0);
-        upstreams.insert(id, Arc::downgrade(&upstream));
-        upstream
+        let lease = Arc::new(SingletonLease::new(id, ports, fence));
+        let tasks = self.tasks.clone();
+        PreparedSingleton {
+            upstream: SingletonUpstream::new(local, lease, bounds, &self.ports, tasks),
+            singletons: self.clone(),
+        }
     }
 
     /// Gives all leases back before this replica ends, each once the calls of its upstream have

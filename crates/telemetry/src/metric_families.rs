@@ -56,23 +56,32 @@ pub(super) struct HistogramValue {
     pub(super) exemplars: Vec<Option<Exemplar>>,
 }
 
-/// Joins the series that the SDK has collected with those of core.
-pub(super) fn families(collected: &ResourceMetrics) -> Vec<MetricFamily> {
+/// The gauge of the leases of upstreams. An upstream may be present without one.
+const LEASE_HELD: &str = "weir.upstream.lease.held";
+
+/// Joins the series that the SDK has collected with those of core. The upstreams of `leased` have a
+/// lease now.
+pub(super) fn families(collected: &ResourceMetrics, leased: &HashSet<String>) -> Vec<MetricFamily> {
     let alive = upstreams();
     let metrics = collected.scope_metrics().flat_map(|scope| scope.metrics());
     let own = HISTOGRAMS.iter().map(|timing| of_timing(timing));
     let mut all: Vec<MetricFamily> = metrics.filter_map(of_metric).chain(own).collect();
     for family in &mut all {
-        family.points.retain(|point| is_shown(point, &alive));
+        let present = if family.name == LEASE_HELD {
+            leased
+        } else {
+            &alive
+        };
+        family.points.retain(|point| is_shown(point, present));
     }
     all.retain(|family| !family.points.is_empty());
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
 }
 
-fn is_shown(point: &MetricPoint, alive: &HashSet<String>) -> bool {
+fn is_shown(point: &MetricPoint, present: &HashSet<String>) -> bool {
     let upstream = point.labels.iter().find(|(name, _)| name == "upstream");
-    upstream.is_none_or(|(_, text)| matches!(text, LabelValue::Word(id) if alive.contains(id)))
+    upstream.is_none_or(|(_, text)| matches!(text, LabelValue::Word(id) if present.contains(id)))
 }
 
 fn of_timing(timing: &DurationHistogram) -> MetricFamily {

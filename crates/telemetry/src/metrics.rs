@@ -21,7 +21,9 @@ use opentelemetry_sdk::metrics::{
 use weir_catalog::Catalog;
 use weir_catalog::{UpstreamReach, UpstreamStatus};
 use weir_core::names::UpstreamId;
-use weir_core::telemetry::{disable_histograms, instruments, start_at_zero, unix_seconds};
+use weir_core::telemetry::{
+    disable_histograms, instruments, record_leases, start_at_zero, unix_seconds,
+};
 use weir_core::upstream::InstanceBreakerState;
 
 use super::exposition::{self, ExpositionFormat};
@@ -180,13 +182,14 @@ impl Metrics {
         {
             instruments().ready.record(u64::from(ready()), &[]);
         }
+        let leased = record_leases();
         let mut collected = ResourceMetrics::default();
         if self.shared.measured
             && let Err(error) = self.shared.reader.collect(&mut collected)
         {
             tracing::error!(%error, "metrics collection failed");
         }
-        metric_families::families(&collected)
+        metric_families::families(&collected, &leased)
     }
 
     /// Records the state of the upstreams. It runs at a scrape, so that calls do not pay for it.

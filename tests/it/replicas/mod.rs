@@ -22,6 +22,7 @@ mod rate_accuracy;
 mod rate_limits;
 mod rates_in_outages;
 mod reconnecting_herd;
+mod refused_reloads;
 mod replica_overview;
 mod server_requests;
 mod session_takeover;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_catalog::Topology;
 use weir_config::{Config, UpstreamPlan};
 use weir_core::upstream::Upstream;
-use weir_singleton::Singletons;
+use weir_singleton::{PreparedSingleton, Singletons};
 use weir_upstream::{UpstreamBuildError, UpstreamFactory};
 
 /// The config in force, and the upstreams built from it.
@@ -19,40 +19,43 @@ pub(super) struct AppliedConfig {
 /// An upstream, with the plan that it was built from.
 pub(super) type BuiltUpstream = (UpstreamPlan, Arc<dyn Upstream>);
 
-/// Builds the upstreams of a config; one with unchanged settings is reused.
+/// The upstreams of a config before the config is applied.
+pub(super) struct BuiltUpstreams {
+    /// All upstreams of the config, in its order.
+    pub all: Vec<BuiltUpstream>,
+    /// The new ones with `instances: one`, to be shared once the config is applied.
+    pub to_share: Vec<PreparedSingleton>,
+}
+
+/// Builds the upstreams of a config; one with unchanged settings is reused. Those that are new have
+/// no effect yet, because the config may still be refused.
 pub(super) fn build(
     config: &Config,
     before: &[BuiltUpstream],
     factory: &UpstreamFactory,
     singletons: Option<&Arc<Singletons>>,
-) -> Result<Vec<BuiltUpstream>, UpstreamBuildError> {
-    let one = |plan: &UpstreamPlan| {
+) -> Result<BuiltUpstreams, UpstreamBuildError> {
+    let mut all = Vec::with_capacity(config.upstreams.len());
+    let mut to_share = Vec::new();
+    for plan in &config.upstreams {
         let same = before.iter().find(|(old, _)| old.settings == plan.settings);
-        let upstream = match same {
-            Some((_, upstream)) => upstream.clone(),
-            None => build_one(plan, factory, singletons)?,
+        let settings = plan.settings.clone();
+        let shared_by = singletons.filter(|_| settings.is_singleton());
+        let upstream = match (same, shared_by) {
+            (Some((_, upstream)), _) => upstream.clone(),
+            (None, None) => factory.build(settings)?,
+            (None, Some(singletons)) => {
+                let (bounds, fence) = (settings.bounds, singletons.fence());
+                let local = factory.build_behind(settings, Some(fence.clone()))?;
+                let prepared = singletons.prepare(local, fence, bounds);
+                let upstream = prepared.upstream();
+                to_share.push(prepared);
+                upstream
+            }
         };
-        Ok((plan.clone(), upstream))
-    };
-    config.upstreams.iter().map(one).collect()
-}
-
-/// Builds one upstream. One with `instances: one` is shared with the other replicas, if there are
-/// any.
-fn build_one(
-    plan: &UpstreamPlan,
-    factory: &UpstreamFactory,
-    singletons: Option<&Arc<Singletons>>,
-) -> Result<Arc<dyn Upstream>, UpstreamBuildError> {
-    let settings = plan.settings.clone();
-    match singletons.filter(|_| settings.is_singleton()) {
-        None => factory.build(settings),
-        Some(singletons) => {
-            let (bounds, fence) = (settings.bounds, singletons.fence());
-            let local = factory.build_behind(settings, Some(fence.clone()))?;
-            Ok(singletons.share(local, fence, bounds))
-        }
+        all.push((plan.clone(), upstream));
     }
+    Ok(BuiltUpstreams { all, to_share })
 }
 
 /// Returns the catalog's topology of a config and its upstreams.
