@@ -178,6 +178,17 @@ impl AuditService {
         ChainHeads { calls, refusals }
     }
 
+    /// Takes the paths of the files back from a process that was to take over and failed. If it
+    /// still holds a file, this goes on until it has let go.
+    pub fn take_back_files(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &*running {
+            for chain in [&running.calls, &running.refusals] {
+                chain.order(|orders| orders.take_back = true);
+            }
+        }
+    }
+
     /// Records that the previous process has ended, with its last records if it sent them.
     pub fn record_predecessor_end(&self, last: ChainHeads) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);

@@ -112,14 +112,25 @@ impl AuditEventQueue {
 
     /// Sets the health after a write. Returns the former health.
     pub(super) fn set_healthy(&self, healthy: bool) -> bool {
-        match (self.failing.swap(!healthy, Ordering::AcqRel), healthy) {
-            (false, false) => self.failures.fetch_add(1, Ordering::AcqRel),
-            (true, true) => self.failures.fetch_sub(1, Ordering::AcqRel),
+        self.record_failing(!healthy);
+        self.healthy.swap(healthy, Ordering::AcqRel)
+    }
+
+    /// Marks the end of the writer: no record is kept from now on. That is a failure only if it
+    /// `has_failed`, because an operator may switch the audit off.
+    pub(super) fn set_ended(&self, has_failed: bool) {
+        self.healthy.store(false, Ordering::Release);
+        self.record_failing(has_failed);
+    }
+
+    fn record_failing(&self, is_failing: bool) {
+        match (self.failing.swap(is_failing, Ordering::AcqRel), is_failing) {
+            (false, true) => self.failures.fetch_add(1, Ordering::AcqRel),
+            (true, false) => self.failures.fetch_sub(1, Ordering::AcqRel),
             _ => 0,
         };
         let failing = self.failures.load(Ordering::Acquire) > 0;
         instruments().audit_failing.record(u64::from(failing), &[]);
-        self.healthy.swap(healthy, Ordering::AcqRel)
     }
 
     /// Runs work of the writer that the system may block, and times it.
@@ -275,6 +286,25 @@ mod tests {
         queue.run_timed(|| queue.reserve().unwrap());
         queue.busy_since.store(1000, Ordering::Release);
         assert!(queue.reserve().is_err());
+    }
+
+    #[test]
+    fn writer_that_ends_in_order_is_no_failure_and_one_that_panics_is() {
+        let (calls, _receiver) = AuditEventQueue::new(4, true);
+        let (refusals, _receiver) = AuditEventQueue::of_refusals(4, &calls);
+        let failures = || calls.failures.load(Ordering::Acquire);
+        for queue in [&calls, &refusals] {
+            queue.set_healthy(true);
+            queue.set_ended(false);
+        }
+        assert_eq!(failures(), 0);
+        assert!(calls.reserve().is_err(), "no record is kept");
+        // The audit is switched off while the disk is full.
+        calls.set_healthy(false);
+        calls.set_ended(false);
+        assert_eq!(failures(), 0);
+        calls.set_ended(true);
+        assert_eq!(failures(), 1);
     }
 
     // Proves F13.

@@ -25,6 +25,7 @@ use weir_wire::method::Method;
 use super::*;
 use crate::audit_plan::AuditFilePlan;
 
+mod failed_handovers;
 mod refusals;
 
 /// A fresh folder, removed on drop.
@@ -575,33 +576,4 @@ async fn the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_last_one
     other.wait_for_first_record().await;
     other.shutdown().await;
     assert_eq!(verified(&plan).records, 11);
-}
-
-// Proves F18, G06.
-#[tokio::test]
-async fn failed_handover_leaves_the_chain_whole() {
-    let folder = AuditTestFolder::new("handed-back");
-    let plan = folder.plan("audit.jsonl");
-    let old = start(&plan).await;
-    let factory = factory();
-    let next = async |left| {
-        let next =
-            AuditService::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory).unwrap();
-        next.wait_for_first_record().await;
-        next
-    };
-    // The successor begins, and cannot serve.
-    next(old.release_files().await).await.shutdown().await;
-    operate(&old, "goes on");
-    let new = next(old.release_files().await).await;
-    operate(&old, "while it drains");
-    new.record_predecessor_end(old.shutdown().await);
-    new.shutdown().await;
-    assert_eq!(
-        rotation::rotated_files(path(&plan)).len(),
-        1,
-        "one file of the old process"
-    );
-    let summary = verified(&plan);
-    assert_eq!((summary.records, summary.gaps.as_slice()), (11, &[][..]));
 }

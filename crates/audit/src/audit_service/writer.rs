@@ -1,6 +1,8 @@
 //! The writer thread of a chain: takes events in batches, makes records of them, and holds each
 //! until it is kept.
 
+mod path_handover;
+
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -19,6 +21,7 @@ use super::file_tail::AuditFileTail;
 use super::outlets::AuditOutlets;
 use super::rotation;
 use crate::audit_plan::AuditPlan;
+use path_handover::LeftPath;
 
 /// The time that the writer waits after the first event for others, so that a busy weir wakes it
 /// seldom.
@@ -47,6 +50,8 @@ pub(super) struct WriterOrders {
     /// Set when another process takes over this path: the file is renamed, and later events here
     /// are a branch in it. The reply is the record after which the other process continues.
     pub(super) aside: Option<oneshot::Sender<ChainHead>>,
+    /// Set when the process that was to take over has failed: this one returns to the path.
+    pub(super) take_back: bool,
     /// Set when the previous process has ended, with its last record if it sent one.
     pub(super) ended_before: Option<Option<ChainHead>>,
     /// Set by the writer at its end: the last record that it kept.
@@ -140,6 +145,8 @@ pub(super) struct RecordWriter {
     rotate_at: u64,
     /// The bytes of the file that are denials.
     denied: u64,
+    /// Present from the order to leave the path to another process until this one has it back.
+    left: Option<LeftPath>,
 }
 
 impl RecordWriter {
@@ -180,11 +187,9 @@ impl RecordWriter {
             ages_checked_at: None,
             rotate_at,
             denied: 0,
+            left: None,
         };
-        if let Some(torn) = tail.torn {
-            tracing::warn!(?torn, "audit file torn by a crash, recovered");
-            writer.record_life(torn);
-        }
+        writer.record_recovery(tail.torn);
         writer.record_life(AuditLifecycle::Started {
             version: env!("CARGO_PKG_VERSION"),
             unclean: !tail.clean,
@@ -235,7 +240,7 @@ impl RecordWriter {
 
     /// Returns the time until the writer must act without a new event.
     fn time_to_next_action(&self) -> Duration {
-        match self.waiting_since {
+        let own = match self.waiting_since {
             Some(since) => self
                 .plan
                 .sync
@@ -245,7 +250,8 @@ impl RecordWriter {
                 ChainRole::Calls { .. } => AGE_CHECK_INTERVAL,
                 ChainRole::Refusals { counter } => counter.until_minute_ends(),
             },
-        }
+        };
+        own.min(self.time_to_return())
     }
 
     fn measure(&self) {
@@ -286,6 +292,14 @@ impl RecordWriter {
             .as_ref()
             .map_or(u64::MAX, |file| file.size / DENIED_PART);
         self.denied >= part && self.journal.as_ref().is_some_and(AuditFile::is_regular)
+    }
+
+    /// Accounts for the bytes after the last record of a file, if there are some.
+    fn record_recovery(&mut self, torn: Option<AuditLifecycle>) {
+        if let Some(torn) = torn {
+            tracing::warn!(?torn, "audit file torn by a crash, recovered");
+            self.record_life(torn);
+        }
     }
 
     fn record_life(&mut self, life: AuditLifecycle) {
@@ -383,11 +397,12 @@ impl RecordWriter {
 
     /// Follows orders. Returns true for the order to stop.
     fn follow_orders(&mut self) -> bool {
-        let (change, aside, ended_before, stop) = {
+        let (change, aside, take_back, ended_before, stop) = {
             let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
             (
                 orders.change.take(),
                 orders.aside.take(),
+                std::mem::take(&mut orders.take_back),
                 orders.ended_before.take(),
                 orders.stop,
             )
@@ -403,29 +418,11 @@ impl RecordWriter {
             // The receiver may be dropped.
             let _ = done.send(left);
         }
-        stop
-    }
-
-    /// Leaves the path to another process, which continues after the returned record. Later events
-    /// here are a branch, in the renamed file.
-    fn step_aside(&mut self) -> ChainHead {
-        self.count(true);
-        self.record_life(AuditLifecycle::Left);
-        let left = self.chain.head().clone();
-        let path = self.plan.file.as_ref().map(|file| file.path.as_path());
-        // After a hand-over that failed the file is renamed already.
-        let own = |journal: &&mut AuditFile| journal.is_regular() && Some(journal.path()) == path;
-        let Some(journal) = self.journal.as_mut().filter(own) else {
-            return left;
-        };
-        match journal.move_to(rotation::rotated_name(journal.path(), left.seq)) {
-            // It must not be rotated again.
-            Ok(()) => self.rotate_at = u64::MAX,
-            Err(error) => {
-                tracing::error!(%error, "audit file rename failed during graceful restart")
-            }
+        if take_back {
+            self.begin_return();
         }
-        left
+        self.take_path_back();
+        stop
     }
 
     fn change(
@@ -441,6 +438,7 @@ impl RecordWriter {
         let kept = self.attempt(true);
         let place = place.or_else(|| self.found_moved(&plan));
         if let Some(place) = place {
+            self.left = None;
             let (journal, tail) = place.unzip();
             let rest = std::mem::replace(&mut self.journal, journal)
                 .map(AuditFile::abandon)
@@ -496,9 +494,11 @@ impl RecordWriter {
         self.waiting_since = (!rest.is_empty()).then(Instant::now);
     }
 
-    /// Rotates a full file, and removes old ones.
+    /// Rotates a full file, and removes old ones. While another process has the path, the files are
+    /// that one's to rotate and to remove.
     fn rotate_and_clean(&mut self) {
-        let (Some(file), Some(journal)) = (&self.plan.file, &mut self.journal) else {
+        let (Some(file), Some(journal), None) = (&self.plan.file, &mut self.journal, &self.left)
+        else {
             return;
         };
         let full = journal.is_regular() && journal.length() >= self.rotate_at;
@@ -545,11 +545,11 @@ impl RecordWriter {
     }
 }
 
-/// A guard that marks the queue unhealthy at the end of the thread, also after a panic.
+/// A guard that marks the end of the thread in the queue. Only a panic is a failure.
 struct WriterEndGuard(Arc<AuditEventQueue>);
 
 impl Drop for WriterEndGuard {
     fn drop(&mut self) {
-        self.0.set_healthy(false);
+        self.0.set_ended(std::thread::panicking());
     }
 }

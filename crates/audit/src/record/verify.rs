@@ -332,17 +332,19 @@ impl ChainInspector {
 
     /// Compares a successor's report of the end of its predecessor with that one's branch.
     fn close_branch(&mut self, link: &ChainLink) -> Result<(), String> {
-        // Without the files of the predecessor there is no branch to compare with.
-        let Some(branch) = self.branches.last_mut() else {
-            return Ok(());
-        };
         let Some(last) = link.last.as_deref().and_then(ChainHead::read) else {
             return Ok(());
         };
-        if branch.head.as_ref() == Some(&last) {
+        let mut all = self.branches.iter_mut();
+        if let Some(branch) = all.find(|branch| branch.head.as_ref() == Some(&last)) {
             branch.closed = true;
             return Ok(());
         }
+        // Without the files of the predecessor there is no branch to compare with. A branch that is
+        // closed is that of another process.
+        let Some(branch) = self.branches.iter().rfind(|branch| !branch.closed) else {
+            return Ok(());
+        };
         let seq = branch.head.as_ref().map_or(0, |head| head.seq);
         Err(format!(
             "the previous process ended with record {}, but its file ends with record {seq}: its end was cut off, or changed",

@@ -120,6 +120,7 @@ impl Weir {
         let outcome = outcome.map(|successor| self.successor.insert(successor).id);
         if outcome.is_err() {
             self.listeners.desk.abort_handover();
+            self.components.policy.auditing.take_back_files();
         }
         let detail = match &outcome {
             Ok(successor) => format!("process {successor} serves"),
