@@ -15,6 +15,7 @@ mod secrets_tests;
 mod settings_tests;
 mod teams_tests;
 mod telemetry_tests;
+mod tls_tests;
 mod weaker_tests;
 
 fn environment(name: &str) -> Option<String> {
@@ -23,6 +24,22 @@ fn environment(name: &str) -> Option<String> {
         "TOKEN" => Some("canary-token".to_owned()),
         "WEIR_KEY" => Some("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8".to_owned()),
         _ => None,
+    }
+}
+
+/// A certificate and its key.
+pub(super) struct TestCertificate {
+    pub(super) cert: String,
+    pub(super) key: String,
+}
+
+impl TestCertificate {
+    pub(super) fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        Self {
+            cert: made.cert.pem(),
+            key: made.signing_key.serialize_pem(),
+        }
     }
 }
 
@@ -43,17 +60,17 @@ fn good(text: &str) -> Config {
 }
 
 /// A fresh folder, removed on drop.
-struct ConfigTestFolder(PathBuf);
+pub(super) struct ConfigTestFolder(PathBuf);
 
 impl ConfigTestFolder {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-config-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
 
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
         let file = self.0.join(name);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(&file, text).unwrap();

@@ -27,7 +27,7 @@ use weir_layers::state::FrontState;
 pub use weir_listen::{
     AcceptedStream, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest,
     ForwardedSender, ListenerTlsError, OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest,
-    OperatorRequests, ReplicaStreams, RequestForwarder,
+    OperatorRequests, ReplicaStreams, RequestForwarder, check_tls_files,
 };
 use weir_listen::{
     ForwardedRequests, ListenerCertificates, ListenerState, OperatorRequestsSlot,

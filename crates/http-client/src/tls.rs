@@ -1,6 +1,8 @@
 //! TLS towards upstreams: it trusts the machine's roots and the operator's own, and verification
 //! cannot be turned off.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,18 +15,36 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
+/// The most bytes of a file of certificates. The roots of an operating system have less than a tenth
+/// of it.
+const MAX_FILE: u64 = 8 << 20;
+
+/// The error of a file of certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateFileError {
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    /// It has more bytes than any file of certificates.
+    #[error("is larger than 8 MiB")]
+    TooLarge,
+    /// It is not in the PEM format.
+    #[error("is not a PEM file: {0}")]
+    Format(rustls::pki_types::pem::Error),
+    /// It has no certificate.
+    #[error("has no certificate")]
+    Empty,
+    /// One of its certificates is not valid.
+    #[error("has a certificate that cannot be used: {0}")]
+    Certificate(rustls::Error),
+}
+
 /// The error of a server's TLS settings.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The certificate file cannot be read.
-    #[error("ca_file `{0}`: {1}")]
-    File(String, rustls::pki_types::pem::Error),
-    /// The certificate file has no certificate.
-    #[error("ca_file `{0}` has no certificate")]
-    Empty(String),
-    /// A certificate in the file is not valid.
-    #[error("ca_file `{0}`: {1}")]
-    Certificate(String, rustls::Error),
+    /// The certificate file cannot be used.
+    #[error("ca_file `{0}` {1}")]
+    File(String, CertificateFileError),
     /// The certificates make no usable verifier.
     #[error("certificates cannot be verified: {0}")]
     Verifier(String),
@@ -61,7 +81,10 @@ impl RootCertificates {
     pub fn config(&self, ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
         let mut roots = self.0.clone();
         let named = ca_file
-            .map(|path| add_certificates(&mut roots, path))
+            .map(|path| {
+                add_certificates(&mut roots, path)
+                    .map_err(|error| TlsError::File(path.display().to_string(), error))
+            })
             .transpose()?
             .unwrap_or_default();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -90,22 +113,36 @@ pub fn client_tls(ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
     RootCertificates::native().config(ca_file)
 }
 
+/// Checks that a file can be the `ca_file` of a server.
+///
+/// # Errors
+/// The file is not usable.
+pub fn check_ca_file(path: &Path) -> Result<(), CertificateFileError> {
+    add_certificates(&mut RootCertStore::empty(), path).map(drop)
+}
+
 /// Adds the certificates of a file to the roots, and returns them.
 fn add_certificates(
     roots: &mut RootCertStore,
     path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let name = || path.display().to_string();
-    let certificates = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| TlsError::File(name(), error))?;
+) -> Result<Vec<CertificateDer<'static>>, CertificateFileError> {
+    let mut text = Vec::new();
+    File::open(path)?
+        .take(MAX_FILE + 1)
+        .read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(CertificateFileError::TooLarge);
+    }
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(CertificateFileError::Format)?;
     if certificates.is_empty() {
-        return Err(TlsError::Empty(name()));
+        return Err(CertificateFileError::Empty);
     }
     for certificate in &certificates {
         roots
             .add(certificate.clone())
-            .map_err(|error| TlsError::Certificate(name(), error))?;
+            .map_err(CertificateFileError::Certificate)?;
     }
     Ok(certificates)
 }

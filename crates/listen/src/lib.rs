@@ -61,7 +61,7 @@ pub use replica_streams::{ReplicaStreams, ReplicaStreamsSlot, STREAM_HEADER, STR
 pub use request_body::{BodyError, RequestBody};
 pub use request_service::{IncomingRequest, RequestService, ServedBody};
 pub use socket::bind;
-pub use tls::{ListenerCertificates, ListenerTlsError};
+pub use tls::{ListenerCertificates, ListenerTlsError, check_tls_files};
 
 /// The wait of the accept loop when the process has no descriptor left (A14).
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
@@ -27,8 +27,10 @@ pub enum ListenerTlsError {
         /// The cause.
         cause: String,
     },
-    /// The chain and the key do not belong together, or are of a kind that TLS 1.2 and 1.3 do not
-    /// know.
+    /// The key is not that of the certificate.
+    #[error("the key {0} does not belong to the certificate")]
+    ForeignKey(PathBuf),
+    /// The chain or the key is of a kind that TLS 1.2 and 1.3 do not know.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
 }
@@ -46,6 +48,14 @@ type ClientVerifier = Option<Arc<dyn ClientCertVerifier>>;
 
 /// The times the files were last written, compared to detect a change.
 type FileTimes = [Option<SystemTime>; 3];
+
+/// Checks that the files of a listener's TLS can be used.
+///
+/// # Errors
+/// A file cannot be read, or its content cannot be used.
+pub fn check_tls_files(files: &ListenerTlsFiles) -> Result<(), ListenerTlsError> {
+    ListenerCertificates::read(files).map(drop)
+}
 
 impl ListenerCertificates {
     /// Reads the files for the first time.
@@ -178,9 +188,14 @@ fn certified_key(
 ) -> Result<CertifiedKey, ListenerTlsError> {
     let chain = read_chain(&files.cert)?;
     let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, &error))?;
-    let key =
-        PrivateKeyDer::from_pem_slice(&text).map_err(|error| unreadable(&files.key, &error))?;
-    Ok(CertifiedKey::from_der(chain, key, provider)?)
+    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        pem::Error::NoItemsFound => unreadable(&files.key, &"it holds no unencrypted private key"),
+        error => unreadable(&files.key, &error),
+    })?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => ListenerTlsError::ForeignKey(files.key.clone()),
+        error => error.into(),
+    })
 }
 
 #[cfg(test)]

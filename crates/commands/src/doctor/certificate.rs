@@ -1,12 +1,10 @@
-//! Checks of certificates: weir's own with its key, and the validity of any.
+//! Checks of the validity of certificates: weir's own, and those of servers.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
-use weir_front::settings::ListenerTlsFiles;
 
 use super::machine_finding::{FindingGrade, MachineFinding, finding};
 
@@ -14,59 +12,17 @@ use super::machine_finding::{FindingGrade, MachineFinding, finding};
 /// it earlier.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// Checks the certificate of the clients' listener: its validity, and that the key belongs to it.
-pub(super) fn examine(files: &ListenerTlsFiles, now: SystemTime) -> Vec<MachineFinding> {
-    let (what, path) = (
-        format!("the certificate {}", files.cert.display()),
-        &files.cert,
-    );
-    let Ok(chain) = certificates(path) else {
-        let text = format!(
-            "{what} is not a PEM file with a certificate: `tls.cert` needs the certificate, then those of its authorities"
-        );
-        return vec![finding(FindingGrade::Error, text)];
-    };
-    let mut found = vec![times(&what, &chain[0], now)];
-    found.extend(key(files, chain));
-    found
-}
-
-fn certificates(
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {
-    let chain = CertificateDer::pem_file_iter(path)?.collect::<Result<Vec<_>, _>>()?;
-    if chain.is_empty() {
-        Err(rustls::pki_types::pem::Error::NoItemsFound)
-    } else {
-        Ok(chain)
-    }
-}
-
-/// Returns a finding if the key cannot be used with the certificate.
-fn key(files: &ListenerTlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineFinding> {
-    let (cert, path) = (files.cert.display(), files.key.display());
-    let Ok(key) = PrivateKeyDer::from_pem_file(&files.key) else {
-        return Some(finding(
+/// Checks the validity of the certificate of the clients' listener, which the check of the config
+/// has found usable with its key.
+pub(super) fn examine(file: &Path, now: SystemTime) -> MachineFinding {
+    let what = format!("the certificate {}", file.display());
+    match CertificateDer::from_pem_file(file) {
+        Ok(certificate) => times(&what, &certificate, now),
+        Err(error) => finding(
             FindingGrade::Error,
-            format!(
-                "{path} is not a PEM file with a private key: `tls.key` needs an unencrypted key"
-            ),
-        ));
-    };
-    let text = match CertifiedKey::from_der(
-        chain,
-        key,
-        &rustls::crypto::aws_lc_rs::default_provider(),
-    ) {
-        Ok(_) => return None,
-        Err(rustls::Error::InconsistentKeys(_)) => {
-            format!(
-                "the key {path} does not belong to the certificate {cert}: name two files that belong together"
-            )
-        }
-        Err(error) => format!("the certificate {cert} and the key {path} cannot be used: {error}"),
-    };
-    Some(finding(FindingGrade::Error, text))
+            format!("{what} cannot be read: {error}"),
+        ),
+    }
 }
 
 /// Checks the validity of a certificate.

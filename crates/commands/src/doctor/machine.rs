@@ -67,7 +67,7 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
             private_file("key of the certificate", &tls.key),
         ];
         if files.iter().all(|file| file.grade != FindingGrade::Error) {
-            found.extend(certificate::examine(tls, SystemTime::now()));
+            found.push(certificate::examine(&tls.cert, SystemTime::now()));
         }
         found.extend(files);
     }

@@ -27,6 +27,9 @@ pub enum StartError {
         /// The system's reason, and advice.
         why: String,
     },
+    /// The files of `tls` cannot be used.
+    #[error("`tls` cannot be used: {0}")]
+    Tls(String),
     /// Files of `include` have errors, and the config refuses a start with such files.
     #[error("{} in `include` {} errors, and `include_errors` is refuse_start: {}", count(.0.len(), "file"), if .0.len() == 1 { "has" } else { "have" }, .0.join(", "))]
     TeamFiles(Vec<String>),

@@ -12,7 +12,7 @@ use weir_admin::{
 };
 use weir_config::{AdminPlan, Config};
 use weir_core::port::{CallParking, TaskBook};
-use weir_front::Front;
+use weir_front::{BindError, Front};
 use weir_router::live_calls::LiveCalls;
 use weir_router::{Router, TaskNames};
 use weir_store::{MemoryTasks, TaskCaps};
@@ -168,7 +168,7 @@ async fn front(
         clock: clock.clone(),
         random: random.clone(),
     };
-    let failed = |error| cannot_listen(config.front.listen, false, front_reason(&error));
+    let failed = |error| not_bound(config.front.listen, &error);
     let bound = match &listener {
         Some(listener) => listener
             .local_addr()
@@ -187,6 +187,14 @@ async fn front(
     }
 }
 
+fn not_bound(address: SocketAddr, error: &BindError) -> StartError {
+    let why = front_reason(error);
+    match error {
+        BindError::Address(_) => cannot_listen(address, false, why),
+        BindError::Tls(_) => StartError::Tls(why),
+    }
+}
+
 fn cannot_listen(address: SocketAddr, operators: bool, why: String) -> StartError {
     StartError::Listen {
         address,
@@ -201,8 +209,8 @@ pub(super) fn clients_listener(
     inherited: Option<TcpListener>,
 ) -> Result<(TcpListener, SocketAddr), StartError> {
     let listen = config.front.listen;
-    let listener = Front::listener(&config.front, inherited)
-        .map_err(|error| cannot_listen(listen, false, front_reason(&error)))?;
+    let listener =
+        Front::listener(&config.front, inherited).map_err(|error| not_bound(listen, &error))?;
     let bound = listener
         .local_addr()
         .map_err(|error| cannot_listen(listen, false, reason(&error)))?;

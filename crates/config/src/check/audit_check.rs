@@ -125,6 +125,10 @@ fn file(
         let problem = ConfigProblem::error(at.key("path"), "is in a folder that does not exist");
         report.add(problem.hint("create it, writable for weir's user only"));
     }
+    if path.is_dir() {
+        let problem = ConfigProblem::error(at.key("path"), "is a folder");
+        report.add(problem.hint("name a file in it"));
+    }
     Some(AuditFilePlan {
         path,
         size: size.map_or(DEFAULT_SIZE, |Size(size)| size as u64),

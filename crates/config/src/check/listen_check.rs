@@ -9,6 +9,7 @@ use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::OrOff;
 use weir_config_file::raw::{RawClientAuth, RawConfig, RawLegacySessions, RawServer, RawTls};
 use weir_front::settings::{AddressRange, ClientCertificates, ListenerTlsFiles, ServerIdentity};
+use weir_front::{ListenerTlsError, check_tls_files};
 
 use super::limits_check;
 
@@ -86,11 +87,40 @@ fn tls(
             }
         }
     };
-    Some(ListenerTlsFiles {
+    let files = ListenerTlsFiles {
         cert: file(&raw.cert, "cert"),
         key: file(&raw.key, "key"),
         clients,
-    })
+    };
+    if !report.has_error_under(&ConfigPath::at("tls"))
+        && let Err(error) = check_tls_files(&files)
+    {
+        report.add(unusable(&files, &error));
+    }
+    Some(files)
+}
+
+/// Returns the problem of files that can be opened, at the key of the file.
+fn unusable(files: &ListenerTlsFiles, error: &ListenerTlsError) -> ConfigProblem {
+    let tls = ConfigPath::at("tls");
+    match error {
+        ListenerTlsError::File { path, cause } => {
+            let key = if *path == files.cert {
+                "cert"
+            } else if *path == files.key {
+                "key"
+            } else {
+                "client_ca"
+            };
+            ConfigProblem::error(tls.key(key), format!("cannot be used: {cause}"))
+        }
+        ListenerTlsError::ForeignKey(_) => ConfigProblem::error(
+            tls.key("key"),
+            "does not belong to the certificate in `cert`",
+        )
+        .hint("name two files that belong together"),
+        ListenerTlsError::Unusable(_) => ConfigProblem::error(tls, error.to_string()),
+    }
 }
 
 fn readable(

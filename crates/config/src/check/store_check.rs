@@ -173,11 +173,8 @@ fn ca_file(
         let problem = ConfigProblem::error(path.clone(), "has no effect without TLS");
         report.add(problem.hint("write rediss://, or remove the key"));
     }
-    if let Err(error) = std::fs::File::open(&file) {
-        report.add(ConfigProblem::error(
-            path,
-            format!("cannot be read: {error}"),
-        ));
+    if let Err(error) = weir_upstream::check_ca_file(&file) {
+        report.add(ConfigProblem::error(path, error.to_string()));
     }
     Some(file)
 }

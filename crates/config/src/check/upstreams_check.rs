@@ -383,11 +383,8 @@ pub(super) fn http(
     report_misplaced(&keys, "a server behind a URL", path, report);
     let headers = headers(raw.headers, &path.key("headers"), report);
     let ca_file = raw.ca_file.map(|file| folder.join(file));
-    if let Some(Err(error)) = ca_file.as_ref().map(std::fs::File::open) {
-        report.add(ConfigProblem::error(
-            path.key("ca_file"),
-            format!("cannot be read: {error}"),
-        ));
+    if let Some(Err(error)) = ca_file.as_deref().map(weir_upstream::check_ca_file) {
+        report.add(ConfigProblem::error(path.key("ca_file"), error.to_string()));
     }
     let urls = upstream_urls_check::check(raw.url, raw.urls, path, report)?;
     let all = urls.all(path);

@@ -408,14 +408,19 @@ fn url_alone_is_a_shared_store_with_defaults() {
 
 #[test]
 fn every_key_of_a_shared_store_is_applied() {
-    let store = "store: { url: [valkeys://s1, \"valkeys://s2:7\"], kind: sentinel, primary: main, ca_file: /dev/null, namespace: team-a_1.b, timeout: 5s }\n";
+    let folder = ConfigTestFolder::new("store");
+    let ca_file = folder.write("ca.pem", &TestCertificate::new().cert);
+    let store = format!(
+        "store: {{ url: [valkeys://s1, \"valkeys://s2:7\"], kind: sentinel, primary: main, ca_file: {}, namespace: team-a_1.b, timeout: 5s }}\n",
+        ca_file.display()
+    );
     let config = good(&format!("{store}{SHARED}"));
     let expected = RedisSettings {
         urls: vec!["rediss://s1:26379/".to_owned(), "rediss://s2:7/".to_owned()],
         topology: RedisTopology::Sentinel {
             primary: "main".to_owned(),
         },
-        ca_file: Some(PathBuf::from("/dev/null")),
+        ca_file: Some(ca_file),
         namespace: "team-a_1.b".to_owned(),
         command_timeout: Duration::from_secs(5),
     };

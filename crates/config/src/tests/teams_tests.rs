@@ -26,6 +26,11 @@ struct LoadedTeam {
 
 /// Loads a main file that grants these rights, and a file of `red`.
 fn loaded(name: &str, grant: &str, red: &str) -> LoadedTeam {
+    loaded_with_authority(name, grant, red, &TestCertificate::new().cert)
+}
+
+/// Does the same with this file of certificates.
+fn loaded_with_authority(name: &str, grant: &str, red: &str, ca: &str) -> LoadedTeam {
     let folder = ConfigTestFolder::new(&format!("rights-{name}"));
     let main = folder.write("weir.yaml", &main_file(grant));
     folder.write("teams/red.yaml", red);
@@ -33,7 +38,7 @@ fn loaded(name: &str, grant: &str, red: &str) -> LoadedTeam {
         "teams/red/rules.cedar",
         "permit(principal, action, resource);",
     );
-    folder.write("teams/red/ca.pem", "");
+    folder.write("teams/red/ca.pem", ca);
     folder.write("teams/red/patterns.yaml", "a: x");
     folder.write("secret.cedar", "canary-file");
     #[cfg(unix)]
@@ -446,5 +451,24 @@ fn no_right_lets_a_team_read_a_secret_from_a_file() {
             "{}",
             refused.report
         );
+    }
+}
+
+#[test]
+fn file_of_certificates_that_cannot_be_used_is_an_error_of_its_team_alone() {
+    let grant = format!("red: {{ {PLAIN}, files: [teams/red/*] }}");
+    let file = upstream(", ca_file: teams/red/ca.pem");
+    let not_base64 = "-----BEGIN CERTIFICATE-----\n???\n-----END CERTIFICATE-----\n";
+    let no_certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for (ca, why) in [
+        ("", "has no certificate"),
+        ("not a certificate\n", "has no certificate"),
+        (not_base64, "is not a PEM file"),
+        (no_certificate, "has a certificate that cannot be used"),
+    ] {
+        let loaded = loaded_with_authority("authority", &grant, &file, ca);
+        assert!(!loaded.is_taken(), "{ca}");
+        let wanted = format!("teams/red.yaml:1: error: upstreams.red.ca_file: {why}");
+        assert!(loaded.report.contains(&wanted), "{}", loaded.report);
     }
 }

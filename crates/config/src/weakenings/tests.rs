@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use weir_config_file::schema::{PROTECTION, marked_schema};
 
-use super::super::tests::load;
+use super::super::tests::{ConfigTestFolder, TestCertificate, load};
 use super::*;
 
 /// The keys of a config.
@@ -113,19 +113,43 @@ fn every_key_of_the_config_is_a_protection_or_declared_as_none() {
     assert!(gone.is_empty(), "no keys of the config: {gone:?}");
 }
 
-/// Returns a readable file.
-fn file() -> String {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").to_owned()
+/// The files that a config with every protection names.
+struct ProtectionFiles {
+    rules: String,
+    patterns: String,
+    cert: String,
+    key: String,
+}
+
+impl ProtectionFiles {
+    fn new(folder: &ConfigTestFolder) -> Self {
+        let rules = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"f\" };";
+        let patterns = "a: AKIA[0-9A-Z]{16}\nb: ghp_[0-9A-Za-z]{36}\n";
+        let TestCertificate { cert, key } = TestCertificate::new();
+        let write = |name, text| folder.write(name, text).display().to_string();
+        Self {
+            rules: write("rules.cedar", rules),
+            patterns: write("patterns.yaml", patterns),
+            cert: write("cert.pem", &cert),
+            key: write("key.pem", &key),
+        }
+    }
 }
 
 /// Returns a config with every protection.
-fn full(rules: &str, patterns: &str) -> Value {
+fn full(files: &ProtectionFiles) -> Value {
+    let ProtectionFiles {
+        rules,
+        patterns,
+        cert,
+        key,
+    } = files;
     let permit = "permit(principal, action, resource);";
     let digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     let limit = json!({ "rate": "20/s", "daily": 100 });
     json!({
         "public_url": "https://mcp.example.com",
-        "tls": { "cert": file(), "key": file(), "client_ca": file(), "client_auth": "required" },
+        "tls": { "cert": cert, "key": key, "client_ca": cert, "client_auth": "required" },
         "admin": {
             "auth": { "tokens": [{ "name": "ada", "sha256": digest, "expires": "2999-01-31" }] },
             "metrics": "auth",
@@ -247,16 +271,8 @@ fn with_one(full: &Value, place: &str) -> Value {
 // Proves G01.
 #[test]
 fn every_lost_protection_is_reported() {
-    let rules = std::env::temp_dir().join(format!("weir-protections-{}.cedar", std::process::id()));
-    let text = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"f\" };";
-    std::fs::write(&rules, text).unwrap();
-    let patterns =
-        std::env::temp_dir().join(format!("weir-protections-{}.yaml", std::process::id()));
-    std::fs::write(&patterns, "a: AKIA[0-9A-Z]{16}\nb: ghp_[0-9A-Za-z]{36}\n").unwrap();
-    let full = full(
-        &rules.display().to_string(),
-        &patterns.display().to_string(),
-    );
+    let folder = ConfigTestFolder::new("protections");
+    let full = full(&ProtectionFiles::new(&folder));
     let read = |config: &Value| load(&config.to_string());
     let mut missed = Vec::new();
     for row in PROTECTIONS {
@@ -290,7 +306,5 @@ fn every_lost_protection_is_reported() {
             }
         }
     }
-    let _ = std::fs::remove_file(&rules);
-    let _ = std::fs::remove_file(&patterns);
     assert!(missed.is_empty(), "{missed:#?}");
 }
