@@ -35,6 +35,28 @@ fn a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
     );
 }
 
+#[test]
+fn each_ordered_reload_of_a_bad_config_is_answered() {
+    let upstreams = json!({ "one": { "url": "http://127.0.0.1:1/mcp" } });
+    let weir = Weir::with_upstreams(upstreams.clone());
+    let wait_for_refusals = |count: f64| {
+        wait_until("the refusal to be counted", || {
+            let refused = weir.metric("weir_config_reloads_total", &[r#"result="error""#]);
+            (refused >= count).then_some(())
+        });
+    };
+    weir.rewrite_config(json!({ "upstreams": upstreams, "upstream": {} }));
+    wait_for_refusals(1.0);
+    for count in [2.0, 3.0] {
+        weir.process.signal("HUP");
+        wait_for_refusals(count);
+    }
+    let output = weir.process.output();
+    for words in ["config reload failed: errors in the config", "unknown key"] {
+        assert_eq!(output.matches(words).count(), 3, "{output}");
+    }
+}
+
 // Proves G02.
 #[test]
 fn an_upstream_that_a_reload_removes_is_gone_from_the_list() {

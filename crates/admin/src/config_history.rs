@@ -61,9 +61,10 @@ impl ConfigHistory {
         });
     }
 
-    /// Records a reload that found the config in force unchanged. It clears the error of an earlier
-    /// rejection.
-    pub(crate) fn record_unchanged(&self, now: SystemTime) {
+    /// Records a reload that found the config in force unchanged, but perhaps in files with another
+    /// digest. It clears the error of an earlier rejection.
+    pub(crate) fn record_unchanged(&self, config: Arc<Config>, now: SystemTime) {
+        self.config.store(config);
         self.lock().last = Some(ReloadOutcome {
             at: now,
             error: None,

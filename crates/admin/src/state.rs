@@ -147,9 +147,9 @@ impl AdminState {
             .record_applied(config, unmoved, self.now());
     }
 
-    /// Records that the files have the config in force again.
-    pub fn record_unchanged_config(&self) {
-        self.config_history.record_unchanged(self.now());
+    /// Records that the files have the config in force, after a rejected one or in other words.
+    pub fn record_unchanged_config(&self, config: Arc<Config>) {
+        self.config_history.record_unchanged(config, self.now());
     }
 
     /// Records a rejected config.

@@ -312,11 +312,14 @@ impl Weir {
         );
     }
 
-    /// Records that the files have the config in force again, after a refused one.
-    pub fn record_unchanged_config(&self) {
+    /// Records that the files have the config in force, after a refused one or in other words.
+    pub fn record_unchanged_config(&self, config: &Arc<Config>) {
         record_load_time("ok");
         record_refusal_reasons(&[]);
-        self.listeners.desk.record_unchanged_config();
+        if let Some(replicas) = &self.components.replicas {
+            replicas.announce_config(config);
+        }
+        self.listeners.desk.record_unchanged_config(config.clone());
     }
 
     fn record_action(&self, who: &str, what: &str, detail: &str, done: bool) {

@@ -118,14 +118,16 @@ impl<'a> ConfigFollower<'a> {
         };
         self.watch();
         let news = outcome.report != self.last_report;
-        if news {
+        // An order gets an answer, also the second one with the same errors.
+        let is_answered = news || (asked.is_some() && outcome.config.is_none());
+        if is_answered {
             log_report(&outcome.report);
             self.last_report = outcome.report;
         }
         let was_refused = std::mem::replace(&mut self.refused, outcome.config.is_none());
         self.weaker = None;
         match outcome.config.map(Arc::new) {
-            None if news => {
+            None if is_answered => {
                 weir.record_invalid_config(&format!(
                     "the config has errors:\n{}",
                     self.last_report
@@ -134,10 +136,13 @@ impl<'a> ConfigFollower<'a> {
             }
             None => {}
             Some(config) if config == self.applied && asked.is_none() => {
-                if was_refused {
-                    weir.record_unchanged_config();
+                // Other comments make another digest, which replicas compare.
+                let is_rewritten = config.source.digest() != self.applied.source.digest();
+                if was_refused || is_rewritten {
+                    weir.record_unchanged_config(&config);
+                    self.applied = config;
                 }
-                if was_refused || news {
+                if was_refused || is_rewritten || news {
                     tracing::info!("config unchanged");
                 }
             }

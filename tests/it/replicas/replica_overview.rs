@@ -60,3 +60,33 @@ async fn single_weir_has_a_store_in_memory() {
     let page = ops.get("/").await;
     assert!(!String::from_utf8_lossy(&page.body).contains("<h2>Replicas</h2>"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rewritten_config_with_the_same_settings_is_announced() {
+    let upstream = MockServer::dual().tools(1).start().await;
+    let replicas = start(&upstream).await;
+    let [changed, other] = [replicas.replica(0), replicas.replica(1)];
+    let digest_in_force = async || {
+        let seen = OperatorClient::of(changed).get_json("/admin/config").await;
+        seen["digest"].as_str().unwrap().to_owned()
+    };
+    let before = digest_in_force().await;
+    let text = serde_json::to_string_pretty(&changed.config()).unwrap();
+    std::fs::write(changed.config_file(), text).unwrap();
+    let digest = wait_until_async("the digest of the rewritten file", async || {
+        Some(digest_in_force().await).filter(|digest| *digest != before)
+    })
+    .await;
+    // The announced digest is the beginning of it.
+    wait_until_async("the announcement", async || {
+        let seen = OperatorClient::of(other).get_json("/admin/replicas").await;
+        let is_announced = |one: &serde_json::Value| {
+            one["config"]
+                .as_str()
+                .is_some_and(|short| digest.starts_with(short))
+        };
+        let all = seen["replicas"].as_array()?;
+        all.iter().any(is_announced).then_some(())
+    })
+    .await;
+}
