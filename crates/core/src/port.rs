@@ -34,7 +34,8 @@ pub use records::{
 };
 pub use replay_log::{LOST_ANSWER, ReplayLog, ReplayedEvents, StreamKey};
 pub use replicas::{
-    BusMessage, MessageBus, ReplicaDirectory, ReplicaId, ReplicaSeen, SharedCounters,
+    BusMessage, MessageBus, OutageCounting, ReplicaDirectory, ReplicaId, ReplicaSeen,
+    SharedCounters,
 };
 pub use session_lists::{ListSession, SessionListObserver, SessionListRegistry};
 pub use shared_changes::{

@@ -311,7 +311,8 @@ impl RedisStore {
     #[must_use]
     pub fn counters(&self, local: Arc<dyn SharedCounters>) -> Arc<RedisCounters> {
         let link = self.link.clone();
-        Arc::new(RedisCounters::new(link, self.namespace.clone(), local))
+        let (namespace, clock) = (self.namespace.clone(), self.ports.clock.clone());
+        Arc::new(RedisCounters::new(link, namespace, local, clock))
     }
 
     /// Leases that one replica holds at a time.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_core::port::{Clock, Fut, SharedCounters, StoreError};
+use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
 use weir_core::telemetry::StoreOperation;
 
 use crate::lock;
@@ -80,6 +80,7 @@ impl SharedCounters for MemoryCounters {
         name: &'a str,
         amount: u64,
         ttl: Duration,
+        _in_outage: OutageCounting,
     ) -> Fut<'a, Result<u64, StoreError>> {
         Box::pin(std::future::ready(
             ADD.time(|| self.add_now(name, amount, ttl)),
@@ -99,12 +100,36 @@ mod tests {
     async fn a_counter_falls_away_a_ttl_after_its_first_use() {
         let clock = Arc::new(StoreManualClock::default());
         let counters = MemoryCounters::new(clock.clone());
-        assert_eq!(counters.add("a", 2, TTL).await.unwrap(), 2);
+        assert_eq!(
+            counters
+                .add("a", 2, TTL, OutageCounting::Own)
+                .await
+                .unwrap(),
+            2
+        );
         clock.advance(Duration::from_secs(9));
-        assert_eq!(counters.add("a", 3, TTL).await.unwrap(), 5);
-        assert_eq!(counters.add("b", 1, TTL).await.unwrap(), 1);
+        assert_eq!(
+            counters
+                .add("a", 3, TTL, OutageCounting::Own)
+                .await
+                .unwrap(),
+            5
+        );
+        assert_eq!(
+            counters
+                .add("b", 1, TTL, OutageCounting::Own)
+                .await
+                .unwrap(),
+            1
+        );
         clock.advance(Duration::from_secs(1));
-        assert_eq!(counters.add("a", 1, TTL).await.unwrap(), 1);
+        assert_eq!(
+            counters
+                .add("a", 1, TTL, OutageCounting::Own)
+                .await
+                .unwrap(),
+            1
+        );
     }
 
     #[test]

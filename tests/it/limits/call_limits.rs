@@ -121,6 +121,17 @@ async fn daily_quotas_are_named_and_survive_a_reload() {
     let refused = client.call("one__tool_0001", json!({})).await;
     assert_eq!(refusal(&refused)["limit"], quota);
     assert!(refused.text().contains("3 a day"), "{}", refused.text());
+    for (outcome, count) in [("allowed", 3.0), ("quota", 1.0)] {
+        let labels = [
+            r#"limit="upstream:one""#,
+            &format!(r#"outcome="{outcome}""#),
+        ];
+        assert_eq!(
+            weir.metric("weir_limit_decisions_total", &labels),
+            count,
+            "{outcome}"
+        );
+    }
     weir.rewrite_config(config(
         &upstream,
         json!({ "upstreams": { "one": { "daily": 3 } }, "concurrency": { "queue": 5 } }),

@@ -100,6 +100,16 @@ pub trait ReplicaDirectory: Send + Sync {
     fn replicas(&self) -> Vec<ReplicaSeen>;
 }
 
+/// The counting while the store that replicas share does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutageCounting {
+    /// This replica goes on alone from the last value that it has seen. The shared counter gets the
+    /// amount later.
+    Own,
+    /// The addition fails, and is not made later.
+    Fails,
+}
+
 /// Shared counters with a time to live: quotas.
 pub trait SharedCounters: Send + Sync {
     /// Adds and returns the new value; the counter falls away `ttl` after its first use.
@@ -108,5 +118,6 @@ pub trait SharedCounters: Send + Sync {
         name: &'a str,
         amount: u64,
         ttl: Duration,
+        in_outage: OutageCounting,
     ) -> Fut<'a, Result<u64, StoreError>>;
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
 use weir_core::failure::Failure;
-use weir_core::port::{Clock, RateUnit, SharedCounters};
+use weir_core::port::{Clock, OutageCounting, RateUnit, SharedCounters};
 
 use super::refusal;
 use super::settings::{DAY, UncountedQuota};
@@ -34,6 +34,8 @@ pub(super) struct QuotaCharge {
     pub(super) most: u64,
     /// The cost of the call.
     pub(super) cost: u64,
+    /// True if the limit has no rate, so that the quota alone decides.
+    pub(super) decides_alone: bool,
 }
 
 /// The counting of daily quotas.
@@ -69,11 +71,21 @@ impl DailyQuotas {
         uncounted: UncountedQuota,
     ) -> Result<(), Failure> {
         let (day, rest) = self.today();
-        for QuotaCharge { budget, most, cost } in due {
+        let in_outage = match uncounted {
+            UncountedQuota::Allowed => OutageCounting::Own,
+            UncountedQuota::Refused => OutageCounting::Fails,
+        };
+        for QuotaCharge {
+            budget,
+            most,
+            cost,
+            decides_alone,
+        } in due
+        {
             let name = &budget.limit;
             let counted = self
                 .counters
-                .add(&counter(day, &budget.owner, name), cost, rest)
+                .add(&counter(day, &budget.owner, name), cost, rest, in_outage)
                 .await;
             match counted {
                 Ok(used) => {
@@ -82,6 +94,9 @@ impl DailyQuotas {
                     }
                     if used > most {
                         return Err(refusal::quota(&budget.limit, most, rest));
+                    }
+                    if decides_alone {
+                        refusal::count(name, "allowed");
                     }
                 }
                 Err(error) => {
@@ -128,7 +143,7 @@ impl DailyQuotas {
     pub(super) async fn used(&self, name: &str, of: &[u8; 16]) -> Option<u64> {
         let (day, rest) = self.today();
         self.counters
-            .add(&counter(day, of, name), 0, rest)
+            .add(&counter(day, of, name), 0, rest, OutageCounting::Own)
             .await
             .ok()
     }

@@ -112,10 +112,12 @@ impl<'a> LimitCharge<'a> {
             },
             most,
             cost: self.cost.get().into(),
+            decides_alone: self.limit.rate.is_none(),
         })
     }
 
-    /// Counts the decision on this charge. A limit without a rate decides nothing.
+    /// Counts the decision on this charge. A limit without a rate decides nothing here: its quota
+    /// is charged later.
     ///
     /// # Errors
     /// The charge was refused.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_core::failure::FailureKind;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Evidence, Fut, Rate, StoreError, Verifier};
+use weir_core::port::{Evidence, Fut, OutageCounting, Rate, StoreError, Verifier};
 use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_testkit::FakeClock;
 
@@ -19,6 +19,8 @@ mod shared_rates;
 struct FailingCounters {
     values: Mutex<std::collections::HashMap<String, u64>>,
     broken: Mutex<bool>,
+    /// The counting in outages that was last asked for.
+    in_outage: Mutex<Option<OutageCounting>>,
 }
 
 impl SharedCounters for FailingCounters {
@@ -27,8 +29,10 @@ impl SharedCounters for FailingCounters {
         name: &'a str,
         amount: u64,
         ttl: Duration,
+        in_outage: OutageCounting,
     ) -> Fut<'a, Result<u64, StoreError>> {
         assert!(!ttl.is_zero() && ttl <= settings::DAY, "{ttl:?}");
+        *self.in_outage.lock().unwrap() = Some(in_outage);
         let result = if *self.broken.lock().unwrap() {
             Err(StoreError("out of order".to_owned()))
         } else {
@@ -428,7 +432,10 @@ async fn overview_has_the_daily_quotas_that_are_exhausted_today() {
 // Proves F09.
 #[tokio::test]
 async fn uncountable_quota_follows_the_setting() {
-    for (uncounted, admitted) in [(UncountedQuota::Allowed, 100), (UncountedQuota::Refused, 0)] {
+    for (uncounted, admitted, in_outage) in [
+        (UncountedQuota::Allowed, 100, OutageCounting::Own),
+        (UncountedQuota::Refused, 0, OutageCounting::Fails),
+    ] {
         let world = LimiterFixture::new(LimitSettings {
             principal: Some(daily("principal", 5)),
             uncounted,
@@ -437,6 +444,7 @@ async fn uncountable_quota_follows_the_setting() {
         *world.counters.broken.lock().unwrap() = true;
         let one = somebody("one").await;
         assert_eq!(world.calls(&one, "a").await, admitted);
+        assert_eq!(*world.counters.in_outage.lock().unwrap(), Some(in_outage));
         if uncounted == UncountedQuota::Refused {
             let refused = world.call(&one, "a").await.unwrap_err();
             assert_eq!(

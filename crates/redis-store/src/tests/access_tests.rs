@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::port::{
-    ChangeDraft, ChangeTarget, RecordStore as _, SharedChanges as _, SharedCounters as _,
+    ChangeDraft, ChangeTarget, OutageCounting, RecordStore as _, SharedChanges as _,
+    SharedCounters as _,
 };
 use weir_replica_testkit::{RedisServer, RespValue, TlsFiles, documented_user};
 use weir_store::{MemoryBus, MemoryCounters};
@@ -52,7 +53,13 @@ async fn documented_user_may_do_over_tls_what_replicas_do_and_nothing_else() {
     let local = MemoryCounters::new(Arc::new(TokioClock::new()));
     let counters = counting.store.counters(Arc::new(local));
     let ttl = Duration::from_secs(60);
-    assert_eq!(counters.add("a", 2, ttl).await.unwrap(), 2);
+    assert_eq!(
+        counters
+            .add("a", 2, ttl, OutageCounting::Fails)
+            .await
+            .unwrap(),
+        2
+    );
     let changes = counting.store.changes(Arc::<MemoryBus>::default());
     let draft = ChangeDraft {
         target: ChangeTarget([1; 32]),

@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::time::{sleep, timeout};
-use weir_core::port::{BusMessage, MessageBus as _, SharedCounters};
+use weir_core::port::{BusMessage, MessageBus as _, OutageCounting, SharedCounters as _};
+use weir_replica_testkit::RedisServer;
 use weir_store::{MemoryBus, MemoryCounters};
 use weir_testkit::TokioClock;
 
 use super::replica::{TestReplica, old_server, wait_for};
+use crate::RedisCounters;
 
 const PATIENCE: Duration = Duration::from_secs(40);
+/// The life of counters.
+const TTL: Duration = Duration::from_secs(600);
 
 fn message(body: &str) -> BusMessage {
     BusMessage {
@@ -64,34 +68,64 @@ async fn message_reaches_each_replica_once() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn counters_add_up_and_fall_back_to_the_own_share() {
-    const TTL: Duration = Duration::from_secs(600);
-    let mut server = old_server();
-    let one = TestReplica::start(&server, 1).await;
-    let two = TestReplica::start(&server, 2).await;
-    let [one, two] = [&one, &two].map(|replica| {
+/// Counters of two replicas.
+async fn counters_of_two(server: &RedisServer) -> ([TestReplica; 2], [Arc<RedisCounters>; 2]) {
+    let replicas = [
+        TestReplica::start(server, 1).await,
+        TestReplica::start(server, 2).await,
+    ];
+    let counters = replicas.each_ref().map(|replica| {
         let local = MemoryCounters::new(Arc::new(TokioClock::new()));
         replica.store.counters(Arc::new(local))
     });
-    assert_eq!(one.add("a", 2, TTL).await.expect("counted"), 2);
-    assert_eq!(two.add("a", 3, TTL).await.expect("counted"), 5);
-    assert_eq!(two.add("b", 1, TTL).await.expect("counted"), 1);
+    (replicas, counters)
+}
+
+/// Adds while the store answers, and goes on alone while it does not.
+async fn add(counters: &RedisCounters, name: &str, amount: u64) -> u64 {
+    let added = counters.add(name, amount, TTL, OutageCounting::Own).await;
+    added.expect("counted")
+}
+
+/// Adds as soon as the store answers again. Returns the value of the first addition that it has.
+async fn add_once_it_answers(counters: &RedisCounters, name: &str, amount: u64) -> u64 {
+    let begun = tokio::time::Instant::now();
+    loop {
+        if let Ok(all) = counters.add(name, amount, TTL, OutageCounting::Fails).await {
+            return all;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no reconnection");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_add_up_and_go_on_alone_in_an_outage() {
+    let mut server = old_server();
+    let (_replicas, [one, two]) = counters_of_two(&server).await;
+    assert_eq!(add(&one, "a", 2).await, 2);
+    assert_eq!(add(&two, "a", 3).await, 5);
+    assert_eq!(add(&two, "b", 1).await, 1);
     let left = server.run(&["PTTL", "test:c:a"]).text();
     let left: i64 = left.parse().expect("a number");
     assert!((1..=600_000).contains(&left), "{left}");
     server.kill();
-    assert_eq!(one.add("a", 1, TTL).await.expect("counted"), 3);
-    server.restart();
-    // The shared counter, far from the own shares now, goes on once the server is back.
-    server.run(&["INCRBY", "test:c:a", "1000"]);
-    for counters in [&one, &two] {
-        let begun = tokio::time::Instant::now();
-        while counters.add("a", 1, TTL).await.expect("counted") < 1000 {
-            assert!(begun.elapsed() < PATIENCE, "no reconnection");
-            // Its own share grows, too.
-            sleep(Duration::from_millis(50)).await;
-        }
+    for (counters, seen) in [(&one, 2), (&two, 5)] {
+        assert_eq!(add(counters, "a", 1).await, seen + 1);
+        assert_eq!(add(counters, "a", 1).await, seen + 2);
+        let refused = counters.add("a", 100, TTL, OutageCounting::Fails).await;
+        assert!(refused.is_err(), "{refused:?}");
     }
-    assert_eq!(server.run(&["GET", "test:c:a"]).text(), "1007");
+    server.restart();
+    // The amounts of the outage arrive with the next addition, and those that failed do not.
+    assert_eq!(add_once_it_answers(&one, "a", 1).await, 8);
+    assert_eq!(add_once_it_answers(&two, "a", 1).await, 11);
+    assert_eq!(server.run(&["GET", "test:c:a"]).text(), "11");
+    // A loss of the data makes no replica forget what it has seen.
+    server.run(&["DEL", "test:c:a"]);
+    assert_eq!(add(&two, "a", 1).await, 12);
+    assert_eq!(add(&one, "a", 1).await, 9);
+    server.run(&["INCRBY", "test:c:a", "1000"]);
+    assert_eq!(add(&one, "a", 1).await, 1003);
+    assert_eq!(add(&two, "a", 0).await, 1003);
 }
