@@ -188,13 +188,19 @@ fn certified_key(
 ) -> Result<CertifiedKey, ListenerTlsError> {
     let chain = read_chain(&files.cert)?;
     let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, &error))?;
-    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-        pem::Error::NoItemsFound => unreadable(&files.key, &"it holds no unencrypted private key"),
-        error => unreadable(&files.key, &error),
+    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+        if matches!(error, pem::Error::NoItemsFound) {
+            unreadable(&files.key, &"it holds no unencrypted private key")
+        } else {
+            unreadable(&files.key, &error)
+        }
     })?;
-    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => ListenerTlsError::ForeignKey(files.key.clone()),
-        error => error.into(),
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| {
+        if matches!(error, rustls::Error::InconsistentKeys(_)) {
+            ListenerTlsError::ForeignKey(files.key.clone())
+        } else {
+            error.into()
+        }
     })
 }
 
