@@ -10,7 +10,6 @@ use weir_core::upstream::ListKind;
 
 use super::Catalog;
 use super::list_entry::{ListEntry, names};
-use super::view::View;
 
 impl Catalog {
     /// A tool that no list shows any more, of an upstream of the endpoint: tasks of it may still
@@ -77,15 +76,14 @@ impl Catalog {
         })
     }
 
-    /// The item that a name would mean in an endpoint's view, were the lists of an upstream shown
-    /// there: the last known one, or else one of which only the name is known. Absent if the name is
+    /// The item that a name would mean on an endpoint, were the lists of an upstream shown there: the
+    /// last known one, or else one of which only the name is known. Absent if the name is
     /// not of the upstream, or the endpoint does not select the item. For the rules alone: no call
     /// goes to it.
     #[must_use]
     pub fn absent_item(
         &self,
         endpoint: &EndpointId,
-        view: &View,
         upstream: &UpstreamId,
         kind: ListKind,
         name: &str,
@@ -94,6 +92,7 @@ impl Catalog {
         let source = layout.source_of(endpoint, upstream)?;
         let endpoint = &layout.endpoint_lists.get(endpoint)?.endpoint;
         let (snapshot, rules) = (source.base().snapshot(), source.rules());
+        let view = self.view(&endpoint.id, kind, CapabilityClass::BASE)?;
         let reserved = &view.name_index.reserved;
         let is_alias = reserved.is_alias(kind, name);
         let entry = |tool: &Arc<Tool>| ListEntry::new(endpoint, tool, &rules);

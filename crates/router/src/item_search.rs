@@ -225,7 +225,6 @@ impl ItemSearch<'_> {
         let is_seen = |missing: &&IncompleteUpstream| {
             let item = self.catalog.absent_item(
                 &call.endpoint,
-                whole,
                 &missing.upstream,
                 target.kind,
                 &target.name,
