@@ -45,6 +45,8 @@ async fn hidden_and_disabled_upstreams_are_not_described() {
     for who in ["alice", "bob"] {
         assert_eq!(described(&world, who).await, ["a"], "{who}");
     }
+    world.gate.forget();
+    assert_eq!(described(&world, "alice").await, ["a"], "without rules");
 }
 
 /// A router over `a`, which is absent, and `b`. `bob` does not see `a/secret`.
