@@ -70,9 +70,7 @@ pub fn into_message_answer(
         FailureCause::Elsewhere(_) => refusal_message(RequestRefusal::NotOwner, id, request),
         FailureCause::InPredecessor => refusal_message(RequestRefusal::OwnerLost, id, request),
         FailureCause::Panicked => panic_answer(id, request),
-        FailureCause::Message { .. } | FailureCause::Call { .. } => {
-            answer_of_cause(cause, request)
-        }
+        FailureCause::Message { .. } | FailureCause::Call { .. } => answer_of_cause(cause, request),
     })
 }
 
