@@ -31,7 +31,7 @@ impl Drop for ForeignFile {
 }
 
 /// A child that one replica runs for all.
-fn child(more: Value) -> Value {
+fn child(more: &Value) -> Value {
     let (command, args) = MockStdio::legacy(Revision::NEWEST_LEGACY).command();
     let mut upstream = json!({ "command": command, "args": args, "instances": "one" });
     for (key, value) in more.as_object().unwrap() {
@@ -40,7 +40,7 @@ fn child(more: Value) -> Value {
     upstream
 }
 
-fn config(upstreams: Value) -> Value {
+fn config(upstreams: &Value) -> Value {
     json!({ "upstreams": upstreams, "change_window": "50ms" })
 }
 
@@ -88,9 +88,9 @@ async fn assert_one_child(replicas: &Replicas) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_change_of_the_upstream_cuts_off_no_replica() {
-    let replicas = Replicas::start(COUNT, config(json!({ "one": child(json!({})) }))).await;
+    let replicas = Replicas::start(COUNT, config(&json!({ "one": child(&json!({})) }))).await;
     let before = assert_one_child(&replicas).await;
-    let changed = json!({ "one": child(json!({ "env": { "CHANGED": "yes" } })) });
+    let changed = json!({ "one": child(&json!({ "env": { "CHANGED": "yes" } })) });
     for replica in replicas.running() {
         rewrite_in_vain(replica, &changed);
     }
@@ -102,8 +102,8 @@ async fn refused_change_of_the_upstream_cuts_off_no_replica() {
 async fn upstream_of_a_refused_config_takes_no_lease() {
     let server = MockServer::modern().tools(1).start().await;
     let plain = json!({ "plain": { "url": server.url() } });
-    let replicas = Replicas::start(COUNT, config(plain.clone())).await;
-    let both = json!({ "plain": plain["plain"], "one": child(json!({})) });
+    let replicas = Replicas::start(COUNT, config(&plain)).await;
+    let both = json!({ "plain": plain["plain"], "one": child(&json!({})) });
     rewrite_in_vain(replicas.replica(0), &both);
     for replica in replicas.running() {
         rewrite(replica, &both);
@@ -113,7 +113,7 @@ async fn upstream_of_a_refused_config_takes_no_lease() {
     // Without the setting each replica runs its own, and there is no lease to watch.
     let of_each = json!({
         "plain": plain["plain"],
-        "one": child(json!({ "instances": "each_replica" })),
+        "one": child(&json!({ "instances": "each_replica" })),
     });
     for replica in replicas.running() {
         rewrite(replica, &of_each);
