@@ -12,10 +12,11 @@ use weir_upstream_stdio::{ChildSource, StdioUpstream};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
+use super::HttpUpstream;
 use super::modern_server::ModernServer;
+use super::server_dialog::{EraProbeResult, ServerDialog};
 use super::server_era::ServerEra;
 use super::session_pool::SessionPool;
-use super::{HttpUpstream, ServerDialog};
 use crate::sse::{self, SseServer};
 
 /// The most probes with a lost connection before the server is called without an answer.
@@ -23,14 +24,6 @@ const MAX_PROBES: usize = 3;
 
 /// The unanswered probes in a row that a modern server may have before it is tried as another one.
 const MAX_UNANSWERED: u32 = 3;
-
-/// The outcome of a probe.
-pub(super) enum EraProbeResult {
-    Era(ProbeOutcome),
-    Sse,
-    /// The probe was not answered: it may be a legacy server, which is tried.
-    NoAnswer,
-}
 
 impl ServerEra {
     /// Makes the dialog with the server by the outcome of a probe.

@@ -25,7 +25,8 @@ use weir_wire::splitter::ResponseEnd;
 use weir_wire::{IncomingMessage, Message, Request};
 
 use super::answer_delivery::{AnswerWatch, LostAnswer};
-use super::http_post::{connection_lost_failure, unreadable_failure};
+use super::http_post::unreadable_failure;
+use super::lost_connection::connection_lost_failure;
 use super::message_collector::ReleaseRule;
 use super::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
 use super::response_reader::ResponseReader;

@@ -1,13 +1,10 @@
 //! One POST and the head of its response: a body to read, or a refusal.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use weir_core::call::TraceContext;
-use weir_core::log_text::sanitize_text;
 use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::ResendProof;
 use weir_http_client::{RequestProgress, with_advice};
@@ -16,12 +13,11 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 
+use super::content_headers::{content_coding, media_type};
+use super::lost_connection::connection_lost_failure;
 use super::refused_response::RefusedResponse;
 use super::response_part::ResponseReadError;
 use super::response_reader::ResponseReader;
-
-/// The most characters of a content coding in a failure.
-const MAX_CODING: usize = 80;
 
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -213,14 +209,6 @@ pub(crate) fn unsent_attempt(label: &UpstreamLabel, error: SendError) -> FailedA
     }
 }
 
-/// Makes the failure of a connection that was lost after the request was sent.
-pub(crate) fn connection_lost_failure(label: &UpstreamLabel) -> Failure {
-    let text = "The connection to the upstream was lost after the call was sent: it may have run. Check before calling again";
-    label
-        .fail(FailureKind::ResultUnknown, text)
-        .connection_lost()
-}
-
 /// Makes the failure of a response that cannot be read on.
 pub(crate) fn unreadable_failure(label: &UpstreamLabel, error: ResponseReadError) -> Failure {
     match error {
@@ -243,26 +231,6 @@ pub(crate) fn unreadable_failure(label: &UpstreamLabel, error: ResponseReadError
             )
             .because(why),
     }
-}
-
-/// Returns the media type in lower case, without parameters.
-pub(crate) fn media_type(headers: &HeaderMap) -> Option<Cow<'_, str>> {
-    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    let media = value.split(';').next()?.trim();
-    Some(if media.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        media.to_ascii_lowercase().into()
-    } else {
-        media.into()
-    })
-}
-
-/// Returns the content coding of a body that is not sent as it is.
-pub(crate) fn content_coding(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(header::CONTENT_ENCODING)?;
-    let coding = String::from_utf8_lossy(value.as_bytes());
-    let coding = coding.trim();
-    let is_none = coding.is_empty() || coding.eq_ignore_ascii_case("identity");
-    (!is_none).then(|| sanitize_text(coding, MAX_CODING))
 }
 
 fn describe(media: Option<&str>) -> String {

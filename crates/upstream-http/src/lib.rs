@@ -2,6 +2,7 @@
 //! alone chooses between the two eras; for a server that speaks both, by the era of each caller.
 
 mod answer_delivery;
+mod content_headers;
 mod early_reply;
 mod era_guess;
 mod era_probe;
@@ -12,6 +13,7 @@ mod http_second_era;
 mod http_updates;
 mod http_watch;
 mod idle_events;
+mod lost_connection;
 mod message_collector;
 mod modern_server;
 mod reading_state;
@@ -19,6 +21,7 @@ mod refused_response;
 mod response_part;
 mod response_reader;
 mod retry_after;
+mod server_dialog;
 mod server_era;
 mod session_channel;
 mod session_pool;
@@ -39,7 +42,7 @@ use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{
     ClientSessionChange, HandoverSession, ListKinds, ListWatch, OutboundCall, ResourceUpdates,
-    ServerDescription, TaskNotifications,
+    TaskNotifications,
 };
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::upstream_messages::ResendProof;
@@ -47,12 +50,11 @@ use weir_oauth_client::{UpstreamCredentials, UpstreamHttpClient};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::UpstreamContext;
-use weir_upstream_stdio::StdioUpstream;
 use weir_wire::Revision;
 
 use http_updates::HttpUpdates;
 use http_watch::HttpWatch;
-use modern_server::ModernServer;
+use server_dialog::ServerDialog;
 use server_era::ServerEra;
 use session_pool::SessionPool;
 
@@ -65,15 +67,6 @@ pub struct HttpUpstream {
     protocol: UpstreamProtocol,
     sharing: SessionSharing,
     era: Arc<ServerEra>,
-}
-
-/// The transport and era in use for a server.
-#[derive(Debug)]
-enum ServerDialog {
-    Modern(ModernServer, ServerDescription),
-    Legacy(Arc<SessionPool>),
-    /// A server of HTTP+SSE, which is called like a child.
-    Sse(Arc<StdioUpstream>),
 }
 
 impl HttpUpstream {

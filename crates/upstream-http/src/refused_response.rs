@@ -17,7 +17,8 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::{ErrorObject, IncomingMessage as Parsed, Message};
 
-use super::http_post::{connection_lost_failure, content_coding, media_type};
+use super::content_headers::{content_coding, media_type};
+use super::lost_connection::connection_lost_failure;
 use super::retry_after::retry_after;
 
 /// The most characters of a server's explanation that are kept.

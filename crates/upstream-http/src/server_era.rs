@@ -16,10 +16,9 @@ use weir_upstream_core::retry_backoff::RetryBackoff;
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use super::ServerDialog;
 use super::era_guess::EraGuess;
-use super::era_probe::EraProbeResult;
 use super::http_second_era::HttpSecondEra;
+use super::server_dialog::{EraProbeResult, ServerDialog};
 use super::session_pool::ImportedSessions;
 
 /// The longest wait of a call for the probe of a server in doubt, from the beginning of the probe.

@@ -19,10 +19,12 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::{Message, Revision};
 
 use super::answer_delivery;
-use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS, media_type};
+use super::content_headers::{content_coding, media_type};
+use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS};
 use super::reading_state::{ReadingPermit, ReadingTask, SessionReading};
 use super::response_reader::ResponseReader;
 use super::retry_after::retry_after;
+use super::side_channel::StreamRefusal;
 
 /// The timeout of the request that ends a session.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -61,15 +63,6 @@ pub(crate) struct SessionChannel {
     slot_use: OnceLock<Arc<AtomicU64>>,
     /// True once another process owns the session and ends it.
     has_left: AtomicBool,
-}
-
-/// The refusal of a session's GET stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamRefusal {
-    /// The server has no such stream, or no such session.
-    Absent,
-    /// The server cannot be reached or open the stream now. It may ask for a wait.
-    NotNow(Option<Duration>),
 }
 
 /// A call in a session. Dropping it notes the call's end: a session of a call that took long was
@@ -212,7 +205,7 @@ impl SessionChannel {
             .into_parts();
         let is_stream = head.status == StatusCode::OK
             && media_type(&head.headers).as_deref() == Some("text/event-stream")
-            && http_post::content_coding(&head.headers).is_none();
+            && content_coding(&head.headers).is_none();
         if is_stream {
             return Ok(ResponseReader::events(body, &site.responses).without_total_bound());
         }

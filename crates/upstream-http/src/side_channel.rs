@@ -1,6 +1,7 @@
 //! The side channel of a request: messages to the server that are not its response.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
@@ -8,7 +9,15 @@ use weir_core::port::Fut;
 use weir_core::upstream::ListKinds;
 
 use super::response_reader::ResponseReader;
-use super::session_channel::StreamRefusal;
+
+/// The refusal of a stream that the server is asked to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamRefusal {
+    /// The server has no such stream, or no such session.
+    Absent,
+    /// The server cannot be reached or open the stream now. It may ask for a wait.
+    NotNow(Option<Duration>),
+}
 
 /// The side channel of a request, which outlives its reply.
 pub(crate) trait SideChannel: Send + Sync {

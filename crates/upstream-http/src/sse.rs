@@ -19,7 +19,8 @@ use weir_upstream_stdio::{
 };
 use weir_wire::sse::{SseCaps, SseDecoder, SseItem};
 
-use crate::http_post::{EVENTS, content_coding, media_type, unsent_attempt};
+use crate::content_headers::{content_coding, media_type};
+use crate::http_post::{EVENTS, unsent_attempt};
 use crate::idle_events::IdleEvents;
 use crate::sse_posts::SsePosts;
 

@@ -19,7 +19,8 @@ use weir_wire::{IncomingMessage, Message};
 use super::reading_state::{ReadingPermit, ReadingPublisher, ReadingTask};
 use super::response_part::{ResponsePart, ResponseReadError};
 use super::response_reader::ResponseReader;
-use super::session_channel::{SessionChannel, StreamRefusal};
+use super::session_channel::SessionChannel;
+use super::side_channel::StreamRefusal;
 use super::standing_stream;
 
 /// The shortest life of a stream that is reopened at once. After shorter ones the wait doubles.

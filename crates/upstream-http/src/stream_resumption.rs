@@ -8,8 +8,7 @@ use weir_core::port::Fut;
 use weir_upstream_core::retry_backoff::least_wait;
 
 use super::response_reader::ResponseReader;
-use super::session_channel::StreamRefusal;
-use super::side_channel::SideChannel;
+use super::side_channel::{SideChannel, StreamRefusal};
 
 /// The wait before a stream is resumed, if the server gives no time.
 const DEFAULT_RETRY_WAIT: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
 //! The writer thread of a chain: takes events in batches, makes records of them, and holds each
 //! until it is kept.
 
+mod left_path;
 mod path_handover;
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -21,7 +22,7 @@ use super::file_tail::AuditFileTail;
 use super::outlets::AuditOutlets;
 use super::rotation;
 use crate::audit_plan::AuditPlan;
-use path_handover::LeftPath;
+use left_path::LeftPath;
 
 /// The time that the writer waits after the first event for others, so that a busy weir wakes it
 /// seldom.

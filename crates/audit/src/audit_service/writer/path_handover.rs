@@ -9,18 +9,8 @@ use crate::record::{AuditChain, AuditLifecycle, ChainHead};
 use super::super::audit_file::AuditFile;
 use super::super::file_tail::AuditFileTail;
 use super::super::rotation;
+use super::left_path::LeftPath;
 use super::{RETRY_INTERVAL, RecordWriter};
-
-/// The state of a path that was left to another process.
-#[derive(Debug)]
-pub(super) struct LeftPath {
-    /// The record after which the other process continues.
-    head: ChainHead,
-    /// True once that process has failed.
-    is_taken_back: bool,
-    /// True after a failed attempt to take the path back.
-    has_failed: bool,
-}
 
 impl RecordWriter {
     /// Leaves the path to another process, which continues after the returned record. Later events
