@@ -22,23 +22,28 @@ pub(super) async fn client(replicas: &Replicas) -> CheckedClient {
     CheckedClient::with_capabilities(&replicas.url("/mcp"), Revision::MODERN, capabilities).await
 }
 
-// Proves R284.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parked_call_goes_on_from_any_replica_and_runs_once() {
-    let upstream = upstream().await;
-    let replicas = start(&upstream).await;
-    let client = client(&replicas).await;
+/// Parks a call at each replica for each replica, at which it goes on. Each runs once.
+pub(super) async fn park_and_continue_everywhere(upstream: &MockServer, replicas: &Replicas) {
+    let client = client(replicas).await;
     for [calling, retrying] in replica_pairs() {
         let arguments = json!({ "n": [calling, retrying] });
-        let asked = at(&client, &replicas, calling)
+        let asked = at(&client, replicas, calling)
             .call("ask", arguments.clone())
             .await;
-        let done = at(&client, &replicas, retrying)
+        let done = at(&client, replicas, retrying)
             .ask("tools/call", retry_params(asked.result(), &arguments))
             .await;
         assert_eq!(done.text(), arguments.to_string(), "{}", done.last());
     }
     assert_eq!(upstream.executions("ask"), COUNT * COUNT);
+}
+
+// Proves R284.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parked_call_goes_on_from_any_replica_and_runs_once() {
+    let upstream = upstream().await;
+    let replicas = start(&upstream).await;
+    park_and_continue_everywhere(&upstream, &replicas).await;
     let counts = upstream.counts("ask");
     assert_eq!((counts.cancelled, counts.abandoned), (0, 0));
 }

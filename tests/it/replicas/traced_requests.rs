@@ -5,7 +5,7 @@ use weir_testkit::{ClientAnswer, MockServer};
 use weir_wire::Revision;
 
 use super::{COUNT, at, call, config, open_at, parked_calls, replica_pairs};
-use crate::harness::{CheckedClient, Replicas, peers_are_enabled, retry_params, wait_until};
+use crate::harness::{CheckedClient, Replicas, peers_are_enabled, wait_until};
 use crate::telemetry::{RawCollector, TypedCollector, attribute};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -37,10 +37,7 @@ async fn send_batch(client: &CheckedClient) -> ClientAnswer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traced_requests_of_a_session_are_answered_at_every_replica() {
-    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
-        .tools(1)
-        .start()
-        .await;
+    let upstream = legacy_upstream().await;
     let collector = RawCollector::start();
     let replicas = start(&upstream, collector.url()).await;
     for revision in [Revision::V2025_03_26, Revision::NEWEST_LEGACY] {
@@ -66,18 +63,7 @@ async fn traced_parked_call_goes_on_from_any_replica_and_runs_once() {
     let upstream = parked_calls::upstream().await;
     let collector = RawCollector::start();
     let replicas = start(&upstream, collector.url()).await;
-    let client = parked_calls::client(&replicas).await;
-    for [calling, retrying] in replica_pairs() {
-        let arguments = json!({ "n": [calling, retrying] });
-        let asked = at(&client, &replicas, calling)
-            .call("ask", arguments.clone())
-            .await;
-        let done = at(&client, &replicas, retrying)
-            .ask("tools/call", retry_params(asked.result(), &arguments))
-            .await;
-        assert_eq!(done.text(), arguments.to_string(), "{}", done.last());
-    }
-    assert_eq!(upstream.executions("ask"), COUNT * COUNT);
+    parked_calls::park_and_continue_everywhere(&upstream, &replicas).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,6 +87,11 @@ async fn traced_request_about_a_task_is_answered_at_every_replica() {
         let state = client.ask("tasks/get", about).await;
         assert_eq!(state.result()["status"], "completed", "{}", state.last());
     }
+}
+
+async fn legacy_upstream() -> MockServer {
+    let server = MockServer::legacy(Revision::NEWEST_LEGACY);
+    server.tools(1).start().await
 }
 
 /// Returns an id in the JSON form of the official types.
@@ -138,10 +129,7 @@ async fn span_of_the_owner_is_a_child_of_the_span_of_the_replica_that_forwards()
     if !peers_are_enabled() {
         return;
     }
-    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
-        .tools(1)
-        .start()
-        .await;
+    let upstream = legacy_upstream().await;
     for in_meta in [true, false] {
         let collector = TypedCollector::start(&[]);
         let replicas = start(&upstream, collector.url("http")).await;
@@ -188,10 +176,7 @@ async fn request_that_is_tried_again_after_its_owner_ended_has_one_span() {
     if !peers_are_enabled() {
         return;
     }
-    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
-        .tools(1)
-        .start()
-        .await;
+    let upstream = legacy_upstream().await;
     let collector = TypedCollector::start(&[]);
     let mut replicas = start(&upstream, collector.url("http")).await;
     let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;

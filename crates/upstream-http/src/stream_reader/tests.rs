@@ -10,6 +10,7 @@ use weir_testkit::ScriptedServer;
 use super::*;
 use crate::standing_stream_slots::StandingStreamSlots;
 use crate::tests::test_upstream::{NO_STREAM, STREAM_HEAD, TestUpstream, stream_server};
+use crate::upstream_session::UpstreamSession;
 
 /// A stream that ends at once.
 const ENDED_STREAM: &[u8] =
@@ -44,14 +45,20 @@ async fn wait_until_heard(upstream: &TestUpstream) {
     tokio::time::timeout(REQUEST_WAIT, heard).await.unwrap();
 }
 
-#[tokio::test]
-async fn stream_that_ended_is_requested_until_the_server_opens_it_again() {
-    let (server, mut asked) = server_of(&[ENDED_STREAM, BUSY, STREAM_IN_USE, STREAM_HEAD]).await;
-    let upstream = TestUpstream::new(&server);
+/// Opens a session and its GET stream.
+async fn session_with_stream(upstream: &TestUpstream) -> Arc<UpstreamSession> {
     let session = upstream.session("one", false);
     session
         .open_standing_stream(&StandingStreamSlots::new(1))
         .await;
+    session
+}
+
+#[tokio::test]
+async fn stream_that_ended_is_requested_until_the_server_opens_it_again() {
+    let (server, mut asked) = server_of(&[ENDED_STREAM, BUSY, STREAM_IN_USE, STREAM_HEAD]).await;
+    let upstream = TestUpstream::new(&server);
+    let session = session_with_stream(&upstream).await;
     for _ in 0..4 {
         next_request(&mut asked).await;
     }
@@ -62,10 +69,7 @@ async fn stream_that_ended_is_requested_until_the_server_opens_it_again() {
 async fn stream_that_is_refused_at_first_is_requested_again() {
     let (server, mut asked) = server_of(&[BUSY, STREAM_HEAD]).await;
     let upstream = TestUpstream::new(&server);
-    let session = upstream.session("one", false);
-    session
-        .open_standing_stream(&StandingStreamSlots::new(1))
-        .await;
+    let session = session_with_stream(&upstream).await;
     for _ in 0..2 {
         next_request(&mut asked).await;
     }
@@ -77,10 +81,7 @@ async fn stream_that_is_refused_at_first_is_requested_again() {
 async fn stream_that_the_server_does_not_have_is_requested_once() {
     let (server, mut asked) = server_of(&[NO_STREAM]).await;
     let upstream = TestUpstream::new(&server);
-    let session = upstream.session("one", false);
-    session
-        .open_standing_stream(&StandingStreamSlots::new(1))
-        .await;
+    let session = session_with_stream(&upstream).await;
     next_request(&mut asked).await;
     assert!(!session.channel().is_reading());
 }
@@ -89,10 +90,7 @@ async fn stream_that_the_server_does_not_have_is_requested_once() {
 async fn stream_of_a_session_that_is_over_is_not_requested_again() {
     let (server, mut asked) = server_of(&[BUSY]).await;
     let upstream = TestUpstream::new(&server);
-    let session = upstream.session("one", false);
-    session
-        .open_standing_stream(&StandingStreamSlots::new(1))
-        .await;
+    let session = session_with_stream(&upstream).await;
     next_request(&mut asked).await;
     session.channel().stop_reading();
     tokio::time::pause();
