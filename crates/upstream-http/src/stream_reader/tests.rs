@@ -58,7 +58,7 @@ async fn session_with_stream(upstream: &TestUpstream) -> Arc<UpstreamSession> {
 async fn stream_that_ended_is_requested_until_the_server_opens_it_again() {
     let (server, mut asked) = server_of(&[ENDED_STREAM, BUSY, STREAM_IN_USE, STREAM_HEAD]).await;
     let upstream = TestUpstream::new(&server);
-    let session = session_with_stream(&upstream).await;
+    let _session = session_with_stream(&upstream).await;
     for _ in 0..4 {
         next_request(&mut asked).await;
     }
