@@ -54,53 +54,39 @@ impl ListEntry {
             None
         };
         let tool = shown.as_ref().unwrap_or(tool);
-        let Some(set) = endpoint
-            .tools
-            .as_ref()
-            .filter(|_| tool.kind == ListKind::Tools)
-        else {
-            let terms = terms.on_endpoint(&[], believed);
-            let tool = tool.clone();
-            return Some(Self {
-                name,
-                chosen: false,
-                otherwise,
-                tool,
-                terms,
-                listed_without,
-            });
+        let set = endpoint.tools.as_ref();
+        let (alias, tool, terms) = match set.filter(|_| tool.kind == ListKind::Tools) {
+            None => (None, tool.clone(), terms.on_endpoint(&[], believed)),
+            Some(set) => {
+                let known: Vec<&str> = std::iter::once(&*name)
+                    .chain(otherwise.as_deref())
+                    .collect();
+                let made = set.overrides_for(&ToolNames {
+                    names: &known,
+                    qualified: &tool.qualified_name(),
+                })?;
+                let terms = terms.on_endpoint(&made.scopes, made.hints.or(believed));
+                let same = made.description.is_none() && made.hints == ToolHints::default();
+                let tool = if same {
+                    tool.clone()
+                } else {
+                    apply_overrides(tool, made.description.as_deref(), made.hints)
+                };
+                (made.alias, tool, terms)
+            }
         };
-        let known: Vec<&str> = std::iter::once(&*name)
-            .chain(otherwise.as_deref())
-            .collect();
-        let made = set.overrides_for(&ToolNames {
-            names: &known,
-            qualified: &tool.qualified_name(),
-        })?;
-        let terms = terms.on_endpoint(&made.scopes, made.hints.or(believed));
-        let same = made.description.is_none() && made.hints == ToolHints::default();
-        let tool = if same {
-            tool.clone()
-        } else {
-            apply_overrides(tool, made.description.as_deref(), made.hints)
+        let chosen = alias.is_some();
+        let (name, otherwise) = match alias {
+            Some(alias) => (alias, None),
+            None => (name, otherwise),
         };
-        Some(match made.alias {
-            Some(alias) => Self {
-                name: alias,
-                chosen: true,
-                otherwise: None,
-                tool,
-                terms,
-                listed_without,
-            },
-            None => Self {
-                name,
-                chosen: false,
-                otherwise,
-                tool,
-                terms,
-                listed_without,
-            },
+        Some(Self {
+            name,
+            chosen,
+            otherwise,
+            tool,
+            terms,
+            listed_without,
         })
     }
 }
