@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weir_catalog::{Catalog, IncompleteUpstream, SessionClient, View};
 use weir_core::call::Call;
+use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::EndpointMode;
 use weir_core::failure::{Failure, FailureKind};
@@ -43,9 +44,14 @@ impl ItemSearch<'_> {
             ViewForPrincipal::of(self.catalog, principal, call, kind).ok_or_else(gone)?;
         // A refusal for want of scopes is certain now, and waits for nothing: its status and its
         // challenge go with the head of a response, which becomes a stream after a wait.
-        let is_unknown = look.seen.find(name).item().is_none()
-            && self.missing_scopes(principal, call, &look, name).is_none();
-        if is_unknown && (!look.whole.settled || self.catalog.may_be_behind()) {
+        let may_change = match look.seen.find(name).item() {
+            Some(item) => is_of_other_era(call, &look.whole, item),
+            None => {
+                (!look.whole.settled || self.catalog.may_be_behind())
+                    && self.missing_scopes(principal, call, &look, name).is_none()
+            }
+        };
+        if may_change {
             // Right after a start, and while another replica has newer lists, the item may be there
             // in a moment.
             self.catalog
@@ -245,6 +251,17 @@ impl ItemSearch<'_> {
             None => target::unknown(target),
         }
     }
+}
+
+/// True for an item of a list that stands in for the list that the server gives in a session: that
+/// list tells if the call is to be made in one.
+fn is_of_other_era(call: &Call, whole: &View, item: &CatalogItem) -> bool {
+    let is_pending = |missing: &IncompleteUpstream| {
+        missing.reason == "pending" && missing.upstream == item.tool.upstream
+    };
+    !whole.settled
+        && call.capabilities.class.has(CapabilityClass::SESSIONS)
+        && whole.missing.iter().any(is_pending)
 }
 
 /// The list of an endpoint, and the part of it that the sender sees.

@@ -116,7 +116,7 @@ async fn at_most_sixteen_classes_of_an_upstream_are_watched() {
 
 /// An upstream that lists `a` to all clients in two definitions, and one more tool to clients with
 /// sessions and to those without. A call's result is the class that it was made with.
-fn listing_apart() -> std::sync::Arc<ScriptedUpstream> {
+pub(crate) fn listing_apart() -> std::sync::Arc<ScriptedUpstream> {
     let fake = ScriptedUpstream::new("both", &["a", "without"]);
     let wants_text =
         json!({ "name": "a", "inputSchema": { "type": "object", "required": ["text"] } });
@@ -133,8 +133,8 @@ fn listing_apart() -> std::sync::Arc<ScriptedUpstream> {
     fake
 }
 
-/// Calls a tool for a client of this class. Returns the class that it was made with.
-async fn called(desk: &RouterWorld, class: CapabilityClass, name: &str) -> ReplyEnd {
+/// Calls a tool for a client of this class.
+pub(crate) async fn called(desk: &RouterWorld, class: CapabilityClass, name: &str) -> ReplyEnd {
     let call = asked(
         &endpoint(),
         Method::ToolsCall,
@@ -146,6 +146,17 @@ async fn called(desk: &RouterWorld, class: CapabilityClass, name: &str) -> Reply
         call
     });
     end(desk.router.call(call).await).await
+}
+
+/// The class that a call was made with.
+pub(crate) fn class_of(end: ReplyEnd) -> String {
+    match end {
+        ReplyEnd::Complete(Payload::Whole(result)) => {
+            let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
+            result["class"].as_str().unwrap().to_owned()
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,13 +178,6 @@ async fn sessionless_tools_are_listed_to_session_clients_and_called_without_a_se
         ["both__a", "both__without"],
         "the others' list is as it was"
     );
-    let class_of = |end: ReplyEnd| match end {
-        ReplyEnd::Complete(Payload::Whole(result)) => {
-            let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
-            result["class"].as_str().unwrap().to_owned()
-        }
-        other => panic!("{other:?}"),
-    };
     assert_eq!(
         class_of(called(&desk, SESSIONS, "both__with").await),
         "sessions"

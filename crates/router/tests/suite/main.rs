@@ -22,6 +22,7 @@ mod reloads;
 mod reserved_names;
 mod results;
 mod running_replies;
+mod session_search;
 mod sessions;
 mod support;
 mod toolsets;

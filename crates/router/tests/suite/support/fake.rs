@@ -29,6 +29,8 @@ pub(crate) struct ScriptedUpstream {
     pub(crate) opened: AtomicUsize,
     pub(crate) walks: AtomicUsize,
     pub(crate) calls: AtomicUsize,
+    /// Searches for its sessions.
+    pub(crate) searches: AtomicUsize,
     pub(crate) retired: AtomicUsize,
     pub(crate) lines: Arc<UpdateStreams>,
     /// Virtual times of the first pages.
@@ -61,6 +63,9 @@ pub(crate) struct UpstreamScript {
     pub(crate) page_delay: Duration,
     pub(crate) hint: Option<(u64, bool)>,
     pub(crate) carries: CapabilityClass,
+    /// The time that it takes to find out if it has sessions, which it has if it lists
+    /// [`Self::in_sessions`]; absent if that is known.
+    pub(crate) session_search: Option<Duration>,
     pub(crate) answer: CallAnswer,
 }
 
@@ -108,6 +113,7 @@ impl ScriptedUpstream {
                 page_delay: Duration::ZERO,
                 hint: None,
                 carries: CapabilityClass::BASE,
+                session_search: None,
                 answer,
             }),
             told: watch::Sender::new(0),
@@ -115,6 +121,7 @@ impl ScriptedUpstream {
             opened: AtomicUsize::new(0),
             walks: AtomicUsize::new(0),
             calls: AtomicUsize::new(0),
+            searches: AtomicUsize::new(0),
             retired: AtomicUsize::new(0),
             lines: Arc::default(),
             walked_at: Mutex::default(),
@@ -222,6 +229,23 @@ impl Upstream for ScriptedUpstream {
 
     fn carries(&self) -> CapabilityClass {
         self.script.lock().unwrap().carries
+    }
+
+    fn find_sessions(self: Arc<Self>) -> Option<Fut<'static, ()>> {
+        let time = {
+            let script = self.script.lock().unwrap();
+            let is_known = script.carries.has(CapabilityClass::SESSIONS);
+            script.session_search.filter(|_| !is_known)?
+        };
+        self.searches.fetch_add(1, Ordering::SeqCst);
+        Some(Box::pin(async move {
+            tokio::time::sleep(time).await;
+            self.set(|script| {
+                if script.in_sessions.is_some() {
+                    script.carries = script.carries.with(CapabilityClass::SESSIONS);
+                }
+            });
+        }))
     }
 
     fn health(&self) -> UpstreamHealth {
