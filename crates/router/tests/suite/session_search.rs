@@ -56,6 +56,7 @@ async fn calls_before_the_first_list_are_made_in_the_era_that_lists_the_tool() {
     for (name, class) in [("both__with", "sessions"), ("both__without", "base")] {
         let fake = not_searched(Duration::from_millis(300));
         let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+        desk.world.settled().await;
         assert_eq!(class_of(called(&desk, SESSIONS, name).await), class);
     }
 }
