@@ -50,6 +50,9 @@ pub use weir_session::{ClientSeen, MovedSession, MovingSessions, StreamSeen};
 
 use router::FrontRouter;
 
+/// The longest wait for clients to read the last events of their streams when a drain is over.
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The running client side.
 pub struct Front {
     listening: Arc<ListenerState<FrontRouter>>,
@@ -355,8 +358,16 @@ impl Front {
         }
         self.leave_replicas();
         self.successor.begin_drain();
-        self.listening.force().cancel();
+        // Open streams end with a last event, which their clients wait for.
         self.shared.shutdown.force().cancel();
+        let written = async {
+            self.listening.tasks().wait().await;
+            if let Some(cluster) = self.cluster.get() {
+                cluster.listening.tasks().wait().await;
+            }
+        };
+        let _in_time = tokio::time::timeout(LAST_EVENT_TIMEOUT, written).await;
+        self.listening.force().cancel();
         self.listening.tasks().wait().await;
         if let Some(cluster) = self.cluster.get() {
             cluster.listening.force().cancel();

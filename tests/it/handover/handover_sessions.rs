@@ -8,7 +8,8 @@ use weir_wire::{LogLevel, Revision};
 use super::handover_bench::HandoverBench;
 use super::{is_gone, successors};
 use crate::harness::{
-    Weir, begin_gated_call, signal, wait_until, wait_until_async, within_test_timeout,
+    Weir, begin_gated_call, resume_to_end, signal, wait_until, wait_until_async,
+    within_test_timeout,
 };
 
 /// The revisions that have sessions over Streamable HTTP.
@@ -235,6 +236,38 @@ async fn a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_
         .unwrap();
         assert_eq!(again.text(), r#"{"n":1}"#, "what was kept has moved");
         bench.hand_over();
+    }
+    bench.end();
+}
+
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_cut_at_the_end_of_a_drain_has_an_answer_to_resume() {
+    let gate = CallGate::new();
+    let gated = MockTool::new("gated").does(MockBehaviour::gated_after_progress(&gate));
+    let settings = json!({ "drain": "1s" });
+    let mut bench = HandoverBench::with_settings(server().with(gated), settings).await;
+    let client = bench.client(Revision::V2025_11_25).await;
+    let (read, first) = begin_gated_call(&client).await;
+    let (lost, second) = begin_gated_call(&client).await;
+    drop(lost);
+    bench.hand_over();
+    let read = within_test_timeout("the answer", read.finish()).await;
+    let read = read.unwrap();
+    wait_until("the process before to end", || {
+        is_gone(bench.processes[0]).then_some(())
+    });
+    for answer in [
+        read,
+        resume_to_end(&client, &first).await,
+        resume_to_end(&client, &second).await,
+    ] {
+        assert_eq!(answer.result()["isError"], true, "{:?}", answer.messages);
+        assert!(
+            answer.text().contains("the call may have run"),
+            "{}",
+            answer.text()
+        );
     }
     bench.end();
 }

@@ -1,7 +1,7 @@
 //! A call that runs while a test breaks or resumes its stream.
 
 use serde_json::{Value, json};
-use weir_testkit::{HttpExchange, RawClient};
+use weir_testkit::{ClientAnswer, HttpExchange, RawClient};
 
 use super::within_test_timeout;
 
@@ -25,4 +25,15 @@ pub async fn begin_gated_call(client: &RawClient) -> (HttpExchange, String) {
             return (exchange, event.id.unwrap());
         }
     }
+}
+
+/// Resumes a stream after this event, and reads it to its end.
+pub async fn resume_to_end(client: &RawClient, event: &str) -> ClientAnswer {
+    let resuming = client.clone().with_header("last-event-id", event);
+    let resumed = within_test_timeout("GET", resuming.get_stream())
+        .await
+        .unwrap();
+    within_test_timeout("the rest", resumed.finish())
+        .await
+        .unwrap()
 }

@@ -21,7 +21,7 @@ pub use foreign_peers::{
     DriverEvents, ForeignClient, ForeignServer, inspector, inspector_of_command, node_peer_command,
     peers_are_enabled, python_peer_command,
 };
-pub use gated_call::begin_gated_call;
+pub use gated_call::{begin_gated_call, resume_to_end};
 pub use listening_ports::listening_ports_of_process;
 pub use parked_call::retry_params;
 pub use replicas::{Replicas, WeirDeployment, sealing_keys};

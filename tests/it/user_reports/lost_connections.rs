@@ -7,7 +7,7 @@ use weir_testkit::{FaultProxy, MockBehaviour, MockServer, ProxyDirection, Toxic}
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras, mockup, own_error, weir_over};
-use crate::harness::{CheckedClient, Weir, wait_until_async};
+use crate::harness::{CheckedClient, Weir, begin_gated_call, resume_to_end, wait_until_async};
 
 /// Asserts that a call has left no connection, no stream and no internal error in weir.
 async fn assert_no_leaks(weir: &Weir) {
@@ -387,4 +387,38 @@ async fn lost_http_sse_connection_is_reopened_and_a_repeatable_call_retried() {
         .await;
     gate.open();
     assert_eq!(calling.await.unwrap().text(), r#"{"n":1}"#);
+}
+
+// Proves R093.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_may_not_run_on_without_its_connection_has_an_answer_to_resume() {
+    let gate = CallGate::new();
+    let upstream = mockup(Revision::V2025_11_25)
+        .tool("gated", MockBehaviour::gated_after_progress(&gate))
+        .start()
+        .await;
+    let weir = Weir::with_config(json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "endpoints": { "/mcp": { "upstream": "one" } },
+        "limits": { "detached_per_session": 1 },
+    }));
+    weir.wait_until_listed("/mcp", &["gated"]);
+    let client = CheckedClient::open(&weir.url("/mcp"), Revision::V2025_11_25).await;
+    let (first, first_id) = begin_gated_call(client.raw()).await;
+    let (second, second_id) = begin_gated_call(client.raw()).await;
+    drop((first, second));
+    upstream
+        .wait_until("one call to be cancelled", |mockup| {
+            let counts = mockup.counts("gated");
+            counts.cancelled + counts.abandoned == 1
+        })
+        .await;
+    gate.open();
+    let mut texts = Vec::new();
+    for id in [first_id, second_id] {
+        texts.push(resume_to_end(client.raw(), &id).await.text().to_owned());
+    }
+    texts.sort_unstable_by_key(String::len);
+    assert_eq!(texts[0], r#"{"n":1}"#);
+    assert!(texts[1].contains("it may have run"), "{}", texts[1]);
 }

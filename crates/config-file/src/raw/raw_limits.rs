@@ -123,7 +123,8 @@ limits! {
     /// The least time that a client waits before it reconnects, as SSE `retry`. Each listening stream states a random time
     /// between this and ten times this, each stream of a call up to twice this. Default `1s`.
     retry: Time,
-    /// Calls of one session that run on after their connection is lost. Default 32.
+    /// Calls of one session that run on after their connection is lost. A further one is cancelled,
+    /// and a client that resumes its stream gets the error that it may have run. Default 32.
     detached_per_session: usize,
     /// The same for all sessions. Default 4096.
     detached: usize,

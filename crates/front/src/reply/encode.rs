@@ -6,6 +6,7 @@ mod call_event_stream;
 mod held_part;
 pub(crate) mod response_context;
 mod result_stream;
+pub(crate) mod unknown_result;
 mod url_elicitation;
 
 use std::borrow::Cow;
@@ -35,6 +36,7 @@ use call_event_stream::FirstEvent;
 use held_part::{HeldPart, UNRESERVED_BYTES};
 pub(crate) use response_context::{EncodedEnd, ResponseContext, binding};
 use result_stream::ResultEdits;
+use unknown_result::UnknownResult;
 
 /// The largest `input_required` result: it is read whole, to seal its state.
 const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
@@ -149,30 +151,9 @@ impl ResponseContext {
         .ok()
     }
 
-    /// The message that is kept in place of a result that is too large to keep.
-    pub(crate) fn too_large_to_keep(&self) -> Bytes {
-        self.unknown_result(
-            "The result was too large to keep for a client whose connection was lost: it may have run. Check before \
-             calling again",
-        )
-    }
-
-    /// The message in place of an answer that was lost with the replica of its call.
-    pub(crate) fn lost_with_replica(&self) -> Bytes {
-        self.unknown_result(
-            "The replica that made the call ended: the call may have run. Check before calling again",
-        )
-    }
-
-    /// A message that states an unknown result. It is made before the call runs, so it does not
-    /// count as a failure.
-    fn unknown_result(&self, text: &'static str) -> Bytes {
-        failure::render_failure(
-            &Failure::new(FailureKind::ResultUnknown, text),
-            self.failure_context(),
-        )
-        .rendered_message(&self.id)
-        .message
+    /// The answers of the call if its own answer is lost.
+    pub(crate) fn unknown_result(&self) -> UnknownResult {
+        UnknownResult::of(self)
     }
 
     fn encode_failure(&self, failure: &Failure) -> EncodedEnd {
@@ -181,11 +162,15 @@ impl ResponseContext {
         )
     }
 
+    /// True if the answer is a tool's result.
+    fn is_tool_call(&self) -> bool {
+        self.method == Method::ToolsCall && !self.as_task
+    }
+
     fn failure_context(&self) -> FailureContext<'_> {
-        let tool_call = self.method == Method::ToolsCall && !self.as_task;
         FailureContext {
             revision: self.revision,
-            tool_call,
+            tool_call: self.is_tool_call(),
             request: &self.name,
         }
     }

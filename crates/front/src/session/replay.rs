@@ -26,6 +26,7 @@ use weir_wire::sse;
 
 use crate::keep_alive::{self, KeepAlive};
 use crate::reply::encode::response_context::{ResponseContext, StreamResumption};
+use crate::reply::encode::unknown_result::{LostAnswer, UnknownResult};
 
 /// The largest event that is kept. A larger answer to a call is kept as an error that states this.
 const MAX_EVENT_BYTES: usize = 512 << 10;
@@ -41,8 +42,11 @@ pub(crate) struct ReplayRecorder {
     event: Option<BytesMut>,
     /// True between two events.
     between: bool,
-    /// The message that is kept in place of an answer that is too large.
-    too_large: Bytes,
+    /// The messages that are kept in place of a lost answer.
+    unknown: UnknownResult,
+    /// True once the stream has ended by itself: with its answer, or without one after a
+    /// cancellation.
+    has_ended: bool,
     /// Bytes to write before the stream.
     first: Option<Bytes>,
 }
@@ -57,11 +61,10 @@ impl ReplayRecorder {
             session: log.session,
             stream: u64::from_ne_bytes(stream),
         };
+        let unknown = asked.unknown_result();
         let lost_answer = || {
-            let mut out = BytesMut::new();
             let id = event_id(key.stream, LOST_ANSWER);
-            sse::write_event(&mut out, Some(&id), None, &asked.lost_with_replica());
-            out.freeze()
+            event_of(&id, &unknown.message(LostAnswer::WithReplica))
         };
         if !asked.shared.ports.replays.begin(key, &lost_answer) {
             return None;
@@ -73,7 +76,8 @@ impl ReplayRecorder {
             seq: 0,
             event: None,
             between: true,
-            too_large: asked.too_large_to_keep(),
+            unknown,
+            has_ended: false,
             first: None,
         };
         if log.from_start {
@@ -146,22 +150,36 @@ impl ReplayRecorder {
             let event = self
                 .event
                 .take()
-                .map_or_else(|| self.too_large_event(), BytesMut::freeze);
+                .map_or_else(|| self.lost_event(LostAnswer::TooLarge), BytesMut::freeze);
             self.shared.ports.replays.append(self.key, self.seq, event);
         }
         piece
     }
 
-    fn too_large_event(&self) -> Bytes {
-        let mut out = BytesMut::new();
-        sse::write_event(&mut out, Some(&self.id()), None, &self.too_large);
-        out.freeze()
+    /// Notes the end of the stream: without an error it has ended by itself.
+    fn note_end<T, E>(&mut self, end: &Option<Result<T, E>>) {
+        self.has_ended = end.is_none();
+    }
+
+    /// The current event, with the message in place of a lost answer.
+    fn lost_event(&self, lost: LostAnswer) -> Bytes {
+        event_of(&self.id(), &self.unknown.message(lost))
     }
 }
 
 impl Drop for ReplayRecorder {
     fn drop(&mut self) {
-        self.shared.ports.replays.end(self.key);
+        let replays = &self.shared.ports.replays;
+        if !self.has_ended {
+            self.seq += 1;
+            let lost = if self.shared.shutdown.force().is_cancelled() {
+                LostAnswer::WithReplica
+            } else {
+                LostAnswer::WithConnection
+            };
+            replays.append(self.key, self.seq, self.lost_event(lost));
+        }
+        replays.end(self.key);
     }
 }
 
@@ -204,6 +222,7 @@ where
                 frame.map_data(|piece| keeping.record_chunk(piece))
             ))),
             end => {
+                keeping.note_end(&end);
                 this.running = None;
                 Poll::Ready(end)
             }
@@ -227,13 +246,17 @@ where
         };
         let running = async move {
             let _place = place;
-            while let Some(Ok(frame)) =
-                std::future::poll_fn(|cx| Pin::new(&mut stream).poll_frame(cx)).await
-            {
-                if let Ok(piece) = frame.into_data() {
-                    keeping.record_chunk(piece);
+            let ended = loop {
+                match std::future::poll_fn(|cx| Pin::new(&mut stream).poll_frame(cx)).await {
+                    Some(Ok(frame)) => {
+                        if let Ok(piece) = frame.into_data() {
+                            keeping.record_chunk(piece);
+                        }
+                    }
+                    end => break end,
                 }
-            }
+            };
+            keeping.note_end(&ended);
         };
         // The drain waits for this task. A cancellation, the session's end and the deadline end the
         // stream itself.
@@ -307,6 +330,13 @@ pub(crate) async fn resume(
     let point = ResumePoint { key, seq, moves };
     let resumed = ResumedStream::new(context, opened, point, place, found);
     Resumption::Resumed(Box::new(resumed))
+}
+
+/// An event with this id and message.
+fn event_of(id: &str, message: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    sse::write_event(&mut out, Some(id), None, message);
+    out.freeze()
 }
 
 /// The id of an event of a stream.

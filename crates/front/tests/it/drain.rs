@@ -143,17 +143,28 @@ async fn call_can_be_cancelled_during_a_drain() {
 }
 
 #[tokio::test]
-async fn call_beyond_the_drain_deadline_is_cancelled() {
-    let mut world = TestFront::anonymous(settings()).await;
-    let client = world.client().modern();
-    let mut call = client
-        .start_call("wait", json!({}), json!("t"))
-        .await
-        .unwrap();
-    assert_eq!(call.status, StatusCode::OK);
-    call.next_message().await.unwrap().unwrap();
-    world.front.drain(Duration::ZERO, ready(())).await;
-    world.cancelled.recv().await.unwrap();
+async fn call_beyond_the_drain_deadline_is_cancelled_and_its_client_gets_an_answer() {
+    for is_modern in [true, false] {
+        let mut world = TestFront::anonymous(settings()).await;
+        let client = if is_modern {
+            world.client().modern()
+        } else {
+            world.legacy("alice").await
+        };
+        let mut call = client
+            .start_call("wait", json!({}), json!("t"))
+            .await
+            .unwrap();
+        assert_eq!(call.status, StatusCode::OK);
+        call.next_message().await.unwrap().unwrap();
+        world.front.drain(Duration::ZERO, ready(())).await;
+        world.cancelled.recv().await.unwrap();
+        let last = call.next_message().await.unwrap().unwrap();
+        assert_eq!(last["result"]["isError"], true, "{last}");
+        let text = last["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("the call may have run"), "{text}");
+        assert!(call.next_message().await.unwrap().is_none());
+    }
 }
 
 #[tokio::test]

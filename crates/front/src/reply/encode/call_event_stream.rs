@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::reply::{NoteKind, ReplyNote};
 use weir_core::{Failure, ReplyEvent};
 use weir_era::render;
@@ -17,6 +18,7 @@ use weir_wire::sse::{self, StreamEncoder};
 
 use super::response_context::{EncodedEnd, ResponseContext};
 use super::result_stream::ResultStream;
+use super::unknown_result::LostAnswer;
 use crate::keep_alive;
 use crate::reply::running_call::{CallStep, OwnedCall};
 
@@ -30,6 +32,8 @@ pub(super) struct CallEventStream {
     /// The earliest time of the next progress report.
     next_progress_at: Instant,
     wake: Pin<Box<Sleep>>,
+    /// Fires when a drain is over: the call is cancelled then.
+    forced: Pin<Box<WaitForCancellationFutureOwned>>,
     comment_at: Instant,
     counted: PendingOutcome,
 }
@@ -55,6 +59,7 @@ impl CallEventStream {
     pub(super) fn new(asked: ResponseContext, owned: OwnedCall, first: Option<FirstEvent>) -> Self {
         let now = Instant::now();
         let comment_at = now + asked.limits().keep_alive;
+        let forced = asked.shared.shutdown.force().clone();
         let mut events = Self {
             asked,
             stage: EventStage::Calling(owned),
@@ -62,6 +67,7 @@ impl CallEventStream {
             held_progress: None,
             next_progress_at: now,
             wake: Box::pin(sleep_until(comment_at)),
+            forced: Box::pin(forced.cancelled_owned()),
             comment_at,
             counted: PendingOutcome::default(),
         };
@@ -135,6 +141,19 @@ impl CallEventStream {
                 self.ready.push_back(encoder.begin(None));
                 self.stage = EventStage::Results(results, encoder, owned);
             }
+        }
+    }
+
+    /// Ends a call that runs when a drain is over. The client would wait for its own timeout
+    /// otherwise.
+    fn poll_forced(&mut self, cx: &mut Context<'_>) {
+        if !matches!(self.stage, EventStage::Calling(_))
+            || self.forced.as_mut().poll(cx).is_pending()
+        {
+            return;
+        }
+        if let EventStage::Calling(owned) = std::mem::replace(&mut self.stage, EventStage::Over) {
+            self.write_end(LostAnswer::WithReplica.failure().into(), owned);
         }
     }
 
@@ -238,6 +257,7 @@ impl http_body::Body for CallEventStream {
             if matches!(this.stage, EventStage::Over) {
                 return Poll::Ready(None);
             }
+            this.poll_forced(cx);
             this.poll_time(cx);
             if !this.ready.is_empty() {
                 continue;
