@@ -27,6 +27,8 @@ pub struct FailedAttempt {
     /// True if the call did not run because this server could not be reached, or opened no session:
     /// another instance of the same server may get it.
     pub did_not_run: bool,
+    /// True if the server refuses the credentials of the request (401 or 403).
+    pub credentials_refused: bool,
 }
 
 impl FailedAttempt {
@@ -40,6 +42,7 @@ impl FailedAttempt {
             era_in_doubt: false,
             no_endpoint: false,
             did_not_run: false,
+            credentials_refused: false,
         }
     }
 
@@ -66,6 +69,12 @@ impl FailedAttempt {
     /// Marks that the server was not asked.
     pub fn mark_not_attempted(mut self) -> Self {
         self.not_attempted = true;
+        self
+    }
+
+    /// Marks that the server refuses the credentials of the request.
+    pub fn mark_credentials_refused(mut self) -> Self {
+        self.credentials_refused = true;
         self
     }
 
@@ -96,6 +105,12 @@ impl FailedAttempt {
     /// to the one request.
     pub fn is_server_lost(&self) -> bool {
         self.proof.is_some() || self.did_not_run || self.failure.is_connection_lost()
+    }
+
+    /// True if the failure is no sign of the server's state: the server was not asked, for want of a
+    /// token for example, or it refuses the credentials of one caller.
+    pub fn concerns_caller_alone(&self, has_own_credentials: bool) -> bool {
+        self.not_attempted || (has_own_credentials && self.credentials_refused)
     }
 
     /// Makes the failure of an attempt that is not made before `wait` has passed. Clients get the

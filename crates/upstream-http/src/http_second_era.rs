@@ -80,11 +80,10 @@ impl HttpSecondEra {
             .ok()
             .filter(|()| !self.is_refused())?;
         let pool = SessionPool::new(site.clone(), http.clone(), Revision::NEWEST_LEGACY, sharing);
-        let opener = own.unwrap_or(http).clone();
-        let (era, own_site) = (self.clone(), site.clone());
+        let (era, own_site, own) = (self.clone(), site.clone(), own.cloned());
         let (done, found) = oneshot::channel();
         site.tasks.spawn_endless(async move {
-            let found = era.probe(&own_site, pool, &opener).await;
+            let found = era.probe(&own_site, pool, own.as_ref()).await;
             drop(one);
             // The caller may be gone.
             let _ = done.send(found);
@@ -97,9 +96,9 @@ impl HttpSecondEra {
         &self,
         site: &UpstreamContext,
         pool: Arc<SessionPool>,
-        opener: &UpstreamHttpClient,
+        own: Option<&UpstreamHttpClient>,
     ) -> Option<Arc<SessionPool>> {
-        match timeout(SESSION_PROBE_TIMEOUT, pool.try_open(opener)).await {
+        match timeout(SESSION_PROBE_TIMEOUT, pool.try_open(own)).await {
             // Without a session the server can ask no more than it can in its modern era.
             Ok(Ok(session)) if !session.has_id() => {
                 self.is_refused.store(true, Ordering::Release);
@@ -114,6 +113,8 @@ impl HttpSecondEra {
                 site.list_changes.record(ListKinds::default());
                 Some(pool)
             }
+            // Other callers may have a session.
+            Ok(Err(refusal)) if refusal.concerns_caller_alone(own.is_some()) => None,
             refused => {
                 self.is_refused.store(
                     matches!(&refused, Ok(Err(refusal)) if refuses(refusal)),

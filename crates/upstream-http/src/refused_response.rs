@@ -151,7 +151,7 @@ impl RefusedResponse {
                     FailureKind::Unavailable,
                     format!("The server refuses access (HTTP {status}): {advice}"),
                 );
-                return FailedAttempt::new(failure);
+                return FailedAttempt::new(failure).mark_credentials_refused();
             }
             401 | 403 => {
                 let text =
@@ -166,7 +166,8 @@ impl RefusedResponse {
                     site.label
                         .fail(FailureKind::Unavailable, text)
                         .because(cause),
-                );
+                )
+                .mark_credentials_refused();
             }
             429 => {
                 return self.busy_attempt(

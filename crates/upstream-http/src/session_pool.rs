@@ -233,30 +233,24 @@ impl SessionPool {
         &self,
         class: CapabilityClass,
     ) -> Result<OpenedSession, FailedAttempt> {
-        self.open(
-            SessionClient {
-                class,
-                client: None,
-            },
-            &self.http,
-        )
-        .await
+        let behind = SessionClient {
+            class,
+            client: None,
+        };
+        self.open(behind, None).await
     }
 
-    /// Opens a session outside of the pool with this client, to find out if the server has
-    /// sessions.
+    /// Opens a session outside of the pool to find out if the server has sessions, with the
+    /// caller's `own` client if it has one.
     pub(crate) async fn try_open(
         &self,
-        http: &UpstreamHttpClient,
+        own: Option<&UpstreamHttpClient>,
     ) -> Result<OpenedSession, FailedAttempt> {
-        self.open(
-            SessionClient {
-                class: CapabilityClass::BASE,
-                client: None,
-            },
-            http,
-        )
-        .await
+        let behind = SessionClient {
+            class: CapabilityClass::BASE,
+            client: None,
+        };
+        self.open(behind, own).await
     }
 
     /// Describes the sessions for the next process, which owns them from now on.
@@ -402,7 +396,7 @@ impl SessionPool {
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
         match slot.current.load_full() {
             Some(session) if !session.over().is_cancelled() => Ok(session),
-            _ => Box::pin(self.opened(slot, key, own.unwrap_or(&self.http))).await,
+            _ => Box::pin(self.opened(slot, key, own)).await,
         }
     }
 
@@ -410,7 +404,7 @@ impl SessionPool {
         &self,
         slot: &KeyedSlot<UpstreamSession>,
         key: &SessionPoolKey,
-        http: &UpstreamHttpClient,
+        own: Option<&UpstreamHttpClient>,
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
         let _one = slot.opening.lock().await;
         match slot.current.load_full() {
@@ -424,7 +418,7 @@ impl SessionPool {
                     class: key.class,
                     client: key.session,
                 },
-                http,
+                own,
             )
             .await?;
         session.open_standing_stream(&self.standing).await;
@@ -464,7 +458,7 @@ impl SessionPool {
     async fn open(
         &self,
         behind: SessionClient,
-        http: &UpstreamHttpClient,
+        own: Option<&UpstreamHttpClient>,
     ) -> Result<OpenedSession, FailedAttempt> {
         // Without failures sessions are opened side by side; after a failure one at a time.
         let failing = self.pace().is_failing();
@@ -479,6 +473,7 @@ impl SessionPool {
         } else {
             None
         };
+        let http = own.unwrap_or(&self.http);
         let opened = UpstreamSession::open(&self.site, http, self.offered, behind).await;
         match &opened {
             Ok(session) => {
@@ -488,6 +483,8 @@ impl SessionPool {
             }
             // An unread request is no sign of the server's state, and is sent again.
             Err(refusal) if refusal.proof.is_some() => {}
+            // Other callers may well get a session.
+            Err(refusal) if refusal.concerns_caller_alone(own.is_some()) => {}
             Err(refusal) => {
                 let mut pace = self.pace();
                 pace.record_failure(self.site.clock.now(), self.site.clock.random());

@@ -7,13 +7,15 @@ mod token_provider;
 mod token_renewal;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use weir_core::call::{Call, SessionKey};
 use weir_core::port::{BorrowedSecret, Evidence};
 use weir_core::principal::{Subject, VerifiedIdentity as Sender};
 use weir_core::upstream::{OutboundCall, Upstream};
-use weir_core::{ClientToken, Principal, Reply};
+use weir_core::{CapabilityClass, ClientToken, Principal, Reply};
 use weir_process::keeper::ChildKeeper;
 use weir_testkit::{FakeClock, FakeRandom, MockServer, TokenServer};
 use weir_upstream::{
@@ -31,6 +33,8 @@ pub(crate) struct TokenScene {
     pub(crate) authority: TokenServer,
     pub(crate) clock: FakeClock,
     pub(crate) upstream: Arc<dyn Upstream>,
+    /// The number of sessions of clients so far.
+    sessions: AtomicU8,
 }
 
 /// An OAuth client with an awkward secret, which no mock server may ever see.
@@ -96,6 +100,7 @@ impl TokenScene {
             authority,
             clock,
             upstream: factory.build(settings).unwrap(),
+            sessions: AtomicU8::new(1),
         }
     }
 
@@ -111,7 +116,20 @@ impl TokenScene {
 
     /// Makes a call as a principal with a token.
     pub(crate) async fn ask_as(&self, caller: &TestCaller) -> Reply {
-        let outbound = outbound("echo", call("echo", json!({}))).await;
+        self.send_as(caller, call("echo", json!({}))).await
+    }
+
+    /// Makes the first call in a session of a principal with a token.
+    pub(crate) async fn ask_in_new_session(&self, caller: &TestCaller) -> Reply {
+        let number = self.sessions.fetch_add(1, Ordering::Relaxed);
+        let mut call = call("echo", json!({}));
+        call.session = Some(SessionKey([number; 16]));
+        call.capabilities.class = CapabilityClass::SESSIONS.with(CapabilityClass::ELICITATION_FORM);
+        self.send_as(caller, call).await
+    }
+
+    async fn send_as(&self, caller: &TestCaller, call: Call) -> Reply {
+        let outbound = outbound("echo", call).await;
         let outbound = OutboundCall {
             principal: caller.principal.clone(),
             token: Some(caller.token.clone()),

@@ -3,7 +3,9 @@
 use serde_json::json;
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
+use weir_testkit::mock_server::MockServerBuilder;
 use weir_testkit::{MockBehaviour, MockServer};
+use weir_wire::Revision;
 
 use super::*;
 
@@ -108,11 +110,17 @@ async fn caller_without_token_does_not_get_weirs_own() {
 // Proves R251.
 #[tokio::test]
 async fn failed_exchange_fails_only_its_caller() {
-    let scene = TokenScene::new(
-        MockServer::modern().tool("echo", MockBehaviour::echo()),
-        exchanging,
-    )
-    .await;
+    for mock in [
+        MockServer::modern(),
+        MockServer::legacy(Revision::NEWEST_LEGACY),
+        MockServer::dual(),
+    ] {
+        refuse_exchange_of_one(mock.tool("echo", MockBehaviour::echo())).await;
+    }
+}
+
+async fn refuse_exchange_of_one(mock: MockServerBuilder) {
+    let scene = TokenScene::new(mock, exchanging).await;
     let (ada, bob) = (
         caller("ada", "CANARY-ada").await,
         caller("bob", "CANARY-bob").await,
@@ -132,7 +140,8 @@ async fn failed_exchange_fails_only_its_caller() {
             "{failed}"
         );
         assert!(!format!("{failed:?}").contains("CANARY"));
-        text(scene.ask_as(&bob).await).await;
+        // Each call of another session opens one at the server, if that has sessions.
+        text(scene.ask_in_new_session(&bob).await).await;
     }
     assert_eq!(
         scene
@@ -143,6 +152,31 @@ async fn failed_exchange_fails_only_its_caller() {
         1
     );
     assert!(!scene.upstream.health().down, "the server is well");
+}
+
+// Proves R251.
+#[tokio::test]
+async fn caller_that_the_server_refuses_does_not_keep_others_from_opening_sessions() {
+    for mock in [
+        MockServer::legacy(Revision::NEWEST_LEGACY),
+        MockServer::dual(),
+    ] {
+        let mock = mock.tool("echo", MockBehaviour::echo());
+        let scene = TokenScene::new(mock, exchanging).await;
+        let (ada, bob) = (
+            caller("ada", "CANARY-ada").await,
+            caller("bob", "CANARY-bob").await,
+        );
+        text(scene.ask_in_new_session(&bob).await).await;
+        let bobs = scene.authorizations("tools/call").pop().unwrap();
+        scene.mock.accept_only(&["Bearer token-1", &bobs]);
+        for _ in 0..5 {
+            let failed = failure(scene.ask_in_new_session(&ada).await).await;
+            assert_eq!(failed.reason(), "unavailable", "{failed}");
+            text(scene.ask_in_new_session(&bob).await).await;
+        }
+        assert!(!scene.upstream.health().down, "the server is well");
+    }
 }
 
 // Proves R251.
