@@ -12,11 +12,12 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::Principal;
-use weir_core::port::{Clock, Fut, RecordKey};
+use weir_core::port::{Clock, Random};
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_layers::settings::FrontSettings;
-use weir_session::{LegacySessions, LoadedSession, StreamRegistration};
+use weir_session::{LoadedSession, SessionUser, StreamRegistration};
 use weir_wire::sse;
+
+use crate::session::session_use::SessionUse;
 
 /// The next comment of a waiting stream, and its latest end.
 pub(crate) struct KeepAlive {
@@ -76,7 +77,8 @@ impl KeepAlive {
     /// The keep-alive of a part of another stream, which ends it: the request of this context came
     /// over another connection, and its credentials are others.
     pub(crate) fn of_part(context: &HttpRequestContext) -> Self {
-        let every = with_jitter(context.limits().keep_alive, random_byte(context));
+        let luck = random_byte(&*context.shared.ports.random);
+        let every = with_jitter(context.limits().keep_alive, luck);
         Self {
             expires: None,
             clock: context.shared.ports.clock.clone(),
@@ -96,22 +98,18 @@ impl KeepAlive {
         context: &HttpRequestContext,
         opened: &LoadedSession,
     ) -> Self {
-        let (luck, now) = (random_byte(context), Instant::now());
+        let luck = random_byte(&*context.shared.ports.random);
         let idle = context.limits().session.session_idle;
         // The session is renewed with a comment. So there are some within the time that it may be
         // idle.
         self.every = self.every.min(with_jitter(idle / 4, luck));
-        self.comment.as_mut().reset(now + self.every);
-        // Seldom: the shared store of replicas writes at most each quarter of the time.
-        let interval = with_jitter(idle / 3, luck);
-        self.session = Some(Box::new(SessionUse {
-            sessions: context.shared.sessions.clone(),
-            settings: context.settings.clone(),
-            record: opened.record.clone(),
-            interval,
-            next: now + interval,
-            renewing: None,
-        }));
+        self.comment.as_mut().reset(Instant::now() + self.every);
+        self.session = Some(Box::new(SessionUse::new(
+            &context.shared,
+            &context.settings,
+            opened.record.clone(),
+            SessionUser::Stream,
+        )));
         self
     }
 
@@ -152,41 +150,9 @@ impl KeepAlive {
     }
 }
 
-/// The use of a session by an open stream.
-struct SessionUse {
-    sessions: Arc<LegacySessions>,
-    settings: Arc<FrontSettings>,
-    record: RecordKey,
-    interval: Duration,
-    /// The earliest time of the next renewal.
-    next: Instant,
-    renewing: Option<Fut<'static, ()>>,
-}
-
-impl SessionUse {
-    /// Renews the session, if that is due. Runs at each wake of the stream, so at each comment.
-    fn poll_renewal(&mut self, cx: &mut Task<'_>) {
-        let now = Instant::now();
-        if self.renewing.is_none() && now >= self.next {
-            self.next = now + self.interval;
-            let (sessions, settings) = (self.sessions.clone(), self.settings.clone());
-            let record = self.record.clone();
-            self.renewing = Some(Box::pin(async move {
-                let limits = &settings.limits.session;
-                sessions.keep_in_use(record, limits).await;
-            }));
-        }
-        if let Some(renewing) = &mut self.renewing
-            && renewing.as_mut().poll(cx).is_ready()
-        {
-            self.renewing = None;
-        }
-    }
-}
-
-fn random_byte(context: &HttpRequestContext) -> u8 {
+pub(crate) fn random_byte(random: &dyn Random) -> u8 {
     let mut byte = [0];
-    context.shared.ports.random.fill(&mut byte);
+    random.fill(&mut byte);
     byte[0]
 }
 
@@ -198,7 +164,7 @@ pub(crate) fn comment() -> Bytes {
 }
 
 /// The time plus or minus a fifth, so that streams opened together do not wake together.
-fn with_jitter(time: Duration, luck: u8) -> Duration {
+pub(crate) fn with_jitter(time: Duration, luck: u8) -> Duration {
     time.mul_f64(0.8 + 0.4 * f64::from(luck) / 255.0)
 }
 

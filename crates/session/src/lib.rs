@@ -28,7 +28,7 @@ pub use session_news::{SessionListChanges, StreamClient};
 pub use session_settings::{SessionLimits, SessionPorts};
 pub use sessions::inherited_subscriptions::SubscriptionRenewal;
 pub use sessions::local_session::{ClientReply, SubscribedResource};
-pub use sessions::session_expiry::{SessionUpkeep, run_upkeep};
+pub use sessions::session_expiry::{SessionUpkeep, SessionUser, run_upkeep};
 pub use sessions::session_guards::{
     AskGuard, DetachLimits, DetachedPermit, GetStreamGuard, RegisteredCall, StreamReaderGuard,
     SubscriptionGuard,

@@ -108,7 +108,7 @@ limits! {
     /// The same for one principal. Default 100.
     sessions_per_principal: usize,
     /// The time that an unused session lives. A session is in use while it has an open GET stream or
-    /// HTTP+SSE connection. Default `30m`.
+    /// HTTP+SSE connection, or its client waits for a call. Default `30m`.
     session_idle: Time,
     /// The longest life of a session, also with an open stream. Default `24h`.
     session_age: Time,

@@ -334,8 +334,11 @@ fn call(
     let asked = ResponseContext::new(context, known, id.clone(), revision, method)
         .with_progress_token(token)
         .about_task(task, as_task);
+    // The connection of an HTTP+SSE client keeps the session in use.
     let asked = if opened.is_stored && !context.is_over_http_sse {
-        asked.resumable(opened.key)
+        asked
+            .resumable(opened.key)
+            .using_session(opened.record.clone())
     } else {
         asked
     };

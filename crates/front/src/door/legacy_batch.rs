@@ -24,6 +24,7 @@ use crate::reply::encode;
 use crate::reply::encode::batch_budget::{BatchBudget, BatchedAnswer};
 use crate::reply::message_parts::MessageParts;
 use crate::session::session_lookup::{NoSession, load_session};
+use crate::session::session_use::CallSessionUse;
 
 /// Answers a batch. Each item is authenticated, admitted and answered by itself;
 /// one array comes back.
@@ -69,7 +70,9 @@ pub(crate) async fn batch(
     let answers = parsed
         .into_iter()
         .map(|item| item_of_batch(session, item, &room));
-    let answers: Vec<RenderedMessage> = join_all(answers).await.into_iter().flatten().collect();
+    let session = CallSessionUse::new(&context.shared, &context.settings, opened.record.clone());
+    let answers = session.during(join_all(answers)).await;
+    let answers: Vec<RenderedMessage> = answers.into_iter().flatten().collect();
     let worst = answers
         .iter()
         .map(|said| said.tally)

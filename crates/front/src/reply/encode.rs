@@ -31,6 +31,7 @@ use weir_wire::splice::{BlockReplacer, ObjectEdits};
 
 use crate::reply::running_call::{CallStep, OwnedCall};
 use crate::session::replay::ReplayRecorder;
+use crate::session::session_use::body_in_session;
 use batch_budget::{BatchBudget, BatchedAnswer};
 use call_event_stream::FirstEvent;
 use held_part::{HeldPart, UNRESERVED_BYTES};
@@ -289,7 +290,11 @@ pub(crate) fn encode_reply(
                 None => owned.next().await,
             }
         };
-        let first = timeout(asked.stream_after(), next).await;
+        let first = timeout(asked.stream_after(), next);
+        let first = match asked.session_use_before_stream() {
+            Some(session) => Box::pin(session.during(first)).await,
+            None => first.await,
+        };
         let first = match first {
             Ok(CallStep::Event(ReplyEvent::End(end))) => {
                 let challenge = asked.challenge(&end);
@@ -297,7 +302,7 @@ pub(crate) fn encode_reply(
                     EncodedEnd::Message(said) => said.into_answer(),
                     EncodedEnd::Stream(results) => {
                         let counted = results.pending_outcome();
-                        let mut body = ResponseBody::new(*results);
+                        let mut body = body_in_session(*results, asked.session_use());
                         body.labels.until = owned.deadline();
                         answer::with_pending_outcome(failure::ok(body), counted)
                     }
@@ -322,11 +327,12 @@ pub(crate) fn encode_reply(
             .resumption
             .and_then(|log| ReplayRecorder::begin_recording(log, &asked));
         let until = owned.deadline();
+        let session = asked.session_use();
         let events = call_event_stream::CallEventStream::new(asked, owned, first);
         let counted = events.pending_outcome();
         let mut body = match keeping {
-            Some(keeping) => ResponseBody::new(keeping.record_stream(events)),
-            None => ResponseBody::new(events),
+            Some(keeping) => body_in_session(keeping.record_stream(events), session),
+            None => body_in_session(events, session),
         };
         body.labels.until = until;
         Ok(answer::with_pending_outcome(answer::events(body), counted))

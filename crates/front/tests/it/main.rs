@@ -21,6 +21,7 @@ mod principals;
 mod reconnect_delays;
 mod request_state;
 mod scripted_upstream;
+mod sessions_in_use;
 mod stream_keep_alive;
 mod test_front;
 mod test_ports;

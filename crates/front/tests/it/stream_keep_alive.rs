@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::test_front::{SHORT_IDLE, TestFront, settings};
+use crate::test_front::{TestFront, settings};
 use crate::test_ports::AdmitsOnce;
 
 // Proves R039, R041, D22.
@@ -59,14 +59,4 @@ async fn a_stream_that_opens_while_its_principal_is_blocked_ends() {
         .unwrap();
     assert_eq!(stream.status, 200, "it was let in");
     while stream.next_event().await.unwrap().is_some() {}
-}
-
-#[tokio::test]
-async fn open_get_stream_keeps_its_session_in_use() {
-    let mut settings = settings();
-    settings.limits.session.session_idle = SHORT_IDLE;
-    let world = TestFront::anonymous(settings).await;
-    let client = world.legacy("alice").await;
-    let _stream = client.get_stream().await.unwrap();
-    world.wait_for_renewals().await;
 }

@@ -27,6 +27,15 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval between searches for parked calls of absent clients: each holds a connection.
 const PARKED_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The user of a session that is not idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionUser {
+    /// An open stream, which lasts as long as its client likes.
+    Stream,
+    /// A call, which has time limits of its own.
+    Call,
+}
+
 impl LegacySessions {
     /// Ends sessions here, and announces their end to every other replica.
     pub(super) fn end_and_announce(&self, keys: &[SessionKey]) {
@@ -47,13 +56,16 @@ impl LegacySessions {
         self.ended_notify.notify_one();
     }
 
-    /// Counts an open stream as a use of its session: the session is not idle. One that is too old
-    /// ends.
-    pub async fn keep_in_use(&self, record: RecordKey, limits: &SessionLimits) {
+    /// Counts an open stream or a call as a use of its session: the session is not idle. The
+    /// session of a stream ends if it is too old. That of a call may be older until its next
+    /// request, so that the call is not cut off.
+    pub async fn keep_in_use(&self, record: RecordKey, user: SessionUser, limits: &SessionLimits) {
         let touch = Some(limits.session_idle);
-        // The record of a stream's session is on this replica. Without it, the session has ended or
-        // was taken over, and this stream is about to end.
-        if let Ok(Some(found)) = self.ports.records.load(&record, touch).await {
+        // The record is on this replica. Without it, the session has ended or was taken over, and
+        // the stream or call is about to end.
+        if let Ok(Some(found)) = self.ports.records.load(&record, touch).await
+            && user == SessionUser::Stream
+        {
             self.opened_session(record, &found, limits).await;
         }
     }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tokio::time::Duration;
 use weir_core::budget::BudgetOwner;
 use weir_core::call::{RequestName, TaskMode};
+use weir_core::port::RecordKey;
 use weir_core::{Authenticated, CapabilityClass, EndpointId, Failure, Principal, SessionKey};
 use weir_era::render::WeirIdentity;
 use weir_era::request_state::RequestStateBinding;
@@ -19,6 +20,7 @@ use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
 use super::result_stream::ResultStream;
+use crate::session::session_use::CallSessionUse;
 
 /// Longer than most calls take, and short enough that a client does not stay long without an event
 /// id.
@@ -40,6 +42,8 @@ pub(crate) struct ResponseContext {
     pub(super) binding: Option<StateBinding>,
     /// The log in which the answer is kept, if it becomes a stream.
     pub(super) resumption: Option<StreamResumption>,
+    /// The record of the session that the call keeps in use.
+    pub(super) used_session: Option<RecordKey>,
     /// The form in which the client is asked to visit a URL.
     pub(super) url_elicitation: UrlElicitationForm,
     /// The task of a `tasks/result` request, by the client's own name.
@@ -149,6 +153,7 @@ impl ResponseContext {
             shared: context.shared.clone(),
             binding: None,
             resumption: None,
+            used_session: None,
             url_elicitation: UrlElicitationForm::Text,
             task: None,
             as_task: false,
@@ -189,6 +194,14 @@ impl ResponseContext {
         }
     }
 
+    /// Keeps the session with this record in use while the client waits for the answer.
+    pub(crate) fn using_session(self, record: RecordKey) -> Self {
+        Self {
+            used_session: Some(record),
+            ..self
+        }
+    }
+
     /// Sets the form in which the client is asked to visit a URL; otherwise it is a text.
     pub(crate) fn with_url_elicitation(self, url_elicitation: UrlElicitationForm) -> Self {
         Self {
@@ -215,5 +228,19 @@ impl ResponseContext {
         } else {
             usual
         }
+    }
+
+    /// The use of the session by the call, from now on.
+    pub(super) fn session_use(&self) -> Option<CallSessionUse> {
+        let record = self.used_session.clone()?;
+        Some(CallSessionUse::new(&self.shared, &self.settings, record))
+    }
+
+    /// The use of the session until the answer becomes a stream; `None` if that is soon.
+    pub(super) fn session_use_before_stream(&self) -> Option<CallSessionUse> {
+        if self.stream_after() < self.limits().session.session_idle / 4 {
+            return None;
+        }
+        self.session_use()
     }
 }
