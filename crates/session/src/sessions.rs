@@ -11,6 +11,7 @@ pub(crate) mod local_session;
 mod notified_lists;
 pub(crate) mod session_expiry;
 pub(crate) mod session_guards;
+mod session_opening;
 pub(crate) mod session_table;
 mod session_transfer;
 mod shared_state;
@@ -41,6 +42,7 @@ use weir_wire::RequestId;
 use self::session_guards::{
     DetachLimits, GetStreamGuard, RegisteredCall, StreamReaderGuard, SubscriptionGuard,
 };
+use self::session_opening::SessionOpening;
 use self::session_table::CANCEL_TOPIC;
 use self::session_table::{LegacySessions, session_key};
 use crate::session_settings::SessionLimits;
@@ -125,6 +127,7 @@ impl LegacySessions {
                 "Your network has too many sessions open",
             ));
         }
+        let opening = SessionOpening::new(self, &key);
         let stored = self
             .ports
             .records
@@ -135,6 +138,7 @@ impl LegacySessions {
                 WriteCondition::Absent,
             )
             .await;
+        opening.finish();
         if !matches!(stored, Ok(WriteOutcome::Stored(_))) {
             self.anonymous.remove(&session_key(&id));
         }

@@ -127,6 +127,15 @@ impl TestFront {
         Self::with_parts(settings, parts).await
     }
 
+    /// A front for anonymous callers, whose store never confirms that it has a new session.
+    pub(crate) async fn with_held_writes(settings: FrontSettings) -> Self {
+        let parts = FrontParts {
+            records: TestRecords::with_held_writes(),
+            ..FrontParts::default()
+        };
+        Self::with_parts(settings, parts).await
+    }
+
     async fn with_parts(settings: FrontSettings, parts: FrontParts) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
         let sealer = Sealer::new(vec![SealerKey::new(1, &[5; 32])]);

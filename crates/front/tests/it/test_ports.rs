@@ -200,6 +200,8 @@ pub(crate) struct TestRecords {
     expired: Mutex<Vec<RecordKey>>,
     /// The number of times that a record got a new time to live.
     renewals: watch::Sender<u64>,
+    /// True if no write of a new record is confirmed.
+    holds_new: bool,
 }
 
 impl TestRecords {
@@ -207,6 +209,14 @@ impl TestRecords {
     pub(crate) fn with_expired(keys: Vec<RecordKey>) -> Self {
         Self {
             expired: Mutex::new(keys),
+            ..Self::default()
+        }
+    }
+
+    /// Empty records, which take new ones and never confirm it.
+    pub(crate) fn with_held_writes() -> Self {
+        Self {
+            holds_new: true,
             ..Self::default()
         }
     }
@@ -237,23 +247,25 @@ impl RecordStore for TestRecords {
         expect: WriteCondition,
     ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
         Box::pin(async move {
-            Ok(
-                match (self.stored.lock().unwrap().entry(key.clone()), expect) {
-                    (Slot::Vacant(free), WriteCondition::Absent) => WriteOutcome::Stored(
-                        free.insert(StoredRecord { value, version: 1 }).version,
-                    ),
-                    (Slot::Occupied(mut had), WriteCondition::Version(version))
-                        if had.get().version == version =>
-                    {
-                        *had.get_mut() = StoredRecord {
-                            value,
-                            version: version + 1,
-                        };
-                        WriteOutcome::Stored(version + 1)
-                    }
-                    _ => WriteOutcome::Conflict,
-                },
-            )
+            let outcome = match (self.stored.lock().unwrap().entry(key.clone()), expect) {
+                (Slot::Vacant(free), WriteCondition::Absent) => {
+                    WriteOutcome::Stored(free.insert(StoredRecord { value, version: 1 }).version)
+                }
+                (Slot::Occupied(mut had), WriteCondition::Version(version))
+                    if had.get().version == version =>
+                {
+                    *had.get_mut() = StoredRecord {
+                        value,
+                        version: version + 1,
+                    };
+                    WriteOutcome::Stored(version + 1)
+                }
+                _ => WriteOutcome::Conflict,
+            };
+            if self.holds_new && expect == WriteCondition::Absent {
+                std::future::pending::<()>().await;
+            }
+            Ok(outcome)
         })
     }
 

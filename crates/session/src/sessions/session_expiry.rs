@@ -165,6 +165,7 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
             () = sessions.ended_notify.notified() => {
                 let ended = std::mem::take(&mut *sessions.lock_ended());
                 end_all(&upkeep, &ended).await;
+                sessions.remove_abandoned().await;
             }
             told = answers.recv() => match told {
                 Ok(message) => sessions.answer_from_bus(&message.body),

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use weir_core::SessionKey;
-use weir_core::port::random_id;
+use weir_core::port::{RecordKey, random_id};
 
 use super::anonymous_sessions::AnonymousSessions;
 use super::inherited_uris::InheritedUris;
@@ -33,6 +33,10 @@ pub struct LegacySessions {
     /// Ended sessions with state left on this replica. Not on the bus, because it may lose
     /// messages.
     pub(super) ended: Mutex<Vec<SessionKey>>,
+    /// Records of sessions whose client left while they were written. At most one for each request
+    /// in flight.
+    pub(super) abandoned: Mutex<Vec<RecordKey>>,
+    /// Notified of ended and abandoned sessions.
     pub(super) ended_notify: Notify,
     /// This replica's name, by which it knows its own messages on the bus.
     pub(super) replica: [u8; 16],
@@ -57,6 +61,7 @@ impl LegacySessions {
             registrations: AtomicU64::new(0),
             detached: AtomicUsize::new(0),
             ended: Mutex::default(),
+            abandoned: Mutex::default(),
             ended_notify: Notify::new(),
             replica: random_id(&*ports.random),
             ports,
