@@ -45,6 +45,18 @@ use super::standing_stream::{self, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
 use super::stream_reader;
 
+/// The statuses with which servers refuse a session that they do not know. The specification has
+/// 404. Older servers of the Python SDK and many of the TypeScript one have 400, older ones of the
+/// Rust SDK 401, and so has the TypeScript FastMCP if it authenticates its clients. Single servers
+/// have 403 and 410.
+const UNKNOWN_SESSION: [StatusCode; 5] = [
+    StatusCode::NOT_FOUND,
+    StatusCode::BAD_REQUEST,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::GONE,
+];
+
 /// An open session.
 #[derive(Debug)]
 pub(crate) struct UpstreamSession {
@@ -365,13 +377,14 @@ impl UpstreamSession {
     }
 
     /// Finds out if a refusal means that the session is gone. A 404 proves it if it certainly
-    /// belongs to this request; otherwise a 404 or 400 does if a ping fails in the same way.
+    /// belongs to this request; otherwise a status of [`UNKNOWN_SESSION`] does if a ping is refused,
+    /// too. If the server refuses weir's credentials instead, it also refuses the next session.
     async fn classify_refusal(&self, refused: RefusedResponse) -> FailedAttempt {
         let lost = self.channel.id().is_some()
             && match refused.status {
                 StatusCode::NOT_FOUND if refused.is_own() => true,
                 StatusCode::NOT_FOUND => self.ping_is_refused().await,
-                StatusCode::BAD_REQUEST if !refused.is_modern_error() => {
+                status if UNKNOWN_SESSION.contains(&status) && !refused.is_modern_error() => {
                     self.ping_is_refused().await
                 }
                 _ => false,
@@ -407,8 +420,7 @@ impl UpstreamSession {
             http_post::post(&self.site, &http, self.channel.headers(), body, id),
         )
         .await;
-        let gone = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
-        matches!(ping, Ok(ClassifiedResponse::Refused(refused)) if gone.contains(&refused.status))
+        matches!(ping, Ok(ClassifiedResponse::Refused(refused)) if UNKNOWN_SESSION.contains(&refused.status))
     }
 
     /// Ends the session at the server. Its refusal (405) or absence is ignored.

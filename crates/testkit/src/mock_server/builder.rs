@@ -109,7 +109,7 @@ impl MockServerBuilder {
         self
     }
 
-    /// Answers a lost session with this status: 404 by default, 400 as some real servers do.
+    /// Answers a lost session with this status: 404 by default, another as some real servers do.
     pub fn lost_session_status(mut self, status: u16) -> Self {
         self.settings.lost_session = status;
         self

@@ -149,7 +149,7 @@ async fn sessions_over_http2_get_calls_beyond_the_streams_of_one_connection() {
 // Proves E10, R077.
 #[tokio::test]
 async fn a_lost_session_is_opened_again_once_and_the_call_runs_once() {
-    for status in [404, 400] {
+    for status in [404, 400, 401, 403, 410] {
         let mock = MockServer::legacy(Revision::V2025_11_25)
             .lost_session_status(status)
             .tool("echo", MockBehaviour::echo())
@@ -173,24 +173,49 @@ async fn a_lost_session_is_opened_again_once_and_the_call_runs_once() {
         assert_eq!(opened.len(), 2, "{status}: single-flight");
         assert_eq!(opened[1].session(), None, "{status}: without the old id");
         let pings = mock.requests_of("ping").len();
-        assert_eq!(pings > 0, status == 400, "{status}: {pings} pings");
+        assert_eq!(pings > 0, status != 404, "{status}: {pings} pings");
     }
 }
 
 #[tokio::test]
-async fn a_400_with_a_living_session_is_the_servers_answer() {
+async fn a_refused_call_with_a_living_session_is_the_servers_answer() {
+    for (status, reason) in [
+        (400, "upstream_error"),
+        (401, "unavailable"),
+        (403, "unavailable"),
+        (410, "upstream_error"),
+    ] {
+        let mock = legacy().await;
+        let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
+        mock.add_rule(
+            "tools/call",
+            1,
+            MockBehaviour::error(-32602, "bad", json!({})).with_status(status),
+        );
+        let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
+        assert_eq!(failure.reason(), reason, "{status}");
+        assert_eq!(mock.requests_of("ping").len(), 1, "{status}");
+        assert_eq!(mock.requests_of("initialize").len(), 1, "{status}");
+        assert_eq!(mock.executions("echo"), 0, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn refused_credentials_are_named_after_one_attempt_to_open_a_session() {
     let mock = legacy().await;
     let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
-    mock.add_rule(
-        "tools/call",
-        1,
-        MockBehaviour::error(-32602, "bad", json!({})).with_status(400),
-    );
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
+        .await
+        .end
+        .unwrap();
+    for method in ["tools/call", "ping", "initialize"] {
+        let refusal = MockBehaviour::status(401, "text/plain", "who are you?");
+        mock.add_rule(method, 9, refusal);
+    }
     let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
-    assert_eq!(failure.reason(), "upstream_error");
-    assert_eq!(mock.requests_of("ping").len(), 1);
-    assert_eq!(mock.requests_of("initialize").len(), 1);
-    assert_eq!(mock.executions("echo"), 0);
+    assert!(failure.message().contains("credentials"), "{failure:?}");
+    assert_eq!(mock.requests_of("initialize").len(), 2);
+    assert_eq!(mock.executions("echo"), 1);
 }
 
 // Proves E10.
