@@ -2,8 +2,8 @@
 //! server, modern first.
 //!
 //! Not the way weir reaches its upstreams; that is the upstream crate's. This one is for a person
-//! at a terminal: one request at a time, no pool, no retries, and clear words when something does
-//! not work.
+//! at a terminal: one request at a time, no pool, no retries but of streams that a server lets
+//! clients resume, and clear words when something does not work.
 
 pub(crate) mod answer;
 mod challenge_headers;
@@ -12,6 +12,7 @@ pub(crate) mod error;
 pub(crate) mod lists;
 mod no_mcp;
 pub(crate) mod respondent;
+mod resumed_stream;
 pub(crate) mod transport;
 pub(crate) mod unreachable;
 
@@ -338,12 +339,13 @@ impl Client {
     }
 
     /// Returns the next notification of an answer, and answers the requests before it. `None`
-    /// after the answer or the end of the stream.
+    /// after the answer or the end of a stream that cannot be resumed.
     async fn next_note(&self, answer: &mut Answer) -> Result<Option<Note>, ClientError> {
         loop {
             let asked = match answer.next().await? {
                 Some(AnswerEvent::Notification(note)) => return Ok(Some(note)),
                 Some(AnswerEvent::Request(asked)) => asked,
+                None if self.resume(answer).await? => continue,
                 None => return Ok(None),
             };
             let params = asked

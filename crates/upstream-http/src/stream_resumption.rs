@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use weir_core::port::Fut;
 use weir_upstream_core::retry_backoff::least_wait;
+use weir_wire::sse::ResumePoint;
 
 use super::response_reader::ResponseReader;
 use super::side_channel::{SideChannel, StreamRefusal};
 
-/// The wait before a stream is resumed, if the server gives no time.
-const DEFAULT_RETRY_WAIT: Duration = Duration::from_secs(1);
-/// The longest wait that a server may ask for: the call's own deadline is not far.
+/// The longest wait that a busy server may ask for: the call's own deadline is not far.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 /// The most streams in a row without a message.
 const MAX_EMPTY_STREAMS: u32 = 20;
@@ -23,8 +22,7 @@ const MAX_ATTEMPTS: u32 = 9;
 /// The position of a stream beside its messages.
 #[derive(Default)]
 pub(crate) struct StreamResumption {
-    last_event: Option<String>,
-    retry: Option<u64>,
+    point: ResumePoint,
     /// The streams since the last message.
     broken: u32,
     resuming: Option<Fut<'static, Option<ResponseReader>>>,
@@ -33,11 +31,7 @@ pub(crate) struct StreamResumption {
 impl StreamResumption {
     /// Notes an event's id, or the server's reconnection time.
     pub(crate) fn record_mark(&mut self, id: Option<String>, retry: Option<u64>) {
-        // An empty id resets the last one; an id that is too long for a header is ignored.
-        if let Some(id) = id {
-            self.last_event = Some(id).filter(|id| !id.is_empty() && id.len() <= 1024);
-        }
-        self.retry = retry.or(self.retry);
+        self.point.record_mark(id, retry);
     }
 
     /// Notes a message.
@@ -49,17 +43,14 @@ impl StreamResumption {
     /// impossible.
     pub(crate) fn resume(&mut self, side: Arc<dyn SideChannel>) -> bool {
         let Some(last_event) = self
-            .last_event
-            .clone()
+            .point
+            .last_event()
             .filter(|_| self.broken < MAX_EMPTY_STREAMS)
         else {
             return false;
         };
-        let wait = self
-            .retry
-            .map_or(DEFAULT_RETRY_WAIT, Duration::from_millis)
-            .min(MAX_RETRY_WAIT)
-            .max(least_wait(self.broken));
+        let last_event = last_event.to_owned();
+        let wait = self.point.retry_wait().max(least_wait(self.broken));
         self.broken += 1;
         self.resuming = Some(Box::pin(resume_after(wait, side, last_event)));
         true

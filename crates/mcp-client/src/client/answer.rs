@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::Value;
-use weir_wire::sse::{self, DecodedEvent, EventDecoder, SseCaps};
+use weir_wire::sse::{self, DecodedEvent, EventDecoder, ResumePoint, SseCaps};
 use weir_wire::{IncomingMessage, JsonLimits, Message, Method, Notification, Request, RequestId};
 
 use super::error::ClientError;
@@ -57,6 +57,10 @@ pub struct Answer {
     reader: Reader,
     waiting: VecDeque<Message>,
     result: Option<Result<Value, ClientError>>,
+    /// The point at which the stream is resumed if it ends before the result.
+    point: ResumePoint,
+    /// The reason for the end of a stream that can be resumed.
+    lost: Option<String>,
 }
 
 #[derive(Debug)]
@@ -68,12 +72,7 @@ enum Reader {
 
 impl Answer {
     pub(super) fn new(response: Response, id: RequestId) -> Self {
-        let kind = response.header("content-type").unwrap_or_default();
-        let stream = kind
-            .split(';')
-            .next()
-            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"));
-        let reader = match stream {
+        let reader = match response.is_stream() {
             true => Reader::Stream(Box::new(EventDecoder::new(SseCaps::default()))),
             false => Reader::Json(Vec::new()),
         };
@@ -83,13 +82,30 @@ impl Answer {
             reader,
             waiting: VecDeque::new(),
             result: None,
+            point: ResumePoint::default(),
+            lost: None,
         }
+    }
+
+    /// The point at which the stream is resumed; absent if the result has arrived, or the server
+    /// gave its events no ids.
+    pub(super) fn resume_point(&self) -> Option<&ResumePoint> {
+        let is_resumable = self.result.is_none() && self.point.last_event().is_some();
+        is_resumable.then_some(&self.point)
+    }
+
+    /// Goes on with another stream of the same answer.
+    pub(super) fn continue_with(&mut self, response: Response) {
+        self.response = response;
+        self.reader = Reader::Stream(Box::new(EventDecoder::new(SseCaps::default())));
+        self.lost = None;
     }
 
     /// Returns the result, after the end.
     pub(super) fn into_result(mut self) -> Result<Value, ClientError> {
         match self.result.take() {
             Some(result) => result,
+            None if let Some(why) = self.lost.take() => Err(self.not_mcp(why)),
             None if self.response.status().is_success() => Err(self
                 .not_mcp("the answer ended before its result: the server or a proxy cut it off")),
             None => Err(self.no_mcp(b"")),
@@ -137,7 +153,12 @@ impl Answer {
                     "the connection was lost during the answer: {}",
                     weir_core::chain(&error)
                 );
-                return Err(self.not_mcp(why));
+                if self.resume_point().is_none() {
+                    return Err(self.not_mcp(why));
+                }
+                self.lost = Some(why);
+                self.reader = Reader::Over;
+                return Ok(());
             }
             None => return self.end(),
         };
@@ -153,12 +174,17 @@ impl Answer {
                 let mut events = Vec::new();
                 loop {
                     match decoder.feed(&mut chunk) {
-                        Ok(Some(DecodedEvent::Message { event, data, .. }))
-                            if sse::is_message(event.as_deref()) =>
-                        {
-                            events.push(data);
+                        Ok(Some(DecodedEvent::Message { event, id, data })) => {
+                            self.point.record_mark(id, None);
+                            if sse::is_message(event.as_deref()) {
+                                events.push(data);
+                            }
                         }
-                        Ok(Some(_)) => {}
+                        Ok(Some(DecodedEvent::Id(id))) => self.point.record_mark(Some(id), None),
+                        Ok(Some(DecodedEvent::Retry(millis))) => {
+                            self.point.record_mark(None, Some(millis));
+                        }
+                        Ok(Some(DecodedEvent::Comment)) => {}
                         Ok(None) => break,
                         Err(error) => return Err(self.not_mcp(error.to_string())),
                     }
@@ -184,7 +210,7 @@ impl Answer {
 
     fn take(&mut self, raw: &Bytes) -> Result<(), ClientError> {
         if raw.is_empty() {
-            // An event without data opens a stream that can be resumed; it is ignored.
+            // An event without data opens a stream that can be resumed; only its id counts.
             return Ok(());
         }
         let limits = JsonLimits::upstream();

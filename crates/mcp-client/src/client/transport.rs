@@ -170,6 +170,13 @@ impl fmt::Debug for Transport {
 }
 
 impl Response {
+    /// True for a stream of events.
+    pub(super) fn is_stream(&self) -> bool {
+        let kind = self.header("content-type").unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default();
+        kind.trim().eq_ignore_ascii_case("text/event-stream")
+    }
+
     pub(super) fn status(&self) -> StatusCode {
         self.inner.status()
     }
