@@ -358,7 +358,8 @@ pub trait ListWatch: Send {
 /// A stream of a server's updates of single resources. Dropping it ends its subscriptions.
 pub trait ResourceUpdates: Send {
     /// Subscribes to exactly these resources, by the server's own URIs, and returns those that the
-    /// server refuses, each with its reason. Updates of earlier subscriptions go on in between.
+    /// server refuses, each with its reason. Updates of earlier subscriptions go on in between, and
+    /// `deliver` takes those that come meanwhile.
     ///
     /// # Errors
     ///
@@ -366,6 +367,7 @@ pub trait ResourceUpdates: Send {
     fn set_subscriptions<'a>(
         &'a mut self,
         uris: &'a [Arc<str>],
+        deliver: DeliverUpdate<'a>,
     ) -> Fut<'a, Result<RefusedSubscriptions, Failure>>;
 
     /// Waits for the next update. Several of one resource may come as one. Cancel safe.
@@ -375,6 +377,9 @@ pub trait ResourceUpdates: Send {
     /// The stream is lost: updates may have been missed, and a new one is needed.
     fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>>;
 }
+
+/// Takes an update that comes while subscriptions are changed.
+pub type DeliverUpdate<'a> = &'a (dyn Fn(ResourceUpdate) + Sync);
 
 /// Resources for which a server refuses a subscription, each with the reason.
 pub type RefusedSubscriptions = Vec<(Arc<str>, Failure)>;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::upstream::{
-    ListKind, ListKinds, ListPage, ListWatch, RefusedSubscriptions, ResourceUpdate,
+    DeliverUpdate, ListKind, ListKinds, ListPage, ListWatch, RefusedSubscriptions, ResourceUpdate,
     ResourceUpdates, ServerDescription,
 };
 use weir_core::{Failure, FailureKind};
@@ -154,8 +154,6 @@ pub(crate) struct UpdateForm {
 pub(crate) struct RemoteUpdates {
     upstream: UpstreamId,
     stream: FrameStream,
-    /// True if an update came while an answer was waited for: any resource may be updated.
-    is_updated: bool,
     /// The number of the last subscription.
     subscriptions: u64,
 }
@@ -165,7 +163,6 @@ impl RemoteUpdates {
         Self {
             upstream,
             stream,
-            is_updated: false,
             subscriptions: 0,
         }
     }
@@ -174,7 +171,11 @@ impl RemoteUpdates {
         clippy::wildcard_enum_match_arm,
         reason = "of many kinds of frames a subscription has few"
     )]
-    async fn subscribe(&mut self, uris: &[Arc<str>]) -> Result<RefusedSubscriptions, Failure> {
+    async fn subscribe(
+        &mut self,
+        uris: &[Arc<str>],
+        deliver: DeliverUpdate<'_>,
+    ) -> Result<RefusedSubscriptions, Failure> {
         let uris = uris.iter().map(|uri| uri.to_string()).collect();
         self.subscriptions += 1;
         let number = self.subscriptions;
@@ -195,24 +196,22 @@ impl RemoteUpdates {
                         .map(|(uri, failure)| (uri.into(), failure.into_failure(&self.upstream)))
                         .collect());
                 }
-                FrameKind::Updated => self.is_updated = true,
+                FrameKind::Updated => deliver(read_update(&frame)),
                 _ => return Err(read_failure(&frame, &self.upstream)),
             }
         }
     }
 
     async fn update(&mut self) -> Result<ResourceUpdate, Failure> {
-        if std::mem::take(&mut self.is_updated) {
+        let frame = next_frame(&mut self.stream, &self.upstream).await?;
+        if frame.kind == FrameKind::Updated {
+            return Ok(read_update(&frame));
+        }
+        // The answer to a request that was given up.
+        if frame.kind == FrameKind::Subscribed {
             return Ok(ResourceUpdate::Any);
         }
-        let frame = next_frame(&mut self.stream, &self.upstream).await?;
-        match (frame.kind, frame.facts::<UpdateForm>()) {
-            (FrameKind::Updated, Ok(UpdateForm { uri: Some(uri) })) => {
-                Ok(ResourceUpdate::Resource(uri.into()))
-            }
-            (FrameKind::Updated | FrameKind::Subscribed, _) => Ok(ResourceUpdate::Any),
-            _ => Err(read_failure(&frame, &self.upstream)),
-        }
+        Err(read_failure(&frame, &self.upstream))
     }
 }
 
@@ -220,13 +219,22 @@ impl ResourceUpdates for RemoteUpdates {
     fn set_subscriptions<'a>(
         &'a mut self,
         uris: &'a [Arc<str>],
+        deliver: DeliverUpdate<'a>,
     ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
-        Box::pin(self.subscribe(uris))
+        Box::pin(self.subscribe(uris, deliver))
     }
 
     fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(self.update())
     }
+}
+
+/// The update in a frame: of any resource, if the frame cannot be read.
+fn read_update(frame: &Frame) -> ResourceUpdate {
+    let uri = frame.facts::<UpdateForm>().ok().and_then(|form| form.uri);
+    uri.map_or(ResourceUpdate::Any, |uri| {
+        ResourceUpdate::Resource(uri.into())
+    })
 }
 
 async fn next_frame(stream: &mut FrameStream, upstream: &UpstreamId) -> Result<Frame, Failure> {

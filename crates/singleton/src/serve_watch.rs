@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use weir_core::upstream::{ListWatch, ResourceUpdate, ResourceUpdates, Upstream};
 use weir_core::{CapabilityClass, Failure};
+use weir_upstream_core::pending_updates::PendingUpdates;
 
 use crate::call_form::{principal_of, read_call};
 use crate::event_form::refusal_frame;
@@ -109,7 +110,7 @@ pub(crate) async fn serve_updates(
         let frame = tokio::select! {
             biased;
             frame = reader.next_frame() => {
-                match subscribe(&mut *updates, &frame?).await? {
+                match subscribe(&mut *updates, &frame?, &writer).await? {
                     Ok(frame) => frame,
                     Err(failure) => return writer.send(&failure_frame(&failure)).await,
                 }
@@ -126,13 +127,26 @@ pub(crate) async fn serve_updates(
 async fn subscribe(
     updates: &mut dyn ResourceUpdates,
     frame: &Frame,
+    writer: &FrameWriter,
 ) -> Result<Result<Frame, Failure>, StreamGone> {
     if frame.kind != FrameKind::Subscribe {
         return Err(StreamGone);
     }
     let form: SubscribeForm = frame.facts().map_err(|BadFrame| StreamGone)?;
     let uris: Vec<Arc<str>> = form.uris.into_iter().map(Into::into).collect();
-    let refused = updates.set_subscriptions(&uris).await;
+    let pending = PendingUpdates::default();
+    let deliver = |updated: ResourceUpdate| pending.push(&updated);
+    let mut changing = updates.set_subscriptions(&uris, &deliver);
+    let refused = loop {
+        tokio::select! {
+            biased;
+            refused = &mut changing => break refused,
+            updated = pending.next() => writer.send(&update_frame(&updated)).await?,
+        }
+    };
+    while let Some(updated) = pending.take() {
+        writer.send(&update_frame(&updated)).await?;
+    }
     Ok(refused.map(|refused| {
         let refused = refused.iter();
         let form = SubscribedForm {

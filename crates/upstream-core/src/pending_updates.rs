@@ -4,10 +4,11 @@
 //! The readers of a server's messages add updates, and its one subscription takes them.
 
 use std::collections::{HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use weir_core::upstream::ResourceUpdate;
+use weir_core::upstream::{DeliverUpdate, ResourceUpdate};
 
 /// The most resources kept by name. Further updates are taken to mean all resources.
 const MAX_RESOURCES: usize = 4096;
@@ -45,6 +46,14 @@ impl PendingUpdates {
         self.added.notify_one();
     }
 
+    /// Adds an update as it was taken from elsewhere.
+    pub fn push(&self, updated: &ResourceUpdate) {
+        match updated {
+            ResourceUpdate::Resource(uri) => self.add(uri),
+            ResourceUpdate::Any => self.add_all(),
+        }
+    }
+
     /// Adds an update of all resources.
     pub fn add_all(&self) {
         self.lock().any = true;
@@ -61,7 +70,24 @@ impl PendingUpdates {
         }
     }
 
-    fn take(&self) -> Option<ResourceUpdate> {
+    /// Waits for the output, and delivers the updates that come before it. For one reader.
+    pub async fn deliver_during<T>(
+        &self,
+        deliver: DeliverUpdate<'_>,
+        output: impl Future<Output = T>,
+    ) -> T {
+        let mut output = pin!(output);
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut output => return output,
+                updated = self.next() => deliver(updated),
+            }
+        }
+    }
+
+    /// Takes an update that waits.
+    pub fn take(&self) -> Option<ResourceUpdate> {
         let mut waiting = self.lock();
         if waiting.any {
             *waiting = UpdateQueue::default();

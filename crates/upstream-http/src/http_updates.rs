@@ -9,7 +9,8 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 use weir_core::port::Fut;
 use weir_core::upstream::{
-    OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates, TaskNotifications,
+    DeliverUpdate, OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates,
+    TaskNotifications,
 };
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
@@ -98,8 +99,10 @@ impl ResourceUpdates for HttpUpdates {
     fn set_subscriptions<'a>(
         &'a mut self,
         uris: &'a [Arc<str>],
+        deliver: DeliverUpdate<'a>,
     ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
-        Box::pin(async move {
+        let told = self.told.clone();
+        let changing = async move {
             match &mut self.line {
                 HttpSubscriptions::Session(session, held) => {
                     subscribe(&self.site, session, held, uris).await
@@ -123,7 +126,8 @@ impl ResourceUpdates for HttpUpdates {
                     }
                 }
             }
-        })
+        };
+        Box::pin(async move { told.deliver_during(deliver, changing).await })
     }
 
     fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
@@ -220,7 +224,8 @@ async fn subscribe(
             .await;
         (method, uri, outcome)
     };
-    // Updates wait meanwhile, so that one resource which the server hangs on must not hold up all.
+    // The other requests for subscriptions wait meanwhile, so that one resource which the server
+    // hangs on must not hold up all.
     let deadline = tokio::time::sleep(site.own_requests.deadlines.list);
     let outcomes: Vec<_> = stream::iter(asks)
         .map(ask)

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use futures_util::{StreamExt as _, stream};
 use weir_core::port::Fut;
 use weir_core::upstream::{
-    OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates, TaskNotifications,
+    DeliverUpdate, OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates,
+    TaskNotifications,
 };
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
@@ -70,8 +71,8 @@ impl StdioUpdates {
             }
             (uri, asked)
         };
-        // Updates wait meanwhile, so that one resource which the server hangs on must not hold up
-        // all.
+        // The other requests for subscriptions wait meanwhile, so that one resource which the server
+        // hangs on must not hold up all.
         let time = self.site.own_requests.deadlines.list;
         let outcomes: Vec<_> = stream::iter(new.into_iter().cloned())
             .map(ask)
@@ -237,13 +238,16 @@ impl ResourceUpdates for StdioUpdates {
     fn set_subscriptions<'a>(
         &'a mut self,
         uris: &'a [Arc<str>],
+        deliver: DeliverUpdate<'a>,
     ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
-        Box::pin(async move {
+        let holder = self.holder.clone();
+        let changing = async move {
             match self.running.legacy {
                 Some(_) => self.subscribe(uris).await,
                 None => self.replace_subscription(uris).await,
             }
-        })
+        };
+        Box::pin(async move { holder.pending.deliver_during(deliver, changing).await })
     }
 
     fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {

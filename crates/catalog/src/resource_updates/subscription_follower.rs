@@ -100,7 +100,8 @@ impl SubscriptionFollower {
             if self.table.is_empty() {
                 // A server whose connection stays open must not go on sending. If it cannot be
                 // reached, the end of the stream has the same effect.
-                let _told = timeout(settings.open_time, line.set_subscriptions(&[])).await;
+                let ending = line.set_subscriptions(&[], &|_| ());
+                let _told = timeout(settings.open_time, ending).await;
                 return Ok(());
             }
             if let Some(wanted) = self.table.take_wanted() {
@@ -113,7 +114,9 @@ impl SubscriptionFollower {
                 // An upstream refuses the resources that its server hangs on after its own
                 // deadline of lists, which is at most `walk_time`.
                 let time = settings.walk_time + settings.open_time;
-                let asking = timeout(time, line.set_subscriptions(&wanted));
+                // A server that is slow to subscribe to one resource delays no updates of others.
+                let deliver = |updated: ResourceUpdate| self.deliver_update(&updated);
+                let asking = timeout(time, line.set_subscriptions(&wanted, &deliver));
                 let refused = asking
                     .await
                     .unwrap_or_else(|_| Err(late().with_upstream(&self.table.upstream)))?;
@@ -137,15 +140,14 @@ impl SubscriptionFollower {
             tokio::select! {
                 () = self.table.wanted_changed.notified() => {}
                 () = retry => self.table.send_again(),
-                told = line.next_update() => {
-                    instruments().updates_in.add(1, &[self.table.label()]);
-                    self.deliver_update(&told?);
-                }
+                told = line.next_update() => self.deliver_update(&told?),
             }
         }
     }
 
+    /// Counts an update, and notifies its subscribers.
     fn deliver_update(&self, updated: &ResourceUpdate) {
+        instruments().updates_in.add(1, &[self.table.label()]);
         match updated {
             ResourceUpdate::Resource(uri) => {
                 for subscriber in self.table.subscribers_of(uri) {

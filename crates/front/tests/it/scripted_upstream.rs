@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use weir_core::port::Fut;
 use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
 use weir_core::upstream::{
-    ClientSessionChange, ListKind, ListKinds, ListPage, ListWatch, OutboundCall,
+    ClientSessionChange, DeliverUpdate, ListKind, ListKinds, ListPage, ListWatch, OutboundCall,
     RefusedSubscriptions, ResourceUpdate, ResourceUpdates, ServerDescription, Upstream,
     UpstreamHealth,
 };
@@ -195,6 +195,7 @@ impl ResourceUpdates for ConsentedUpdates {
     fn set_subscriptions<'a>(
         &'a mut self,
         uris: &'a [Arc<str>],
+        _deliver: DeliverUpdate<'a>,
     ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
         self.0
             .wanted

@@ -119,6 +119,26 @@ async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_u
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn slow_subscription_delays_no_update_of_others() {
+    let (fake, desk) = desk().await;
+    let mut one = SubscribedClient::new(&desk, "one");
+    let mut two = SubscribedClient::new(&desk, "two");
+    one.subscribe("up+memo:1").await.unwrap();
+    *fake.lines.hangs.lock().unwrap() = true;
+    let updated = async {
+        desk.world.rest().await;
+        assert_eq!(fake.lines.wanted(), ["memo:1", "memo:2"]);
+        fake.lines.update("memo:1");
+        assert_eq!(one.told().await, ["up+memo:1"]);
+    };
+    tokio::select! {
+        biased;
+        subscribed = two.subscribe("up+memo:2") => panic!("no answer is due: {subscribed:?}"),
+        () = updated => {}
+    }
+}
+
 // Proves R205.
 #[tokio::test(start_paused = true)]
 async fn update_of_a_part_has_its_own_name() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use weir_core::FailureKind;
 use weir_core::upstream::{RefusedSubscriptions, ResourceUpdate, ResourceUpdates, Upstream};
@@ -19,6 +20,8 @@ const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n
 /// Time enough for every answer but one that never comes.
 const LIST_DEADLINE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any test.
+const NEVER: Duration = Duration::from_secs(3600);
 
 fn write(text: &str) -> Vec<ServerAct> {
     vec![ServerAct::Write(Bytes::copy_from_slice(text.as_bytes()))]
@@ -109,11 +112,19 @@ async fn updates(
 }
 
 async fn open(settings: UpstreamSettings) -> (Box<dyn ResourceUpdates>, Arc<dyn Upstream>) {
+    open_with(settings, LIST_DEADLINE).await
+}
+
+/// Opens the updates of an upstream that has this time for the answer to a request.
+async fn open_with(
+    settings: UpstreamSettings,
+    deadline: Duration,
+) -> (Box<dyn ResourceUpdates>, Arc<dyn Upstream>) {
     let upstream = build(UpstreamSettings {
         own_deadlines: OwnDeadlines {
             // The test writes to the stream once it is open.
             stream_head: PATIENCE,
-            ..list_deadline(LIST_DEADLINE)
+            ..list_deadline(deadline)
         },
         ..settings
     });
@@ -151,7 +162,12 @@ async fn legacy_server_that_fails_on_some_resources_keeps_its_session_and_the_ot
         "bad:limit",
         "memo:2",
     ];
-    let all = refused(updates.set_subscriptions(&uris(&names)).await.unwrap());
+    let all = refused(
+        updates
+            .set_subscriptions(&uris(&names), &|_| ())
+            .await
+            .unwrap(),
+    );
     let (names, kinds): (Vec<_>, Vec<_>) = all.into_iter().unzip();
     assert_eq!(names, ["bad:bare", "bad:error", "bad:hang", "bad:limit"]);
     assert!(
@@ -186,7 +202,10 @@ async fn modern_server_that_refuses_a_subscription_has_none_that_could_be_read()
         "bad:hang",
     ] {
         let (mut updates, _upstream) = updates(&server, UpstreamProtocol::Modern).await;
-        let failure = updates.set_subscriptions(&uris(&[uri])).await.unwrap_err();
+        let failure = updates
+            .set_subscriptions(&uris(&[uri]), &|_| ())
+            .await
+            .unwrap_err();
         let kind = failure.kind();
         let expected = match uri {
             "bad:limit" => matches!(kind, FailureKind::Limit),
@@ -210,9 +229,11 @@ async fn stream_of_a_modern_server_outlives_a_failed_replacement() {
         "bad:hang",
     ] {
         let (mut updates, _upstream) = updates(&server, UpstreamProtocol::Modern).await;
-        let granted = updates.set_subscriptions(&uris(&["memo:1"])).await;
+        let granted = updates.set_subscriptions(&uris(&["memo:1"]), &|_| ()).await;
         assert!(granted.unwrap().is_empty());
-        let all = updates.set_subscriptions(&uris(&["memo:1", uri])).await;
+        let all = updates
+            .set_subscriptions(&uris(&["memo:1", uri]), &|_| ())
+            .await;
         let all = refused(all.unwrap());
         assert!(matches!(&all[..], [(name, _)] if name == uri), "{all:?}");
         server.write_to_all(updated("memo:1").as_bytes()).await;
@@ -221,7 +242,10 @@ async fn stream_of_a_modern_server_outlives_a_failed_replacement() {
             ResourceUpdate::Resource("memo:1".into())
         );
         // Without the resource that is wanted no more, nothing of the old stream may go on.
-        updates.set_subscriptions(&uris(&[uri])).await.unwrap_err();
+        updates
+            .set_subscriptions(&uris(&[uri]), &|_| ())
+            .await
+            .unwrap_err();
     }
 }
 
@@ -229,7 +253,10 @@ async fn stream_of_a_modern_server_outlives_a_failed_replacement() {
 async fn child_that_fails_on_some_resources_keeps_the_subscriptions_of_others() {
     let (mut updates, _upstream) = open(child::settings("legacy")).await;
     let names = ["bad:hang", "bad:error", "memo:1"];
-    let all = refused(updates.set_subscriptions(&uris(&names)).await.unwrap());
+    let (sender, mut delivered) = mpsc::unbounded_channel();
+    let deliver = |updated| sender.send(updated).unwrap();
+    let all = updates.set_subscriptions(&uris(&names), &deliver).await;
+    let all = refused(all.unwrap());
     assert!(
         matches!(
             &all[..],
@@ -238,24 +265,62 @@ async fn child_that_fails_on_some_resources_keeps_the_subscriptions_of_others() 
         ),
         "{all:?}"
     );
-    assert_eq!(
-        next_update(&mut *updates).await,
-        ResourceUpdate::Resource("memo:1".into())
-    );
+    // The update comes before the deadline of the hanging request, unless the child is that slow.
+    let updated = match delivered.try_recv() {
+        Ok(updated) => updated,
+        Err(_) => next_update(&mut *updates).await,
+    };
+    assert_eq!(updated, ResourceUpdate::Resource("memo:1".into()));
     let (mut updates, _upstream) = open(child::settings("modern")).await;
-    let failure = updates.set_subscriptions(&uris(&["bad:error"])).await;
+    let failure = updates
+        .set_subscriptions(&uris(&["bad:error"]), &|_| ())
+        .await;
     assert!(matches!(
         failure.unwrap_err().kind(),
         FailureKind::Upstream(_)
     ));
-    let granted = updates.set_subscriptions(&uris(&["memo:1"])).await;
+    let granted = updates.set_subscriptions(&uris(&["memo:1"]), &|_| ()).await;
     assert!(granted.unwrap().is_empty());
     let all = updates
-        .set_subscriptions(&uris(&["memo:1", "bad:error"]))
+        .set_subscriptions(&uris(&["memo:1", "bad:error"]), &|_| ())
         .await;
     let all = refused(all.unwrap());
     assert!(
         matches!(&all[..], [(uri, FailureKind::Upstream(_))] if uri == "bad:error"),
         "{all:?}"
     );
+}
+
+/// Subscribes to a resource on which the server hangs, beside another; returns the first update
+/// that comes meanwhile.
+async fn update_beside_hanging(updates: &mut dyn ResourceUpdates) -> ResourceUpdate {
+    let (sender, mut delivered) = mpsc::unbounded_channel();
+    let deliver = |updated| sender.send(updated).unwrap();
+    let wanted = uris(&["bad:hang", "memo:1"]);
+    tokio::select! {
+        outcome = updates.set_subscriptions(&wanted, &deliver) => panic!("no answer is due: {outcome:?}"),
+        updated = timeout(PATIENCE, delivered.recv()) => updated.expect("an update in time").unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn resource_that_a_server_hangs_on_delays_no_update_of_others() {
+    let legacy_http = ScriptedServer::start(|request| {
+        if request.head.starts_with("GET") {
+            return write(&(STREAM.to_owned() + &updated("memo:1")));
+        }
+        legacy_server(request)
+    })
+    .await;
+    let legacy_http = UpstreamSettings {
+        protocol: UpstreamProtocol::Legacy,
+        ..settings(&legacy_http.url())
+    };
+    for settings in [legacy_http, child::settings("legacy")] {
+        let (mut updates, _upstream) = open_with(settings, NEVER).await;
+        assert_eq!(
+            update_beside_hanging(&mut *updates).await,
+            ResourceUpdate::Resource("memo:1".into())
+        );
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::broadcast;
 use weir_core::port::Fut;
-use weir_core::upstream::{RefusedSubscriptions, ResourceUpdate, ResourceUpdates};
+use weir_core::upstream::{DeliverUpdate, RefusedSubscriptions, ResourceUpdate, ResourceUpdates};
 use weir_core::{Failure, FailureKind};
 
 /// The script of all streams, and the record of requests.
@@ -14,6 +14,8 @@ pub(crate) struct UpdateStreams {
     /// Each set of wanted subscriptions, of all streams.
     pub(crate) asked: Mutex<Vec<Vec<String>>>,
     pub(crate) opened: Mutex<usize>,
+    /// True while it answers no request.
+    pub(crate) hangs: Mutex<bool>,
     told: broadcast::Sender<Option<Arc<str>>>,
 }
 
@@ -23,6 +25,7 @@ impl Default for UpdateStreams {
             refuses: Mutex::default(),
             asked: Mutex::default(),
             opened: Mutex::default(),
+            hangs: Mutex::default(),
             told: broadcast::Sender::new(64),
         }
     }
@@ -65,6 +68,7 @@ impl ResourceUpdates for FakeUpdateStream {
     fn set_subscriptions<'a>(
         &'a mut self,
         uris: &'a [Arc<str>],
+        deliver: DeliverUpdate<'a>,
     ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
         self.lines
             .asked
@@ -76,7 +80,16 @@ impl ResourceUpdates for FakeUpdateStream {
         let refused = refused
             .map(|uri| (uri.clone(), Failure::invalid_params("not this one")))
             .collect();
-        Box::pin(std::future::ready(Ok(refused)))
+        drop(refuses);
+        if !*self.lines.hangs.lock().unwrap() {
+            return Box::pin(std::future::ready(Ok(refused)));
+        }
+        Box::pin(async move {
+            loop {
+                let told = self.told.recv().await.unwrap();
+                deliver(ResourceUpdate::Resource(told.unwrap()));
+            }
+        })
     }
 
     fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
