@@ -12,7 +12,7 @@ use weir_core::toolset::{ToolHints, ToolNames};
 use weir_core::upstream::ListKind;
 
 use super::overrides::{apply_overrides, link_interface};
-use weir_core::reserved_names::{ReservedNames, is_of_other};
+use weir_core::reserved_names::{ReservedNames, expands_to_other, is_of_other};
 use weir_core::resolved_rules::ResolvedRules;
 
 /// An item under the names that it may get.
@@ -41,13 +41,16 @@ impl ListEntry {
         };
         let (terms, listed_without) = (rules.of(&tool.native), CapabilityClass::BASE);
         let (name, otherwise) = names(endpoint, tool);
-        let renames = matches!(
-            endpoint.mode,
+        // Without a prefix the page may have a name that another upstream's page has too: then the
+        // first upstream in config order keeps it.
+        let renames = match &endpoint.mode {
+            EndpointMode::Transparent(_) => false,
             EndpointMode::Aggregate {
                 prefix: NamePrefix::Always,
                 ..
-            }
-        );
+            } => true,
+            EndpointMode::Aggregate { upstreams, .. } => upstreams.len() > 1,
+        };
         let shown = if renames && tool.kind == ListKind::Tools {
             link_interface(tool)
         } else {
@@ -136,10 +139,16 @@ pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<s
             if matches!(tool.kind, ListKind::Resources | ListKind::Templates) =>
         {
             let exposed = Arc::from(resource_uri::expose(&tool.upstream, &tool.native));
-            match prefix {
-                NamePrefix::None if !is_of_other(&endpoint.mode, tool, &tool.native) => {
-                    (tool.native.clone(), Some(exposed))
+            let leads_elsewhere = || match tool.kind {
+                ListKind::Templates => {
+                    expands_to_other(&endpoint.mode, &tool.upstream, &tool.native)
                 }
+                ListKind::Tools | ListKind::Prompts | ListKind::Resources => {
+                    is_of_other(&endpoint.mode, tool, &tool.native)
+                }
+            };
+            match prefix {
+                NamePrefix::None if !leads_elsewhere() => (tool.native.clone(), Some(exposed)),
                 NamePrefix::Always | NamePrefix::None => (exposed, None),
             }
         }

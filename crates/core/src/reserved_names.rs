@@ -98,22 +98,39 @@ impl ReservedNames {
 
 /// True if a name begins like the names of another upstream of the endpoint than the tool's own.
 pub fn is_of_other(mode: &EndpointMode, tool: &Tool, name: &str) -> bool {
-    let EndpointMode::Aggregate {
-        upstreams, naming, ..
-    } = mode
-    else {
-        return false;
-    };
-    let is_other = |id: &str| {
-        let known = upstreams.iter().find(|known| known.as_str() == id);
-        known.is_some_and(|known| *known != tool.upstream)
-    };
-    match tool.kind {
-        ListKind::Tools | ListKind::Prompts => naming.possible_upstreams(name).any(is_other),
-        ListKind::Resources | ListKind::Templates => {
-            resource_uri::upstream_of(name).is_some_and(is_other)
+    match (tool.kind, mode) {
+        (_, EndpointMode::Transparent(_)) => false,
+        (ListKind::Tools | ListKind::Prompts, EndpointMode::Aggregate { naming, .. }) => {
+            let mut possible = naming.possible_upstreams(name);
+            possible.any(|id| is_other(mode, &tool.upstream, id))
+        }
+        (ListKind::Resources | ListKind::Templates, EndpointMode::Aggregate { .. }) => {
+            is_uri_of_other(mode, &tool.upstream, name)
         }
     }
+}
+
+/// True if a URI begins like the URIs of another upstream of the endpoint than this one.
+pub fn is_uri_of_other(mode: &EndpointMode, upstream: &UpstreamId, uri: &str) -> bool {
+    resource_uri::upstream_of(uri).is_some_and(|id| is_other(mode, upstream, id))
+}
+
+/// True if a URI from the template could begin like the URIs of another upstream of the endpoint
+/// than this one.
+pub fn expands_to_other(mode: &EndpointMode, upstream: &UpstreamId, template: &str) -> bool {
+    let others = match mode {
+        EndpointMode::Transparent(_) => return false,
+        EndpointMode::Aggregate { upstreams, .. } => upstreams.iter(),
+    };
+    others
+        .filter(|other| *other != upstream)
+        .any(|other| resource_uri::may_expand_to(template, other))
+}
+
+/// True if an id is that of another upstream of the endpoint than this one.
+fn is_other(mode: &EndpointMode, upstream: &UpstreamId, id: &str) -> bool {
+    let mut known = mode.upstreams().iter();
+    known.any(|known| known.as_str() == id && known != upstream)
 }
 
 /// The tool that a pattern of one tool names: `upstream/tool`, or the name on the endpoint.

@@ -88,7 +88,7 @@ impl ItemSearch<'_> {
         };
         let found = found.or_else(|| match kind {
             // No list has every resource of a server.
-            ListKind::Resources => self.unlisted(principal, call, name),
+            ListKind::Resources => self.unlisted(principal, call, name, &look.whole),
             // A completion names a template, or a single resource by its URI.
             ListKind::Templates => self.listed_resource(principal, call, name),
             ListKind::Tools | ListKind::Prompts => None,
@@ -148,7 +148,13 @@ impl ItemSearch<'_> {
 
     /// A resource that no list shows: servers may have more than they list, and a template stands
     /// for many. Its URI names the upstream, or else a template that fits.
-    fn unlisted(&self, principal: &Principal, call: &Call, uri: &str) -> Option<CatalogItem> {
+    fn unlisted(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        uri: &str,
+        resources: &View,
+    ) -> Option<CatalogItem> {
         let endpoint = self.catalog.endpoint(&call.endpoint)?;
         let (upstream, native) = match &endpoint.mode {
             EndpointMode::Transparent(upstream) => (upstream.clone(), uri.to_owned()),
@@ -172,7 +178,13 @@ impl ItemSearch<'_> {
                 }
             }
         };
-        let item = self.catalog.unlisted_resource(&upstream, uri, &native)?;
+        // A listed resource has the same rules under all of its names.
+        let is_listed =
+            |item: &&CatalogItem| *item.tool.native == *native && item.tool.upstream == upstream;
+        let item = match resources.items.iter().find(is_listed) {
+            Some(listed) => listed.clone(),
+            None => self.catalog.unlisted_resource(&upstream, uri, &native)?,
+        };
         let sight = self.authorizer.may_see(principal, &call.endpoint, &item);
         (sight == Visibility::Visible).then_some(item)
     }

@@ -25,6 +25,7 @@ mod size_check;
 mod target;
 mod task_names;
 mod tasks;
+mod uri_names;
 mod uri_renaming;
 
 pub use admit::Gates;

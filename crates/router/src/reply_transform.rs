@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
+use weir_catalog::Catalog;
 use weir_clean::DocumentKind;
 use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
@@ -18,7 +19,9 @@ use weir_wire::{error_code, scan};
 use super::answer_search::AnswerSearch;
 use super::reply_cleaning::{self, RemovedCount, ReplyCleaning};
 use super::size_check::SizeCheck;
-use super::{message_edits, schema_check, uri_renaming};
+use super::uri_names::UriNames;
+use super::uri_renaming::UriRenaming;
+use super::{message_edits, schema_check};
 use crate::tasks::task_naming::TaskNaming;
 
 /// The most values of one completion (specification, server/utilities/completion).
@@ -58,7 +61,7 @@ pub(super) struct ReplyTransform {
     secrets: Option<AnswerSearch>,
     size: Option<SizeCheck>,
     results: Option<schema_check::ResultCheck>,
-    renaming: Option<uri_renaming::UriRenaming>,
+    renaming: Option<UriRenaming>,
     message_edits: message_edits::MessageEdits,
     /// The URI that a read is of, as the client wrote it.
     read: Option<Arc<str>>,
@@ -73,13 +76,19 @@ pub(super) struct ReplyTransform {
 }
 
 impl ReplyTransform {
-    pub(super) fn of(endpoint: Option<&Endpoint>, item: &CatalogItem, call: &Call) -> Self {
+    pub(super) fn of(
+        catalog: &Arc<Catalog>,
+        endpoint: Option<&Endpoint>,
+        item: &CatalogItem,
+        call: &Call,
+    ) -> Self {
+        let uri_names = endpoint.and_then(|endpoint| UriNames::of(catalog, endpoint, item, call));
         Self {
             cleaning: Some(ReplyCleaning::of(endpoint, item, call)),
             secrets: AnswerSearch::of(item, call),
             size: SizeCheck::of(item, call),
             results: schema_check::ResultCheck::of(item),
-            renaming: endpoint.and_then(|endpoint| uri_renaming::UriRenaming::of(endpoint, item)),
+            renaming: uri_names.map(UriRenaming::of),
             message_edits: message_edits::MessageEdits::of(endpoint, &item.tool.upstream),
             read: (call.method == Method::ResourcesRead).then(|| item.exposed.clone()),
             completion: call.method == Method::CompletionComplete,

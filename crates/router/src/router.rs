@@ -351,7 +351,7 @@ impl Router {
         }
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
-        let mut way = ReplyTransform::of(endpoint.as_deref(), &item, &call);
+        let mut way = ReplyTransform::of(&self.catalog, endpoint.as_deref(), &item, &call);
         let is_served_in_session = || {
             let of_client = call.capabilities.class.has(CapabilityClass::SESSIONS);
             of_client && upstream.carries().has(CapabilityClass::SESSIONS)

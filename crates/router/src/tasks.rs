@@ -173,7 +173,7 @@ impl TaskRequests {
         let item = self.tool_of_task(principal, &own, &home)?;
         let upstream = self.catalog.upstream(&home.upstream)?;
         let endpoint = self.catalog.endpoint(&asked.endpoint);
-        let way = ReplyTransform::of(endpoint.as_deref(), &item, &own);
+        let way = ReplyTransform::of(&self.catalog, endpoint.as_deref(), &item, &own);
         let outbound = OutboundCall {
             principal: principal.clone(),
             token: call.token().cloned(),

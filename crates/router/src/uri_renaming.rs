@@ -11,36 +11,23 @@ use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::catalog_item::CatalogItem;
-use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::names::{UpstreamId, resource_uri};
 use weir_core::reply::{Payload, PayloadSource, ReplyEnd};
 use weir_wire::scan::WordSearch;
 use weir_wire::splice::{PathStep, StringEdit, StringEditor};
 use weir_wire::{scan, write};
 
+use super::uri_names::UriNames;
+
 static URI: WordSearch = WordSearch::new("\"uri\"");
 
 /// Renames the URIs of one upstream's results.
-#[derive(Debug)]
-pub(super) struct UriRenaming(UpstreamId);
+pub(super) struct UriRenaming(UriNames);
 
 impl UriRenaming {
-    /// The renaming for an item; absent if the endpoint renames no URIs.
-    pub(super) fn of(endpoint: &Endpoint, item: &CatalogItem) -> Option<Self> {
-        match &endpoint.mode {
-            EndpointMode::Aggregate {
-                prefix: NamePrefix::Always,
-                ..
-            } => Some(Self(item.tool.upstream.clone())),
-            // Bare URIs are understood on the way back: by the lists, by templates.
-            EndpointMode::Aggregate {
-                prefix: NamePrefix::None,
-                ..
-            }
-            | EndpointMode::Transparent(_) => None,
-        }
+    /// The renaming to these names.
+    pub(super) fn of(names: UriNames) -> Self {
+        Self(names)
     }
 
     /// Passes an end on with its URIs renamed.
@@ -52,7 +39,7 @@ impl UriRenaming {
             ReplyEnd::Complete(Payload::Stream(source)) => {
                 let (passing, waiting) = (
                     UriRewriter {
-                        upstream: self.0.clone(),
+                        names: self.0.clone(),
                         kind: None,
                     },
                     VecDeque::new(),
@@ -113,8 +100,11 @@ impl UriRenaming {
             let Some(native) = scan::string(&result[place.clone()]) else {
                 continue;
             };
+            let Some(name) = self.0.name(&native) else {
+                continue;
+            };
             out.put_slice(&result[done..place.start]);
-            write::string(&mut out, &resource_uri::expose(&self.0, &native));
+            write::string(&mut out, &name);
             done = place.end;
         }
         out.put_slice(&result[done..]);
@@ -152,7 +142,7 @@ impl PayloadSource for RenamedStream {
             if texts.feed(&chunk, &mut self.passing, &mut pieces).is_err() {
                 let text = "The upstream's result is not valid JSON";
                 let failure = Failure::new(FailureKind::BadAnswer, text)
-                    .with_upstream(&self.passing.upstream);
+                    .with_upstream(&self.passing.names.upstream);
                 self.texts = None;
                 return Poll::Ready(Some(Err(failure)));
             }
@@ -167,7 +157,7 @@ impl PayloadSource for RenamedStream {
 
 /// The state of a result that passes.
 struct UriRewriter {
-    upstream: UpstreamId,
+    names: UriNames,
     /// The block whose `type` was read, and true if that is a kind that has URIs.
     kind: Option<(Vec<PathStep>, bool)>,
 }
@@ -229,7 +219,7 @@ impl StringEdit for UriRewriter {
             self.kind = Some((block.to_vec(), matches!(text, "resource_link" | "resource")));
             return None;
         }
-        Some(resource_uri::expose(&self.upstream, text))
+        self.names.name(text)
     }
 }
 
@@ -272,9 +262,14 @@ fn each(result: &[u8], at: Range<usize>, act: &mut dyn FnMut(Range<usize>)) {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
+    use weir_core::names::UpstreamId;
+
+    fn prefixed() -> UriRenaming {
+        UriRenaming::of(UriNames::prefixed(UpstreamId::new("u").unwrap()))
+    }
 
     fn renamed(text: &str) -> String {
-        let renaming = UriRenaming(UpstreamId::new("u").unwrap());
+        let renaming = prefixed();
         String::from_utf8(
             renaming
                 .renamed(Bytes::copy_from_slice(text.as_bytes()))
@@ -300,9 +295,7 @@ mod tests {
             .map(Bytes::copy_from_slice)
             .collect();
         let end = ReplyEnd::Complete(Payload::Stream(Box::new(PieceSource(pieces))));
-        let ReplyEnd::Complete(Payload::Stream(mut source)) =
-            UriRenaming(UpstreamId::new("u").unwrap()).apply(end)
-        else {
+        let ReplyEnd::Complete(Payload::Stream(mut source)) = prefixed().apply(end) else {
             panic!("a stream stays one")
         };
         let (mut out, mut cx) = (Vec::new(), Context::from_waker(std::task::Waker::noop()));

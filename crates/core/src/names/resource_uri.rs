@@ -42,6 +42,16 @@ pub fn upstream_of(exposed: &str) -> Option<&str> {
     (!id.contains(':')).then_some(id)
 }
 
+/// True if the exposed form of a URI of the upstream could come from a URI template.
+#[must_use]
+pub fn may_expand_to(template: &str, upstream: &UpstreamId) -> bool {
+    let literal = template.split('{').next().unwrap_or_default();
+    let is_whole = literal.len() == template.len();
+    [format!("{upstream}+"), format!("{APPS}{upstream}/")]
+        .iter()
+        .any(|start| literal.starts_with(start) || (!is_whole && start.starts_with(literal)))
+}
+
 /// True if a URI could come from a URI template: literal parts in order, with any text between. It
 /// may be true too often: the upstream decides. Takes time in proportion to both lengths at most,
 /// without backtracking (B22).
@@ -118,6 +128,32 @@ mod tests {
             let template: String = parts.iter().map(|(literal, _)| format!("{literal}{{v}}")).collect::<String>() + &tail;
             let uri: String = parts.iter().map(|(literal, value)| format!("{literal}{value}")).collect::<String>() + &tail;
             prop_assert!(matches_template(&template, &uri), "{} {}", template, uri);
+        }
+    }
+
+    #[test]
+    fn template_with_a_variable_in_its_scheme_may_expand_to_any_upstream() {
+        let git = UpstreamId::new("git").unwrap();
+        for template in [
+            "git+ssh://{host}",
+            "{+uri}",
+            "{scheme}://x",
+            "g{rest}",
+            "git+{rest}",
+            "ui://{page}",
+            "ui://git/{page}",
+            "git+x:fixed",
+        ] {
+            assert!(may_expand_to(template, &git), "{template}");
+        }
+        for template in [
+            "memo:{id}",
+            "gi",
+            "gitea+{rest}",
+            "ui://other/{page}",
+            "git:{rest}",
+        ] {
+            assert!(!may_expand_to(template, &git), "{template}");
         }
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct UpstreamScript {
     /// It has resources, also if it lists none.
     pub(crate) has_resources: bool,
     pub(crate) resources: Vec<Bytes>,
+    /// It declares resources, and lists these templates.
+    pub(crate) templates: Vec<Bytes>,
     /// It sends updates of them.
     pub(crate) subscribes: bool,
     /// It declares prompts, and lists these.
@@ -103,6 +105,7 @@ impl ScriptedUpstream {
                 has_tools: true,
                 has_resources: false,
                 resources: Vec::new(),
+                templates: Vec::new(),
                 subscribes: false,
                 prompts: None,
                 list_faults: Vec::new(),
@@ -188,6 +191,11 @@ impl Upstream for ScriptedUpstream {
                     offers.with(ListKind::Resources)
                 } else {
                     offers
+                };
+                let offers = if script.templates.is_empty() {
+                    offers
+                } else {
+                    offers.with(ListKind::Resources).with(ListKind::Templates)
                 };
                 let (offers, pushes) = match &script.prompts {
                     Some(_) => (
@@ -333,7 +341,8 @@ impl ListWatch for ScriptedUpstreamWatch {
                 let items = match kind {
                     ListKind::Prompts => script.prompts.clone().unwrap_or_default(),
                     ListKind::Resources => script.resources.clone(),
-                    ListKind::Tools | ListKind::Templates => Vec::new(),
+                    ListKind::Templates => script.templates.clone(),
+                    ListKind::Tools => Vec::new(),
                 };
                 (fault.map(|(_, fault)| *fault), items)
             };

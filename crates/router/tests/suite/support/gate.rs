@@ -23,8 +23,8 @@ pub(crate) enum GateRule {
     Queue(Arc<tokio::sync::Semaphore>),
 }
 
-/// Lets all principals in and all calls through, except for its rules: principal, and native name or
-/// `upstream/tool`.
+/// Lets all principals in and all calls through, except for its rules: principal, and native name,
+/// `upstream/tool`, or `=` and the name on the endpoint.
 #[derive(Default)]
 pub(crate) struct ScriptedGate {
     rules: Mutex<Vec<(String, String, GateRule)>>,
@@ -69,7 +69,9 @@ impl ScriptedGate {
             .iter()
             .filter(|(name, tool, _)| {
                 let tool = tool.as_str();
-                *name == who && (tool == &*item.tool.native || tool == item.tool.qualified_name())
+                let is_native = tool == &*item.tool.native || tool == item.tool.qualified_name();
+                let is_exposed = tool.strip_prefix('=') == Some(&*item.exposed);
+                *name == who && (is_native || is_exposed)
             })
             .map(|r| r.2.clone())
             .collect()
