@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use weir_core::capability::CapabilityClass;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;
-use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds, ServerDescription};
+use weir_core::upstream::{ListKind, ListKinds, ServerDescription};
 
 use super::Catalog;
 use super::catalog_source::CatalogSource;
@@ -37,23 +37,15 @@ impl Catalog {
     }
 
     /// The upstreams with an item that the principal sees; no value if it sees all items.
-    fn visible_upstreams(
+    pub(super) fn visible_upstreams(
         &self,
         endpoint: &EndpointId,
         class: CapabilityClass,
         principal: &Principal,
     ) -> Option<HashSet<UpstreamId>> {
         self.audience(endpoint, principal)?;
-        let views = ListKind::ALL.into_iter().filter_map(|kind| {
-            // Few servers list other prompts and resources to clients of a class.
-            let class = match kind {
-                ListKind::Tools => class,
-                ListKind::Prompts | ListKind::Resources | ListKind::Templates => {
-                    CapabilityClass::BASE
-                }
-            };
-            self.visible_view(endpoint, kind, class, principal)
-        });
+        let views = list_classes(class)
+            .filter_map(|(kind, class)| self.visible_view(endpoint, kind, class, principal));
         let mut upstreams = HashSet::new();
         for view in views {
             for item in view.items.iter() {
@@ -70,10 +62,8 @@ impl Catalog {
     #[must_use]
     pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
         let layout = self.layout.load();
-        layout.sources_of(endpoint).iter().any(|source| {
-            let snapshot = source.base().peek();
-            snapshot.list(kind).offers || snapshot.about.is_none()
-        })
+        let mut sources = layout.sources_of(endpoint).iter();
+        sources.any(|source| offers(source, kind))
     }
 
     /// True if the server of a transparent endpoint has a list that it does not declare. The server
@@ -132,21 +122,21 @@ impl Catalog {
     /// True if an upstream of the endpoint completes arguments, or is still unknown.
     #[must_use]
     pub fn completes(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, |about| about.is_none_or(|about| about.completes))
+        self.any_upstream(endpoint, completes)
     }
 
     /// True if an upstream of the endpoint announces updates of single resources, or is still
     /// unknown.
     #[must_use]
     pub fn subscribes(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, |about| about.is_none_or(|about| about.subscribes))
+        self.any_upstream(endpoint, subscribes)
     }
 
     /// True if calls of an upstream of the endpoint can become tasks. An upstream that is still
     /// unknown counts as one without tasks.
     #[must_use]
     pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, |about| about.is_some_and(|about| about.tasks))
+        self.any_upstream(endpoint, has_tasks)
     }
 
     /// True if an upstream of the endpoint can have a task, or is still unknown: a client may ask for
@@ -154,12 +144,6 @@ impl Catalog {
     #[must_use]
     pub fn may_have_tasks(&self, endpoint: &EndpointId) -> bool {
         self.any_upstream(endpoint, |about| about.is_none_or(|about| about.tasks))
-    }
-
-    /// True if an upstream of the endpoint declares that its tools have interfaces (MCP Apps).
-    #[must_use]
-    pub fn has_apps(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, |about| about.is_some_and(|about| about.apps))
     }
 
     /// True if the description of any upstream of the endpoint fits; it is absent for an upstream
@@ -170,22 +154,8 @@ impl Catalog {
         fits: impl Fn(Option<&ServerDescription>) -> bool,
     ) -> bool {
         let layout = self.layout.load();
-        layout
-            .sources_of(endpoint)
-            .iter()
-            .any(|source| fits(source.base().peek().about.as_deref()))
-    }
-
-    /// The extensions of the one upstream of a transparent endpoint. An aggregating endpoint has
-    /// none, since weir could not find the upstream that a message is for.
-    #[must_use]
-    pub fn extensions(&self, endpoint: &EndpointId) -> Vec<DeclaredExtension> {
-        let about = self
-            .only_source(endpoint)
-            .and_then(|source| source.base().snapshot().about.clone());
-        about
-            .map(|about| about.extensions.clone())
-            .unwrap_or_default()
+        let mut sources = layout.sources_of(endpoint).iter();
+        sources.any(|source| is_described(source, &fits))
     }
 
     /// The one upstream of a transparent endpoint.
@@ -197,4 +167,43 @@ impl Catalog {
             .filter(|stand| stand.endpoint.mode.is_transparent())?;
         stand.sources.first().cloned()
     }
+}
+
+/// The lists, each with the class whose view stands for all classes. Few servers list other prompts
+/// and resources to clients of a class.
+pub(super) fn list_classes(
+    class: CapabilityClass,
+) -> impl Iterator<Item = (ListKind, CapabilityClass)> {
+    ListKind::ALL.into_iter().map(move |kind| match kind {
+        ListKind::Tools => (kind, class),
+        ListKind::Prompts | ListKind::Resources | ListKind::Templates => {
+            (kind, CapabilityClass::BASE)
+        }
+    })
+}
+
+/// True if an upstream has this list, once had it, or is still unknown.
+pub(super) fn offers(source: &CatalogSource, kind: ListKind) -> bool {
+    let snapshot = source.base().peek();
+    snapshot.list(kind).offers || snapshot.about.is_none()
+}
+
+/// True if the description of an upstream fits; it is absent for one that is still unknown.
+pub(super) fn is_described(
+    source: &CatalogSource,
+    fits: impl Fn(Option<&ServerDescription>) -> bool,
+) -> bool {
+    fits(source.base().peek().about.as_deref())
+}
+
+pub(super) fn completes(about: Option<&ServerDescription>) -> bool {
+    about.is_none_or(|about| about.completes)
+}
+
+pub(super) fn subscribes(about: Option<&ServerDescription>) -> bool {
+    about.is_none_or(|about| about.subscribes)
+}
+
+pub(super) fn has_tasks(about: Option<&ServerDescription>) -> bool {
+    about.is_some_and(|about| about.tasks)
 }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use weir_core::call::InputMode;
-use weir_core::upstream::DeclaredExtension;
 use weir_core::{Authenticated, Call};
 use weir_era::lift::LiftedRequest;
 use weir_layers::failure::RequestResult;
@@ -21,18 +20,12 @@ use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall};
 
-/// The extensions that an endpoint offers: an empty list if an operator selects tools, because an
-/// unknown extension could bypass the selection.
-pub(crate) fn offered_extensions(context: &HttpRequestContext) -> Vec<DeclaredExtension> {
-    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
-    let selects = catalog
-        .endpoint(endpoint)
-        .is_some_and(|endpoint| endpoint.tools.is_some());
-    if selects {
-        Vec::new()
-    } else {
-        catalog.extensions(endpoint)
-    }
+/// False if an operator selects tools of the endpoint, because an unknown extension could bypass the
+/// selection.
+pub(crate) fn may_be_offered(context: &HttpRequestContext) -> bool {
+    let catalog = context.shared.catalog();
+    let endpoint = catalog.endpoint(&context.endpoint);
+    endpoint.is_none_or(|endpoint| endpoint.tools.is_none())
 }
 
 /// The name of a method that no revision defines, if the endpoint is transparent and selects no

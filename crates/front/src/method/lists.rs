@@ -97,20 +97,30 @@ pub(crate) async fn list_page(
     })
 }
 
-fn endpoint_offer(context: &HttpRequestContext) -> OfferedCapabilities {
+/// The features of the upstreams that are not hidden from the principal.
+fn endpoint_offer(
+    context: &HttpRequestContext,
+    class: CapabilityClass,
+    principal: &Principal,
+) -> OfferedCapabilities {
     let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
+    let features = catalog.offered_features(endpoint, class, principal);
     OfferedCapabilities {
-        tools: catalog.offers(endpoint, ListKind::Tools),
-        prompts: catalog.offers(endpoint, ListKind::Prompts),
-        resources: catalog.offers(endpoint, ListKind::Resources),
-        subscribe: catalog.subscribes(endpoint),
-        completions: catalog.completes(endpoint),
+        tools: features.tools,
+        prompts: features.prompts,
+        resources: features.resources,
+        subscribe: features.subscribes,
+        completions: features.completes,
         without_notifications: ListKinds::default(),
         logging: true,
-        tasks: catalog.has_tasks(endpoint),
-        apps: catalog.has_apps(endpoint),
+        tasks: features.tasks,
+        apps: features.apps,
         task_list: false,
-        extensions: extensions::offered_extensions(context),
+        extensions: if extensions::may_be_offered(context) {
+            features.extensions
+        } else {
+            Vec::new()
+        },
     }
 }
 
@@ -161,7 +171,7 @@ pub(crate) async fn discover_result(
             .shared
             .catalog()
             .lists_without_notifications(&context.endpoint),
-        ..endpoint_offer(context)
+        ..endpoint_offer(context, class, principal)
     };
     let view = context
         .shared
@@ -192,7 +202,7 @@ pub(crate) async fn initialize_result(
     let offer = OfferedCapabilities {
         // Tasks are listed for clients with distinct principals.
         task_list: !principal.is_anonymous(),
-        ..endpoint_offer(context)
+        ..endpoint_offer(context, class, principal)
     };
     render::initialized(
         revision,

@@ -49,6 +49,83 @@ async fn hidden_and_disabled_upstreams_are_not_described() {
     assert_eq!(described(&world, "alice").await, ["a"], "without rules");
 }
 
+/// The lists that an endpoint declares to a principal.
+async fn declared(world: &CatalogWorld, who: &str) -> Vec<&'static str> {
+    let who = principal(who).await;
+    let class = CapabilityClass::BASE;
+    let features = world.catalog.offered_features(&endpoint(), class, &who);
+    let lists = [
+        ("tools", features.tools),
+        ("prompts", features.prompts),
+        ("resources", features.resources),
+        ("updates", features.subscribes),
+    ];
+    let lists = lists.into_iter().filter(|(_, has)| *has);
+    lists.map(|(name, _)| name).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn features_of_hidden_upstreams_are_not_declared() {
+    let (a, b) = (
+        ScriptedUpstream::new("a", &["x"]),
+        ScriptedUpstream::new("b", &["y"]),
+    );
+    b.set(|script| {
+        script.prompts = Some(vec![crate::support::tool("p")]);
+        script.subscribes = true;
+    });
+    let world = CatalogWorld::of(&[&a, &b]);
+    world.settled().await;
+    let (all, of_a) = (["tools", "prompts", "resources", "updates"], ["tools"]);
+    assert_eq!(declared(&world, "bob").await, all);
+    world.gate.rule("bob", "y", GateRule::Hidden);
+    assert_eq!(declared(&world, "bob").await, all, "a prompt is visible");
+    world.gate.rule("bob", "p", GateRule::Hidden);
+    assert_eq!(declared(&world, "bob").await, of_a);
+    assert_eq!(declared(&world, "alice").await, all);
+    // A disabled server may come back during a session, for those that see it.
+    assert!(world.catalog.close(b.id(), ClosingMode::Disabled));
+    assert_eq!(declared(&world, "bob").await, of_a);
+    for who in ["alice", "carol"] {
+        assert_eq!(declared(&world, who).await, all, "{who}");
+    }
+    // So may one without any items.
+    assert!(world.catalog.reopen(b.id()));
+    b.set(|script| {
+        script.tools.clear();
+        script.prompts = Some(Vec::new());
+    });
+    b.cut();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(declared(&world, "bob").await, all);
+}
+
+#[tokio::test(start_paused = true)]
+async fn features_that_further_scopes_would_show_are_declared() {
+    let a = ScriptedUpstream::new("a", &["x"]);
+    a.set(|script| script.prompts = Some(vec![crate::support::tool("p")]));
+    let world = CatalogWorld::of(&[]);
+    let all = aggregate(&["a"], NamePrefix::Always, 1000);
+    let tools = Toolset {
+        scopes: vec![(NamePattern::new("a__x"), vec!["admin".into()])],
+        ..Toolset::default()
+    };
+    let all = Endpoint {
+        tools: Some(Arc::new(tools)),
+        ..Endpoint::clone(&all)
+    };
+    world.apply(vec![Arc::new(all)], &[&a]);
+    world.settled().await;
+    world.gate.rule("bob", "p", GateRule::Hidden);
+    world.gate.rule("bob", "x", GateRule::Scope("admin"));
+    assert_eq!(declared(&world, "bob").await, ["tools", "prompts"]);
+    world.gate.forget();
+    for item in ["p", "x"] {
+        world.gate.rule("bob", item, GateRule::Hidden);
+    }
+    assert!(declared(&world, "bob").await.is_empty());
+}
+
 /// A router over `a`, which is absent, and `b`. `bob` does not see `a/secret`.
 async fn desk_with_rule(fakes: &[&Arc<ScriptedUpstream>], tools: Toolset) -> RouterWorld {
     let world = CatalogWorld::of(&[]);
