@@ -9,6 +9,7 @@
 mod bus_frame;
 mod change_seal;
 mod circuit_breaker;
+mod counter_table;
 mod frame_numbers;
 mod jitter;
 mod lease_plan;

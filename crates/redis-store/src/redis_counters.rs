@@ -1,139 +1,96 @@
 //! Counters that all replicas add to.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
 use weir_core::telemetry::instruments;
 
-use crate::locking::lock;
+use crate::counter_table::{CounterTable, StoredValue};
 use crate::redis_link::RedisLink;
 use crate::scripts::COUNT;
 
-/// The most counters with amounts that the store lacks. The amounts of further ones are lost.
-const MAX_OWED: usize = 100_000;
-
-/// Counters in the shared store. This replica's own counters follow them: while the store does not
-/// answer, they go on from the last value that this replica has seen. The store gets the amounts of
-/// that time once it answers the next addition.
+/// Counters in the shared store. While the store does not answer, they go on from the last value
+/// that this replica has seen, and the store gets the amounts of that time once it answers the next
+/// addition. A store that lost its data gets back, with each addition, the highest value that this
+/// replica has seen there.
 pub struct RedisCounters {
     link: Arc<RedisLink>,
     namespace: String,
-    local: Arc<dyn SharedCounters>,
     clock: Arc<dyn Clock>,
-    owed: Mutex<HashMap<Box<str>, OwedAmount>>,
+    known: CounterTable,
 }
 
-/// The amount that the counter in the store lacks.
-struct OwedAmount {
-    amount: u64,
-    /// The end of the counter, by the monotonic clock.
-    ends: Duration,
-}
-
-/// The owed amount of a counter on its way to the store. It is owed again if it does not arrive.
+/// The owed amount of a counter on its way to the store. It stays owed if it does not arrive.
 struct SentDebt<'a> {
     counters: &'a RedisCounters,
     name: &'a str,
     amount: u64,
-    ttl: Duration,
+    has_arrived: bool,
 }
 
 impl Drop for SentDebt<'_> {
     fn drop(&mut self) {
-        self.counters.owe(self.name, self.amount, self.ttl);
+        let known = &self.counters.known;
+        known.settle(self.name, self.amount, self.has_arrived);
     }
 }
 
 impl RedisCounters {
-    /// Counters below a namespace, over those of this replica.
-    pub(crate) fn new(
-        link: Arc<RedisLink>,
-        namespace: String,
-        local: Arc<dyn SharedCounters>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    /// Counters below a namespace.
+    pub(crate) fn new(link: Arc<RedisLink>, namespace: String, clock: Arc<dyn Clock>) -> Self {
         Self {
             link,
             namespace,
-            local,
             clock,
-            owed: Mutex::default(),
+            known: CounterTable::default(),
         }
     }
 
     async fn add_shared(&self, name: &str, amount: u64, ttl: Duration) -> Result<u64, StoreError> {
-        let all = self.send(name, amount, ttl).await?;
+        let stored = self.send(name, amount, ttl).await?;
         // Only now: a command without an answer may have run, and a large debt would count twice.
         let mut debt = SentDebt {
             counters: self,
             name,
-            amount: self.take_owed(name),
-            ttl,
+            amount: self.known.take_owed(name, self.clock.monotonic()),
+            has_arrived: false,
         };
-        if debt.amount == 0 {
-            return Ok(all);
-        }
-        match self.send(name, debt.amount, ttl).await {
-            Ok(all) => {
-                debt.amount = 0;
-                Ok(all)
-            }
-            Err(_) => Ok(all),
-        }
+        let stored = match debt.amount {
+            0 => stored,
+            owed => match self.send(name, owed, ttl).await {
+                Ok(later) => {
+                    debt.has_arrived = true;
+                    later
+                }
+                Err(_) => stored,
+            },
+        };
+        drop(debt);
+        Ok(self.known.follow(name, stored, self.clock.monotonic()))
     }
 
-    async fn send(&self, name: &str, amount: u64, ttl: Duration) -> Result<u64, StoreError> {
+    async fn send(
+        &self,
+        name: &str,
+        amount: u64,
+        ttl: Duration,
+    ) -> Result<StoredValue, StoreError> {
+        let begun = self.clock.monotonic();
         let mut call = COUNT.prepare_invoke();
         call.key(format!("{}:c:{name}", self.namespace))
             .arg(amount.min(i64::MAX as u64))
-            .arg(ttl.as_millis().max(1).to_string());
+            .arg(ttl.as_millis().max(1).to_string())
+            .arg(self.known.seen(name, begun));
         let limit = self.link.command_timeout();
-        self.link.invoke("count", limit, &call).await
-    }
-
-    /// Adds to this replica's own counter, which then is at least `all`. Returns its value.
-    async fn add_own(&self, name: &str, amount: u64, ttl: Duration, all: u64) -> u64 {
-        // Without room for the counter, the value in the store is the only one.
-        let own = self.local.add(name, amount, ttl, OutageCounting::Own).await;
-        let own = own.unwrap_or(all);
-        if own < all {
-            let missing = all - own;
-            let _no_room = self
-                .local
-                .add(name, missing, ttl, OutageCounting::Own)
-                .await;
-        }
-        own.max(all)
-    }
-
-    fn take_owed(&self, name: &str) -> u64 {
-        let now = self.clock.monotonic();
-        let owed = lock(&self.owed).remove(name);
-        owed.filter(|owed| owed.ends > now)
-            .map_or(0, |owed| owed.amount)
-    }
-
-    fn owe(&self, name: &str, amount: u64, ttl: Duration) {
-        if amount == 0 {
-            return;
-        }
-        let now = self.clock.monotonic();
-        let mut all = lock(&self.owed);
-        if let Some(owed) = all.get_mut(name) {
-            owed.amount = owed.amount.saturating_add(amount);
-            return;
-        }
-        if all.len() >= MAX_OWED {
-            all.retain(|_, owed| owed.ends > now);
-        }
-        if all.len() < MAX_OWED {
-            let ends = now + ttl;
-            all.insert(name.into(), OwedAmount { amount, ends });
-        }
+        let (value, left): (u64, u64) = self.link.invoke("count", limit, &call).await?;
+        Ok(StoredValue {
+            value,
+            // Not later than in the store, or a counter would outlive its end there.
+            ends: begun + Duration::from_millis(left),
+        })
     }
 }
 
@@ -147,14 +104,13 @@ impl SharedCounters for RedisCounters {
     ) -> Fut<'a, Result<u64, StoreError>> {
         Box::pin(async move {
             match (self.add_shared(name, amount, ttl).await, in_outage) {
-                (Ok(all), _) => Ok(self.add_own(name, amount, ttl, all).await),
+                (Ok(all), _) => Ok(all),
                 (Err(error), OutageCounting::Fails) => Err(error),
                 (Err(_), OutageCounting::Own) => {
                     let labels = [KeyValue::new("operation", "count")];
                     instruments().store_fallbacks.add(1, &labels);
-                    let own = self.local.add(name, amount, ttl, in_outage).await?;
-                    self.owe(name, amount, ttl);
-                    Ok(own)
+                    let now = self.clock.monotonic();
+                    self.known.add_owed(name, amount, now + ttl, now)
                 }
             }
         })

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use weir_core::port::{
     Clock, MessageBus, Random, RecordStore, ReplayLog, ReplicaDirectory as _, ReplicaId,
-    SharedCounters, StoreError, TaskBook,
+    StoreError, TaskBook,
 };
 use weir_core::seal::{Sealer, SealerKey, SealingKeyName};
 use weir_store::MemoryBus;
@@ -307,12 +307,12 @@ impl RedisStore {
         self.spawn(async move { receiving.keep_receiving().await });
     }
 
-    /// Counters that replicas share, over those of this one.
+    /// Counters that replicas share.
     #[must_use]
-    pub fn counters(&self, local: Arc<dyn SharedCounters>) -> Arc<RedisCounters> {
+    pub fn counters(&self) -> Arc<RedisCounters> {
         let link = self.link.clone();
         let (namespace, clock) = (self.namespace.clone(), self.ports.clock.clone());
-        Arc::new(RedisCounters::new(link, namespace, local, clock))
+        Arc::new(RedisCounters::new(link, namespace, clock))
     }
 
     /// Leases that one replica holds at a time.

@@ -124,13 +124,21 @@ return record[1] and 1 or 0
 });
 
 /// Adds to a counter, which falls away a time after its first use. Key: the counter. Arguments: the
-/// amount, the milliseconds that it lives. Returns the new value.
+/// amount, the milliseconds that it lives, and a value that it had: a lower one means that data was
+/// lost, and the amount is added to the value that it had. Returns the new value, and the milliseconds
+/// that are left of its life.
 pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
 local value = redis.call('INCRBY', KEYS[1], ARGV[1])
-if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-return value
+local lost = ARGV[3] + ARGV[1] - value
+if lost > 0 then value = redis.call('INCRBY', KEYS[1], lost) end
+local left = redis.call('PTTL', KEYS[1])
+if left < 0 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  left = tonumber(ARGV[2])
+end
+return {value, left}
 ",
     )
 });

@@ -45,7 +45,7 @@ const SCRIPTS: &[(&str, &str, ScriptFn)] = &[
     ),
     ("72129ac1b7215c9e67707251440f4160b62a3384", "SAVE", save),
     ("82b5b6f29ae3f8feb8e283796f7e28b780093d4e", "END", end),
-    ("a67a64a3c65e13906d047b87a7be4efda372cefb", "COUNT", count),
+    ("b6a5c8df5526a008ac4e20fa8e33cb97f031733b", "COUNT", count),
     (
         "b4992ef74ab5bac54b66d11fd3e7cce1986023a4",
         "TAKE_TOKENS",
@@ -240,7 +240,7 @@ fn end(call: &mut ScriptCall<'_>) -> Reply {
 fn count(call: &mut ScriptCall<'_>) -> Reply {
     let key = &call.keys[0];
     let before = call.data.get(key).map_or(0.0, |text| number(text));
-    let value = whole(before + call.number(0));
+    let value = whole(before.max(call.number(2)) + call.number(0));
     let left = call.data.left(key);
     let life = if left < 0 {
         call.millis(1)
@@ -249,7 +249,10 @@ fn count(call: &mut ScriptCall<'_>) -> Reply {
     };
     call.data
         .set(key, value.to_string().into_bytes(), Some(life));
-    Reply::Number(millis_number(value))
+    Reply::Many(vec![
+        Reply::Number(millis_number(value)),
+        Reply::Number(millis_number(life)),
+    ])
 }
 
 fn take_tokens(call: &mut ScriptCall<'_>) -> Reply {

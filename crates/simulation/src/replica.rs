@@ -31,7 +31,7 @@ use weir_redis_store::{
 };
 use weir_router::{Gates, Router};
 use weir_singleton::{SingletonPorts, Singletons};
-use weir_store::{MemoryBus, MemoryCounters, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps};
+use weir_store::{MemoryBus, MemoryRecords, MemoryReplays, RecordCaps, ReplayCaps};
 use weir_upstream_core::settings::UpstreamBounds;
 
 use crate::door::Door;
@@ -258,9 +258,7 @@ impl Replica {
         let bus = Arc::<MemoryBus>::default();
         links.store.link_bus(&bus);
         let blocked = Arc::new(BlocklistAuthorizer::new(Arc::new(AllowAll)));
-        let counters = links
-            .store
-            .counters(Arc::new(MemoryCounters::new(clock.clone())));
+        let counters = links.store.counters();
         let limits = PolicyLimiter::new(LimitSettings::default(), clock.clone(), counters);
         let limits = Arc::new(limits.with_shared_rates(links.store.rates()));
         let gates = Gates {

@@ -171,10 +171,9 @@ impl PolicyStack {
             clock.clone(),
             random.clone(),
         );
-        let counters: Arc<dyn SharedCounters> = Arc::new(MemoryCounters::new(clock.clone()));
-        let counters = match replicas {
-            Some(replicas) => replicas.counters(counters),
-            None => counters,
+        let counters: Arc<dyn SharedCounters> = match replicas {
+            Some(replicas) => replicas.counters(),
+            None => Arc::new(MemoryCounters::new(clock.clone())),
         };
         let limits = PolicyLimiter::new(config.limit_settings(), clock.clone(), counters);
         let limits = Arc::new(match replicas {

@@ -130,9 +130,9 @@ impl ReplicaLinks {
         self.store.tasks(local)
     }
 
-    /// The counters that replicas share, over those of this one.
-    pub(super) fn counters(&self, local: Arc<dyn SharedCounters>) -> Arc<dyn SharedCounters> {
-        self.store.counters(local)
+    /// The counters that replicas share.
+    pub(super) fn counters(&self) -> Arc<dyn SharedCounters> {
+        self.store.counters()
     }
 
     /// The rates that replicas share.

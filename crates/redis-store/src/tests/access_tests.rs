@@ -12,8 +12,7 @@ use weir_core::port::{
     SharedCounters as _,
 };
 use weir_replica_testkit::{RedisServer, RespValue, TlsFiles, documented_user};
-use weir_store::{MemoryBus, MemoryCounters};
-use weir_testkit::TokioClock;
+use weir_store::MemoryBus;
 
 use super::replica::{
     TestReplica, here, key, old_server, prompt, records_in, settings, wait_for, wait_for_outage,
@@ -50,8 +49,7 @@ async fn documented_user_may_do_over_tls_what_replicas_do_and_nothing_else() {
     server.add_documented_user("secret");
     let store = weir_settings(&files.url_of_user("weir", "secret"), Some(&files));
     let counting = TestReplica::start_with(&store, 3).await;
-    let local = MemoryCounters::new(Arc::new(TokioClock::new()));
-    let counters = counting.store.counters(Arc::new(local));
+    let counters = counting.store.counters();
     let ttl = Duration::from_secs(60);
     assert_eq!(
         counters

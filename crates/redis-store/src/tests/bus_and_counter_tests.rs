@@ -7,8 +7,7 @@ use tokio::sync::broadcast::error::TryRecvError;
 use tokio::time::{sleep, timeout};
 use weir_core::port::{BusMessage, MessageBus as _, OutageCounting, SharedCounters as _};
 use weir_replica_testkit::RedisServer;
-use weir_store::{MemoryBus, MemoryCounters};
-use weir_testkit::TokioClock;
+use weir_store::MemoryBus;
 
 use super::replica::{TestReplica, old_server, wait_for};
 use crate::RedisCounters;
@@ -74,10 +73,7 @@ async fn counters_of_two(server: &RedisServer) -> ([TestReplica; 2], [Arc<RedisC
         TestReplica::start(server, 1).await,
         TestReplica::start(server, 2).await,
     ];
-    let counters = replicas.each_ref().map(|replica| {
-        let local = MemoryCounters::new(Arc::new(TokioClock::new()));
-        replica.store.counters(Arc::new(local))
-    });
+    let counters = replicas.each_ref().map(|replica| replica.store.counters());
     (replicas, counters)
 }
 
@@ -121,11 +117,50 @@ async fn counters_add_up_and_go_on_alone_in_an_outage() {
     assert_eq!(add_once_it_answers(&one, "a", 1).await, 8);
     assert_eq!(add_once_it_answers(&two, "a", 1).await, 11);
     assert_eq!(server.run(&["GET", "test:c:a"]).text(), "11");
-    // A loss of the data makes no replica forget what it has seen.
-    server.run(&["DEL", "test:c:a"]);
-    assert_eq!(add(&two, "a", 1).await, 12);
-    assert_eq!(add(&one, "a", 1).await, 9);
     server.run(&["INCRBY", "test:c:a", "1000"]);
-    assert_eq!(add(&one, "a", 1).await, 1003);
-    assert_eq!(add(&two, "a", 0).await, 1003);
+    assert_eq!(add(&one, "a", 1).await, 1012);
+    assert_eq!(add(&two, "a", 0).await, 1012);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_restore_a_counter_that_the_store_lost_and_share_it_again() {
+    let server = old_server();
+    let (_replicas, [one, two]) = counters_of_two(&server).await;
+    assert_eq!(add(&one, "a", 8).await, 8);
+    assert_eq!(add(&two, "a", 3).await, 11);
+    server.run(&["FLUSHALL"]);
+    // The replica that saw less comes first.
+    assert_eq!(add(&one, "a", 1).await, 9);
+    assert_eq!(add(&two, "a", 1).await, 12);
+    assert_eq!(add(&one, "a", 1).await, 13);
+    assert_eq!(server.run(&["GET", "test:c:a"]).text(), "13");
+    let left = server.run(&["PTTL", "test:c:a"]).text();
+    let left: i64 = left.parse().expect("a number");
+    assert!((1..=600_000).contains(&left), "{left}");
+    // A counter at the end of its life begins anew.
+    let brief = Duration::from_millis(300);
+    let added = one.add("b", 5, brief, OutageCounting::Own).await;
+    assert_eq!(added.expect("counted"), 5);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(add(&one, "b", 1).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn simultaneous_additions_count_once() {
+    let server = old_server();
+    let (_replicas, [one, _]) = counters_of_two(&server).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..64 {
+        let counters = one.clone();
+        tasks.spawn(async move {
+            for _ in 0..50 {
+                let added = counters.add("a", 1, TTL, OutageCounting::Fails).await;
+                added.expect("counted");
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("no panic");
+    }
+    assert_eq!(add(&one, "a", 0).await, 64 * 50);
 }
