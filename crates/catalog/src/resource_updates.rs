@@ -16,8 +16,10 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use weir_core::call::SessionKey;
+
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::UpstreamId;
+use weir_core::upstream::CallDeadlines;
 
 use super::Catalog;
 use crate::session_lists::session_subscriptions::SessionSubscription;
@@ -27,8 +29,9 @@ pub use subscription_table::ResourceSubscriber;
 pub(super) use subscription_table::SubscriptionTables;
 pub use update_inbox::{UpdateInbox, UpdateReader};
 
-/// The longest wait of a client for the server to take its subscription.
-const CONSENT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The wait of a client for the server's consent beyond the time of one request: for the stream to
+/// open, and for the requests of other clients before.
+const CONSENT_GRACE: Duration = Duration::from_secs(5);
 
 /// A client's place in a table. Dropping it takes the client out; the last one out ends the
 /// subscription at the server.
@@ -68,9 +71,12 @@ impl Catalog {
             )
             .with_upstream(&upstream)
         };
+        let server = self.upstream(&upstream);
+        let time = server.map_or(CallDeadlines::LIST.hard, |server| server.own_request_time());
+        let most = time + CONSENT_GRACE;
         if let Some(session) = session {
             let subscribing = self.subscribe_in_session(session, subscriber.clone());
-            match timeout(CONSENT_TIMEOUT, subscribing).await {
+            match timeout(most, subscribing).await {
                 Ok(Some(subscribed)) => {
                     return subscribed.map(|subscription| {
                         ResourceSubscription(SubscriptionHold::OfSession(subscription))
@@ -84,7 +90,7 @@ impl Catalog {
         let (subscription, consent) = self.add_subscriber(&upstream, subscriber)?;
         match consent {
             None => Ok(subscription),
-            Some(consent) => match timeout(CONSENT_TIMEOUT, consent).await {
+            Some(consent) => match timeout(most, consent).await {
                 Ok(Ok(consented)) => consented.map(|()| subscription),
                 // The table's task is over before it was asked: the shutdown.
                 Ok(Err(_)) | Err(_) => Err(late()),

@@ -125,6 +125,12 @@ pub trait Upstream: Send + Sync {
         usual
     }
 
+    /// The longest time that the server may take for one of weir's own requests, such as a page of a
+    /// list or a subscription.
+    fn own_request_time(&self) -> Duration {
+        CallDeadlines::LIST.hard
+    }
+
     /// Opens a stream of updates of single resources: in weir's own name, apart from every call.
     ///
     /// # Errors

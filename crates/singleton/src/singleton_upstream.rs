@@ -286,6 +286,10 @@ impl Upstream for SingletonUpstream {
         self.local.open_time(usual) + self.access.max_wait()
     }
 
+    fn own_request_time(&self) -> Duration {
+        self.local.own_request_time()
+    }
+
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(async move { self.open_updates().await })
     }

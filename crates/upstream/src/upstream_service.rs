@@ -146,6 +146,10 @@ impl Upstream for UpstreamService {
         self.server().open_time(usual)
     }
 
+    fn own_request_time(&self) -> Duration {
+        self.site.own_requests.deadlines.list
+    }
+
     fn health(&self) -> UpstreamHealth {
         let server = self.server();
         let (last_error, last_error_at) = server.last_error(&self.site).unzip();

@@ -139,6 +139,20 @@ async fn slow_subscription_delays_no_update_of_others() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn client_waits_for_consent_as_long_as_the_server_may_take() {
+    let (fake, desk) = desk().await;
+    let mut client = SubscribedClient::new(&desk, "one");
+    *fake.lines.consent_delay.lock().unwrap() = Duration::from_secs(25);
+    let refused = client.subscribe("up+memo:1").await.unwrap_err();
+    assert_eq!(*refused.kind(), FailureKind::TimedOut);
+    // The operator gives the server more time.
+    fake.set(|script| script.own_request_time = Duration::from_secs(60));
+    client.subscribe("up+memo:2").await.unwrap();
+    fake.lines.update("memo:2");
+    assert_eq!(client.told().await, ["up+memo:2"]);
+}
+
 // Proves R205.
 #[tokio::test(start_paused = true)]
 async fn update_of_a_part_has_its_own_name() {

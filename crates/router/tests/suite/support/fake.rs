@@ -53,6 +53,8 @@ pub(crate) struct UpstreamScript {
     pub(crate) templates: Vec<Bytes>,
     /// It sends updates of them.
     pub(crate) subscribes: bool,
+    /// The time that its server may take for a request of weir's own.
+    pub(crate) own_request_time: Duration,
     /// It declares prompts, and lists these.
     pub(crate) prompts: Option<Vec<Bytes>>,
     /// The lists that it does not give.
@@ -107,6 +109,7 @@ impl ScriptedUpstream {
                 resources: Vec::new(),
                 templates: Vec::new(),
                 subscribes: false,
+                own_request_time: Duration::from_secs(10),
                 prompts: None,
                 list_faults: Vec::new(),
                 refuse: false,
@@ -229,6 +232,10 @@ impl Upstream for ScriptedUpstream {
             });
             Ok(watch)
         })
+    }
+
+    fn own_request_time(&self) -> Duration {
+        self.script.lock().unwrap().own_request_time
     }
 
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {

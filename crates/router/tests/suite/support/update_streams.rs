@@ -1,6 +1,7 @@
 //! Streams of updates of a fake upstream: its subscriptions, and the updates it sends.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::broadcast;
 use weir_core::port::Fut;
@@ -16,6 +17,8 @@ pub(crate) struct UpdateStreams {
     pub(crate) opened: Mutex<usize>,
     /// True while it answers no request.
     pub(crate) hangs: Mutex<bool>,
+    /// The time that each set of subscriptions takes.
+    pub(crate) consent_delay: Mutex<Duration>,
     told: broadcast::Sender<Option<Arc<str>>>,
 }
 
@@ -26,6 +29,7 @@ impl Default for UpdateStreams {
             asked: Mutex::default(),
             opened: Mutex::default(),
             hangs: Mutex::default(),
+            consent_delay: Mutex::default(),
             told: broadcast::Sender::new(64),
         }
     }
@@ -81,8 +85,12 @@ impl ResourceUpdates for FakeUpdateStream {
             .map(|uri| (uri.clone(), Failure::invalid_params("not this one")))
             .collect();
         drop(refuses);
+        let delay = *self.lines.consent_delay.lock().unwrap();
         if !*self.lines.hangs.lock().unwrap() {
-            return Box::pin(std::future::ready(Ok(refused)));
+            return Box::pin(async move {
+                tokio::time::sleep(delay).await;
+                Ok(refused)
+            });
         }
         Box::pin(async move {
             loop {
