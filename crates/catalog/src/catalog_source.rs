@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::capability::CapabilityClass;
 use weir_core::endpoint::UpstreamRules;
 use weir_core::names::UpstreamId;
-use weir_core::upstream::{ListKind, Upstream};
+use weir_core::upstream::{ListKind, ServerDescription, Upstream};
 
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
@@ -179,6 +179,25 @@ impl CatalogSource {
         let feed = feed(works, self.id(), class, None);
         others.push(self.follow_class(works, feed.clone()));
         feed
+    }
+
+    /// The feed of the lists that the server gives in a session to clients of this class, if the
+    /// class is followed.
+    pub(super) fn session_feed(&self, class: CapabilityClass) -> Option<Arc<ListFeed>> {
+        let class = Some(class)
+            .filter(|class| class.has(CapabilityClass::SESSIONS))?
+            .cut(self.carried());
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let (feed, _) = others.iter().find(|(feed, _)| feed.class == class)?;
+        Some(feed.clone())
+    }
+
+    /// The server's description of itself to clients of this class, or else to clients without
+    /// sessions. Absent if the server was never reached.
+    pub(super) fn description(&self, class: CapabilityClass) -> Option<Arc<ServerDescription>> {
+        self.session_feed(class)
+            .and_then(|feed| feed.snapshot().about.clone())
+            .or_else(|| self.base.snapshot().about.clone())
     }
 
     /// All feeds, the base first.

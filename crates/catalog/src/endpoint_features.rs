@@ -29,8 +29,8 @@ impl Catalog {
             let id = source.id();
             let is_shown = self.closed(id).is_none()
                 && visible.as_ref().is_none_or(|visible| visible.contains(id));
-            let about = source.base().snapshot().about.clone();
-            about.filter(|_| is_shown).map(|about| (id.clone(), about))
+            let about = source.description(class).filter(|_| is_shown);
+            about.map(|about| (id.clone(), about))
         };
         let sources = layout.sources_of(endpoint).iter();
         sources.filter_map(about).collect()
@@ -57,13 +57,13 @@ impl Catalog {
         Some(upstreams)
     }
 
-    /// True if an endpoint has this list: some upstream offers it, once offered it, or is still
-    /// unknown.
+    /// True if an endpoint has this list for clients of a class: some upstream offers it, once
+    /// offered it, or is still unknown.
     #[must_use]
-    pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
+    pub fn offers(&self, endpoint: &EndpointId, kind: ListKind, class: CapabilityClass) -> bool {
         let layout = self.layout.load();
         let mut sources = layout.sources_of(endpoint).iter();
-        sources.any(|source| offers(source, kind))
+        sources.any(|source| offers(source, kind, class))
     }
 
     /// True if the server of a transparent endpoint has a list that it does not declare. The server
@@ -119,43 +119,46 @@ impl Catalog {
             .is_some_and(|stand| stand.endpoint.mode.is_transparent())
     }
 
-    /// True if an upstream of the endpoint completes arguments, or is still unknown.
+    /// True if an upstream of the endpoint completes arguments for clients of a class, or is still
+    /// unknown.
     #[must_use]
-    pub fn completes(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, completes)
+    pub fn completes(&self, endpoint: &EndpointId, class: CapabilityClass) -> bool {
+        self.any_upstream(endpoint, class, completes)
     }
 
     /// True if an upstream of the endpoint announces updates of single resources, or is still
     /// unknown.
     #[must_use]
     pub fn subscribes(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, subscribes)
+        self.any_upstream(endpoint, CapabilityClass::BASE, subscribes)
     }
 
     /// True if calls of an upstream of the endpoint can become tasks. An upstream that is still
     /// unknown counts as one without tasks.
     #[must_use]
     pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, has_tasks)
+        self.any_upstream(endpoint, CapabilityClass::BASE, has_tasks)
     }
 
     /// True if an upstream of the endpoint can have a task, or is still unknown: a client may ask for
     /// a task that it began before this process did.
     #[must_use]
     pub fn may_have_tasks(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream(endpoint, |about| about.is_none_or(|about| about.tasks))
+        self.any_upstream(endpoint, CapabilityClass::BASE, |about| {
+            about.is_none_or(|about| about.tasks)
+        })
     }
 
-    /// True if the description of any upstream of the endpoint fits; it is absent for an upstream
-    /// that is still unknown.
+    /// See [`is_described`], for any upstream of the endpoint.
     fn any_upstream(
         &self,
         endpoint: &EndpointId,
+        class: CapabilityClass,
         fits: impl Fn(Option<&ServerDescription>) -> bool,
     ) -> bool {
         let layout = self.layout.load();
         let mut sources = layout.sources_of(endpoint).iter();
-        sources.any(|source| is_described(source, &fits))
+        sources.any(|source| is_described(source, class, &fits))
     }
 
     /// The one upstream of a transparent endpoint.
@@ -182,18 +185,31 @@ pub(super) fn list_classes(
     })
 }
 
-/// True if an upstream has this list, once had it, or is still unknown.
-pub(super) fn offers(source: &CatalogSource, kind: ListKind) -> bool {
-    let snapshot = source.base().peek();
-    snapshot.list(kind).offers || snapshot.about.is_none()
+/// True if an upstream has this list for clients of a class, once had it, or is still unknown. A
+/// client with sessions has the list also if the server gives it in sessions or without them alone.
+pub(super) fn offers(source: &CatalogSource, kind: ListKind, class: CapabilityClass) -> bool {
+    let is_offered = {
+        let snapshot = source.base().peek();
+        snapshot.list(kind).offers || snapshot.about.is_none()
+    };
+    is_offered
+        || source
+            .session_feed(class)
+            .is_some_and(|feed| feed.peek().list(kind).offers)
 }
 
-/// True if the description of an upstream fits; it is absent for one that is still unknown.
+/// True if a description of an upstream fits: that for clients of the class, or that for clients
+/// without sessions. The latter is absent for an upstream that is still unknown.
 pub(super) fn is_described(
     source: &CatalogSource,
+    class: CapabilityClass,
     fits: impl Fn(Option<&ServerDescription>) -> bool,
 ) -> bool {
     fits(source.base().peek().about.as_deref())
+        || source.session_feed(class).is_some_and(|feed| {
+            let snapshot = feed.peek();
+            snapshot.about.is_some() && fits(snapshot.about.as_deref())
+        })
 }
 
 pub(super) fn completes(about: Option<&ServerDescription>) -> bool {

@@ -10,7 +10,7 @@ use weir_core::endpoint::Endpoint;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Visibility;
 use weir_core::principal::Principal;
-use weir_core::upstream::{DeclaredExtension, ListKind};
+use weir_core::upstream::{DeclaredExtension, ListKind, ServerDescription};
 
 use super::Catalog;
 use super::catalog_source::CatalogSource;
@@ -57,7 +57,12 @@ impl Catalog {
         let counted: Vec<_> = sources
             .filter(|source| !hidden.contains(source.id()))
             .collect();
-        let has_list = |kind| counted.iter().any(|source| offers(source, kind));
+        let has_list = |kind| counted.iter().any(|source| offers(source, kind, class));
+        let has = |class, fits: &dyn Fn(Option<&ServerDescription>) -> bool| {
+            counted
+                .iter()
+                .any(|source| is_described(source, class, fits))
+        };
         let extensions = match &counted[..] {
             [only] if self.is_transparent(endpoint) => {
                 let snapshot = only.base().peek();
@@ -72,14 +77,11 @@ impl Catalog {
             tools: has_list(ListKind::Tools),
             prompts: has_list(ListKind::Prompts),
             resources: has_list(ListKind::Resources),
-            subscribes: counted
-                .iter()
-                .any(|source| is_described(source, subscribes)),
-            completes: counted.iter().any(|source| is_described(source, completes)),
-            tasks: counted.iter().any(|source| is_described(source, has_tasks)),
-            apps: counted
-                .iter()
-                .any(|source| is_described(source, |about| about.is_some_and(|about| about.apps))),
+            // weir subscribes, and asks for tasks, in the era without sessions.
+            subscribes: has(CapabilityClass::BASE, &subscribes),
+            completes: has(class, &completes),
+            tasks: has(CapabilityClass::BASE, &has_tasks),
+            apps: has(class, &|about| about.is_some_and(|about| about.apps)),
             extensions,
         }
     }

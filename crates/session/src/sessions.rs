@@ -37,7 +37,7 @@ use weir_core::telemetry::instruments;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::server_questions;
 use weir_era::session::LegacySessionRecord;
-use weir_wire::RequestId;
+use weir_wire::{RequestId, Revision};
 
 use self::session_guards::{
     DetachLimits, GetStreamGuard, RegisteredCall, StreamReaderGuard, SubscriptionGuard,
@@ -95,8 +95,12 @@ impl LoadedSession {
     /// initialized (over HTTP+SSE it always does) and outlives that moment, so the stream must
     /// watch the lists that the client will see.
     pub fn class_of_lists(&self) -> CapabilityClass {
-        server_questions::cut_to_revision(self.session.revision, self.session.class)
-            .with(CapabilityClass::SESSIONS)
+        Self::class_of_revision(self.session.revision, self.session.class)
+    }
+
+    /// The class of the lists of a client that declares these capabilities in this revision.
+    pub fn class_of_revision(revision: Revision, declared: CapabilityClass) -> CapabilityClass {
+        server_questions::cut_to_revision(revision, declared).with(CapabilityClass::SESSIONS)
     }
 }
 

@@ -10,7 +10,7 @@ use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{RequestFailure, RequestResult};
 use weir_layers::http::answer::with_labels;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_session::ClientRequest;
+use weir_session::{ClientRequest, LoadedSession};
 use weir_wire::RequestId;
 use weir_wire::params::Params;
 
@@ -32,7 +32,8 @@ pub(super) async fn initialize(
     let class = class.as_deref().map(class_of).unwrap_or_default();
     let revision = negotiate(Some(&proposed));
     // Before the session is opened: this waits for upstreams, and the client may leave meanwhile.
-    let result = lists::initialize_result(context, revision, known.principal()).await;
+    let carried = LoadedSession::class_of_revision(revision, class);
+    let result = lists::initialize_result(context, revision, carried, known.principal()).await;
     let session = LegacySessionRecord {
         revision,
         class,

@@ -187,13 +187,13 @@ pub(crate) async fn discover_result(
     )
 }
 
-/// The result of `initialize`.
+/// The result of `initialize`, for a client of this class.
 pub(crate) async fn initialize_result(
     context: &HttpRequestContext,
     revision: Revision,
+    class: CapabilityClass,
     principal: &Principal,
 ) -> Bytes {
-    let class = CapabilityClass::BASE;
     context
         .shared
         .catalog()

@@ -21,15 +21,28 @@ pub(crate) fn is_call(method: Method) -> bool {
     )
 }
 
-/// Checks that the endpoint supports a method, as far as its servers declare it.
+/// Checks that the endpoint supports a method about tasks or subscriptions, as far as its servers
+/// declare it to weir itself.
+pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Result<(), Failure> {
+    check_offered_to(context, method, CapabilityClass::BASE)
+}
+
+/// Checks that the endpoint supports a method for clients of a class, as far as its servers declare
+/// it.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the other methods are about lists alone, or about none"
 )]
-pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Result<(), Failure> {
+fn check_offered_to(
+    context: &HttpRequestContext,
+    method: Method,
+    class: CapabilityClass,
+) -> Result<(), Failure> {
     let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
     let has = match method {
-        Method::CompletionComplete => catalog.completes(endpoint) || may_complete(context),
+        Method::CompletionComplete => {
+            catalog.completes(endpoint, class) || may_complete(context, class)
+        }
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => catalog.subscribes(endpoint),
         Method::TasksGet
         | Method::TasksUpdate
@@ -38,7 +51,7 @@ pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Res
         | Method::TasksList => catalog.may_have_tasks(endpoint),
         _ => lists_of(method)
             .iter()
-            .any(|kind| catalog.offers(endpoint, *kind)),
+            .any(|kind| catalog.offers(endpoint, *kind, class)),
     };
     if has {
         Ok(())
@@ -57,7 +70,7 @@ pub(crate) async fn check_offered_or_ask(
     method: Method,
     class: CapabilityClass,
 ) -> Result<(), Failure> {
-    let Err(refused) = check_offered(context, method) else {
+    let Err(refused) = check_offered_to(context, method, class) else {
         return Ok(());
     };
     // Boxed, because calls rarely come here.
@@ -134,9 +147,9 @@ pub(crate) async fn check_task_support(
 
 /// Returns true if the server of a transparent endpoint has prompts or resources that could be
 /// completed. The server itself then answers if it supports completion.
-fn may_complete(context: &HttpRequestContext) -> bool {
+fn may_complete(context: &HttpRequestContext, class: CapabilityClass) -> bool {
     let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
-    let has_some = catalog.offers(endpoint, ListKind::Prompts)
-        || catalog.offers(endpoint, ListKind::Resources);
+    let has_some = catalog.offers(endpoint, ListKind::Prompts, class)
+        || catalog.offers(endpoint, ListKind::Resources, class);
     has_some && catalog.is_transparent(endpoint)
 }

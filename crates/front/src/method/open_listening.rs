@@ -257,12 +257,13 @@ fn subscribe_to_filter(
 /// The lists of a filter that the endpoint has; as an error, the name of a member that is no
 /// boolean.
 fn honoured_lists(context: &HttpRequestContext, filter: &Bytes) -> Result<ListKinds, &'static str> {
+    let catalog = context.shared.catalog();
+    // The revisions with such a filter have no sessions.
+    let offers = |kind| catalog.offers(&context.endpoint, kind, CapabilityClass::BASE);
     let mut honoured = ListKinds::default();
     for (kind, member) in render::SUBSCRIPTION_FILTERS {
         match scan::find(filter, member).map(|range| &filter[range]) {
-            Some(b"true") if context.shared.catalog().offers(&context.endpoint, kind) => {
-                honoured = honoured.with(kind)
-            }
+            Some(b"true") if offers(kind) => honoured = honoured.with(kind),
             Some(b"true" | b"false" | b"null") | None => {}
             Some(_) => return Err(member),
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_catalog::View;
+use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 
 use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed};
@@ -101,7 +102,11 @@ async fn the_last_good_items_stay_for_the_grace_time_and_then_go() {
         (exposed(&view), missing(&view)),
         (vec!["good__a"], vec![("bad", "down")])
     );
-    assert!(world.catalog.offers(&endpoint(), ListKind::Tools));
+    assert!(
+        world
+            .catalog
+            .offers(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
+    );
     bad.set(|script| script.refuse = false);
     changes.changed().await;
     assert_eq!(missing(&world.view()), []);
@@ -119,7 +124,9 @@ async fn empty_list_of_a_full_outage_is_not_cacheable() {
         (0, 0, vec![("bad", "down")])
     );
     assert!(
-        world.catalog.offers(&endpoint(), ListKind::Tools),
+        world
+            .catalog
+            .offers(&endpoint(), ListKind::Tools, CapabilityClass::BASE),
         "an upstream that is not known may have tools"
     );
     let mut changes = world.changes();

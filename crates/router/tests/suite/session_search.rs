@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use weir_catalog::View;
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 
 use crate::calls::RouterWorld;
 use crate::classes::{called, class_of, listing_apart};
-use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed};
+use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed, principal};
 
 const SESSIONS: CapabilityClass = CapabilityClass::SESSIONS;
 
@@ -109,4 +110,29 @@ async fn search_without_an_answer_holds_lists_up_for_a_limited_time() {
     let begun = tokio::time::Instant::now();
     list_in_session(&world).await;
     assert_eq!(begun.elapsed(), Duration::ZERO, "only the first waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn features_of_sessions_are_offered_to_clients_with_sessions_alone() {
+    let fake = not_searched(Duration::from_millis(300));
+    fake.set(|script| {
+        script.prompts_in_sessions = Some(vec![Bytes::from_static(b"{\"name\":\"p\"}")]);
+    });
+    let world = CatalogWorld::of(&[&fake]);
+    world.settled().await;
+    list_in_session(&world).await;
+    let (catalog, principal) = (&world.catalog, principal("ada").await);
+    for (class, has_prompts) in [(CapabilityClass::BASE, false), (SESSIONS, true)] {
+        let features = catalog.offered_features(&endpoint(), class, &principal);
+        assert!(features.tools);
+        assert_eq!(features.prompts, has_prompts);
+        assert_eq!(
+            catalog.offers(&endpoint(), ListKind::Prompts, class),
+            has_prompts
+        );
+        let prompts = catalog
+            .settled_view(&endpoint(), ListKind::Prompts, class)
+            .await;
+        assert_eq!(exposed(&prompts).len(), usize::from(has_prompts));
+    }
 }

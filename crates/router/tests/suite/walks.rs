@@ -174,11 +174,11 @@ async fn an_upstream_without_tools_contributes_nothing_and_is_not_missing() {
     let view = world.settled().await;
     assert_eq!((exposed(&view), view.missing.len()), (vec!["some__a"], 0));
     assert_eq!(ScriptedUpstream::count(&none.walks), 0);
-    assert!(
-        world
-            .catalog
-            .offers(&crate::support::endpoint(), ListKind::Tools)
-    );
+    assert!(world.catalog.offers(
+        &crate::support::endpoint(),
+        ListKind::Tools,
+        weir_core::CapabilityClass::BASE
+    ));
 }
 
 // Proves R278.

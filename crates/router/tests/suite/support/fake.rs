@@ -57,6 +57,8 @@ pub(crate) struct UpstreamScript {
     pub(crate) own_request_time: Duration,
     /// It declares prompts, and lists these.
     pub(crate) prompts: Option<Vec<Bytes>>,
+    /// The same for clients with sessions alone.
+    pub(crate) prompts_in_sessions: Option<Vec<Bytes>>,
     /// The lists that it does not give.
     pub(crate) list_faults: Vec<(ListKind, ScriptedListFault)>,
     pub(crate) refuse: bool,
@@ -71,6 +73,15 @@ pub(crate) struct UpstreamScript {
     /// [`Self::in_sessions`]; absent if that is known.
     pub(crate) session_search: Option<Duration>,
     pub(crate) answer: CallAnswer,
+}
+
+impl UpstreamScript {
+    fn prompts_for(&self, class: CapabilityClass) -> Option<&Vec<Bytes>> {
+        let in_sessions = self.prompts_in_sessions.as_ref();
+        in_sessions
+            .filter(|_| class.has(CapabilityClass::SESSIONS))
+            .or(self.prompts.as_ref())
+    }
 }
 
 /// The failure of a list.
@@ -111,6 +122,7 @@ impl ScriptedUpstream {
                 subscribes: false,
                 own_request_time: Duration::from_secs(10),
                 prompts: None,
+                prompts_in_sessions: None,
                 list_faults: Vec::new(),
                 refuse: false,
                 hang: false,
@@ -200,7 +212,7 @@ impl Upstream for ScriptedUpstream {
                 } else {
                     offers.with(ListKind::Resources).with(ListKind::Templates)
                 };
-                let (offers, pushes) = match &script.prompts {
+                let (offers, pushes) = match script.prompts_for(class) {
                     Some(_) => (
                         offers.with(ListKind::Prompts),
                         pushes.with(ListKind::Prompts),
@@ -346,7 +358,9 @@ impl ListWatch for ScriptedUpstreamWatch {
                 let script = self.fake.script.lock().unwrap();
                 let fault = script.list_faults.iter().find(|(of, _)| *of == kind);
                 let items = match kind {
-                    ListKind::Prompts => script.prompts.clone().unwrap_or_default(),
+                    ListKind::Prompts => {
+                        script.prompts_for(self.class).cloned().unwrap_or_default()
+                    }
                     ListKind::Resources => script.resources.clone(),
                     ListKind::Templates => script.templates.clone(),
                     ListKind::Tools => Vec::new(),
