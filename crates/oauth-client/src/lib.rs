@@ -93,7 +93,16 @@ impl UpstreamCredentials {
     /// Returns the client that uses weir's own account: for probes, lists, watches, and the calls
     /// of servers without exchange.
     pub fn own_client(&self) -> UpstreamHttpClient {
-        UpstreamHttpClient::new(self.http.clone(), Some(self.service.clone()))
+        UpstreamHttpClient::of_account(self.http.clone(), self.service.clone())
+    }
+
+    /// Returns the client of a caller whose token is not known yet, which sends no request; absent
+    /// for a server without exchange.
+    pub fn unknown_caller_client(&self) -> Option<UpstreamHttpClient> {
+        self.callers.as_ref().map(|_| {
+            let upstream = self.grant.context().label.id.clone();
+            UpstreamHttpClient::of_unknown_caller(self.http.clone(), upstream)
+        })
     }
 
     /// True if calls are made in the accounts of their callers.
@@ -133,9 +142,9 @@ impl UpstreamCredentials {
                 callers.get_or_insert_with(&key, || Ok::<_, Failure>(account))?
             }
         };
-        Ok(Some(UpstreamHttpClient::new(
+        Ok(Some(UpstreamHttpClient::of_account(
             self.http.clone(),
-            Some(account),
+            account,
         )))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, Uri, header};
-use weir_core::Failure;
+use weir_core::{Failure, FailureKind, UpstreamId};
 use weir_http_client::{HeaderField, HttpClient, HttpResponseBody, UpstreamHttpError};
 
 use super::challenge_headers::read_challenge;
@@ -15,7 +15,18 @@ use super::token_account::TokenAccount;
 #[derive(Clone, Debug)]
 pub struct UpstreamHttpClient {
     client: HttpClient,
-    account: Option<Arc<TokenAccount>>,
+    token: RequestToken,
+}
+
+/// The token of a client's requests.
+#[derive(Clone, Debug)]
+enum RequestToken {
+    /// Requests have none.
+    None,
+    /// The token of an account.
+    Of(Arc<TokenAccount>),
+    /// The token of a caller that has not called yet: no request is sent to this server.
+    Unknown(UpstreamId),
 }
 
 /// The error of a request without a response.
@@ -31,19 +42,27 @@ impl UpstreamHttpClient {
     /// Makes a client whose requests have no token.
     #[must_use]
     pub fn without_token(client: HttpClient) -> Self {
-        Self::new(client, None)
+        let token = RequestToken::None;
+        Self { client, token }
     }
 
-    /// Makes the client of an account; without one, requests have no token.
-    pub(crate) fn new(client: HttpClient, account: Option<Arc<TokenAccount>>) -> Self {
-        Self { client, account }
+    /// Makes the client of an account.
+    pub(crate) fn of_account(client: HttpClient, account: Arc<TokenAccount>) -> Self {
+        let token = RequestToken::Of(account);
+        Self { client, token }
+    }
+
+    /// Makes a client that sends no request, for want of a caller's token.
+    pub(crate) fn of_unknown_caller(client: HttpClient, upstream: UpstreamId) -> Self {
+        let token = RequestToken::Unknown(upstream);
+        Self { client, token }
     }
 
     /// Returns the same client for another URL of the same origin.
     pub fn with_url(&self, uri: Uri) -> Self {
         Self {
             client: self.client.with_url(uri),
-            account: self.account.clone(),
+            token: self.token.clone(),
         }
     }
 
@@ -52,7 +71,7 @@ impl UpstreamHttpClient {
     pub fn without_reuse(&self) -> Self {
         Self {
             client: self.client.without_reuse(),
-            account: self.account.clone(),
+            token: self.token.clone(),
         }
     }
 
@@ -72,12 +91,19 @@ impl UpstreamHttpClient {
         own: Vec<HeaderField>,
         body: Bytes,
     ) -> Result<Response<HttpResponseBody>, SendError> {
-        match &self.account {
-            None => {
+        match &self.token {
+            RequestToken::None => {
                 let sent = self.client.send(&method, &own, &body).await;
                 sent.map_err(SendError::Lost)
             }
-            Some(account) => Box::pin(self.send_with_token(account, &method, own, &body)).await,
+            RequestToken::Of(account) => {
+                Box::pin(self.send_with_token(account, &method, own, &body)).await
+            }
+            RequestToken::Unknown(upstream) => {
+                let text = "The caller of the session has not called since weir was restarted";
+                let failure = Failure::new(FailureKind::Unavailable, text);
+                Err(SendError::NoToken(failure.with_upstream(upstream)))
+            }
         }
     }
 

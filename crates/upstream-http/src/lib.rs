@@ -56,7 +56,7 @@ use http_updates::HttpUpdates;
 use http_watch::HttpWatch;
 use server_dialog::ServerDialog;
 use server_era::ServerEra;
-use session_pool::SessionPool;
+use session_pool::{ImportedSessions, SessionPool};
 
 /// One server behind a URL.
 #[derive(Debug)]
@@ -81,8 +81,12 @@ impl HttpUpstream {
         let http = credentials
             .as_ref()
             .map_or(http, UpstreamCredentials::own_client);
+        let unknown_caller = credentials
+            .as_ref()
+            .and_then(UpstreamCredentials::unknown_caller_client);
+        let imported = Arc::new(ImportedSessions::new(unknown_caller));
         Self {
-            era: ServerEra::new(site.clone(), http.clone(), protocol, sharing),
+            era: ServerEra::new(site.clone(), http.clone(), protocol, sharing, imported),
             site,
             http,
             credentials,

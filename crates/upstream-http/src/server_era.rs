@@ -63,8 +63,8 @@ impl ServerEra {
         http: UpstreamHttpClient,
         protocol: UpstreamProtocol,
         sharing: SessionSharing,
+        imported: Arc<ImportedSessions>,
     ) -> Arc<Self> {
-        let imported = Arc::<ImportedSessions>::default();
         Arc::new(Self {
             site,
             http,

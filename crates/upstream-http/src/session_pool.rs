@@ -82,9 +82,21 @@ pub(super) fn client_of_exported(session: &[u8]) -> Option<SessionKey> {
 /// Sessions of another process, until the server is known to have sessions. Bounded by the sessions
 /// of a pool.
 #[derive(Debug, Default)]
-pub(super) struct ImportedSessions(Mutex<Vec<Bytes>>);
+pub(super) struct ImportedSessions {
+    sessions: Mutex<Vec<Bytes>>,
+    /// The client of a session until its caller's token is known, if calls are made in the names of
+    /// callers: weir's own token must not be used in it.
+    unknown_caller: Option<UpstreamHttpClient>,
+}
 
 impl ImportedSessions {
+    pub(super) fn new(unknown_caller: Option<UpstreamHttpClient>) -> Self {
+        Self {
+            sessions: Mutex::default(),
+            unknown_caller,
+        }
+    }
+
     pub(super) fn add(&self, session: &[u8]) {
         self.lock().push(Bytes::copy_from_slice(session));
     }
@@ -94,7 +106,7 @@ impl ImportedSessions {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Bytes>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -213,12 +225,20 @@ impl SessionPool {
 
     /// Makes a call in the session of this slot.
     pub(crate) async fn call_in(
-        &self,
+        self: &Arc<Self>,
         place: &SessionSlot,
         session: &Arc<UpstreamSession>,
         outbound: &OutboundCall,
         own: Option<UpstreamHttpClient>,
     ) -> Result<Reply, FailedAttempt> {
+        if let Some(own) = &own
+            && session.meet_caller(own)
+        {
+            let (session, pool) = (session.clone(), self.clone());
+            self.site.tasks.spawn_endless(async move {
+                session.reopen_standing_stream(&pool.standing).await;
+            });
+        }
         let spoken = session.call(outbound, own, place.used_at).await;
         if let Err(refusal) = &spoken
             && refusal.proof == Some(ResendProof::SessionLost)
@@ -280,8 +300,12 @@ impl SessionPool {
         self.sweep();
         let sessions: Vec<_> = described
             .iter()
-            .filter_map(|place| self.adopt(place))
+            .filter_map(|place| self.adopt(place, imported.unknown_caller.as_ref()))
             .collect();
+        if imported.unknown_caller.is_some() {
+            // The first call of each opens its stream.
+            return;
+        }
         let pool = self.clone();
         // Each of them opens a stream at the server, a few at a time.
         self.site.tasks.spawn_endless(async move {
@@ -295,7 +319,11 @@ impl SessionPool {
         });
     }
 
-    fn adopt(&self, place: &[u8]) -> Option<Arc<UpstreamSession>> {
+    fn adopt(
+        &self,
+        place: &[u8],
+        unknown_caller: Option<&UpstreamHttpClient>,
+    ) -> Option<Arc<UpstreamSession>> {
         let place: ExportedPoolSession = serde_json::from_slice(place).ok()?;
         let client = match &place.client {
             Some(client) => Some(client.session()?),
@@ -309,12 +337,12 @@ impl SessionPool {
         };
         let slot = self.slots.free_slot(&key, self.site.clock.millis())?;
         let behind = SessionClient { class, client };
-        let session = Arc::new(UpstreamSession::import(
-            &self.site,
-            &self.http,
-            behind,
-            place.session,
-        )?);
+        let http = unknown_caller.unwrap_or(&self.http);
+        let mut session = UpstreamSession::import(&self.site, http, behind, place.session)?;
+        if unknown_caller.is_some() {
+            session = session.waiting_for_caller();
+        }
+        let session = Arc::new(session);
         let _one = slot.opening.try_lock().ok()?;
         if slot.current.load().is_some() {
             session.hand_over();

@@ -7,6 +7,7 @@ mod lists;
 pub(crate) mod session_handover;
 mod session_opening;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -73,6 +74,9 @@ pub(crate) struct UpstreamSession {
     client: Option<SessionKey>,
     /// True if the previous process read its standing stream.
     was_read: bool,
+    /// True from the import of the session until its caller's first call, if the server is called in
+    /// the names of callers.
+    waits_for_caller: AtomicBool,
 }
 
 /// The client of a session.
@@ -115,6 +119,7 @@ impl UpstreamSession {
             standing: StandingStream::new(site, behind.class, behind.client),
             client: behind.client,
             was_read: false,
+            waits_for_caller: AtomicBool::new(false),
         })
     }
 

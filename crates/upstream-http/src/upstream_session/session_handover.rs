@@ -1,6 +1,7 @@
 //! The hand-over of sessions to another process and from another process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -84,6 +85,22 @@ impl UpstreamSession {
         session.level = SessionLogLevel::new(level);
         session.was_read = exported.is_read;
         Some(session)
+    }
+
+    /// Marks that the session has no caller's client yet.
+    pub(crate) fn waiting_for_caller(mut self) -> Self {
+        self.waits_for_caller = AtomicBool::new(true);
+        self
+    }
+
+    /// Takes the client of the caller. True if the session waited for it.
+    pub(crate) fn meet_caller(&self, own: &UpstreamHttpClient) -> bool {
+        let waits = &self.waits_for_caller;
+        if !waits.load(Ordering::Relaxed) || !waits.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        self.channel.set_http(Arc::new(own.clone()));
+        true
     }
 
     /// Reads the standing stream of an imported session. The previous process may still read it for

@@ -35,6 +35,7 @@ pub(crate) struct TokenScene {
     pub(crate) upstream: Arc<dyn Upstream>,
     /// The number of sessions of clients so far.
     sessions: AtomicU8,
+    auth: UpstreamOAuth,
 }
 
 /// An OAuth client with an awkward secret, which no mock server may ever see.
@@ -73,34 +74,22 @@ impl TokenScene {
 
     pub(crate) fn of(mock: MockServer, auth: UpstreamOAuth, authority: TokenServer) -> Self {
         let clock = FakeClock::new();
-        let ports = UpstreamPorts {
-            clock: Arc::new(clock.clone()),
-            random: Arc::new(FakeRandom::new(7)),
-            bells: Arc::default(),
-            session_lists: weir_catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
-            keeper: ChildKeeper::unavailable(),
-            budgets: weir_core::Budgets::default(),
-        };
-        let url = mock.url().parse().unwrap();
-        let http = HttpUpstreamSettings {
-            instances: Vec::new(),
-            url,
-            headers: Vec::new(),
-            auth: Some(Box::new(auth)),
-            ca_file: None,
-            h2c: false,
-        };
-        let settings = UpstreamSettings {
-            transport: TransportSettings::Http(http),
-            ..settings(&mock.url())
-        };
-        let factory = UpstreamFactory::new(ports, ClientImplementation::new("weir", "0.1.0"));
         Self {
+            upstream: build_upstream(&mock, &auth, &clock),
             mock,
             authority,
             clock,
-            upstream: factory.build(settings).unwrap(),
             sessions: AtomicU8::new(1),
+            auth,
+        }
+    }
+
+    /// Has another process take over, with the sessions of this one.
+    pub(crate) async fn hand_over(&mut self) {
+        let next = build_upstream(&self.mock, &self.auth, &self.clock);
+        let before = std::mem::replace(&mut self.upstream, next);
+        for session in before.export_sessions().await {
+            self.upstream.clone().import_session(session).await;
         }
     }
 
@@ -122,6 +111,11 @@ impl TokenScene {
     /// Makes the first call in a session of a principal with a token.
     pub(crate) async fn ask_in_new_session(&self, caller: &TestCaller) -> Reply {
         let number = self.sessions.fetch_add(1, Ordering::Relaxed);
+        self.ask_in_session(caller, number).await
+    }
+
+    /// Makes a call in this session of a principal with a token, whose client can be asked.
+    pub(crate) async fn ask_in_session(&self, caller: &TestCaller, number: u8) -> Reply {
         let mut call = call("echo", json!({}));
         call.session = Some(SessionKey([number; 16]));
         call.capabilities.class = CapabilityClass::SESSIONS.with(CapabilityClass::ELICITATION_FORM);
@@ -420,4 +414,31 @@ fn secrets_of_an_oauth_client_do_not_print() {
         exchange: None,
     };
     assert!(!format!("{auth:?}").contains("CANARY"));
+}
+
+/// weir's upstream of a mock server that wants tokens.
+fn build_upstream(mock: &MockServer, auth: &UpstreamOAuth, clock: &FakeClock) -> Arc<dyn Upstream> {
+    let ports = UpstreamPorts {
+        clock: Arc::new(clock.clone()),
+        random: Arc::new(FakeRandom::new(7)),
+        bells: Arc::default(),
+        session_lists: weir_catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
+        keeper: ChildKeeper::unavailable(),
+        budgets: weir_core::Budgets::default(),
+    };
+    let url = mock.url().parse().unwrap();
+    let http = HttpUpstreamSettings {
+        instances: Vec::new(),
+        url,
+        headers: Vec::new(),
+        auth: Some(Box::new(auth.clone())),
+        ca_file: None,
+        h2c: false,
+    };
+    let settings = UpstreamSettings {
+        transport: TransportSettings::Http(http),
+        ..settings(&mock.url())
+    };
+    let factory = UpstreamFactory::new(ports, ClientImplementation::new("weir", "0.1.0"));
+    factory.build(settings).unwrap()
 }

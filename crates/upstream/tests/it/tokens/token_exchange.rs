@@ -1,5 +1,7 @@
 //! Calls in the names of their callers.
 
+use std::collections::HashSet;
+
 use serde_json::json;
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
@@ -198,4 +200,44 @@ async fn a_callers_refused_token_is_exchanged_anew_once() {
         ["Bearer token-2", "Bearer token-2", "Bearer token-3"]
     );
     assert_eq!(scene.mock.executions("echo"), 2);
+}
+
+// Proves C20.
+#[tokio::test]
+async fn callers_session_is_not_used_with_weirs_own_token_after_a_restart() {
+    let mock = MockServer::legacy(Revision::NEWEST_LEGACY).tool("echo", MockBehaviour::echo());
+    let mut scene = TokenScene::new(mock, exchanging).await;
+    let bob = caller("bob", "CANARY-bob").await;
+    text(scene.ask_in_session(&bob, 1).await).await;
+    text(scene.ask_in_session(&bob, 2).await).await;
+    let bobs = scene.authorizations("tools/call").pop().unwrap();
+    scene.hand_over().await;
+    // The next process finds out the server's era with weir's own account.
+    let _watch = scene.upstream.clone().watch(CapabilityClass::BASE).await;
+    let _watch = _watch.unwrap();
+    text(scene.ask_in_session(&bob, 1).await).await;
+    scene
+        .mock
+        .wait_until("the stream of the first session", |mock| {
+            mock.requests_of("GET").len() >= 3
+        })
+        .await;
+    scene.upstream.clone().retire(Duration::from_secs(5)).await;
+    let in_sessions: Vec<_> = ["GET", "DELETE"]
+        .into_iter()
+        .flat_map(|kind| scene.mock.requests_of(kind))
+        .collect();
+    let of_calls: HashSet<_> = scene
+        .mock
+        .requests_of("tools/call")
+        .iter()
+        .map(|call| call.session().unwrap().to_owned())
+        .collect();
+    assert_eq!(of_calls.len(), 2);
+    for request in in_sessions {
+        let session = request.session().unwrap();
+        if of_calls.contains(session) {
+            assert_eq!(request.header("authorization"), Some(&*bobs), "{request:?}");
+        }
+    }
 }
