@@ -33,8 +33,8 @@ use weir_upstream::UpstreamFactory;
 
 use crate::audit_plan::AuditPlan;
 use audit_switch::AuditSwitch;
-pub use audit_targets::AuditError;
 use audit_targets::AuditTargets;
+pub use audit_targets::{AuditError, check_files};
 pub use running_audit::ChainHeads;
 use running_audit::{RECORDS_GRACE, RunningAudit};
 

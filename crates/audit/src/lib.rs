@@ -7,7 +7,7 @@ mod record;
 mod sync;
 
 pub use audit_plan::{AuditFilePlan, AuditPlan};
-pub use audit_service::{AuditError, AuditService, ChainHeads, PreparedAudit};
+pub use audit_service::{AuditError, AuditService, ChainHeads, PreparedAudit, check_files};
 pub use record::{
     ArgumentPointer, ArgumentRecording, AuditKey, ChainFault, ChainGap, ChainHead, ChainInspector,
     ChainLink, ChainSummary,

@@ -1,9 +1,11 @@
 //! `weir check FILE [--against OLD] [--connect] [--strict]`.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use weir_audit::AuditError;
 use weir_config::{Config, weakenings};
 use weir_config_file::config_report::{ConfigReport, Severity};
 use weir_config_file::foreign::inputs::InputSource;
@@ -68,6 +70,10 @@ pub async fn check(options: CheckOptions) -> ExitCode {
     if old.is_some_and(|old| shows_weakenings(&file, &old, &config)) {
         return ExitCode::from(EXIT_NO);
     }
+    let audit = check_audit_files(&file, &config);
+    if audit == CheckResult::Failed {
+        return ExitCode::from(EXIT_NO);
+    }
     let upstreams = count(config.upstreams.len(), "upstream");
     let endpoints = count(config.endpoints.len(), "endpoint");
     weir_terminal::line(format_args!(
@@ -77,7 +83,7 @@ pub async fn check(options: CheckOptions) -> ExitCode {
     let mut result = if has_warnings {
         CheckResult::Warned
     } else {
-        CheckResult::Good
+        audit
     };
     if connect {
         result = result.max(connect_all(&config).await);
@@ -97,6 +103,27 @@ pub async fn check(options: CheckOptions) -> ExitCode {
 fn has_warning(report: &ConfigReport) -> bool {
     let mut problems = report.problems().iter();
     problems.any(|problem| problem.severity == Severity::Warning)
+}
+
+/// Prints why a start could not continue the records in the audit files that are there. A file that
+/// this user may not open is a warning: weir may run as another user.
+fn check_audit_files(file: &Path, config: &Config) -> CheckResult {
+    let error = match config.audit.as_ref().map(weir_audit::check_files) {
+        None | Some(Ok(())) => return CheckResult::Good,
+        Some(Err(error)) => error,
+    };
+    let is_denied = matches!(
+        &error,
+        AuditError::File { why, .. } if why.kind() == io::ErrorKind::PermissionDenied
+    );
+    let (grade, result) = if is_denied {
+        ("warning", CheckResult::Warned)
+    } else {
+        ("error", CheckResult::Failed)
+    };
+    let file = file.display();
+    weir_terminal::line(format_args!("{file}: {grade}: audit.file.path: {error}"));
+    result
 }
 
 /// Prints the protections that the new config gives up. Returns true if there are any.

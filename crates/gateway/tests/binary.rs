@@ -140,6 +140,44 @@ fn check_prints_everything_and_exits_with_2() {
 }
 
 #[test]
+fn check_refuses_audit_files_that_a_start_refuses() {
+    let foreign = TestConfigFile::new("check-foreign", "a file of another program\n");
+    let refusals = TestConfigFile::new("check-audit", "");
+    std::fs::remove_file(refusals.path()).unwrap();
+    let beside = format!("{}.refusals", refusals.path());
+    std::fs::write(&beside, "also foreign\n").unwrap();
+    for (named, refused) in [
+        (foreign.path(), foreign.path()),
+        (refusals.path(), beside.as_str()),
+    ] {
+        let text = format!(
+            "listen: 127.0.0.1:0\nadmin: {{ listen: 127.0.0.1:0 }}\naudit: {{ file: {{ path: {named} }} }}\nupstreams: {{}}\n"
+        );
+        let config = TestConfigFile::new("check-audit-config", &text);
+        let before = std::fs::read(refused).unwrap();
+        let checked = weir(&["check", config.path()]);
+        let said = out(&checked);
+        assert_eq!(checked.status.code(), Some(1), "{said}");
+        let expected = format!("error: audit.file.path: audit records cannot be kept in {refused}");
+        assert!(said.contains(&expected), "{said}");
+        assert!(!said.contains("good"), "{said}");
+        assert_eq!(std::fs::read(refused).unwrap(), before);
+        let started = weir(&["serve", "--config", config.path()]);
+        assert!(!started.status.success());
+        assert!(err(&started).contains(refused), "{}", err(&started));
+    }
+    std::fs::remove_file(&beside).unwrap();
+    // An absent file is no error, and is not made.
+    let absent = refusals.path();
+    let text = format!("audit: {{ file: {{ path: {absent} }} }}\nupstreams: {{}}\n");
+    let config = TestConfigFile::new("check-audit-config", &text);
+    std::fs::remove_file(absent).ok();
+    let checked = weir(&["check", config.path()]);
+    assert!(checked.status.success(), "{}", out(&checked));
+    assert!(!std::path::Path::new(absent).exists());
+}
+
+#[test]
 fn the_schema_is_the_checked_in_one() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.schema.json");
     assert_eq!(

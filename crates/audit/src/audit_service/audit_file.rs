@@ -73,6 +73,26 @@ impl AuditFile {
         Ok((journal, tail))
     }
 
+    /// Checks the content of a file as [`Self::open`] does, without a change of it: another process
+    /// may write to it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened, or it is no file of records.
+    pub(super) fn check(path: &Path, keys: &[AuditKey]) -> io::Result<()> {
+        let is_regular = match fs::metadata(path) {
+            Ok(about) => about.is_file(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !is_regular {
+            return Ok(());
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let length = file.metadata()?.len();
+        AuditFileTail::read(&file, length, keys).map(drop)
+    }
+
     /// Returns standard output as a file: without a buffer, so that a written line is out.
     ///
     /// # Errors

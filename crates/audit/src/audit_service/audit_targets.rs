@@ -122,6 +122,23 @@ fn open(plan: &AuditPlan) -> Result<OpenedAuditFile, AuditError> {
     }
 }
 
+/// Checks the present files of a plan as a start does, without a change of them.
+///
+/// # Errors
+///
+/// A start would not continue the records of a file.
+pub fn check_files(plan: &AuditPlan) -> Result<(), AuditError> {
+    let keys: Vec<_> = plan.key.iter().cloned().collect();
+    let refusals = refusals_plan(plan);
+    for file in plan.file.iter().chain(&refusals.file) {
+        AuditFile::check(&file.path, &keys).map_err(|why| AuditError::File {
+            path: file.path.clone(),
+            why,
+        })?;
+    }
+    Ok(())
+}
+
 impl AuditCopies {
     pub(super) fn none() -> (Self, AuditOutlets) {
         let tasks = TaskTracker::new();

@@ -10,7 +10,7 @@ use weir_config_file::local_host::is_local_host;
 use weir_config_file::raw::{
     MEMORY_STORE, RawConfig, RawSharedStore, RawStore, RawStoreKind, RawStoreUrls, Time,
 };
-use weir_redis_store::{RedisSettings, RedisTopology};
+use weir_redis_store::{RedisSettings, RedisTopology, StartError};
 
 use super::placeholder;
 use crate::checked_config::StorePlan;
@@ -126,13 +126,43 @@ fn redis(
             "must be from 5ms to 5s",
         ));
     }
-    StorePlan::Redis(RedisSettings {
+    let settings = RedisSettings {
         urls: parsed.into_iter().map(|url| url.text).collect(),
         topology: topology(kind, section.primary.as_deref(), report),
         ca_file: ca_file(section, tls > 0, folder, report),
         namespace: namespace(section.namespace.as_deref(), report),
         command_timeout,
-    })
+    };
+    if !report.has_error_under(&ConfigPath::at("store")) {
+        check_as_client(&settings, urls, report);
+    }
+    StorePlan::Redis(settings)
+}
+
+/// Reports settings that the client of the store refuses. No message repeats a URL.
+fn check_as_client(
+    settings: &RedisSettings,
+    urls: &[(ConfigPath, &ConfigSecret)],
+    report: &mut ConfigReport,
+) {
+    let Err(error) = settings.check() else {
+        return;
+    };
+    let problem = match error {
+        StartError::BadUrl { number, reason } => {
+            let url = urls.get(number - 1);
+            let path = url.map_or_else(|| ConfigPath::at("store.url"), |(path, _)| path.clone());
+            ConfigProblem::error(path, format!("cannot be used: {reason}"))
+        }
+        StartError::BadSettings(reason) => ConfigProblem::error(
+            ConfigPath::at("store.url"),
+            format!("has URLs that cannot be used together: {reason}"),
+        ),
+        error @ (StartError::NoUrl | StartError::BadAuthorities { .. }) => {
+            ConfigProblem::error(ConfigPath::at("store"), error.to_string())
+        }
+    };
+    report.add(problem);
 }
 
 /// Checks `kind` and `primary`.
