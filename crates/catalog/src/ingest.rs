@@ -14,10 +14,10 @@ use weir_core::telemetry::instruments;
 use weir_core::telemetry::meters::upstream_label;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
+use weir_items::ToolDraft;
 use weir_schema::ToolSchema;
 
 use super::context::CatalogContext;
-use super::tool_draft::ToolDraft;
 
 /// The items of a walk, with the counts of its irregularities.
 pub(super) struct IngestedItems {

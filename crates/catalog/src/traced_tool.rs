@@ -13,6 +13,7 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::secrets::ArgumentSecret;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
+use weir_items::ToolDraft;
 use weir_schema::{
     CheckMode, Mismatch, SchemaCache, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema, UnusableSchema,
     verdict_of_arguments,
@@ -20,7 +21,6 @@ use weir_schema::{
 
 use super::Catalog;
 use super::list_entry::{ListEntry, names};
-use super::tool_draft::ToolDraft;
 use super::view::View;
 use weir_core::reserved_names::is_of_other;
 use weir_core::resolved_rules::ResolvedRules;

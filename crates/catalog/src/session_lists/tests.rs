@@ -13,7 +13,7 @@ use weir_schema::SchemaCache;
 
 use super::*;
 use crate::fakes::Sevens;
-use crate::tool_draft::ToolDraft;
+use weir_items::ToolDraft;
 
 struct UnusedListSession;
 

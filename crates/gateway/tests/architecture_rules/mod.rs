@@ -6,9 +6,16 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-clean", &["weir-wire"]),
     ("weir-schema", &["weir-wire"]),
     ("weir-core", &["weir-clean", "weir-schema", "weir-wire"]),
+    ("weir-items", &["weir-core", "weir-schema", "weir-wire"]),
     (
         "weir-catalog",
-        &["weir-clean", "weir-core", "weir-schema", "weir-wire"],
+        &[
+            "weir-clean",
+            "weir-core",
+            "weir-items",
+            "weir-schema",
+            "weir-wire",
+        ],
     ),
     (
         "weir-router",

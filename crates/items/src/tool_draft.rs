@@ -26,11 +26,15 @@ pub enum InvalidItem {
 }
 
 /// An item of a list that is known to be a tool, before the costly part of making one.
-pub(crate) struct ToolDraft {
+#[derive(Debug)]
+pub struct ToolDraft {
     kind: ListKind,
-    pub(crate) native: String,
-    pub(crate) raw: Bytes,
-    pub(crate) digest: ContentVersion,
+    /// The server's own name, or URI.
+    pub native: String,
+    /// The item as the server sent it.
+    pub raw: Bytes,
+    /// The digest of [`Self::raw`].
+    pub digest: ContentVersion,
     name: Range<usize>,
     input: Option<Range<usize>>,
     output: Option<Range<usize>>,
@@ -43,7 +47,7 @@ impl ToolDraft {
     ///
     /// # Errors
     /// [`InvalidItem`].
-    pub(crate) fn read(kind: ListKind, raw: Bytes) -> Result<Self, InvalidItem> {
+    pub fn read(kind: ListKind, raw: Bytes) -> Result<Self, InvalidItem> {
         scan::check(&raw, &JsonLimits::upstream()).map_err(|_| InvalidItem::Malformed)?;
         if !scan::is_object(&raw) {
             return Err(InvalidItem::Malformed);
@@ -84,7 +88,7 @@ impl ToolDraft {
     }
 
     /// Does the costly part: compiles the schemas. Not for the hot path.
-    pub(crate) fn finish(self, upstream: &UpstreamId, contracts: &SchemaCache) -> Tool {
+    pub fn finish(self, upstream: &UpstreamId, contracts: &SchemaCache) -> Tool {
         let contract = |at: Option<Range<usize>>| {
             at.map_or(ToolSchema::None, |at| contracts.of(&self.raw[at]))
         };
@@ -111,7 +115,7 @@ impl ToolDraft {
     }
 
     /// Makes the tool of a changed definition of `other`: the schemas are not compiled again.
-    pub(crate) fn replace_definition(self, other: &Tool) -> Tool {
+    pub fn replace_definition(self, other: &Tool) -> Tool {
         Tool {
             kind: other.kind,
             hints: self.hints(),

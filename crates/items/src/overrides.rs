@@ -12,11 +12,7 @@ use weir_wire::scan;
 use super::tool_draft::ToolDraft;
 
 /// Returns the tool as the operator describes it. Members without an override stay byte for byte.
-pub(super) fn apply_overrides(
-    tool: &Arc<Tool>,
-    description: Option<&str>,
-    hints: ToolHints,
-) -> Arc<Tool> {
+pub fn apply_overrides(tool: &Arc<Tool>, description: Option<&str>, hints: ToolHints) -> Arc<Tool> {
     let mut raw = tool.raw.to_vec();
     if let Some(text) = description {
         raw = set(
@@ -47,7 +43,7 @@ pub(super) fn apply_overrides(
 
 /// Returns the tool with the URI of its interface (MCP Apps) as the endpoint's clients read it; no
 /// value if the tool has no interface.
-pub(super) fn link_interface(tool: &Tool) -> Option<Arc<Tool>> {
+pub fn link_interface(tool: &Tool) -> Option<Arc<Tool>> {
     let raw = &tool.raw[..];
     let meta = member(raw, "_meta")?;
     let renamed = |object: &[u8], key: &str| {
