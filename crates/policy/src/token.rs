@@ -45,28 +45,40 @@ pub(crate) async fn verify_signature(
     if *strict_type && !parts.is_access_token {
         return Err(TokenRefusal::Type.into());
     }
-    let key = match keeper.find(parts.kid.as_deref(), parts.algorithm).await {
-        KeyLookup::Found(key) => key,
-        KeyLookup::Unknown => return Err(TokenRefusal::Key.into()),
-        KeyLookup::Unavailable => {
-            return Err(AuthFailure::Unavailable("the issuer's keys are not there"));
-        }
-    };
-    let genuine = crypto::verify(
-        parts.signature,
-        parts.signed.as_bytes(),
-        &key,
-        jsonwebtoken_algorithm(parts.algorithm),
-    );
-    if !genuine.is_ok_and(|genuine| genuine) {
-        return Err(TokenRefusal::Signature.into());
-    }
+    check_signature(&parts, keeper).await?;
     let is_access_token = parts.is_access_token;
     let claims = TokenClaims::read(parts.into_payload(), issuer)?;
     if !is_access_token {
         claims.refuse_id_token()?;
     }
     Ok(claims)
+}
+
+/// Checks that a key of the issuer made the token's signature. If none of the known keys did, the
+/// check is made again with keys that are fetched now: an issuer may have replaced a key under its
+/// id.
+async fn check_signature(parts: &JwtParts<'_>, keeper: &KeyKeeper) -> Result<(), AuthFailure> {
+    let (mut refusal, mut tried) = (TokenRefusal::Key, None);
+    for _ in 0..2 {
+        let kid = parts.kid.as_deref();
+        let found = match keeper.find(kid, parts.algorithm, tried).await {
+            KeyLookup::Found(found) => found,
+            KeyLookup::Unknown => break,
+            KeyLookup::Unavailable => {
+                return Err(AuthFailure::Unavailable("the issuer's keys are not there"));
+            }
+        };
+        let algorithm = jsonwebtoken_algorithm(parts.algorithm);
+        let verifies = |key| {
+            crypto::verify(parts.signature, parts.signed.as_bytes(), key, algorithm)
+                .is_ok_and(|genuine| genuine)
+        };
+        if found.keys.iter().any(verifies) {
+            return Ok(());
+        }
+        (refusal, tried) = (TokenRefusal::Signature, Some(found.generation));
+    }
+    Err(refusal.into())
 }
 
 /// The algorithm in jsonwebtoken's type.

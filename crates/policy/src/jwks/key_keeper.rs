@@ -1,5 +1,5 @@
 //! The cache of an issuer's keys: one fetch at a time, ahead of their expiry, and at most one per
-//! cooldown because a request needs an unknown key.
+//! cooldown because a request needs an unknown key, or has a signature of none of the known keys.
 //!
 //! Requests never fetch: they notify the background task ([`KeyKeeper::run`]) and wait a bounded
 //! time for its next attempt. A client that disconnects cannot cancel a fetch that others wait for.
@@ -25,7 +25,7 @@ const FETCH_TIME: Duration = Duration::from_secs(5);
 /// The longest wait of a request for an attempt. Metadata at three locations and the keys, if all
 /// of them are slow, take longer: then the request gets "unavailable".
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(6);
-/// The shortest time between two fetches that unknown keys cause (C15).
+/// The shortest time between two fetches that requests cause (C15).
 const COOLDOWN: Duration = Duration::from_secs(30);
 /// The most requests that may wait for a fetch.
 const MOST_WAITING: usize = 1024;
@@ -42,10 +42,17 @@ const STALE_ALARM_AFTER: Duration = Duration::from_secs(3600);
 const RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
+/// The keys that a token can be signed with.
+pub(crate) struct FoundKeys {
+    pub(crate) keys: Vec<DecodingKey>,
+    /// The generation of the issuer's keys that they are of.
+    pub(crate) generation: u64,
+}
+
 /// The answer to [`KeyKeeper::find`].
 pub(crate) enum KeyLookup {
-    /// The key.
-    Found(DecodingKey),
+    /// The keys.
+    Found(FoundKeys),
     /// The issuer has no such key.
     Unknown,
     /// The keys are not available now.
@@ -77,7 +84,7 @@ struct KnownKeys {
 
 #[derive(Default)]
 struct FetchState {
-    /// The time of the last fetch that unknown keys caused.
+    /// The time of the last fetch that a request caused.
     forced: Option<Duration>,
     /// Failures in a row.
     failures: u32,
@@ -133,17 +140,28 @@ impl KeyKeeper {
         self.fresh().map_or(0, |known| known.generation)
     }
 
-    /// Looks a key up. For an unknown key it waits for a fetch if one is in progress or may be made
-    /// now. Cancel safe.
-    pub(crate) async fn find(&self, kid: Option<&str>, algorithm: SignatureAlgorithm) -> KeyLookup {
+    /// Looks the keys of a token up. For unknown keys it waits for a fetch if one is in progress or
+    /// may be made now. Cancel safe.
+    ///
+    /// `tried` is the generation of the keys that the token's signature does not fit. These keys
+    /// count as unknown, because an issuer may have replaced a key under its id, or without one.
+    pub(crate) async fn find(
+        &self,
+        kid: Option<&str>,
+        algorithm: SignatureAlgorithm,
+        tried: Option<u64>,
+    ) -> KeyLookup {
+        let look_up = |known: &KnownKeys| {
+            let generation = known.generation;
+            let keys = known.keys.find(kid, algorithm);
+            keys.filter(|_| tried != Some(generation))
+                .map(|keys| FoundKeys { keys, generation })
+        };
         // Subscribed before the lookup, so that an attempt that ends after it is not missed.
         let mut attempts = self.attempts.subscribe();
         let known = self.fresh();
-        if let Some(key) = known
-            .as_ref()
-            .and_then(|known| known.keys.find(kid, algorithm))
-        {
-            return KeyLookup::Found(key);
+        if let Some(found) = known.as_deref().and_then(look_up) {
+            return KeyLookup::Found(found);
         }
         let missing = if known.is_some() {
             KeyLookup::Unknown
@@ -167,10 +185,7 @@ impl KeyKeeper {
         let Some(known) = self.fresh() else {
             return KeyLookup::Unavailable;
         };
-        match known.keys.find(kid, algorithm) {
-            Some(key) => KeyLookup::Found(key),
-            None => KeyLookup::Unknown,
-        }
+        look_up(&known).map_or(KeyLookup::Unknown, KeyLookup::Found)
     }
 
     /// The keys, unless they are too old to be trusted.

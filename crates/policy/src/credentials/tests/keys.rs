@@ -80,6 +80,51 @@ async fn a_new_key_is_fetched_once_and_its_first_token_is_good() {
     assert_eq!(stand.reason(&old).await, "key");
 }
 
+// Proves C14, C15.
+#[tokio::test(start_paused = true)]
+async fn key_replaced_under_its_id_or_without_one_is_fetched_for_its_first_token() {
+    for header in [
+        json!({ "alg": "ES256", "kid": "key-1" }),
+        json!({ "alg": "ES256" }),
+    ] {
+        let stand = VerifierFixture::new().await;
+        let published = |signer: &TokenSigner| {
+            let mut key = signer.jwk();
+            if header.get("kid").is_none() {
+                key.as_object_mut().unwrap().remove("kid");
+            }
+            key
+        };
+        let token = |signer: &TokenSigner| signer.token_with(&header, &stand.claims());
+        stand.publish(&[published(&stand.signer)]);
+        stand.pass(3600).await;
+        let old = token(&stand.signer);
+        assert!(stand.subject(&old).await.is_ok());
+        let before = stand.fetch.asked(&keys_url());
+        let new = TokenSigner::es256("key-1");
+        stand.publish(&[published(&new)]);
+        assert!(stand.subject(&token(&new)).await.is_ok(), "{header}");
+        assert_eq!(stand.fetch.asked(&keys_url()), before + 1);
+        assert_eq!(stand.reason(&old).await, "signature");
+        // Forged tokens cause no more fetches than unknown keys do.
+        let forger = TokenSigner::es256("key-1");
+        for number in 0..100 {
+            let claims = stand.claims_with(json!({ "sub": format!("eve-{number}") }));
+            let forged = forger.token_with(&header, &claims);
+            assert_eq!(stand.reason(&forged).await, "signature");
+        }
+        assert_eq!(stand.fetch.asked(&keys_url()), before + 1);
+        stand.pass(30).await;
+        for number in 0..100 {
+            let claims = stand.claims_with(json!({ "sub": format!("eve-{number}") }));
+            let forged = forger.token_with(&header, &claims);
+            assert_eq!(stand.reason(&forged).await, "signature");
+        }
+        assert_eq!(stand.fetch.asked(&keys_url()), before + 2);
+        assert!(stand.subject(&token(&new)).await.is_ok());
+    }
+}
+
 // Proves C15.
 #[tokio::test(start_paused = true)]
 async fn a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
