@@ -4,22 +4,26 @@
 //! not JWTs. An answer is trusted for a short while; a token reported as inactive is not asked
 //! about again at once.
 //!
-//! Requests to the issuer are bounded, and the bound is shared: a network may have as many in
-//! flight as are free, so that one network has at most half and leaves some for the others.
-//! Renewals of active tokens have slots of their own.
+//! All requests that present a token at the same time share one introspection request, in a task
+//! that goes on when they give up. Introspection requests are bounded by slots, which networks
+//! share: see `introspection_slots.rs`. Renewals of active tokens have slots of their own.
+
+mod introspection_slots;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
-use serde_json::Value;
-use tokio::sync::Semaphore;
+use serde_json::{Map, Value};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
 use weir_core::network::SenderNetwork;
 use weir_core::port::{BorrowedSecret, FetchRequest, UrlSource};
 use weir_oauth::{ClientAuthentication, FormRequest};
 
+use self::introspection_slots::{IntrospectionSlot, IntrospectionSlots, SlotRequest};
 use crate::auth_failure::AuthFailure;
 use crate::settings::{ClientSecret, TokenIssuer};
 use crate::strict_json;
@@ -31,15 +35,17 @@ use crate::verifier_ports::VerifierPorts;
 const LARGEST: usize = 64 << 10;
 /// The timeout of one request.
 const INTROSPECTION_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most introspection requests in flight; further requests of clients get "unavailable".
-const MAX_IN_FLIGHT: usize = 128;
-/// The same for tokens that were active in their last introspection, and the number of those
-/// remembered.
+/// The longest wait for a slot.
+const SLOT_WAIT: Duration = Duration::from_secs(2);
+/// The most requests in flight for tokens that were active in their last introspection, and the
+/// number of those remembered.
 const RENEWALS: usize = 64;
 const ACTIVE: usize = 10_000;
 /// The number of inactive tokens remembered, and the time before they are asked about again.
 const REMEMBERED: usize = 1024;
 const INACTIVE_CACHE_TIME: Duration = Duration::from_secs(10);
+
+const NO_SLOT: AuthFailure = AuthFailure::Unavailable("too many tokens are being asked about");
 
 /// A token as it came with the request.
 #[derive(Clone, Copy)]
@@ -50,83 +56,196 @@ pub(crate) struct PresentedToken<'a> {
     pub(crate) peer: IpAddr,
 }
 
+/// The issuer's answer about an active token, or the failure.
+type IntrospectionAnswer = Result<Arc<Map<String, Value>>, AuthFailure>;
+
+/// The answer that an introspection request in flight will have.
+type PendingAnswer = watch::Receiver<Option<IntrospectionAnswer>>;
+
 /// An issuer with an introspection endpoint.
 pub(crate) struct Introspector {
+    state: Arc<IntrospectionState>,
+    /// The requests in flight. Each ends within its timeout; all are aborted with the introspector.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// The parts of an introspector that its requests in flight need.
+struct IntrospectionState {
+    issuer: Arc<str>,
     url: String,
     client_id: String,
     client_secret: ClientSecret,
-    slots: IntrospectionSlots,
-    renewals: Semaphore,
+    ports: VerifierPorts,
+    slots: Arc<IntrospectionSlots>,
+    renewals: Arc<Semaphore>,
     /// Tokens that were active, by digest.
     active: Cache<[u8; 32], ()>,
     /// Tokens that were inactive, by digest, with the time of that answer.
     inactive: Cache<[u8; 32], Duration>,
+    /// The requests in flight and those that wait for a slot, by the digest of their token. The
+    /// slots and the places to wait for one bound their number.
+    in_flight: Mutex<HashMap<[u8; 32], PendingAnswer>>,
+}
+
+/// The slot that a new request takes.
+enum IntrospectionPermit {
+    Renewal(#[expect(dead_code, reason = "held until dropped")] OwnedSemaphorePermit),
+    Slot(#[expect(dead_code, reason = "held until dropped")] IntrospectionSlot),
+    /// A slot that is not free yet; a renewal takes the first one of either kind.
+    Wait {
+        is_renewal: bool,
+        slot: SlotRequest,
+    },
 }
 
 impl Introspector {
-    pub(crate) fn new(url: &str, client_id: &str, client_secret: &ClientSecret) -> Self {
-        Self {
+    pub(crate) fn new(
+        issuer: Arc<str>,
+        url: &str,
+        client_id: &str,
+        client_secret: &ClientSecret,
+        ports: VerifierPorts,
+    ) -> Arc<Self> {
+        let state = IntrospectionState {
+            issuer,
             url: url.to_owned(),
             client_id: client_id.to_owned(),
             client_secret: client_secret.clone(),
-            slots: IntrospectionSlots::default(),
-            renewals: Semaphore::new(RENEWALS),
+            ports,
+            slots: Arc::default(),
+            renewals: Arc::new(Semaphore::new(RENEWALS)),
             active: Cache::new(ACTIVE),
             inactive: Cache::new(REMEMBERED),
-        }
+            in_flight: Mutex::default(),
+        };
+        Arc::new(Self {
+            state: Arc::new(state),
+            tasks: Mutex::default(),
+        })
     }
 
-    /// The claims of a token that came from `peer`, by the issuer's answer. Cancel safe.
+    /// True if it asks this endpoint as this client.
+    pub(crate) fn is_same_endpoint(&self, url: &str, client: &str, secret: &ClientSecret) -> bool {
+        let state = &self.state;
+        state.url == url && state.client_id == client && state.client_secret == *secret
+    }
+
+    /// The claims of a token, by the issuer's answer. Cancel safe.
     pub(crate) async fn ask(
         &self,
-        PresentedToken {
-            text: token,
-            digest,
-            peer,
-        }: PresentedToken<'_>,
+        token: PresentedToken<'_>,
         issuer: &TokenIssuer,
-        ports: &VerifierPorts,
     ) -> Result<TokenClaims, AuthFailure> {
-        let now = ports.clock.monotonic();
+        let now = self.state.ports.clock.monotonic();
         if self
+            .state
             .inactive
-            .get(digest)
+            .get(token.digest)
             .is_some_and(|since| now.saturating_sub(since) < INACTIVE_CACHE_TIME)
         {
             return Err(TokenRefusal::Expired.into());
         }
-        let renewal = self
-            .active
-            .get(digest)
-            .and_then(|()| self.renewals.try_acquire().ok());
-        let question = if renewal.is_none() {
-            self.slots.begin(SenderNetwork::of(peer))
-        } else {
-            None
+        let mut pending = self.join_or_begin(token)?;
+        let answer = match pending.wait_for(Option::is_some).await {
+            Ok(answer) => answer.clone(),
+            Err(_) => None,
         };
-        if renewal.is_none() && question.is_none() {
-            return Err(AuthFailure::Unavailable(
-                "too many tokens are being asked about",
-            ));
+        let lost = AuthFailure::Unavailable("the introspection request was given up");
+        let claims = answer.unwrap_or(Err(lost))?;
+        Ok(TokenClaims::read((*claims).clone(), issuer)?)
+    }
+
+    /// Joins the request in flight about a token, or begins one.
+    fn join_or_begin(&self, token: PresentedToken<'_>) -> Result<PendingAnswer, AuthFailure> {
+        let mut in_flight = self.state.in_flight();
+        if let Some(pending) = in_flight.get(token.digest) {
+            return Ok(pending.clone());
         }
+        let permit = self.state.permit(token).ok_or(NO_SLOT)?;
+        let (sender, pending) = watch::channel(None);
+        in_flight.insert(*token.digest, pending.clone());
+        drop(in_flight);
+        let flight = IntrospectionFlight {
+            state: self.state.clone(),
+            digest: *token.digest,
+        };
+        let text = token.text.to_owned();
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            let answer = flight.run(&text, permit).await;
+            // Sent before the flight ends, so that a request in between has this answer too.
+            sender.send_replace(Some(answer));
+            drop(flight);
+        });
+        Ok(pending)
+    }
+}
+
+impl IntrospectionState {
+    /// A slot for a new request about a token, or a place to wait for one.
+    fn permit(&self, token: PresentedToken<'_>) -> Option<IntrospectionPermit> {
+        let is_renewal = self.active.get(token.digest).is_some();
+        if is_renewal && let Ok(permit) = self.renewals.clone().try_acquire_owned() {
+            return Some(IntrospectionPermit::Renewal(permit));
+        }
+        match self.slots.begin(SenderNetwork::of(token.peer)) {
+            SlotRequest::Granted(slot) => Some(IntrospectionPermit::Slot(slot)),
+            SlotRequest::Refused if !is_renewal => None,
+            slot @ (SlotRequest::Waiting(_) | SlotRequest::Refused) => {
+                Some(IntrospectionPermit::Wait { is_renewal, slot })
+            }
+        }
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<[u8; 32], PendingAnswer>> {
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An introspection request in flight. It leaves the map of those when it ends, however it ends.
+struct IntrospectionFlight {
+    state: Arc<IntrospectionState>,
+    digest: [u8; 32],
+}
+
+impl Drop for IntrospectionFlight {
+    fn drop(&mut self) {
+        self.state.in_flight().remove(&self.digest);
+    }
+}
+
+impl IntrospectionFlight {
+    async fn run(&self, token: &str, permit: IntrospectionPermit) -> IntrospectionAnswer {
+        let _permit = match permit {
+            IntrospectionPermit::Wait { is_renewal, slot } => {
+                let wait = self.wait_for_slot(is_renewal, slot);
+                let waited = tokio::time::timeout(SLOT_WAIT, wait).await;
+                waited.ok().flatten().ok_or(NO_SLOT)?
+            }
+            granted @ (IntrospectionPermit::Renewal(_) | IntrospectionPermit::Slot(_)) => granted,
+        };
         let fields = [("token", token), ("token_type_hint", "access_token")];
-        let client = ClientAuthentication::Basic(self.client_secret.expose());
-        let request = FormRequest::new(&fields, &self.client_id, client);
+        let state = &self.state;
+        let client = ClientAuthentication::Basic(state.client_secret.expose());
+        let request = FormRequest::new(&fields, &state.client_id, client);
         let ask = FetchRequest {
-            url: &self.url,
+            url: &state.url,
             form: Some(BorrowedSecret::new(&request.form)),
             authorization: request.authorization.as_deref().map(BorrowedSecret::new),
             limit: LARGEST,
             timeout: INTROSPECTION_TIMEOUT,
             url_source: UrlSource::Operator,
         };
-        let fetched = ports.fetch.fetch(ask).await.map_err(|failure| {
-            tracing::warn!(issuer = &*issuer.name, %failure, "token introspection failed");
+        let fetched = state.ports.fetch.fetch(ask).await.map_err(|failure| {
+            tracing::warn!(issuer = &*state.issuer, %failure, "token introspection failed");
             AuthFailure::Unavailable("the issuer does not answer")
         })?;
         if fetched.status != 200 {
             tracing::warn!(
-                issuer = &*issuer.name,
+                issuer = &*state.issuer,
                 status = fetched.status,
                 "token introspection failed: unexpected status"
             );
@@ -138,12 +257,13 @@ impl Introspector {
         // Only the exact value: `"true"` or 1 is not active.
         match said.get("active") {
             Some(Value::Bool(true)) => {
-                self.active.insert(*digest, ());
-                Ok(TokenClaims::read(said, issuer)?)
+                state.active.insert(self.digest, ());
+                Ok(Arc::new(said))
             }
             Some(Value::Bool(false)) => {
-                self.active.remove(digest);
-                self.inactive.insert(*digest, now);
+                state.active.remove(&self.digest);
+                let now = state.ports.clock.monotonic();
+                state.inactive.insert(self.digest, now);
                 Err(TokenRefusal::Expired.into())
             }
             _ => Err(AuthFailure::Unavailable(
@@ -151,236 +271,33 @@ impl Introspector {
             )),
         }
     }
-}
 
-/// Introspection requests in flight, by the network of the client.
-#[derive(Default)]
-struct IntrospectionSlots(Mutex<HashMap<SenderNetwork, usize>>);
-
-impl IntrospectionSlots {
-    /// Begins a request, if fewer of this network are in flight than are free.
-    fn begin(&self, network: SenderNetwork) -> Option<IntrospectionSlot<'_>> {
-        let mut under_way = self.under_way();
-        let free = MAX_IN_FLIGHT - under_way.values().sum::<usize>();
-        let own = under_way.entry(network).or_default();
-        if *own < free {
-            *own += 1;
-            return Some(IntrospectionSlot {
-                questions: self,
-                network,
-            });
-        }
-        if *own == 0 {
-            under_way.remove(&network);
-        }
-        None
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, HashMap<SenderNetwork, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A request in flight.
-struct IntrospectionSlot<'a> {
-    questions: &'a IntrospectionSlots,
-    network: SenderNetwork,
-}
-
-impl Drop for IntrospectionSlot<'_> {
-    fn drop(&mut self) {
-        let mut under_way = self.questions.under_way();
-        if let Some(own) = under_way.get_mut(&self.network) {
-            *own -= 1;
-            if *own == 0 {
-                under_way.remove(&self.network);
+    /// Waits for a slot; for a renewal, of either kind.
+    async fn wait_for_slot(
+        &self,
+        is_renewal: bool,
+        slot: SlotRequest,
+    ) -> Option<IntrospectionPermit> {
+        let renewal = async {
+            if !is_renewal {
+                std::future::pending::<()>().await;
             }
+            let permit = self.state.renewals.clone().acquire_owned().await.ok()?;
+            Some(IntrospectionPermit::Renewal(permit))
+        };
+        let slot = async {
+            match slot {
+                SlotRequest::Granted(slot) => Some(slot),
+                SlotRequest::Waiting(granted) => granted.await.ok(),
+                SlotRequest::Refused => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            permit = renewal => permit,
+            slot = slot => slot.map(IntrospectionPermit::Slot),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-    use weir_core::Failure;
-    use weir_core::port::{DocumentFetcher, FetchResponse, Fut};
-    use weir_testkit::owned_task::OwnedTask;
-    use weir_testkit::{FakeRandom, TokioClock};
-
-    use super::*;
-    use crate::settings::TokenValidation;
-
-    /// An issuer that answers while its gate is open.
-    struct GatedIssuer {
-        gate: Semaphore,
-        says_active: AtomicBool,
-        asked: AtomicUsize,
-    }
-
-    impl DocumentFetcher for GatedIssuer {
-        fn fetch<'a>(&'a self, _ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
-            Box::pin(async {
-                let _open = self.gate.acquire().await;
-                let body = format!(
-                    "{{\"active\":{}}}",
-                    self.says_active.load(Ordering::Relaxed)
-                );
-                Ok(FetchResponse {
-                    status: 200,
-                    max_age: None,
-                    body: body.into(),
-                })
-            })
-        }
-    }
-
-    /// An introspector with its issuer.
-    #[derive(Clone)]
-    struct IntrospectorFixture {
-        introspector: Arc<Introspector>,
-        issuer: Arc<TokenIssuer>,
-        gated: Arc<GatedIssuer>,
-        ports: VerifierPorts,
-    }
-
-    impl IntrospectorFixture {
-        fn new() -> Self {
-            let gated = Arc::new(GatedIssuer {
-                gate: Semaphore::new(Semaphore::MAX_PERMITS),
-                says_active: AtomicBool::new(true),
-                asked: AtomicUsize::new(0),
-            });
-            let password = ClientSecret::new("secret".to_owned());
-            let url = "https://id.example.com/introspect".to_owned();
-            let introspector = Arc::new(Introspector::new(&url, "weir", &password));
-            let issuer = Arc::new(TokenIssuer {
-                name: "https://id.example.com".into(),
-                validation: TokenValidation::Introspection {
-                    url,
-                    client_id: "weir".to_owned(),
-                    client_secret: password,
-                },
-                audiences: Vec::new(),
-                groups: Vec::new(),
-                claims: Vec::new(),
-            });
-            let random = Arc::new(FakeRandom::new(1));
-            let ports = VerifierPorts {
-                fetch: gated.clone(),
-                clock: Arc::new(TokioClock::new()),
-                random,
-            };
-            Self {
-                introspector,
-                issuer,
-                gated,
-                ports,
-            }
-        }
-
-        /// Returns true if the issuer was asked about the token, for either answer.
-        async fn ask(&self, token: u8, network: u8) -> bool {
-            let shown = PresentedToken {
-                text: "token",
-                digest: &[token; 32],
-                peer: [192, 0, network, 1].into(),
-            };
-            !matches!(
-                self.introspector
-                    .ask(shown, &self.issuer, &self.ports)
-                    .await,
-                Err(AuthFailure::Unavailable(_))
-            )
-        }
-
-        /// Lets this number of requests of a network wait for the issuer.
-        async fn hang(&self, token: u8, network: u8, count: usize) -> Vec<OwnedTask> {
-            let before = self.gated.asked.load(Ordering::Relaxed);
-            let one = || {
-                let desk = self.clone();
-                OwnedTask::spawn(async move {
-                    desk.ask(token, network).await;
-                })
-            };
-            let hanging: Vec<_> = (0..count).map(|_| one()).collect();
-            while self.gated.asked.load(Ordering::Relaxed) < before + count {
-                tokio::task::yield_now().await;
-            }
-            hanging
-        }
-
-        fn shut(&self) {
-            self.gated.gate.forget_permits(Semaphore::MAX_PERMITS);
-        }
-
-        fn open(&self) {
-            self.gated.gate.add_permits(Semaphore::MAX_PERMITS);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn renewal_has_its_own_slots_if_its_network_has_no_more() {
-        let desk = IntrospectorFixture::new();
-        assert!(desk.ask(1, 0).await, "it is active, and remembered");
-        desk.shut();
-        let news = desk.hang(2, 0, MAX_IN_FLIGHT / 2).await;
-        assert!(!desk.ask(3, 0).await, "the network has all its questions");
-        // All renewal slots are available to it, and not one more.
-        let renewals = desk.hang(1, 0, RENEWALS).await;
-        assert!(
-            !desk.ask(1, 0).await,
-            "all renewals are under way, and its network has no other question"
-        );
-        let other = desk.hang(1, 7, 1).await;
-        drop(renewals);
-        while desk.introspector.renewals.available_permits() < RENEWALS {
-            tokio::task::yield_now().await;
-        }
-        desk.open();
-        assert!(desk.ask(1, 0).await, "the places came back");
-        drop((news, other));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn inactive_token_has_no_renewal_slot() {
-        let desk = IntrospectorFixture::new();
-        assert!(desk.ask(1, 0).await);
-        desk.gated.says_active.store(false, Ordering::Relaxed);
-        assert!(desk.ask(1, 0).await, "the issuer says that it is over");
-        tokio::time::advance(INACTIVE_CACHE_TIME).await;
-        desk.shut();
-        let news = desk.hang(2, 0, MAX_IN_FLIGHT / 2).await;
-        assert!(!desk.ask(1, 0).await, "it is a new token like any other");
-        drop(news);
-    }
-
-    #[test]
-    fn one_network_has_at_most_half_of_the_slots() {
-        let questions = IntrospectionSlots::default();
-        let network = |n: u8| SenderNetwork::of([192, 0, n, 1].into());
-        let first: Vec<_> = std::iter::from_fn(|| questions.begin(network(0))).collect();
-        assert_eq!(first.len(), MAX_IN_FLIGHT / 2);
-        let others: Vec<_> = (1..=5)
-            .map(|n| questions.begin(network(n)).unwrap())
-            .collect();
-        assert!(
-            questions.begin(network(0)).is_none(),
-            "the others have what is free"
-        );
-        drop((first, others));
-        assert!(questions.under_way().is_empty());
-        let held: Vec<_> = (0..5)
-            .flat_map(|n| std::iter::from_fn(|| questions.begin(network(n))).collect::<Vec<_>>())
-            .collect();
-        assert!(held.len() < MAX_IN_FLIGHT);
-        assert!(
-            questions.begin(network(5)).is_some(),
-            "a sixth finds room where five take all that they can"
-        );
-    }
-}
+mod tests;

@@ -39,11 +39,12 @@ pub(super) struct ActiveIssuer {
 /// The method of checking an issuer's tokens.
 enum IssuerCheck {
     Keys(Arc<KeyKeeper>),
-    Introspection(Box<Introspector>),
+    Introspection(Arc<Introspector>),
 }
 
 impl ActiveIssuer {
-    /// Puts an issuer to use. It keeps the keys of the one `before` it from the same source.
+    /// Puts an issuer to use. It keeps the keys of the one `before` it from the same source, or its
+    /// introspector at the same endpoint.
     pub(super) fn new(issuer: TokenIssuer, before: Option<&Self>, ports: &VerifierPorts) -> Self {
         let check = match &issuer.validation {
             TokenValidation::Keys {
@@ -65,10 +66,18 @@ impl ActiveIssuer {
                 url,
                 client_id,
                 client_secret,
-            } => {
-                let introspector = Introspector::new(url, client_id, client_secret);
-                IssuerCheck::Introspection(Box::new(introspector))
-            }
+            } => match before.and_then(Self::introspector) {
+                Some(same) if same.is_same_endpoint(url, client_id, client_secret) => {
+                    IssuerCheck::Introspection(same.clone())
+                }
+                _ => IssuerCheck::Introspection(Introspector::new(
+                    issuer.name.clone(),
+                    url,
+                    client_id,
+                    client_secret,
+                    ports.clone(),
+                )),
+            },
         };
         Self {
             issuer,
@@ -86,6 +95,13 @@ impl ActiveIssuer {
         match &self.check {
             IssuerCheck::Keys(keeper) => Some(keeper),
             IssuerCheck::Introspection(_) => None,
+        }
+    }
+
+    fn introspector(&self) -> Option<&Arc<Introspector>> {
+        match &self.check {
+            IssuerCheck::Introspection(introspector) => Some(introspector),
+            IssuerCheck::Keys(_) => None,
         }
     }
 
@@ -116,7 +132,7 @@ impl ActiveIssuer {
                 Ok(claims)
             }
             (IssuerCheck::Introspection(asked), _, _) => {
-                let claims = asked.ask(token, &self.issuer, ports).await?;
+                let claims = asked.ask(token, &self.issuer).await?;
                 claims.times().check(ports.clock.wall(), leeway)?;
                 Ok(claims)
             }

@@ -190,6 +190,43 @@ async fn replaced_auth_settings_apply_at_once_and_keep_cached_keys() {
     ));
 }
 
+#[tokio::test(start_paused = true)]
+async fn introspection_of_an_unchanged_endpoint_goes_on_after_a_reload() {
+    let url = format!("{ISSUER}/introspect");
+    let with_leeway = |leeway: u64| {
+        let mut settings = verifier_fixture::settings();
+        settings.leeway = std::time::Duration::from_secs(leeway);
+        settings.issuers[0].validation = crate::settings::TokenValidation::Introspection {
+            url: url.clone(),
+            client_id: "weir".to_owned(),
+            client_secret: crate::settings::ClientSecret::new("secret"),
+        };
+        settings
+    };
+    let signer = weir_testkit::TokenSigner::es256("key-1");
+    let stand = VerifierFixture::with(with_leeway(30), signer);
+    stand
+        .fetch
+        .put(&url, 200, json!({ "active": false }).to_string());
+    assert_eq!(stand.reason("opaque").await, "expired");
+    stand.credentials.replace(with_leeway(29));
+    assert_eq!(stand.reason("opaque").await, "expired");
+    assert_eq!(stand.fetch.asked(&url), 1, "it is remembered as inactive");
+    let mut other = with_leeway(29);
+    if let crate::settings::TokenValidation::Introspection { client_id, .. } =
+        &mut other.issuers[0].validation
+    {
+        *client_id = "other".to_owned();
+    }
+    stand.credentials.replace(other);
+    assert_eq!(stand.reason("opaque").await, "expired");
+    assert_eq!(
+        stand.fetch.asked(&url),
+        2,
+        "another client may get another answer"
+    );
+}
+
 // Proves R249.
 #[test]
 fn an_endpoint_is_named_by_its_url_alone() {
