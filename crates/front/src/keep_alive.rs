@@ -2,6 +2,8 @@
 //! ends when its credentials end or an operator blocks its owner, and is a use of its session until
 //! then. Streams of calls do not use it: they end with the call.
 
+mod credential_check;
+
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::task::{Context as Task, Poll};
 use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::Principal;
@@ -17,6 +20,7 @@ use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{LoadedSession, SessionUser, StreamRegistration};
 use weir_wire::sse;
 
+use self::credential_check::{CheckOutcome, CredentialCheck};
 use crate::session::session_use::SessionUse;
 
 /// The next comment of a waiting stream, and its latest end.
@@ -24,6 +28,9 @@ pub(crate) struct KeepAlive {
     /// The end of the credentials it was opened with. Checked whenever the stream wakes: at the
     /// latest with the next comment.
     expires: Option<SystemTime>,
+    /// The check of these credentials. Absent for a part of another stream.
+    check: Option<Box<CredentialCheck>>,
+    is_refused: bool,
     clock: Arc<dyn Clock>,
     comment: Pin<Box<Sleep>>,
     every: Duration,
@@ -39,11 +46,12 @@ pub(crate) struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// The keep-alive of a stream of this principal, as long as its credentials are valid. `kind`:
-    /// see [`crate::StreamSeen`].
+    /// The keep-alive of a stream of this principal, as long as its credentials, which are in the
+    /// headers of the request, are valid. `kind`: see [`crate::StreamSeen`].
     pub(crate) fn new(
         context: &HttpRequestContext,
         principal: &Principal,
+        headers: &HeaderMap,
         kind: &'static str,
     ) -> Self {
         let enrolled = context
@@ -67,6 +75,7 @@ impl KeepAlive {
         let closing = connection.map(|http2| Box::pin(http2.closing().clone().cancelled_owned()));
         Self {
             expires: principal.expires(),
+            check: Some(CredentialCheck::new(context, principal, headers)),
             enrolled: Some(enrolled),
             ended: Some(ended),
             closing,
@@ -81,6 +90,8 @@ impl KeepAlive {
         let every = with_jitter(context.limits().keep_alive, luck);
         Self {
             expires: None,
+            check: None,
+            is_refused: false,
             clock: context.shared.ports.clock.clone(),
             comment: Box::pin(sleep_until(Instant::now() + every)),
             every,
@@ -116,6 +127,7 @@ impl KeepAlive {
     /// True once the credentials ended, an operator ended the stream, or its connection got GOAWAY.
     pub(crate) fn is_expired(&self) -> bool {
         self.is_closing
+            || self.is_refused
             || self
                 .enrolled
                 .as_ref()
@@ -125,8 +137,8 @@ impl KeepAlive {
                 .is_some_and(|expires| expires <= self.clock.wall())
     }
 
-    /// Ready each time a comment is due, when an operator ends the stream, and when its connection
-    /// gets GOAWAY.
+    /// Ready each time a comment is due, when an operator ends the stream, when its credentials are
+    /// refused, and when its connection gets GOAWAY.
     pub(crate) fn poll_due(&mut self, cx: &mut Task<'_>) -> Poll<()> {
         self.is_closing |= self
             .closing
@@ -138,6 +150,14 @@ impl KeepAlive {
         let ended = self.ended.as_mut();
         if ended.is_some_and(|ended| ended.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(());
+        }
+        match self.check.as_mut().and_then(|check| check.poll_outcome(cx)) {
+            Some(CheckOutcome::Valid { expires, .. }) => self.expires = expires,
+            Some(CheckOutcome::Refused) => {
+                self.is_refused = true;
+                return Poll::Ready(());
+            }
+            Some(CheckOutcome::Unavailable) | None => {}
         }
         let due = self.comment.as_mut().poll(cx);
         if due.is_ready() {

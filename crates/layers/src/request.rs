@@ -7,3 +7,4 @@ pub mod request_context;
 pub(crate) mod request_facts;
 pub mod request_span;
 pub mod request_tracing;
+pub mod stream_credentials;

@@ -8,6 +8,7 @@ mod verifier_state;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use opentelemetry::KeyValue;
@@ -176,6 +177,10 @@ impl Verifier for CredentialVerifier {
             Ok(KnownSender::NewToken { .. }) => None,
             Err(refused) => Some(Err(self.count_refusal(refused))),
         }
+    }
+
+    fn trust_time(&self, evidence: &Evidence<'_>) -> Option<Duration> {
+        self.state.load().trust_time(evidence, &self.ports)
     }
 }
 

@@ -66,6 +66,12 @@ pub trait Verifier: Send + Sync {
     ) -> Option<Result<VerifiedIdentity, Failure>> {
         None
     }
+
+    /// The time for which a successful [`Self::verify`] of this evidence is trusted without another
+    /// check, if that ends: an open stream is checked again after it.
+    fn trust_time(&self, _evidence: &Evidence<'_>) -> Option<Duration> {
+        None
+    }
 }
 
 /// Authorizes principals.

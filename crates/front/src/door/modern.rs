@@ -221,7 +221,7 @@ async fn dispatch(
             )))
         }
         Some(Method::SubscriptionsListen) => {
-            open_listening::open_listen(context, known, &request.id, *lifted)
+            open_listening::open_listen(context, known, headers, &request.id, *lifted)
         }
         Some(method) if is_call(method) => {
             check_offered_or_ask(context, method, lifted.capabilities.class)

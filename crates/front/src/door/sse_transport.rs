@@ -165,7 +165,8 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
         id,
         line,
     };
-    let keep_alive = KeepAlive::new(context, known.principal(), "line");
+    let headers = &authenticated.request.head.headers;
+    let keep_alive = KeepAlive::new(context, known.principal(), headers, "line");
     Ok(answer::events(ResponseBody::new(SseBody::new(
         first, told, hold, place, keep_alive,
     ))))
@@ -394,25 +395,25 @@ impl http_body::Body for SseBody {
             this.between = piece.ends_with(b"\n\n");
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        if !this.is_ending {
-            this.is_ending = this.keep_alive.is_expired()
-                || this.drained.as_mut().poll(cx).is_ready()
-                || this.over.as_mut().poll(cx).is_ready();
-        }
-        if this.is_ending {
-            this.hold.line.closed.cancel();
-            // The last answer may have come since the look above.
-            return Poll::Ready(match this.chunks.poll_recv(cx) {
-                Poll::Ready(Some(piece)) => Some(Ok(Frame::data(piece))),
-                Poll::Ready(None) | Poll::Pending => None,
-            });
-        }
-        while this.keep_alive.poll_due(cx).is_ready() {
-            if this.between {
+        loop {
+            if !this.is_ending {
+                this.is_ending = this.keep_alive.is_expired()
+                    || this.drained.as_mut().poll(cx).is_ready()
+                    || this.over.as_mut().poll(cx).is_ready();
+            }
+            if this.is_ending {
+                this.hold.line.closed.cancel();
+                // The last answer may have come since the look above.
+                return Poll::Ready(match this.chunks.poll_recv(cx) {
+                    Poll::Ready(Some(piece)) => Some(Ok(Frame::data(piece))),
+                    Poll::Ready(None) | Poll::Pending => None,
+                });
+            }
+            std::task::ready!(this.keep_alive.poll_due(cx));
+            if this.between && !this.keep_alive.is_expired() {
                 return Poll::Ready(Some(Ok(Frame::data(keep_alive::comment()))));
             }
         }
-        Poll::Pending
     }
 }
 

@@ -58,7 +58,7 @@ async fn open_session_stream(
         Resumption::Ended => return Ok(failure::no_content()),
         Resumption::None(place) => place,
     };
-    let keep_alive = KeepAlive::new(context, known.principal(), "session");
+    let keep_alive = KeepAlive::new(context, known.principal(), headers, "session");
     let bounds = StreamBounds {
         keep_alive,
         permit: Some(place),
@@ -162,6 +162,7 @@ async fn listen_in_session(
 pub(crate) fn open_listen(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
+    headers: &HeaderMap,
     id: &RequestId,
     lifted: LiftedRequest,
 ) -> RequestResult {
@@ -215,7 +216,7 @@ pub(crate) fn open_listen(
     let parts = ListeningParts {
         changes,
         updates: inbox.open_reader(),
-        keep_alive: KeepAlive::new(context, known.principal(), "listen"),
+        keep_alive: KeepAlive::new(context, known.principal(), headers, "listen"),
         permit: Some(place),
     };
     let mut stream = ListeningStream::new(context, parts, kind, context.shared.shutdown.force());

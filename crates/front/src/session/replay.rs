@@ -328,7 +328,9 @@ pub(crate) async fn resume(
     }
     count(result);
     let point = ResumePoint { key, seq, moves };
-    let resumed = ResumedStream::new(context, opened, point, place, found);
+    let keep_alive = KeepAlive::new(context, &opened.record.principal, headers, "resumed")
+        .of_session(context, opened);
+    let resumed = ResumedStream::new(context, keep_alive, point, place, found);
     Resumption::Resumed(Box::new(resumed))
 }
 
@@ -383,14 +385,12 @@ pub(crate) struct ResumedStream {
 impl ResumedStream {
     fn new(
         context: &HttpRequestContext,
-        opened: &LoadedSession,
+        keep_alive: KeepAlive,
         ResumePoint { key, seq, moves }: ResumePoint,
         place: StreamPermit,
         found: Result<Option<ReplayedEvents>, StoreError>,
     ) -> Self {
         let (replaced, hold) = context.shared.sessions.register_reader(key);
-        let keep_alive = KeepAlive::new(context, &opened.record.principal, "resumed")
-            .of_session(context, opened);
         // The drain waits for the call itself; then its record has an end.
         let ends = [context.shared.shutdown.force(), &replaced]
             .map(|token| Box::pin(token.clone().cancelled_owned()));

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 use weir_catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
-use weir_core::port::{Authorizer, RecordKey, ReplicaId};
+use weir_core::port::{Authorizer, RecordKey, ReplicaId, Verifier};
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
@@ -16,7 +16,9 @@ use weir_testkit::{FakeClock, FakeRandom, RawClient};
 use weir_wire::Revision;
 
 use crate::scripted_upstream::FrontUpstream;
-use crate::test_ports::{AllowAllPolicy, NameVerifier, NoReplays, SingleReplicaBus, TestRecords};
+use crate::test_ports::{
+    AllowAllPolicy, ChangingAccess, NameVerifier, NoReplays, SingleReplicaBus, TestRecords,
+};
 
 /// A time in which a session is renewed many times during a test.
 pub(crate) const SHORT_IDLE: Duration = Duration::from_millis(40);
@@ -46,6 +48,8 @@ struct FrontParts {
     anonymous: bool,
     page: PageSize,
     authorizer: Arc<dyn Authorizer>,
+    /// Absent for a verifier of names.
+    verifier: Option<Arc<dyn Verifier>>,
     records: TestRecords,
     /// True if the upstream never sends its lists, and everyone waits for them.
     holds_lists: bool,
@@ -57,6 +61,7 @@ impl Default for FrontParts {
             anonymous: true,
             page: PageSize::default(),
             authorizer: Arc::new(AllowAllPolicy),
+            verifier: None,
             records: TestRecords::default(),
             holds_lists: false,
         }
@@ -100,6 +105,16 @@ impl TestFront {
         let parts = FrontParts {
             anonymous: false,
             authorizer,
+            ..FrontParts::default()
+        };
+        Self::with_parts(settings, parts).await
+    }
+
+    /// A front for bearers of tokens, as far as this access allows it.
+    pub(crate) async fn with_access(settings: FrontSettings, access: Arc<ChangingAccess>) -> Self {
+        let parts = FrontParts {
+            authorizer: access.clone(),
+            verifier: Some(access),
             ..FrontParts::default()
         };
         Self::with_parts(settings, parts).await
@@ -172,8 +187,10 @@ impl TestFront {
         let renewals = parts.records.renewals();
         let budgets = Budgets::default();
         let ports = FrontPorts {
-            verifier: Arc::new(NameVerifier {
-                anonymous: parts.anonymous,
+            verifier: parts.verifier.unwrap_or_else(|| {
+                Arc::new(NameVerifier {
+                    anonymous: parts.anonymous,
+                })
             }),
             authorizer: parts.authorizer,
             limiter: Arc::new(AllowAllPolicy),

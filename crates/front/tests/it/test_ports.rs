@@ -121,6 +121,99 @@ impl Authorizer for AllowAllPolicy {
     }
 }
 
+/// The validity of all credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Validity {
+    Valid,
+    Revoked,
+    /// They are those of another principal.
+    Reassigned,
+    /// They are valid, and their principal may not use the endpoint.
+    NotAdmitted,
+    /// The verifier cannot check them.
+    Unavailable,
+}
+
+/// A verifier of names, and an authorizer, whose answers change while streams are open.
+pub(crate) struct ChangingAccess {
+    validity: Mutex<Validity>,
+    /// The number of checks that could not be made.
+    pub(crate) unavailable: watch::Sender<usize>,
+}
+
+impl ChangingAccess {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            validity: Mutex::new(Validity::Valid),
+            unavailable: watch::Sender::new(0),
+        })
+    }
+
+    pub(crate) fn set(&self, validity: Validity) {
+        *self.validity.lock().unwrap() = validity;
+    }
+
+    fn validity(&self) -> Validity {
+        *self.validity.lock().unwrap()
+    }
+}
+
+impl Verifier for ChangingAccess {
+    fn verify<'a>(
+        &'a self,
+        evidence: &'a Evidence<'a>,
+    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+        let name = evidence.bearer.map(|bearer| bearer.expose());
+        let refused = |kind| Err(Failure::new(kind, "no longer"));
+        Box::pin(ready(match self.validity() {
+            Validity::Valid | Validity::NotAdmitted => {
+                Ok(VerifiedIdentity::subject("test", name.unwrap_or_default()))
+            }
+            Validity::Reassigned => Ok(VerifiedIdentity::subject("test", "another")),
+            Validity::Revoked => {
+                let denial = AuthenticationDenial::Invalid("revoked");
+                refused(FailureKind::Unauthenticated(denial))
+            }
+            Validity::Unavailable => {
+                self.unavailable.send_modify(|count| *count += 1);
+                refused(FailureKind::Unavailable)
+            }
+        }))
+    }
+}
+
+impl Authorizer for ChangingAccess {
+    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+        if self.validity() != Validity::NotAdmitted {
+            return Ok(());
+        }
+        let scopes = FailureKind::InsufficientScope(Arc::new(["new".into()]));
+        Err(Failure::new(scopes, "a new scope"))
+    }
+
+    fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
+        AllowAllPolicy.audience(principal, endpoint)
+    }
+
+    fn may_see(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        item: &CatalogItem,
+    ) -> Visibility {
+        AllowAllPolicy.may_see(principal, endpoint, item)
+    }
+
+    fn may_call(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
+        AllowAllPolicy.may_call(principal, call, item)
+    }
+}
+
 /// Admits the first caller, and denies all later ones.
 #[derive(Default)]
 pub(crate) struct AdmitsOnce(AtomicBool);

@@ -102,7 +102,7 @@ async fn check_credentials(
     EndpointRequest { head, context }: &EndpointRequest,
 ) -> Result<Authenticated<()>, RequestFailure> {
     let ports = &context.shared.ports;
-    let (bearer, api_key) = match (bearer_token(head), single_header(&head.headers, &API_KEY)) {
+    let (bearer, api_key) = match (bearer_token(head), api_key_in(&head.headers)) {
         (Ok(bearer), Ok(api_key)) => (bearer, api_key),
         (Err(refusal), _) | (_, Err(refusal)) => {
             audit_refusal(context, "malformed", None);
@@ -155,8 +155,8 @@ fn audit(context: &HttpRequestContext, outcome: Result<&Principal, SenderRejecti
     });
 }
 
-/// The text after `Bearer `. Another scheme is no credential here. A token in the query is refused,
-/// even beside another credential: it would end in logs (RFC 6750, 2.3 and 5.3).
+/// The bearer token of a head. A token in the query is refused, even beside another credential: it
+/// would end in logs (RFC 6750, 2.3 and 5.3).
 fn bearer_token(head: &Parts) -> Result<Option<&str>, RequestRefusal> {
     let in_query = |query: &str| {
         query
@@ -166,7 +166,12 @@ fn bearer_token(head: &Parts) -> Result<Option<&str>, RequestRefusal> {
     if head.uri.query().is_some_and(in_query) {
         return Err(RequestRefusal::TokenInQuery);
     }
-    let text = single_header(&head.headers, &header::AUTHORIZATION)?;
+    bearer_in(&head.headers)
+}
+
+/// The text after `Bearer `. Another scheme is no credential here.
+pub(crate) fn bearer_in(headers: &HeaderMap) -> Result<Option<&str>, RequestRefusal> {
+    let text = single_header(headers, &header::AUTHORIZATION)?;
     Ok(text
         .and_then(|text| text.split_once(' '))
         .and_then(|(scheme, token)| {
@@ -174,6 +179,11 @@ fn bearer_token(head: &Parts) -> Result<Option<&str>, RequestRefusal> {
                 .eq_ignore_ascii_case("Bearer")
                 .then(|| token.trim_start_matches(' '))
         }))
+}
+
+/// The API key in its header.
+pub(crate) fn api_key_in(headers: &HeaderMap) -> Result<Option<&str>, RequestRefusal> {
+    single_header(headers, &API_KEY)
 }
 
 /// A header that may stand once: of two, another reader might believe the other.

@@ -5,9 +5,14 @@ mod forged;
 mod keys;
 mod verifier_fixture;
 
+use std::time::Duration;
+
 use serde_json::json;
 use verifier_fixture::{ISSUER, URL, VerifierFixture};
-use weir_core::port::{BorrowedSecret, Evidence};
+use weir_core::port::{BorrowedSecret, Evidence, Verifier as _};
+use weir_testkit::TokenSigner;
+
+use crate::settings::{ClientSecret, TokenValidation, VerifierSettings};
 
 // Proves R240.
 #[tokio::test(start_paused = true)]
@@ -177,9 +182,7 @@ async fn replaced_auth_settings_apply_at_once_and_keep_cached_keys() {
     settings.issuers.clear();
     stand.credentials.replace(settings);
     assert_eq!(stand.reason(&token).await, "issuer");
-    stand
-        .credentials
-        .replace(crate::settings::VerifierSettings::open());
+    stand.credentials.replace(VerifierSettings::open());
     let evidence = Evidence {
         bearer: Some(BorrowedSecret::new(&token)),
         ..stand.evidence()
@@ -190,41 +193,81 @@ async fn replaced_auth_settings_apply_at_once_and_keep_cached_keys() {
     ));
 }
 
+/// The URL of token introspection.
+fn introspection_url() -> String {
+    format!("{ISSUER}/introspect")
+}
+
+/// Settings with an issuer that is asked about each token, as this client.
+fn introspection_settings(client_id: &str, leeway: u64) -> VerifierSettings {
+    let mut settings = verifier_fixture::settings();
+    settings.leeway = Duration::from_secs(leeway);
+    settings.issuers[0].validation = TokenValidation::Introspection {
+        url: introspection_url(),
+        client_id: client_id.to_owned(),
+        client_secret: ClientSecret::new("secret"),
+    };
+    settings
+}
+
 #[tokio::test(start_paused = true)]
 async fn introspection_of_an_unchanged_endpoint_goes_on_after_a_reload() {
-    let url = format!("{ISSUER}/introspect");
-    let with_leeway = |leeway: u64| {
-        let mut settings = verifier_fixture::settings();
-        settings.leeway = std::time::Duration::from_secs(leeway);
-        settings.issuers[0].validation = crate::settings::TokenValidation::Introspection {
-            url: url.clone(),
-            client_id: "weir".to_owned(),
-            client_secret: crate::settings::ClientSecret::new("secret"),
-        };
-        settings
-    };
-    let signer = weir_testkit::TokenSigner::es256("key-1");
-    let stand = VerifierFixture::with(with_leeway(30), signer);
+    let url = introspection_url();
+    let signer = TokenSigner::es256("key-1");
+    let stand = VerifierFixture::with(introspection_settings("weir", 30), signer);
     stand
         .fetch
         .put(&url, 200, json!({ "active": false }).to_string());
     assert_eq!(stand.reason("opaque").await, "expired");
-    stand.credentials.replace(with_leeway(29));
+    stand
+        .credentials
+        .replace(introspection_settings("weir", 29));
     assert_eq!(stand.reason("opaque").await, "expired");
     assert_eq!(stand.fetch.asked(&url), 1, "it is remembered as inactive");
-    let mut other = with_leeway(29);
-    if let crate::settings::TokenValidation::Introspection { client_id, .. } =
-        &mut other.issuers[0].validation
-    {
-        *client_id = "other".to_owned();
-    }
-    stand.credentials.replace(other);
+    stand
+        .credentials
+        .replace(introspection_settings("other", 29));
     assert_eq!(stand.reason("opaque").await, "expired");
     assert_eq!(
         stand.fetch.asked(&url),
         2,
         "another client may get another answer"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_at_the_end_of_trust_asks_the_issuer_once_a_minute() {
+    let url = introspection_url();
+    let signer = TokenSigner::es256("key-1");
+    let stand = VerifierFixture::with(introspection_settings("weir", 30), signer);
+    let active = json!({ "active": true, "sub": "ada", "aud": URL });
+    stand.fetch.put(&url, 200, active.to_string());
+    let evidence = Evidence {
+        bearer: Some(BorrowedSecret::new("opaque")),
+        ..stand.evidence()
+    };
+    assert_eq!(stand.credentials.trust_time(&evidence), None);
+    for asked in 1..4 {
+        assert!(stand.identify(&evidence).await.is_ok());
+        stand.pass(20).await;
+        // Two streams check it in between.
+        assert!(stand.identify(&evidence).await.is_ok());
+        assert!(stand.identify(&evidence).await.is_ok());
+        assert_eq!(stand.fetch.asked(&url), asked);
+        let left = stand.credentials.trust_time(&evidence).unwrap();
+        assert!(left <= Duration::from_secs(40), "{left:?}");
+        tokio::time::sleep(left).await;
+    }
+    stand
+        .fetch
+        .put(&url, 200, json!({ "active": false }).to_string());
+    assert_eq!(stand.reason_of(&evidence).await, "expired");
+    let key = Evidence {
+        api_key: Some(BorrowedSecret::new(verifier_fixture::API_KEY)),
+        ..stand.evidence()
+    };
+    assert!(stand.identify(&key).await.is_ok());
+    assert_eq!(stand.credentials.trust_time(&key), None);
 }
 
 // Proves R249.

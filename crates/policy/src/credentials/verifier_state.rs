@@ -133,6 +133,17 @@ impl VerifierState {
         Ok(KnownSender::Known(VerifiedIdentity::Subject(subject)))
     }
 
+    /// The time until the token of this evidence is checked again; absent for other credentials.
+    pub(super) fn trust_time(
+        &self,
+        evidence: &Evidence<'_>,
+        ports: &VerifierPorts,
+    ) -> Option<Duration> {
+        let digest: [u8; 32] = Sha256::digest(evidence.bearer?.expose().as_bytes()).into();
+        let verified = self.verified.get(&digest)?;
+        Some(verified.until.saturating_sub(ports.clock.monotonic()))
+    }
+
     /// The subject of a token that was verified a short while ago; absent for any other token.
     fn known_token(
         &self,
