@@ -11,6 +11,8 @@ pub(super) struct AdminError {
     error: String,
     /// The `WWW-Authenticate` challenge: the scheme with a 401, the missing scope with a 403.
     challenge: Option<HeaderValue>,
+    /// The seconds until the request may succeed.
+    retry_after: Option<u16>,
 }
 
 impl AdminError {
@@ -19,6 +21,7 @@ impl AdminError {
             status,
             error: error.into(),
             challenge: None,
+            retry_after: None,
         }
     }
 
@@ -42,6 +45,14 @@ impl AdminError {
             ..self
         }
     }
+
+    /// States the seconds until the request may succeed.
+    pub(super) fn retry_after(self, seconds: u16) -> Self {
+        Self {
+            retry_after: Some(seconds),
+            ..self
+        }
+    }
 }
 
 impl IntoResponse for AdminError {
@@ -55,6 +66,11 @@ impl IntoResponse for AdminError {
             response
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        if let Some(seconds) = self.retry_after {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, seconds.into());
         }
         response
     }

@@ -14,15 +14,17 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use data_encoding::BASE64;
 use sha2::{Digest as _, Sha256};
 use weir_config::AdminPlan;
-use weir_core::EndpointId;
 use weir_core::port::{AuditLog, BorrowedSecret, Clock, Evidence, OperatorAction, Verifier};
 use weir_core::principal::VerifiedIdentity;
+use weir_core::{EndpointId, FailureKind};
 use weir_policy::CredentialVerifier;
 
 use super::admin_error::AdminError;
 
 /// The path under weir's public URL that is the audience of operators' tokens.
 const AUDIENCE: &str = "/admin";
+/// The seconds after which a token that cannot be checked now may be tried again.
+const RETRY_AFTER: u16 = 5;
 /// The operator's name on a listener without authentication.
 const LOCAL: &str = "local";
 
@@ -84,6 +86,8 @@ enum OperatorCredential<'a> {
 enum OperatorAuthError {
     /// It is not valid, or not for this listener.
     Unknown,
+    /// It cannot be checked now.
+    Unavailable,
     /// It is valid, and lacks the scope.
     Lacks { who: Arc<str>, scope: Arc<str> },
 }
@@ -163,6 +167,14 @@ impl OperatorAuth {
                 refused("unknown", format!("from {peer}: not an operator's token"));
                 unknown("this is not an operator's token", changes)
             }
+            OperatorAuthError::Unavailable => {
+                refused(
+                    "unknown",
+                    format!("from {peer}: the token cannot be checked now"),
+                );
+                let text = "the token cannot be checked now: try again in a few seconds";
+                AdminError::new(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(RETRY_AFTER)
+            }
             OperatorAuthError::Lacks { who, scope } => {
                 refused(
                     &who,
@@ -208,7 +220,10 @@ impl OperatorAuth {
                     })
                 }
             }
-            _ => Err(OperatorAuthError::Unknown),
+            Err(failure) if !matches!(failure.kind(), FailureKind::Unauthenticated(_)) => {
+                Err(OperatorAuthError::Unavailable)
+            }
+            Ok(_) | Err(_) => Err(OperatorAuthError::Unknown),
         }
     }
 }
@@ -288,7 +303,122 @@ fn credential_of(headers: &HeaderMap) -> OperatorCredential<'_> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+    use std::time::{Duration, SystemTime};
+
+    use axum::response::IntoResponse as _;
+    use data_encoding::BASE64URL_NOPAD;
+    use weir_core::Failure;
+    use weir_core::port::{
+        CallAttempt, DocumentFetcher, EndedCall, FetchRequest, FetchResponse, Fut, GateDecision,
+        Random, SenderEntrance,
+    };
+    use weir_policy::VerifierPorts;
+    use weir_policy::settings::{
+        KeySource, SignatureAlgorithm, TokenIssuer, TokenValidation, VerifierSettings,
+    };
+
     use super::*;
+
+    /// Ports without an issuer to reach. They keep the details of operators' actions.
+    #[derive(Default)]
+    struct UnreachableIssuer(Mutex<Vec<String>>);
+
+    impl Clock for UnreachableIssuer {
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn wall(&self) -> SystemTime {
+            SystemTime::UNIX_EPOCH
+        }
+    }
+
+    impl Random for UnreachableIssuer {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(0);
+        }
+    }
+
+    impl DocumentFetcher for UnreachableIssuer {
+        fn fetch<'a>(&'a self, _: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+            let failure = Failure::new(FailureKind::Unavailable, "not reachable");
+            Box::pin(std::future::ready(Err(failure)))
+        }
+    }
+
+    impl AuditLog for UnreachableIssuer {
+        fn record_entrance(&self, _: &SenderEntrance<'_>) {}
+        fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
+            Ok(())
+        }
+        fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
+        fn record_operator_action(&self, action: &OperatorAction<'_>) {
+            assert!(!action.took_effect);
+            let detail = format!("{} {}", action.action, action.detail);
+            self.0.lock().unwrap().push(detail);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn token_that_cannot_be_checked_now_is_answered_with_503() {
+        let ports = Arc::new(UnreachableIssuer::default());
+        let issuer = "https://id.example.com";
+        let settings = VerifierSettings {
+            required: true,
+            base: "https://mcp.example.com".to_owned(),
+            issuers: vec![TokenIssuer {
+                name: issuer.into(),
+                validation: TokenValidation::Keys {
+                    source: KeySource::Metadata,
+                    algorithms: SignatureAlgorithm::DEFAULT.to_vec(),
+                    strict_type: false,
+                    max_lifetime: Duration::from_secs(3600),
+                },
+                audiences: Vec::new(),
+                groups: Vec::new(),
+                claims: Vec::new(),
+            }],
+            implied: HashMap::new(),
+            ..VerifierSettings::open()
+        };
+        let verifier_ports = VerifierPorts {
+            fetch: ports.clone(),
+            clock: ports.clone(),
+            random: ports.clone(),
+        };
+        let plan = AdminPlan {
+            scope: Some("operate".into()),
+            ..AdminPlan::open(([127, 0, 0, 1], 0).into())
+        };
+        let credentials = CredentialVerifier::new(settings, verifier_ports);
+        let auth = OperatorAuth::new(Some(plan), credentials, ports.clone(), ports.clone());
+        let part = |text: &str| BASE64URL_NOPAD.encode(text.as_bytes());
+        let signed = |issuer: &str| {
+            let claims = format!(r#"{{"iss":"{issuer}"}}"#);
+            let header = r#"{"alg":"ES256","kid":"key-1"}"#;
+            format!("{}.{}.{}", part(header), part(&claims), part("signature"))
+        };
+        let answer = async |token: String| {
+            let request = axum::http::Request::get("/admin/upstreams")
+                .header(header::AUTHORIZATION, format!("Bearer {token}"));
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            auth.admit(&head).await.unwrap_err().into_response()
+        };
+        let unchecked = answer(signed(issuer)).await;
+        assert_eq!(unchecked.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(unchecked.headers()[header::RETRY_AFTER], "5");
+        let foreign = answer(signed("https://other.example.com")).await;
+        assert_eq!(foreign.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(
+            *ports.0.lock().unwrap(),
+            [
+                "login from : the token cannot be checked now",
+                "login from : not an operator's token",
+            ]
+        );
+    }
 
     // Proves G14.
     #[test]
