@@ -12,7 +12,7 @@ use crate::strict_json;
 
 /// The largest key set that is read.
 const LARGEST: usize = 64 << 10;
-/// The most keys of a set. A provider that rotates has two or three.
+/// The most usable keys of a set. A provider that rotates has two or three.
 const MOST_KEYS: usize = 32;
 /// The most keys that one signature is checked with.
 const MOST_FITTING: usize = 4;
@@ -21,7 +21,11 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 /// The usable keys of an issuer at some time.
 #[derive(Debug, Default)]
-pub(crate) struct JwkSet(Vec<VerificationKey>);
+pub(crate) struct JwkSet {
+    keys: Vec<VerificationKey>,
+    /// The number of usable keys beyond the bound.
+    left_out: usize,
+}
 
 #[derive(Debug, PartialEq)]
 struct VerificationKey {
@@ -34,7 +38,7 @@ struct VerificationKey {
 
 impl PartialEq for JwkSet {
     fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
+        self.keys == other.keys && self.left_out == other.left_out
     }
 }
 
@@ -48,17 +52,23 @@ impl JwkSet {
         }
         let set = strict_json::parse_object(text)?;
         let keys = set.get("keys")?.as_array()?;
-        let usable = keys
+        let mut keys: Vec<VerificationKey> = keys
             .iter()
-            .take(MOST_KEYS)
-            .filter_map(|key| VerificationKey::read(key.as_object()?, allowed));
-        let usable: Vec<VerificationKey> = usable.collect();
-        (!usable.is_empty()).then_some(Self(usable))
+            .filter_map(|key| VerificationKey::read(key.as_object()?, allowed))
+            .collect();
+        let left_out = keys.len().saturating_sub(MOST_KEYS);
+        keys.truncate(MOST_KEYS);
+        (!keys.is_empty()).then_some(Self { keys, left_out })
     }
 
     /// The number of keys.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.keys.len()
+    }
+
+    /// The number of usable keys that the issuer published beyond these.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// The keys that a token can be signed with: those with its key id, or all fitting keys for a
@@ -73,7 +83,7 @@ impl JwkSet {
             key.algorithms.contains(&algorithm)
                 && kid.is_none_or(|kid| key.kid.as_deref() == Some(kid))
         };
-        let fitting = self.0.iter().filter(fits).take(MOST_FITTING + 1);
+        let fitting = self.keys.iter().filter(fits).take(MOST_FITTING + 1);
         let keys: Vec<_> = fitting.map(|key| key.decoding(algorithm)).collect();
         (1..=MOST_FITTING).contains(&keys.len()).then_some(keys)
     }

@@ -277,6 +277,14 @@ impl KeyKeeper {
         let generation = before.map_or(0, |known| known.generation) + u64::from(changed);
         if changed {
             tracing::info!(issuer = &*self.issuer, keys = keys.len(), "jwks fetched");
+            if keys.left_out() > 0 {
+                tracing::warn!(
+                    issuer = &*self.issuer,
+                    keys = keys.len(),
+                    left_out = keys.left_out(),
+                    "jwks has too many keys, ignoring the last ones"
+                );
+            }
         }
         self.known.store(Some(Arc::new(KnownKeys {
             keys,

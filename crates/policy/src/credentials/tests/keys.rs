@@ -286,6 +286,26 @@ async fn bad_keys_are_left_out_of_a_set() {
     }
 }
 
+// Proves C16.
+#[tokio::test(start_paused = true)]
+async fn bound_of_a_key_set_counts_usable_keys_alone() {
+    let encryption = |number: usize| {
+        let mut key = TokenSigner::es256(&format!("enc-{number}")).jwk();
+        key["use"] = json!("enc");
+        key
+    };
+    let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
+    let mut keys: Vec<Value> = (0..40).map(encryption).collect();
+    keys.push(stand.signer.jwk());
+    keys.extend((0..31).map(|number| TokenSigner::es256(&format!("other-{number}")).jwk()));
+    let beyond = TokenSigner::es256("beyond");
+    keys.push(beyond.jwk());
+    stand.publish(&keys);
+    stand.settle().await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    assert_eq!(stand.reason(&beyond.token(&stand.claims())).await, "key");
+}
+
 // Proves C11.
 #[tokio::test(start_paused = true)]
 async fn a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
