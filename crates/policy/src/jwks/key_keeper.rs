@@ -34,7 +34,7 @@ const MOST_WAITING: usize = 1024;
 const MIN_KEY_LIFETIME: Duration = Duration::from_secs(300);
 const MAX_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const DEFAULT_KEY_LIFETIME: Duration = Duration::from_secs(3600);
-/// The time that the last good keys are used if no others can be fetched.
+/// The time that the last good keys are used while no others can be fetched.
 const MAX_STALE_TIME: Duration = Duration::from_secs(24 * 3600);
 /// The time without fresh keys until an error is logged.
 const STALE_ALARM_AFTER: Duration = Duration::from_secs(3600);
@@ -75,11 +75,14 @@ pub(crate) struct KeyKeeper {
 }
 
 /// Keys, and the time of their fetch.
+#[derive(Clone)]
 struct KnownKeys {
-    keys: JwkSet,
+    keys: Arc<JwkSet>,
     /// Changes when the keys do.
     generation: u64,
     fetched: Duration,
+    /// The time of the first of the failures since then.
+    failing_since: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -188,11 +191,13 @@ impl KeyKeeper {
         look_up(&known).map_or(KeyLookup::Unknown, KeyLookup::Found)
     }
 
-    /// The keys, unless they are too old to be trusted.
+    /// The keys, unless no others could be fetched for too long.
     fn fresh(&self) -> Option<Arc<KnownKeys>> {
         let known = self.known.load_full()?;
-        (self.ports.clock.monotonic().saturating_sub(known.fetched) < MAX_STALE_TIME)
-            .then_some(known)
+        let is_stale = known.failing_since.is_some_and(|since| {
+            self.ports.clock.monotonic().saturating_sub(since) >= MAX_STALE_TIME
+        });
+        (!is_stale).then_some(known)
     }
 
     /// Requests a fetch from the background task, if the cooldown since the last request is over.
@@ -273,7 +278,7 @@ impl KeyKeeper {
 
     fn keep_keys(&self, keys: JwkSet, now: Duration) {
         let before = self.known.load_full();
-        let changed = before.as_ref().is_none_or(|known| known.keys != keys);
+        let changed = before.as_ref().is_none_or(|known| *known.keys != keys);
         let generation = before.map_or(0, |known| known.generation) + u64::from(changed);
         if changed {
             tracing::info!(issuer = &*self.issuer, keys = keys.len(), "jwks fetched");
@@ -287,9 +292,10 @@ impl KeyKeeper {
             }
         }
         self.known.store(Some(Arc::new(KnownKeys {
-            keys,
+            keys: Arc::new(keys),
             generation,
             fetched: now,
+            failing_since: None,
         })));
         let mut book = self.fetch_state();
         book.failures = 0;
@@ -301,14 +307,19 @@ impl KeyKeeper {
         book.failures += 1;
         // The metadata may have moved.
         book.place = None;
-        let old = self
-            .known
-            .load()
-            .as_ref()
-            .map(|known| now.saturating_sub(known.fetched));
+        let old = self.known.load_full().map(|known| {
+            let since = known.failing_since.unwrap_or(now);
+            if known.failing_since.is_none() {
+                self.known.store(Some(Arc::new(KnownKeys {
+                    failing_since: Some(since),
+                    ..KnownKeys::clone(&known)
+                })));
+            }
+            now.saturating_sub(since)
+        });
         let issuer = &*self.issuer;
         match old {
-            Some(age) if age >= STALE_ALARM_AFTER && !book.alarmed => {
+            Some(outage) if outage >= STALE_ALARM_AFTER && !book.alarmed => {
                 book.alarmed = true;
                 tracing::error!(
                     issuer,

@@ -306,6 +306,32 @@ async fn bound_of_a_key_set_counts_usable_keys_alone() {
     assert_eq!(stand.reason(&beyond.token(&stand.claims())).await, "key");
 }
 
+// Proves C16.
+#[tokio::test(start_paused = true)]
+async fn day_of_the_last_keys_begins_with_the_first_failed_fetch() {
+    let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
+    stand.publish(&[stand.signer.jwk()]);
+    stand.fetch.max_age(Duration::from_secs(24 * 3600));
+    stand.settle().await;
+    // The next fetch is due after 17 to 22 hours.
+    stand.fetch.put(&keys_url(), 500, "");
+    stand.pass(36 * 3600).await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    stand.pass(11 * 3600).await;
+    assert_eq!(stand.reason(&stand.good()).await, "unavailable");
+    // A failed fetch for an unknown key begins an outage, too, and a success ends it.
+    stand.publish(&[stand.signer.jwk()]);
+    stand.pass(120).await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    stand.fetch.put(&keys_url(), 500, "");
+    let unknown = TokenSigner::es256("key-2").token(&stand.claims());
+    assert_eq!(stand.reason(&unknown).await, "key");
+    stand.pass(23 * 3600).await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    stand.pass(2 * 3600).await;
+    assert_eq!(stand.reason(&stand.good()).await, "unavailable");
+}
+
 // Proves C11.
 #[tokio::test(start_paused = true)]
 async fn a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
