@@ -180,10 +180,8 @@ fn visibility(
     if lacking(principal, target.scopes).is_empty() {
         return Visibility::Visible;
     }
-    let mut all: Vec<_> = desk.scopes.iter().chain(target.scopes).cloned().collect();
-    all.sort_unstable();
-    all.dedup();
-    Visibility::NeedsScopes(all.into())
+    let needed = [&*desk.scopes, target.scopes].concat();
+    Visibility::NeedsScopes(desk.scopes_to_request(principal, &needed))
 }
 
 impl fmt::Debug for PolicyAuthorizer {
@@ -195,15 +193,13 @@ impl fmt::Debug for PolicyAuthorizer {
 impl Authorizer for PolicyAuthorizer {
     fn may_enter(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
         let book = self.0.load();
-        let taken = &book.endpoint_policy(endpoint).scopes;
-        if lacking(principal, taken).is_empty() {
+        let desk = book.endpoint_policy(endpoint);
+        if lacking(principal, &desk.scopes).is_empty() {
             return Ok(());
         }
         let text = "This endpoint takes scopes that your token lacks";
-        Err(Failure::new(
-            FailureKind::InsufficientScope(taken.clone()),
-            text,
-        ))
+        let scopes = desk.scopes_to_request(principal, &desk.scopes);
+        Err(Failure::new(FailureKind::InsufficientScope(scopes), text))
     }
 
     fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {

@@ -1,6 +1,7 @@
 //! `policy:`, common and of endpoints. Rules are read and checked with the rest of the config, each
 //! file once.
 
+use std::collections::BTreeSet;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
@@ -77,7 +78,8 @@ pub(super) fn read_policy_files(
     sheets
 }
 
-/// Returns the policy of one endpoint. Its `scoped` is set later, when all upstreams are known.
+/// Returns the policy of one endpoint. Its `tool_scopes` are set later, when all
+/// upstreams are known.
 pub(super) fn endpoint_policy(
     raw: &RawEndpoint,
     endpoint: &Endpoint,
@@ -96,7 +98,7 @@ pub(super) fn endpoint_policy(
     EndpointRules {
         endpoint: endpoint.id.clone(),
         scopes,
-        scoped: false,
+        tool_scopes: Vec::new(),
         files: sheets,
     }
 }
@@ -116,38 +118,36 @@ pub(crate) fn policy_set(
         let ruling = given.unwrap_or_else(|| EndpointRules {
             endpoint: endpoint.id.clone(),
             scopes: Vec::new(),
-            scoped: false,
+            tool_scopes: Vec::new(),
             files: Vec::new(),
         });
         let ruling = EndpointRules {
-            scoped: is_scoped(config, endpoint),
+            tool_scopes: tool_scopes(config, endpoint),
             ..ruling
         };
-        (ruling.scoped || !ruling.scopes.is_empty() || !ruling.files.is_empty()).then_some(ruling)
+        let is_empty =
+            ruling.tool_scopes.is_empty() && ruling.scopes.is_empty() && ruling.files.is_empty();
+        (!is_empty).then_some(ruling)
     });
     Arc::new(EndpointPolicies::new(common, all.collect()))
 }
 
-/// Reports if a tool that the endpoint may show needs scopes.
-fn is_scoped(config: &Config, endpoint: &Endpoint) -> bool {
+/// Returns the scopes of all tools that the endpoint may show, in order.
+fn tool_scopes(config: &Config, endpoint: &Endpoint) -> Vec<Arc<str>> {
     let shows = |id| match &endpoint.mode {
         EndpointMode::Aggregate { upstreams, .. } => upstreams.contains(id),
         EndpointMode::Transparent(one) => one == id,
     };
-    let mut upstreams = config
+    let upstreams = config
         .upstreams
         .iter()
         .filter(|plan| shows(&plan.settings.id));
-    endpoint
-        .tools
-        .as_ref()
-        .is_some_and(|set| !set.scopes.is_empty())
-        || upstreams.any(|plan| {
-            plan.rules
-                .tools
-                .iter()
-                .any(|(_, tool)| !tool.scopes.is_empty())
-        })
+    let of_upstreams = upstreams.flat_map(|plan| plan.rules.tools.iter());
+    let of_upstreams = of_upstreams.flat_map(|(_, tool)| tool.scopes.iter());
+    let of_endpoint = endpoint.tools.iter().flat_map(|set| set.scopes.iter());
+    let of_endpoint = of_endpoint.flat_map(|(_, scopes)| scopes.iter());
+    let all: BTreeSet<Arc<str>> = of_upstreams.chain(of_endpoint).cloned().collect();
+    all.into_iter().collect()
 }
 
 fn take(

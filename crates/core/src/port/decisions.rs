@@ -133,7 +133,7 @@ pub enum Visibility {
     /// It does not exist for the principal.
     Hidden,
     /// It is not listed; a call of it is answered with the scopes that it takes: all of them, also
-    /// those that the principal has.
+    /// those that the principal has, and its other scopes that count at the endpoint.
     NeedsScopes(Arc<[Arc<str>]>),
 }
 

@@ -32,8 +32,8 @@ pub struct EndpointRules {
     pub endpoint: EndpointId,
     /// Scopes that every caller of the endpoint must have.
     pub scopes: Vec<Arc<str>>,
-    /// True if tools of it take scopes of their own.
-    pub scoped: bool,
+    /// Scopes that tools of it take.
+    pub tool_scopes: Vec<Arc<str>>,
     /// Rules for it, beside the common ones.
     pub files: Vec<PolicyFile>,
 }
@@ -51,6 +51,10 @@ pub struct EndpointPolicies {
 /// The policy of one endpoint.
 pub(super) struct EndpointPolicy {
     pub(super) scopes: Arc<[Arc<str>]>,
+    /// The scopes that tools of the endpoint take.
+    tool_scopes: Arc<[Arc<str>]>,
+    /// True if a rule reads scopes.
+    rules_read_scopes: bool,
     pub(super) index: RuleIndex,
     /// True if there is a policy. One without any rule permits no calls.
     pub(super) is_ruled: bool,
@@ -80,14 +84,15 @@ impl EndpointPolicies {
         let mut hash = Sha256::new();
         common.iter().for_each(|sheet| hash.update(sheet.digest()));
         for ruling in &rulings {
-            hash.update([0]);
-            for text in std::iter::once(ruling.endpoint.as_str())
-                .chain(ruling.scopes.iter().map(|scope| &**scope))
-            {
-                hash.update((text.len() as u64).to_be_bytes());
-                hash.update(text.as_bytes());
+            for (mark, scopes) in [(0, &ruling.scopes), (1, &ruling.tool_scopes)] {
+                hash.update([mark]);
+                let name = (mark == 0).then(|| ruling.endpoint.as_str());
+                for text in name.into_iter().chain(scopes.iter().map(|scope| &**scope)) {
+                    hash.update((text.len() as u64).to_be_bytes());
+                    hash.update(text.as_bytes());
+                }
             }
-            hash.update([1, u8::from(ruling.scoped)]);
+            hash.update([2]);
             ruling
                 .files
                 .iter()
@@ -156,7 +161,10 @@ impl EndpointPolicy {
                 .flat_map(|sheet| sheet.rules.iter()),
         );
         let is_ruled = !common.is_empty() || !own.is_empty();
-        let scoped = ruling.is_some_and(|ruling| ruling.scoped);
+        let tool_scopes = ruling.map(|ruling| ruling.tool_scopes.clone());
+        let tool_scopes: Arc<[Arc<str>]> = tool_scopes.unwrap_or_default().into();
+        let scoped = !tool_scopes.is_empty();
+        let rules_read_scopes = index.reads.scopes;
         let reads = index.reads.and(AttributeReads {
             scopes: scoped,
             ..AttributeReads::default()
@@ -168,6 +176,8 @@ impl EndpointPolicy {
                 .map(|ruling| ruling.scopes.as_slice())
                 .unwrap_or_default()
                 .into(),
+            tool_scopes,
+            rules_read_scopes,
             reads: (scoped || is_ruled).then_some(reads),
             index,
             is_ruled,
@@ -175,6 +185,29 @@ impl EndpointPolicy {
             cases: Cache::new(KEPT),
             wholes: Cache::new(KEPT_WHOLE),
         }
+    }
+
+    /// The scopes that a principal asks for, to have these `needed` ones: beside them, those of its
+    /// own that count at the endpoint. A client may replace its token by one with these scopes alone.
+    pub(super) fn scopes_to_request(
+        &self,
+        principal: &Principal,
+        needed: &[Arc<str>],
+    ) -> Arc<[Arc<str>]> {
+        let own = principal
+            .subject()
+            .map(|subject| &*subject.scopes)
+            .unwrap_or_default();
+        let counts = |scope: &&Arc<str>| {
+            self.rules_read_scopes
+                || self.scopes.contains(scope)
+                || self.tool_scopes.contains(scope)
+        };
+        let kept = own.iter().filter(counts);
+        let mut all: Vec<_> = needed.iter().chain(kept).cloned().collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into()
     }
 
     /// The audience of a principal. `endpoint` is part of it, because one policy may serve several

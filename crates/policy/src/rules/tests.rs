@@ -111,7 +111,7 @@ fn ruled(text: &str, endpoint: &str, own: &str) -> PolicyAuthorizer {
     let ruling = EndpointRules {
         endpoint: EndpointId::new(endpoint),
         scopes: Vec::new(),
-        scoped: false,
+        tool_scopes: Vec::new(),
         files: vec![sheet(own)],
     };
     PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(
@@ -392,6 +392,20 @@ fn rules_of_an_endpoint_hold_there_alone_and_common_ones_everywhere() {
     );
 }
 
+#[test]
+fn challenge_has_all_scopes_of_the_principal_if_a_rule_reads_scopes() {
+    let rules = rules(
+        "permit(principal, action, resource) when { principal.scopes.contains(\"team:red\") };",
+    );
+    let mut thing = ToolFixture::new("files/write");
+    thing.scopes = vec!["files:write".into()];
+    let reader = person("d", &[], &["team:red"]);
+    assert_eq!(
+        visibility_and_outcome(&rules, &reader, &thing),
+        ("files:write team:red".to_owned(), "insufficient_scope")
+    );
+}
+
 // Proves C21.
 #[test]
 fn scopes_hide_in_lists_and_step_up_on_calls() {
@@ -399,7 +413,7 @@ fn scopes_hide_in_lists_and_step_up_on_calls() {
     let ruling = EndpointRules {
         endpoint: EndpointId::new("/mcp"),
         scopes: vec![scope("mcp")],
-        scoped: true,
+        tool_scopes: vec![scope("files:read"), scope("files:write")],
         files: vec![PolicyFile::read("test", "forbid(principal, action, resource) when { resource.native == \"drop\" }; permit(principal, action, resource);", 1).unwrap().0],
     };
     let rules = PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(Vec::new(), vec![ruling])));
@@ -418,6 +432,19 @@ fn scopes_hide_in_lists_and_step_up_on_calls() {
         visibility_and_outcome(&rules, &half, &thing),
         ("files:write mcp".to_owned(), "insufficient_scope")
     );
+    // The challenge has the scopes of other tools that the principal would lose otherwise.
+    let reader = person("d", &[], &["files:read", "mcp", "openid"]);
+    assert_eq!(
+        visibility_and_outcome(&rules, &reader, &thing),
+        (
+            "files:read files:write mcp".to_owned(),
+            "insufficient_scope"
+        )
+    );
+    let outsider = person("e", &[], &["files:read", "openid"]);
+    let refusal = rules.may_enter(&outsider, &thing.endpoint).unwrap_err();
+    let both = Arc::new([scope("files:read"), scope("mcp")]);
+    assert_eq!(refusal.kind(), &FailureKind::InsufficientScope(both));
     let refusal = rules.may_enter(&none, &thing.endpoint).unwrap_err();
     assert_eq!(
         refusal.kind(),
