@@ -15,13 +15,14 @@ use http::HeaderMap;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::Principal;
-use weir_core::port::{Clock, Random};
+use weir_core::port::Clock;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{LoadedSession, SessionUser, StreamRegistration};
 use weir_wire::sse;
 
 use self::credential_check::{CheckOutcome, CredentialCheck};
 use crate::session::session_use::SessionUse;
+use crate::wait_jitter::{random_byte, with_jitter};
 
 /// The next comment of a waiting stream, and its latest end.
 pub(crate) struct KeepAlive {
@@ -170,36 +171,9 @@ impl KeepAlive {
     }
 }
 
-pub(crate) fn random_byte(random: &dyn Random) -> u8 {
-    let mut byte = [0];
-    random.fill(&mut byte);
-    byte[0]
-}
-
 /// A keep-alive comment, encoded.
 pub(crate) fn comment() -> Bytes {
     let mut out = BytesMut::new();
     sse::write_comment(&mut out, "");
     out.freeze()
-}
-
-/// The time plus or minus a fifth, so that streams opened together do not wake together.
-pub(crate) fn with_jitter(time: Duration, luck: u8) -> Duration {
-    time.mul_f64(0.8 + 0.4 * f64::from(luck) / 255.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Proves D22.
-    #[test]
-    fn keep_alives_are_a_fifth_apart_either_way() {
-        let time = Duration::from_secs(15);
-        assert_eq!(
-            (with_jitter(time, 0), with_jitter(time, 255)),
-            (Duration::from_secs(12), Duration::from_secs(18))
-        );
-        assert!((0..=u8::MAX).is_sorted_by_key(|luck| with_jitter(time, luck)));
-    }
 }

@@ -39,6 +39,17 @@ pub(crate) enum RedisClient {
     Dialed(Arc<dyn ServerDialer>),
 }
 
+impl RedisSettings {
+    /// Checks the settings as the start of a gateway does, without a connection.
+    ///
+    /// # Errors
+    ///
+    /// A start with these settings would fail.
+    pub fn check(&self) -> Result<(), StartError> {
+        RedisClient::new(self).map(drop)
+    }
+}
+
 impl RedisClient {
     /// Checks the settings; it connects to no server.
     pub(crate) fn new(settings: &RedisSettings) -> Result<Self, StartError> {

@@ -4,9 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::redis_client::RedisClient;
-use crate::start_error::StartError;
-
 /// The settings of the shared store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSettings {
@@ -35,17 +32,6 @@ pub enum RedisTopology {
     },
     /// Nodes of a cluster.
     Cluster,
-}
-
-impl RedisSettings {
-    /// Checks the settings as the start of a gateway does, without a connection.
-    ///
-    /// # Errors
-    ///
-    /// A start with these settings would fail.
-    pub fn check(&self) -> Result<(), StartError> {
-        RedisClient::new(self).map(drop)
-    }
 }
 
 /// Without the URLs, which may have passwords.

@@ -15,7 +15,7 @@ use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::stream_credentials::StreamCredentials;
 use weir_layers::state::FrontState;
 
-use super::{random_byte, with_jitter};
+use crate::wait_jitter::{random_byte, with_jitter};
 
 /// The longest time between two checks. Most cost no more than a look at what the verifier knows: a
 /// token is verified again, and its issuer asked, at most once in a minute.

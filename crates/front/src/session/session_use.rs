@@ -16,7 +16,7 @@ use weir_layers::state::FrontState;
 use weir_listen::BodyError;
 use weir_session::SessionUser;
 
-use crate::keep_alive::{random_byte, with_jitter};
+use crate::wait_jitter::{random_byte, with_jitter};
 
 /// The use of a session, renewed whenever its owner polls it and a renewal is due.
 pub(crate) struct SessionUse {
