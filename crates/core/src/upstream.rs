@@ -154,6 +154,10 @@ pub trait Upstream: Send + Sync {
         Box::pin(std::future::ready(None))
     }
 
+    /// Cancels a task in the background, since nothing waits for it any more. The call is a
+    /// `tasks/cancel` of the task by its native id.
+    fn cancel_task(self: Arc<Self>, _outbound: OutboundCall) {}
+
     /// The progress notifications of a task of this principal's, by its native id. A new receiver
     /// replaces an earlier one. Absent if the upstream cannot deliver them.
     fn task_progress(&self, _principal: &Principal, _native: &str) -> Option<ProgressReports> {

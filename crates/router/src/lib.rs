@@ -32,3 +32,4 @@ pub use admit::Gates;
 pub use router::Router;
 pub use task_names::{TaskLocation, TaskNames};
 pub use tasks::TaskRequests;
+pub use tasks::poll_backoff::PollBackoff;

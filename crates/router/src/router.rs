@@ -43,7 +43,6 @@ use crate::recorded_reply::{ReplyHandling, ReplyRules};
 use crate::reply_transform::ReplyTransform;
 use crate::sent_call::SentCall;
 use crate::task_names::TaskNames;
-use crate::tasks::task_result::TaskDrivenReply;
 use crate::tasks::{TaskRequests, task_of_call};
 
 /// The router. One for all endpoints; its only state is the list of running calls.
@@ -126,26 +125,18 @@ impl Router {
             span.set_target(attribute, &item.exposed);
         }
         // For a client without tasks, weir waits in its stead for a call that can only be a task.
-        let driven = call.inner().task_mode == TaskMode::AwaitedByWeir
+        let awaited = call.inner().task_mode == TaskMode::AwaitedByWeir
             && item.tool.tasks == TaskSupport::Required;
-        let driven = driven.then(|| call.for_item(call.inner().clone()));
+        let awaiting = awaited.then(|| call.for_item(call.inner().clone()));
         let live = self.live.begin(&call, &item);
         let sent = match live
             .unless_stopped(admit(&self.gates, call, item, live.begun()))
             .await
         {
-            Ok(Ok(call)) => self.send(call, live),
+            Ok(Ok(call)) => self.send(call, live, awaiting),
             Ok(Err(failure)) | Err(failure) => return Reply::ended(failure),
         };
-        let reply = sent.await;
-        match driven {
-            None => reply,
-            Some(call) => Reply::live(TaskDrivenReply {
-                requests: self.tasks.clone(),
-                call,
-                reply,
-            }),
-        }
+        sent.await
     }
 
     /// Subscribes `inbox` to updates of the resource that a call names, if its sender may call for
@@ -299,20 +290,27 @@ impl Router {
     }
 
     /// Sends an admitted call to the upstream that has the tool. Its parts are gathered before the
-    /// future begins.
+    /// future begins. `awaiting` is the call for the requests about its task, if weir waits for the
+    /// task.
     fn send(
         &self,
         call: Admitted,
         live: LiveCallGuard,
+        awaiting: Option<Authenticated<Arc<Call>>>,
     ) -> impl Future<Output = Reply> + Send + use<> {
-        match self.prepare(call, live) {
+        match self.prepare(call, live, awaiting) {
             Ok(sending) => Either::Left(sending.reply()),
             Err(ended) => Either::Right(future::ready(ended)),
         }
     }
 
     /// Gathers the parts for sending a call, or returns a reply that needs no sending.
-    fn prepare(&self, call: Admitted, live: LiveCallGuard) -> Result<SentCall, Reply> {
+    fn prepare(
+        &self,
+        call: Admitted,
+        live: LiveCallGuard,
+        awaiting: Option<Authenticated<Arc<Call>>>,
+    ) -> Result<SentCall, Reply> {
         let AdmittedParts {
             principal,
             token,
@@ -358,22 +356,21 @@ impl Router {
         };
         let names = self.tasks.names.as_ref();
         let decided = task_of_call(names, &principal, &call, &item, is_served_in_session);
+        let until = admitted_at + deadlines.hard;
+        let mut awaited_task = None;
         let (call, kept) = match decided {
             Ok(None) => (call, false),
             Ok(Some((naming, call))) => {
                 let kept = naming.is_wanted();
-                way.set_task_naming(naming);
+                match awaiting {
+                    Some(about) => awaited_task = Some(self.tasks.awaiting(about, naming, until)),
+                    None => way.set_task_naming(naming),
+                }
                 (call, kept)
             }
-            Err(failure) => {
-                return Err(record.refuse(failure));
-            }
+            Err(failure) => return Err(record.refuse(failure)),
         };
-        let parking = self
-            .parking
-            .as_ref()
-            .filter(|_| call.input_mode == InputMode::Rounds)
-            .cloned();
+        let parking = self.parking_of(&call);
         let mut handling = ReplyHandling {
             record,
             transform: way,
@@ -409,9 +406,18 @@ impl Router {
             making: upstream.call(outbound),
             handling,
             live,
+            awaited_task,
             parking: place,
-            until: admitted_at + deadlines.hard,
+            until,
         })
+    }
+
+    /// The parking of a call whose client is asked by rounds.
+    fn parking_of(&self, call: &Call) -> Option<Arc<dyn CallParking>> {
+        let parking = self.parking.as_ref();
+        parking
+            .filter(|_| call.input_mode == InputMode::Rounds)
+            .cloned()
     }
 
     fn items(&self) -> ItemSearch<'_> {

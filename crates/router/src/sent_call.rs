@@ -9,12 +9,15 @@ use weir_core::reply::Reply;
 use crate::live_calls::LiveCallGuard;
 use crate::parking::ParkingContext;
 use crate::recorded_reply::ReplyHandling;
+use crate::tasks::awaited_task::TaskAwaiting;
 
 /// A call at its upstream, with the parts that handle its reply.
 pub(super) struct SentCall {
     pub(super) making: Fut<'static, Reply>,
     pub(super) handling: ReplyHandling,
     pub(super) live: LiveCallGuard,
+    /// The parts that wait for the task that the call becomes; absent if its client takes tasks.
+    pub(super) awaited_task: Option<TaskAwaiting>,
     pub(super) parking: Option<ParkingContext>,
     pub(super) until: Instant,
 }
@@ -32,6 +35,10 @@ impl SentCall {
                 Err(stopped) => Reply::ended(stopped),
             };
             self.handling.record.set_live(self.live);
+            let reply = match self.awaited_task {
+                Some(awaiting) => awaiting.wrap_reply(reply),
+                None => reply,
+            };
             let reply = match self.parking {
                 Some(place) => place.wrap_reply(reply),
                 None => reply,

@@ -3,7 +3,9 @@
 //! These requests are no calls of tools: they are not decided and audited anew. The name binds a
 //! task to the caller.
 
+pub(crate) mod awaited_task;
 pub(crate) mod gathered_result;
+pub(crate) mod poll_backoff;
 pub(crate) mod task_naming;
 pub(crate) mod task_result;
 
@@ -19,7 +21,7 @@ use weir_core::Authenticated;
 use weir_core::call::{Call, TaskMode};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::names::EndpointId;
+use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{KeptTask, ReplicaId};
 use weir_core::principal::Principal;
 use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplySource};
@@ -77,6 +79,15 @@ impl TaskRequests {
     /// `InvalidParams` for a task that does not exist or is not the sender's; else the upstream's
     /// failure.
     pub async fn request_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+        self.request_state(call, StateForm::OfClient).await
+    }
+
+    /// The same, with the state in this form.
+    async fn request_state(
+        &self,
+        call: Authenticated<Arc<Call>>,
+        form: StateForm,
+    ) -> Result<Bytes, Failure> {
         let (principal, asked) = (call.principal(), call.inner());
         let given = asked
             .params
@@ -117,10 +128,10 @@ impl TaskRequests {
                 );
                 if is_unknown { unknown() } else { failure }
             })?;
-        if asked.method == Method::TasksGet {
-            state_for_client(&state, &name, &way)
-        } else {
-            Ok(Bytes::from_static(b"{}"))
+        match form {
+            _ if asked.method != Method::TasksGet => Ok(Bytes::from_static(b"{}")),
+            StateForm::OfClient => state_for_client(&state, &name, &way),
+            StateForm::OfServer => Ok(state),
         }
     }
 
@@ -150,15 +161,16 @@ impl TaskRequests {
     /// The failure of requests about a task of a disabled upstream. Tasks of a drained upstream may
     /// end.
     fn disabled_failure(&self, home: &TaskLocation) -> Option<Failure> {
-        let disabled = self
-            .catalog
-            .closed(&home.upstream)
-            .is_some_and(|closed| closed.mode == ClosingMode::Disabled);
-        if disabled {
+        if self.is_disabled(&home.upstream) {
             self.catalog.closed_failure(&home.upstream)
         } else {
             None
         }
+    }
+
+    fn is_disabled(&self, upstream: &UpstreamId) -> bool {
+        let closed = self.catalog.closed(upstream);
+        closed.is_some_and(|closed| closed.mode == ClosingMode::Disabled)
     }
 
     /// The route to a task's upstream; no value if its sender may not use the task (any more).
@@ -356,6 +368,15 @@ impl TaskRequests {
                 .removed_tool(&call.endpoint, &home.upstream, &home.tool),
         }
     }
+}
+
+/// The form of a task's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StateForm {
+    /// Under the client's name of the task, and changed as the result of a call is.
+    OfClient,
+    /// As its server has it, for a reply that is changed later.
+    OfServer,
 }
 
 /// The upstream of a task, the request to it, and the changes of its reply.

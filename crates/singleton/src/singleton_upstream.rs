@@ -301,6 +301,17 @@ impl Upstream for SingletonUpstream {
         Box::pin(self.follow(outbound))
     }
 
+    fn cancel_task(self: Arc<Self>, outbound: OutboundCall) {
+        if self.lease.own_epoch().is_some() {
+            return self.local.clone().cancel_task(outbound);
+        }
+        let tasks = self.tasks.clone();
+        tasks.spawn(async move {
+            let mut reply = self.call_somewhere(outbound).await;
+            while reply.next().await.is_some() {}
+        });
+    }
+
     fn task_progress(&self, principal: &Principal, native: &str) -> Option<ProgressReports> {
         if self.lease.own_epoch().is_some() {
             return self.local.task_progress(principal, native);

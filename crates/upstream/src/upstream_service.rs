@@ -111,6 +111,14 @@ impl Upstream for UpstreamService {
         })
     }
 
+    fn cancel_task(self: Arc<Self>, outbound: OutboundCall) {
+        let site = self.site.clone();
+        site.tasks.spawn(async move {
+            // It is cancelled as well as can be: nothing reads the answer.
+            drop(tasks::call(self.tasks.clone(), outbound).await);
+        });
+    }
+
     fn task_progress(&self, principal: &Principal, native: &str) -> Option<ProgressReports> {
         let (site, native) = self.stack.attempts.of_task(native);
         let ear = site

@@ -17,6 +17,7 @@ use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::LiftedRequest;
 use weir_era::tasks::{self, TaskStatus};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_router::PollBackoff;
 use weir_session::StreamPermit;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -29,7 +30,7 @@ use crate::method::subscriptions::{ACKNOWLEDGMENT_TIME, SUBSCRIBED_AT_ONCE, subs
 /// The limits of a task's poll interval.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// The poll interval of a task without its own, or with an unreachable server.
+/// The poll interval of a task without its own.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The poll interval while the server announces news, because it may miss some.
 const ANNOUNCED_POLL_INTERVAL: Duration = Duration::from_secs(30);
@@ -92,6 +93,7 @@ struct TaskFollower {
     call: Authenticated<Arc<Call>>,
     last: Option<Bytes>,
     next: Instant,
+    backoff: PollBackoff,
     news: TaskAnnouncements,
     _place: StreamPermit,
 }
@@ -133,6 +135,7 @@ impl TaskFollower {
             call,
             last: None,
             next: Instant::now(),
+            backoff: PollBackoff::default(),
             news: TaskAnnouncements::Unasked,
             _place: place,
         })
@@ -212,11 +215,12 @@ impl TaskFollower {
                 Ok(state) => state,
                 // The task is gone, or no longer belongs to this owner.
                 Err(failure) if *failure.kind() == FailureKind::InvalidParams => return None,
-                Err(_) => {
-                    self.next = Instant::now() + DEFAULT_POLL_INTERVAL;
+                Err(failure) => {
+                    self.next = Instant::now() + self.backoff.note_failure(&failure);
                     continue;
                 }
             };
+            self.backoff.reset();
             let interval = tasks::interval(&state)
                 .map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis)
                 .clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);

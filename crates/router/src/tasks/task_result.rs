@@ -5,18 +5,18 @@ use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use weir_core::Authenticated;
 use weir_core::call::{Call, LogMessages};
 use weir_core::failure::{Failure, FailureKind, UpstreamError};
 use weir_core::names::UpstreamId;
 use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
-use weir_core::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
+use weir_core::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_core::upstream::ProgressReports;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -24,7 +24,8 @@ use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{meta, scan, write};
 
-use super::TaskRequests;
+use super::poll_backoff::{self, PollBackoff};
+use super::{StateForm, TaskRequests};
 use crate::reply_cleaning;
 use crate::reply_cleaning::RemovedCount;
 
@@ -35,6 +36,8 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest wait. The task goes on, and can be waited for again.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// The longest time without an answer of the task's server after which the wait ends.
+const MAX_OUTAGE: Duration = Duration::from_secs(60);
 
 /// The form of returning a task's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,23 +53,16 @@ impl TaskRequests {
     /// questions of the reply, its changes as notes. Dropping the reply ends the waiting, not the
     /// task.
     pub fn task_result(&self, call: Authenticated<Arc<Call>>) -> Reply {
-        self.wait(call, TaskResultForm::AsTask)
+        self.wait(call, TaskResultForm::AsTask, Instant::now() + MAX_WAIT)
     }
 
-    /// Follows the task that a call became, for a client that knows no tasks.
-    fn await_task(&self, call: &Authenticated<Arc<Call>>, created: &Bytes) -> Reply {
-        let name = scan::find(created, "taskId")
-            .and_then(|at| scan::string(&created[at]))
-            .unwrap_or_default();
-        let about = Call {
-            params: Params::of_task(&name),
-            ..Call::clone(call.inner())
-        };
-        self.wait(call.for_item(Arc::new(about)), TaskResultForm::AsCall)
+    /// Follows the task that a call of a client without tasks became, at most until `until`, and
+    /// cancels the task if it is dropped or ends before the task.
+    pub(super) fn await_task(&self, call: Authenticated<Arc<Call>>, until: Instant) -> Reply {
+        self.wait(call, TaskResultForm::AsCall, until)
     }
 
-    fn wait(&self, call: Authenticated<Arc<Call>>, told: TaskResultForm) -> Reply {
-        let now = Instant::now();
+    fn wait(&self, call: Authenticated<Arc<Call>>, told: TaskResultForm, until: Instant) -> Reply {
         let (upstream, reports) = self.upstream_of(&call).unzip();
         let waiting = TaskResultWait {
             requests: self.clone(),
@@ -78,8 +74,10 @@ impl TaskRequests {
             open: Vec::new(),
             queued: VecDeque::new(),
             status: None,
-            next: now,
-            until: now + MAX_WAIT,
+            next: Instant::now(),
+            backoff: PollBackoff::default(),
+            until,
+            is_over: false,
         };
         let events = stream::unfold(Some(waiting), |waiting| async move {
             let mut waiting = waiting?;
@@ -115,28 +113,6 @@ impl TaskRequests {
     }
 }
 
-/// A call that becomes a task, and is followed to its end.
-pub(crate) struct TaskDrivenReply {
-    pub(crate) requests: TaskRequests,
-    pub(crate) call: Authenticated<Arc<Call>>,
-    pub(crate) reply: Reply,
-}
-
-impl ReplySource for TaskDrivenReply {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        loop {
-            match ready!(self.reply.poll_event(cx)) {
-                ReplyEvent::End(ReplyEnd::Task(created)) => {
-                    self.reply = self.requests.await_task(&self.call, &created)
-                }
-                event @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_) | ReplyEvent::End(_)) => {
-                    return Poll::Ready(event);
-                }
-            }
-        }
-    }
-}
-
 struct TaskResultWait {
     requests: TaskRequests,
     call: Authenticated<Arc<Call>>,
@@ -149,7 +125,19 @@ struct TaskResultWait {
     queued: VecDeque<ReplyEvent>,
     status: Option<String>,
     next: Instant,
+    backoff: PollBackoff,
     until: Instant,
+    /// True once the task was seen to be over.
+    is_over: bool,
+}
+
+impl Drop for TaskResultWait {
+    fn drop(&mut self) {
+        // A client without tasks cannot name the task, and so not ask for its result later.
+        if self.form == TaskResultForm::AsCall && !self.is_over {
+            self.requests.cancel_unawaited(&self.call);
+        }
+    }
 }
 
 struct OpenTaskQuestion {
@@ -164,18 +152,8 @@ impl TaskResultWait {
             if let Some(event) = self.queued.pop_front() {
                 return event;
             }
-            if Instant::now() >= self.until {
-                let text = "The task has taken too long to be waited for: ask for its result again";
-                return ReplyEvent::End(Failure::new(FailureKind::TimedOut, text).into());
-            }
-            let done = tokio::select! {
-                biased;
-                (key, method, word) = poll_fn(|cx| poll_answer(&mut self.open, cx)) => self.pass_answer(&key, method, word).await,
-                report = next_report(&mut self.reports) => {
-                    self.queue_progress(report);
-                    Ok(None)
-                }
-                () = sleep_until(self.next) => self.poll_task().await,
+            let Ok(done) = timeout_at(self.until, self.step()).await else {
+                return ReplyEvent::End(self.waited_too_long().into());
             };
             let end = match done {
                 Ok(None) => continue,
@@ -187,6 +165,98 @@ impl TaskResultWait {
                 self.queue_progress(report);
             }
             self.queued.push_back(ReplyEvent::End(end));
+        }
+    }
+
+    /// Waits for the next answer, progress notification or poll; returns the end if the task is
+    /// over. Dropping the future may lose an answer.
+    async fn step(&mut self) -> Result<Option<ReplyEnd>, Failure> {
+        tokio::select! {
+            biased;
+            (key, method, word) = poll_fn(|cx| poll_answer(&mut self.open, cx)) => self.pass_answer(&key, method, word).await,
+            report = next_report(&mut self.reports) => {
+                self.queue_progress(report);
+                Ok(None)
+            }
+            () = sleep_until(self.next) => self.poll_task().await,
+        }
+    }
+
+    fn waited_too_long(&self) -> Failure {
+        let text = match self.form {
+            TaskResultForm::AsTask => {
+                "The task has taken too long to be waited for: ask for its result again"
+            }
+            TaskResultForm::AsCall => "The call took longer than it may: it was cancelled",
+        };
+        Failure::new(FailureKind::TimedOut, text)
+    }
+
+    /// Makes a request about the task, again and again while the server cannot be reached.
+    ///
+    /// # Errors
+    ///
+    /// `ResultUnknown` after a long outage, or if the task of a call is lost; else the failure of
+    /// the request.
+    async fn request(&mut self, method: Method, answers: Option<Bytes>) -> Result<Bytes, Failure> {
+        let form = match self.form {
+            TaskResultForm::AsTask => StateForm::OfClient,
+            TaskResultForm::AsCall => StateForm::OfServer,
+        };
+        loop {
+            let about = self.about(method, answers.clone());
+            let failure = match self.requests.request_state(about, form).await {
+                Ok(state) => {
+                    self.backoff.reset();
+                    return Ok(state);
+                }
+                Err(failure) => failure,
+            };
+            let is_disabled = || {
+                let upstream = self.upstream.as_ref();
+                upstream.is_some_and(|upstream| self.requests.is_disabled(upstream))
+            };
+            if !poll_backoff::may_pass(&failure) || is_disabled() {
+                return Err(self.lost_task(failure));
+            }
+            let wait = self.backoff.note_failure(&failure);
+            if self.backoff.outage() + wait > MAX_OUTAGE {
+                return Err(self.unreachable(failure));
+            }
+            sleep(wait).await;
+        }
+    }
+
+    /// The failure if the server does not answer for so long that the wait ends. The task runs on,
+    /// as far as weir knows.
+    fn unreachable(&self, last: Failure) -> Failure {
+        let text = match self.form {
+            TaskResultForm::AsTask => {
+                "The server of the task cannot be reached: ask for the task's result again later"
+            }
+            TaskResultForm::AsCall => {
+                "The server cannot be reached while it makes this call: the tool may have run. \
+                 Check before calling again"
+            }
+        };
+        self.result_unknown(text, last)
+    }
+
+    /// The failure of a client without tasks, if the task of its call does not exist any more.
+    fn lost_task(&self, failure: Failure) -> Failure {
+        if self.form == TaskResultForm::AsTask || *failure.kind() != FailureKind::InvalidParams {
+            return failure;
+        }
+        let text =
+            "The server has lost this call: the tool may have run. Check before calling again";
+        self.result_unknown(text, failure)
+    }
+
+    fn result_unknown(&self, text: &'static str, cause: Failure) -> Failure {
+        let failure = Failure::new(FailureKind::ResultUnknown, text).because(cause);
+        match &self.upstream {
+            Some(upstream) => failure.with_upstream(upstream),
+            None => failure,
         }
     }
 
@@ -204,10 +274,7 @@ impl TaskResultWait {
 
     /// Polls the task; returns the end if it is over.
     async fn poll_task(&mut self) -> Result<Option<ReplyEnd>, Failure> {
-        let state = self
-            .requests
-            .request_task(self.about(Method::TasksGet, None))
-            .await?;
+        let state = self.request(Method::TasksGet, None).await?;
         let interval =
             scan::find(&state, "pollIntervalMs").and_then(|at| scan::integer(&state[at]));
         let interval = interval
@@ -222,6 +289,7 @@ impl TaskResultWait {
             .as_deref()
             .is_some_and(|before| before != status);
         self.status = Some(status.to_string());
+        self.is_over = matches!(&*status, "completed" | "failed" | "cancelled");
         if is_news && self.form == TaskResultForm::AsTask {
             let note = ReplyNote {
                 kind: NoteKind::Other(Method::TasksStatus),
@@ -239,7 +307,11 @@ impl TaskResultWait {
                 };
                 let at = scan::find(&state, "result").ok_or_else(bad)?;
                 let result = state.slice(at);
-                let removed = reply_cleaning::removed_count_of(&result);
+                // The server's own result has no number of weir's: it is cleaned later.
+                let removed = match self.form {
+                    TaskResultForm::AsTask => reply_cleaning::removed_count_of(&result),
+                    TaskResultForm::AsCall => 0,
+                };
                 Ok(Some(RemovedCount::with_removed_count(
                     removed,
                     ReplyEnd::Complete(Payload::Whole(result)),
@@ -334,9 +406,8 @@ impl TaskResultWait {
             }
             // Sampling and roots have no form of refusal: the task cannot go on.
             (AnswerEvent::Answer(Err(_)), _) => {
-                self.requests
-                    .request_task(self.about(Method::TasksCancel, None))
-                    .await?;
+                self.request(Method::TasksCancel, None).await?;
+                self.is_over = true;
                 return Err(Failure::invalid_params(
                     "The client did not give the input that the task asks for",
                 ));
@@ -344,8 +415,7 @@ impl TaskResultWait {
         };
         let mut answers = BytesMut::with_capacity(answer.len() + key.len() + 8);
         ObjectWriter::new(&mut answers).raw(key, &answer).end();
-        self.requests
-            .request_task(self.about(Method::TasksUpdate, Some(answers.freeze())))
+        self.request(Method::TasksUpdate, Some(answers.freeze()))
             .await?;
         self.next = Instant::now() + MIN_POLL_INTERVAL;
         Ok(None)

@@ -7,6 +7,7 @@
 
 mod access;
 mod announced_lists;
+mod awaited_tasks;
 mod bare_uris;
 mod calls;
 mod changes;

@@ -185,6 +185,10 @@ impl Upstream for ScriptedUpstream {
         })
     }
 
+    fn cancel_task(self: Arc<Self>, outbound: OutboundCall) {
+        drop((self.script.lock().unwrap().answer)(outbound));
+    }
+
     fn watch(
         self: Arc<Self>,
         class: CapabilityClass,

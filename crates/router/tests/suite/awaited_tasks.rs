@@ -1,0 +1,244 @@
+//! Calls of clients without tasks to tools that require a task, for which weir waits, and the waits
+//! for the results of tasks.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+use futures_util::poll;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use weir_core::call::TaskMode;
+use weir_core::seal::Sealer;
+use weir_core::upstream::CallDeadlines;
+use weir_core::{Authenticated, Call, Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
+use weir_router::TaskNames;
+use weir_router::live_calls::StopReason;
+use weir_store::{MemoryTasks, TaskCaps};
+use weir_wire::method::Method;
+
+use crate::calls::{RouterWorld, asked, end, failure, raw};
+use crate::support::{CatalogWorld, FixedPorts, GateRule, ScriptedUpstream, endpoint};
+
+/// The answers to the polls of the task, in order; the last one stays.
+type PollAnswers = VecDeque<Result<Value, FailureKind>>;
+
+/// A router over one upstream with the tool `t`, whose calls become a task.
+struct TaskWorld {
+    desk: RouterWorld,
+    polls: Arc<Mutex<PollAnswers>>,
+    /// The methods of all requests about the task, but for its polls.
+    requests: Arc<Mutex<Vec<Method>>>,
+}
+
+fn whole(result: &Value) -> Reply {
+    Reply::ended(ReplyEnd::Complete(Payload::Whole(raw(result))))
+}
+
+fn working() -> Value {
+    json!({ "taskId": "native", "status": "working", "ttlMs": 60_000, "pollIntervalMs": 1000 })
+}
+
+fn completed() -> Value {
+    let result = json!({ "content": [] });
+    json!({ "taskId": "native", "status": "completed", "result": result })
+}
+
+impl TaskWorld {
+    async fn new(polls: impl IntoIterator<Item = Result<Value, FailureKind>>) -> Self {
+        let fake = ScriptedUpstream::new("up", &[]);
+        let polls = Arc::new(Mutex::new(polls.into_iter().collect::<PollAnswers>()));
+        let requests = Arc::<Mutex<Vec<_>>>::default();
+        let (answers, seen) = (polls.clone(), requests.clone());
+        fake.set(|script| {
+            let tool = json!({ "name": "t", "execution": { "taskSupport": "required" } });
+            script.tools.push(raw(&tool));
+            script.answer = Box::new(move |outbound| match outbound.call.method {
+                Method::ToolsCall => Reply::ended(ReplyEnd::Task(raw(&working()))),
+                Method::TasksGet => {
+                    let mut answers = answers.lock().unwrap();
+                    let next = if answers.len() > 1 {
+                        answers.pop_front()
+                    } else {
+                        answers.front().cloned()
+                    };
+                    match next.unwrap() {
+                        Ok(state) => whole(&state),
+                        Err(kind) => Reply::ended(Failure::new(kind, "a poll failed")),
+                    }
+                }
+                other => {
+                    seen.lock().unwrap().push(other);
+                    whole(&json!({}))
+                }
+            });
+        });
+        let mut desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+        desk.world.settled().await;
+        let ports = FixedPorts::new();
+        desk.router = desk.router.with_tasks(TaskNames::new(
+            Sealer::ephemeral(&*ports),
+            ports.clone(),
+            ports.clone(),
+            Arc::new(MemoryTasks::new(ports, TaskCaps::default())),
+        ));
+        Self {
+            desk,
+            polls,
+            requests,
+        }
+    }
+
+    async fn call(&self, task_mode: TaskMode) -> Reply {
+        let params = raw(&json!({ "name": "t" }));
+        let call: Authenticated<Call> = asked(&endpoint(), Method::ToolsCall, params).await;
+        let call = call.map(|call| Call { task_mode, ..call });
+        self.desk.router.call(call).await
+    }
+
+    /// Waits for the result of the task that a call of a client with tasks became.
+    async fn task_result(&self) -> Reply {
+        let wanted = TaskMode::Wanted { ttl_ms: None };
+        let ReplyEnd::Task(created) = end(self.call(wanted).await).await else {
+            panic!("the call becomes a task")
+        };
+        let created: Value = serde_json::from_slice(&created).unwrap();
+        let params = raw(&json!({ "taskId": created["taskId"] }));
+        let call = asked(&endpoint(), Method::TasksResult, params).await;
+        self.desk.router.tasks().task_result(call.map(Arc::new))
+    }
+
+    fn requests(&self) -> Vec<Method> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+/// The failures of a server that is away for a while.
+fn passing_failures() -> [Result<Value, FailureKind>; 4] {
+    [
+        Err(FailureKind::Unavailable),
+        Err(FailureKind::Busy),
+        Err(FailureKind::TimedOut),
+        Err(FailureKind::ResultUnknown),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_polls_do_not_end_the_wait_for_a_task() {
+    let polls = || passing_failures().into_iter().chain([Ok(completed())]);
+    let world = TaskWorld::new(polls()).await;
+    let reply = world.call(TaskMode::AwaitedByWeir).await;
+    assert!(matches!(end(reply).await, ReplyEnd::Complete(_)));
+    assert_eq!(world.desk.gate.outcomes(), ["complete"]);
+    assert!(world.requests().is_empty(), "the task is not cancelled");
+
+    let world = TaskWorld::new(polls()).await;
+    let reply = world.task_result().await;
+    assert!(matches!(end(reply).await, ReplyEnd::Complete(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_for_a_server_that_stays_away_ends_without_a_known_result() {
+    for kind in passing_failures() {
+        let world = TaskWorld::new([kind.clone()]).await;
+        let ended = failure(end(world.call(TaskMode::AwaitedByWeir).await).await);
+        assert_eq!(ended.kind(), &FailureKind::ResultUnknown);
+        assert_eq!(world.desk.gate.outcomes(), ["result_unknown"]);
+        assert_eq!(world.requests(), [Method::TasksCancel]);
+
+        let world = TaskWorld::new([kind]).await;
+        let ended = failure(end(world.task_result().await).await);
+        assert_eq!(ended.kind(), &FailureKind::ResultUnknown);
+        assert!(world.requests().is_empty(), "it can be asked for again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_task_of_a_call_may_have_run() {
+    let world = TaskWorld::new([Ok(working()), Err(FailureKind::InvalidParams)]).await;
+    let ended = failure(end(world.call(TaskMode::AwaitedByWeir).await).await);
+    assert_eq!(ended.kind(), &FailureKind::ResultUnknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_waits_for_its_task_is_one_of_the_running_calls_until_the_task_ends() {
+    let world = TaskWorld::new([Ok(working())]).await;
+    let permits = Arc::new(Semaphore::new(1));
+    let gate = &world.desk.gate;
+    gate.rule("somebody", "t", GateRule::Queue(permits.clone()));
+    let mut ending = Box::pin(end(world.call(TaskMode::AwaitedByWeir).await));
+    assert!(poll!(&mut ending).is_pending());
+    assert_eq!(permits.available_permits(), 0);
+    assert_eq!(world.desk.router.live().count(), 1);
+    assert!(gate.outcomes().is_empty());
+
+    world.polls.lock().unwrap().push_back(Ok(completed()));
+    assert!(matches!(ending.await, ReplyEnd::Complete(_)));
+    assert_eq!(permits.available_permits(), 1);
+    assert_eq!(world.desk.router.live().count(), 0);
+    assert_eq!(gate.outcomes(), ["complete"]);
+    assert!(world.requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn result_of_an_awaited_task_is_cleaned_whatever_its_server_states() {
+    let content = json!([{ "type": "text", "text": "fine\u{e0049}\u{e0067}" }]);
+    let mut state = completed();
+    state["result"] = json!({ "content": content, "_meta": { "dev.weir/cleaned": 7 } });
+    let world = TaskWorld::new([Ok(state)]).await;
+    let ended = end(world.call(TaskMode::AwaitedByWeir).await).await;
+    let ReplyEnd::Complete(Payload::Cleaned { result, removed }) = ended else {
+        panic!("{ended:?}")
+    };
+    let result: Value = serde_json::from_slice(&result).unwrap();
+    assert_eq!(
+        (&result["content"][0]["text"], removed),
+        (&json!("fine"), 2)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_call_cancels_its_task() {
+    let world = TaskWorld::new([Ok(working())]).await;
+    let mut reply = world.call(TaskMode::AwaitedByWeir).await;
+    assert!(matches!(poll!(Box::pin(reply.next())), Poll::Pending));
+    drop(reply);
+    assert_eq!(world.requests(), [Method::TasksCancel]);
+    assert_eq!(world.desk.gate.outcomes(), ["cancelled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn operators_stop_of_a_call_cancels_its_task() {
+    let world = TaskWorld::new([Ok(working())]).await;
+    let mut ending = Box::pin(end(world.call(TaskMode::AwaitedByWeir).await));
+    assert!(poll!(&mut ending).is_pending());
+    let live = world.desk.router.live();
+    assert_eq!(live.stop_all(|_, _| true, StopReason::Cancelled), 1);
+    assert_eq!(failure(ending.await).kind(), &FailureKind::ResultUnknown);
+    assert_eq!(world.requests(), [Method::TasksCancel]);
+    assert_eq!(world.desk.gate.outcomes(), ["result_unknown"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hard_limit_of_a_call_ends_its_task() {
+    let world = TaskWorld::new([Ok(working())]).await;
+    let begun = tokio::time::Instant::now();
+    let ended = failure(end(world.call(TaskMode::AwaitedByWeir).await).await);
+    assert_eq!(ended.kind(), &FailureKind::TimedOut);
+    assert_eq!(
+        begun.elapsed().as_secs(),
+        CallDeadlines::CALL.hard.as_secs()
+    );
+    assert_eq!(world.requests(), [Method::TasksCancel]);
+    assert_eq!(world.desk.gate.outcomes(), ["timed_out"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_with_tasks_that_stops_waiting_leaves_the_task_alone() {
+    let world = TaskWorld::new([Ok(working())]).await;
+    let mut reply = world.task_result().await;
+    let next: Poll<Option<ReplyEvent>> = poll!(Box::pin(reply.next()));
+    assert!(next.is_pending());
+    drop(reply);
+    assert!(world.requests().is_empty());
+}
