@@ -156,7 +156,11 @@ impl UpstreamTaskRequest {
             held.wait_for_question().await;
         }
         let open = held.open_questions();
-        if open.is_empty() {
+        // A task goes on as soon as its question is answered, and its server may say so later. It
+        // does not if the server did not ask again after an earlier request was lost.
+        if open.is_empty()
+            && (TaskStatus::of(state) != Some(TaskStatus::InputRequired) || held.has_asked())
+        {
             return Ok(tasks::lifted(state, TaskStatus::Working));
         }
         Ok(tasks::asking(
@@ -174,21 +178,28 @@ impl UpstreamTaskRequest {
         let answers = call.input_responses.clone().or(given);
         let answers =
             answers.ok_or_else(|| Failure::invalid_params("`inputResponses` is missing"))?;
-        if let Some(held) = self.server.results.find(&self.key()) {
+        // A request on which the server has not asked has no question of this answer.
+        let held = self.server.results.find(&self.key());
+        if let Some(held) = held.filter(|held| held.has_asked()) {
             held.answer(&answers)?;
             return Ok(ACKNOWLEDGED);
         }
-        if self.dialect().is_none() {
-            // The server is unknown yet: it has to be probed first.
-            self.request(Method::TasksGet).await?;
+        let has_extension = || self.dialect().map(RevisionDialect::has_task_extension);
+        if has_extension() == Some(true) {
+            return self.request(Method::TasksUpdate).await;
         }
-        // A server without the extension has no such method, and no open question is known. The
-        // request only makes sure that the task exists.
-        let method = match self.dialect() {
-            Some(dialect) if dialect.has_task_extension() => Method::TasksUpdate,
-            Some(_) | None => Method::TasksGet,
-        };
-        self.request(method).await
+        // A server without the extension has no such method. The request makes sure that the task
+        // exists, and probes a server that is unknown yet.
+        let state = self.request(Method::TasksGet).await?;
+        if has_extension() == Some(true) {
+            return self.request(Method::TasksUpdate).await;
+        }
+        if TaskStatus::of(&state) == Some(TaskStatus::InputRequired) {
+            // The request that had the question has ended, or was made by an earlier process.
+            return Err(Failure::invalid_params(QUESTION_GONE));
+        }
+        // The task went on without the answer.
+        Ok(ACKNOWLEDGED)
     }
 
     async fn cancel(&self) -> Result<Bytes, Failure> {
@@ -284,5 +295,9 @@ impl UpstreamTaskRequest {
         )
     }
 }
+
+/// The text for answers to a question that the server did not ask this process.
+const QUESTION_GONE: &str = "The task waits for input, but not for this answer, which did not reach it: get the task's state, \
+     or ask for its result, and answer the question that it has then";
 
 const ACKNOWLEDGED: Bytes = Bytes::from_static(b"{}");

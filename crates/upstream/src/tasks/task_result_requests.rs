@@ -191,6 +191,11 @@ impl TaskResultRequest {
         let _late = tokio::time::timeout(QUESTION_WAIT, asked).await;
     }
 
+    /// True if the server has asked on this request.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.lock().asked > 0
+    }
+
     /// Returns the open questions, by key.
     pub(crate) fn open_questions(&self) -> Vec<(String, UpstreamQuestion)> {
         let mut state = self.lock();

@@ -57,33 +57,59 @@ async fn begin(upstream: &Arc<dyn Upstream>, principal: &Principal) -> String {
     task["taskId"].as_str().unwrap().to_owned()
 }
 
+async fn request(
+    upstream: &Arc<dyn Upstream>,
+    principal: &Principal,
+    method: Method,
+    params: Value,
+) -> weir_core::Reply {
+    let mut call = Call::new(
+        EndpointId::new("/mcp"),
+        method,
+        Params::parse(Some(&params.to_string().into())).unwrap(),
+        weir_core::call::RequestName::from_bits(2),
+    );
+    call.capabilities = capabilities();
+    let task = params["taskId"].as_str().unwrap();
+    let outbound = of(principal, task, call).await;
+    upstream.clone().call(outbound).await
+}
+
 async fn request_state(
     upstream: &Arc<dyn Upstream>,
     principal: &Principal,
     task: &str,
 ) -> weir_core::Reply {
-    let params = json!({ "taskId": task }).to_string();
-    let mut call = Call::new(
-        EndpointId::new("/mcp"),
-        Method::TasksGet,
-        Params::parse(Some(&params.into())).unwrap(),
-        weir_core::call::RequestName::from_bits(2),
-    );
-    call.capabilities = capabilities();
-    let outbound = of(principal, task, call).await;
-    upstream.clone().call(outbound).await
+    let params = json!({ "taskId": task });
+    request(upstream, principal, Method::TasksGet, params).await
 }
 
-/// Polls the task until weir has its question.
-async fn poll_until_asked(upstream: &Arc<dyn Upstream>, principal: &Principal, task: &str) {
+/// Polls the task until it waits for input; returns the key of weir's question, if it has one.
+async fn poll_until_asked(
+    upstream: &Arc<dyn Upstream>,
+    principal: &Principal,
+    task: &str,
+) -> Option<String> {
     for _ in 0..20 {
         let reply = request_state(upstream, principal, task).await;
         let state = outcome(reply).await.end.unwrap();
         if state["status"] == "input_required" {
-            return;
+            let questions = state["inputRequests"].as_object().unwrap();
+            return questions.keys().next().cloned();
         }
     }
     panic!("the task never asks");
+}
+
+async fn answer(
+    upstream: &Arc<dyn Upstream>,
+    principal: &Principal,
+    task: &str,
+    key: &str,
+) -> weir_core::Reply {
+    let answers = json!({ key: { "action": "accept", "content": { "name": "Ada" } } });
+    let params = json!({ "taskId": task, "inputResponses": answers });
+    request(upstream, principal, Method::TasksUpdate, params).await
 }
 
 #[tokio::test]
@@ -131,4 +157,46 @@ async fn one_principal_with_many_waiting_tasks_leaves_room_for_those_of_others()
     let other = principal(Some("other")).await;
     let task = begin(&upstream, &other).await;
     poll_until_asked(&upstream, &other, &task).await;
+}
+
+#[tokio::test]
+async fn answer_to_a_question_of_an_earlier_process_is_refused_until_the_server_asks_again() {
+    let mock = server().await;
+    let earlier = build(settings(&mock.url()));
+    let somebody = principal(Some("somebody")).await;
+    let task = begin(&earlier, &somebody).await;
+    let key = poll_until_asked(&earlier, &somebody, &task).await.unwrap();
+
+    let upstream = build(settings(&mock.url()));
+    let refused = failure(answer(&upstream, &somebody, &task, &key).await).await;
+    assert_eq!(refused.reason(), "invalid_params");
+
+    let key = poll_until_asked(&upstream, &somebody, &task).await.unwrap();
+    let taken = answer(&upstream, &somebody, &task, &key).await;
+    assert_eq!(outcome(taken).await.end.unwrap(), json!({}));
+    for _ in 0..20 {
+        let state = outcome(request_state(&upstream, &somebody, &task).await).await;
+        if state.end.unwrap()["status"] == "completed" {
+            let late = answer(&upstream, &somebody, &task, &key).await;
+            assert_eq!(outcome(late).await.end.unwrap(), json!({}), "it is over");
+            return;
+        }
+    }
+    panic!("the task does not end");
+}
+
+#[tokio::test]
+async fn task_whose_server_does_not_ask_again_still_waits_for_input() {
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .with_tasks()
+        .with_rule("tasks/result", MockBehaviour::hang())
+        .start()
+        .await;
+    let upstream = build(settings(&mock.url()));
+    let somebody = principal(Some("somebody")).await;
+    let task = begin(&upstream, &somebody).await;
+    let key = poll_until_asked(&upstream, &somebody, &task).await;
+    assert_eq!(key, None);
+    let refused = failure(answer(&upstream, &somebody, &task, "input-0-1").await).await;
+    assert_eq!(refused.reason(), "invalid_params");
 }
