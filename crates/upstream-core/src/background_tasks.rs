@@ -7,9 +7,6 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The longest time for which a connection or child is held open for a task.
-const MAX_TASK_KEEP: Duration = Duration::from_secs(3600);
-
 /// The background tasks of one upstream. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct BackgroundTasks {
@@ -32,17 +29,6 @@ impl BackgroundTasks {
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Option<AbortHandle> {
         self.spawn_until(self.closing.clone(), task)
-    }
-
-    /// Keeps a value alive for an MCP task that may still need it, for as long as the task is kept.
-    pub fn keep_alive(&self, held: impl Send + 'static, ttl: Option<u64>) {
-        let time = ttl
-            .map_or(MAX_TASK_KEEP, Duration::from_millis)
-            .min(MAX_TASK_KEEP);
-        self.spawn_endless(async move {
-            tokio::time::sleep(time).await;
-            drop(held);
-        });
     }
 
     fn spawn_until(

@@ -30,6 +30,7 @@ pub mod server_questions;
 pub mod session_log_level;
 pub mod settings;
 pub mod subscription_outcome;
+pub mod task_holds;
 pub mod task_progress;
 pub mod upstream_clock;
 pub mod upstream_context;

@@ -3,12 +3,14 @@
 use bytes::Bytes;
 use weir_core::call::TaskMode;
 use weir_core::reply::{Payload, ReplyEnd};
-use weir_core::{Call, CapabilityClass, FailureKind};
+use weir_core::upstream::OutboundCall;
+use weir_core::{CapabilityClass, FailureKind};
 use weir_era::tasks;
 use weir_era::upstream_messages::{MessageFilter, ResultType, RevisionDialect};
 use weir_wire::method::Method;
 
 use crate::response_limits::ResponseLimits;
+use crate::task_holds::{TaskHolds, TaskOwner};
 use crate::task_progress::TaskProgressHandle;
 
 /// The state of a call that decides how its result is read: the server's dialect, the message
@@ -21,8 +23,8 @@ pub struct ResultExpectation {
     pub filter: MessageFilter,
     /// The capabilities that the server may use of the caller.
     pub class: CapabilityClass,
-    /// True if the call may go on as a task.
-    pub may_become_task: bool,
+    /// The owner of the task that the call may become; absent if it may become none.
+    pub task_owner: Option<TaskOwner>,
     /// The client session for progress of the task.
     pub tracked: Option<TaskProgressHandle>,
     /// True if the result is needed whole.
@@ -44,29 +46,39 @@ impl ResultExpectation {
             dialect: tongue,
             filter: ear,
             class,
-            may_become_task: false,
+            task_owner: None,
             tracked: None,
             needs_whole: false,
             is_unsplit: true,
         }
     }
 
-    /// True if a call may become a task at a server of this kind. A modern server is informed that
-    /// tasks are accepted; an older one gets an explicit request for a task.
-    pub fn takes_task(tongue: RevisionDialect, call: &Call, declared: CapabilityClass) -> bool {
-        call.method == Method::ToolsCall
+    /// The owner of the task that a call may become at a server of this kind. A modern server is
+    /// informed that tasks are accepted; an older one gets an explicit request for a task.
+    pub fn task_owner(
+        tongue: RevisionDialect,
+        outbound: &OutboundCall,
+        declared: CapabilityClass,
+    ) -> Option<TaskOwner> {
+        let call = &outbound.call;
+        let takes_task = call.method == Method::ToolsCall
             && if tongue.tools_declare_tasks() {
                 matches!(call.task_mode, TaskMode::Wanted { .. })
             } else {
                 declared.has(CapabilityClass::TASKS)
-            }
+            };
+        takes_task.then(|| TaskOwner::of(outbound))
     }
 
-    /// Notes that the call became a task. Returns the tracker of its progress.
-    pub fn note_task(&mut self, created: &Bytes) -> Option<TaskProgressHandle> {
-        self.tracked
+    /// Notes that the call became a task, which needs `held` for as long as it runs.
+    pub fn note_task(&mut self, holds: &TaskHolds, created: &Bytes, held: impl Send + 'static) {
+        let tracked = self
+            .tracked
             .take()
-            .inspect(|tracked| tracked.set_task(created))
+            .inspect(|tracked| tracked.set_task(created));
+        if let Some(owner) = self.task_owner.take() {
+            holds.hold(owner, created, (held, tracked));
+        }
     }
 }
 
@@ -80,14 +92,16 @@ pub fn classify_result(
         return limits.too_large_failure().into();
     }
     match listener.dialect.read_result_type(&result) {
-        ResultType::Complete if listener.may_become_task && !listener.dialect.has_result_type() => {
+        ResultType::Complete
+            if listener.task_owner.is_some() && !listener.dialect.has_result_type() =>
+        {
             tasks::created(&result).map_or_else(
                 || ReplyEnd::Complete(Payload::Whole(result)),
                 ReplyEnd::Task,
             )
         }
         ResultType::Complete => ReplyEnd::Complete(Payload::Whole(result)),
-        ResultType::Task if listener.may_become_task => ReplyEnd::Task(result),
+        ResultType::Task if listener.task_owner.is_some() => ReplyEnd::Task(result),
         ResultType::Task => {
             let text =
                 "The upstream makes a task of a call whose client did not say that it takes one";

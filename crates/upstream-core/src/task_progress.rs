@@ -21,6 +21,9 @@ use weir_wire::{Message, scan};
 
 /// The most calls of one upstream with tracked progress. Progress of further calls is dropped.
 const MAX_TRACKED_CALLS: usize = 1024;
+/// The most of them of one principal, so that no client takes the room of all. All anonymous
+/// callers share one principal, so only the total binds it.
+const MAX_TRACKED_CALLS_OF_A_PRINCIPAL: usize = 256;
 /// The most reports that wait for a listener; more are dropped, since each supersedes the one
 /// before.
 const MAX_WAITING_REPORTS: usize = 8;
@@ -95,10 +98,11 @@ impl TaskProgress {
             .ok()
             .flatten()?;
         let mut state = self.lock();
-        if state.tracks.len() >= MAX_TRACKED_CALLS {
+        let owner = outbound.principal.clone();
+        let owners = state.tracks.values().map(|track| &track.owner);
+        if !has_room(&owner, owners) {
             return None;
         }
-        let owner = outbound.principal.clone();
         let track = TrackedCall {
             client,
             owner,
@@ -165,7 +169,8 @@ impl TaskProgress {
     pub fn listen(self: &Arc<Self>, task: TaskProgressKey) -> Option<TaskProgressStream> {
         let (sender, reports) = mpsc::channel(MAX_WAITING_REPORTS);
         let mut state = self.lock();
-        if state.listeners.len() >= MAX_TRACKED_CALLS {
+        let owners = state.listeners.keys().map(|(owner, _)| owner);
+        if !has_room(&task.0, owners) {
             return None;
         }
         let own = |track: &&mut TrackedCall| track.task.as_ref() == Some(&task);
@@ -195,6 +200,13 @@ impl TaskProgress {
     fn lock(&self) -> MutexGuard<'_, TaskProgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// True if there is room for a further call of `owner` beside those of `owners`.
+fn has_room<'a>(owner: &Principal, owners: impl ExactSizeIterator<Item = &'a Principal>) -> bool {
+    owners.len() < MAX_TRACKED_CALLS
+        && (owner.is_anonymous()
+            || owners.filter(|one| *one == owner).count() < MAX_TRACKED_CALLS_OF_A_PRINCIPAL)
 }
 
 impl TaskProgressState {

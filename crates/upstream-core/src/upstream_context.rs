@@ -22,6 +22,7 @@ use crate::response_limits::ResponseLimits;
 use crate::secret_mask::SecretMask;
 use crate::server_permissions::ServerPermissions;
 use crate::settings::{OwnDeadlines, UpstreamBounds};
+use crate::task_holds::TaskHolds;
 use crate::task_progress::TaskProgress;
 use crate::upstream_clock::UpstreamClock;
 use crate::upstream_label::UpstreamLabel;
@@ -107,6 +108,8 @@ pub struct UpstreamContext {
     pub session_lists: Arc<dyn SessionListRegistry>,
     /// The notifiers of client sessions.
     pub bells: Arc<SessionNotifier>,
+    /// The sessions and child processes that are held open for tasks.
+    pub task_holds: TaskHolds,
     /// The recipients of task progress.
     pub task_progress: Arc<TaskProgress>,
     /// weir's `Implementation` object.
@@ -135,9 +138,11 @@ impl UpstreamContext {
             max_reply: settings.bounds.max_reply,
             repeat_budget: repeat_budget.clone(),
         };
+        let tasks = BackgroundTasks::default();
         Self {
             bounds: settings.bounds,
-            tasks: BackgroundTasks::default(),
+            task_holds: TaskHolds::new(tasks.clone()),
+            tasks,
             clock,
             record: UpstreamRecord::new(label.clone(), settings.mask, ports.clock),
             permissions: ServerPermissions::new(
@@ -173,6 +178,7 @@ impl UpstreamContext {
     pub fn of_instance(&self, settings: ContextSettings, ports: ContextPorts) -> Self {
         let own = Self::new(settings, ports);
         Self {
+            task_holds: TaskHolds::new(self.tasks.clone()),
             tasks: self.tasks.clone(),
             list_changes: self.list_changes.clone(),
             own_requests: OwnRequestLimits {

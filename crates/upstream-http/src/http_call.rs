@@ -14,8 +14,8 @@ use weir_core::reply::{
 };
 use weir_core::upstream::ListKinds;
 use weir_core::{Failure, FailureKind};
+use weir_era::server_questions;
 use weir_era::upstream_messages::MessageClass;
-use weir_era::{server_questions, tasks};
 use weir_upstream_core::list_items;
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::result_expectation::{ResultExpectation, classify_result};
@@ -212,8 +212,8 @@ impl HttpCallReply {
         let asking = ServerQuestions::new(listener.dialect.revision());
         // An older server's answer to a call that is to be a task can only be told from the whole
         // result.
-        let whole =
-            listener.needs_whole || listener.may_become_task && !listener.dialect.has_result_type();
+        let whole = listener.needs_whole
+            || listener.task_owner.is_some() && !listener.dialect.has_result_type();
         let release = ReleaseRule {
             id: pending.id,
             tongue: listener.dialect,
@@ -402,7 +402,7 @@ impl HttpCallReply {
             .pending
             .side
             .clone()
-            .filter(|_| self.listener.may_become_task);
+            .filter(|_| self.listener.task_owner.is_some());
         self.refuse_open_questions();
         self.close();
         let result = match outcome {
@@ -414,10 +414,8 @@ impl HttpCallReply {
         let end = classify_result(&self.site.responses, &self.listener, result);
         if let (ReplyEnd::Task(created), Some(session)) = (&end, side) {
             // A server may know its tasks only in the session in which they began.
-            self.site.tasks.keep_alive(
-                (session, self.listener.note_task(created)),
-                tasks::ttl(created),
-            );
+            self.listener
+                .note_task(&self.site.task_holds, created, session);
         }
         ReplyEvent::End(end)
     }

@@ -399,6 +399,9 @@ impl HttpUpstream {
 
     /// Forwards news of client sessions.
     pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+        if news == ClientSessionChange::Ended {
+            self.site.task_holds.end_sessions(sessions);
+        }
         if let Some(ServerDialog::Sse(line)) = self.era.dialog.load().as_deref() {
             line.forward_session_news(sessions, news);
         } else if let Some(pool) = self.pool() {

@@ -128,7 +128,7 @@ impl ModernServer {
             } else {
                 CapabilityClass::BASE
             },
-            may_become_task: ResultExpectation::takes_task(self.tongue, call, class),
+            task_owner: ResultExpectation::task_owner(self.tongue, outbound, class),
             tracked: None,
             needs_whole: outbound.whole,
             is_unsplit: false,

@@ -247,7 +247,7 @@ impl UpstreamSession {
             .with_questions(self.class, server_questions::may_ask_in(call));
         let mut headers = self.channel.headers();
         headers.extend(http_post::trace_headers(&call.trace));
-        let task = ResultExpectation::takes_task(self.tongue, call, self.class);
+        let task_owner = ResultExpectation::task_owner(self.tongue, outbound, self.class);
         let tracked = self.site.task_progress.begin(id, outbound);
         if tracked.is_some() {
             Box::pin(self.read_for_tasks()).await;
@@ -257,7 +257,7 @@ impl UpstreamSession {
             dialect: self.tongue,
             filter: ear,
             class,
-            may_become_task: task,
+            task_owner,
             tracked,
             needs_whole: whole,
             is_unsplit: false,

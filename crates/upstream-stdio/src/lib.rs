@@ -437,6 +437,7 @@ impl StdioUpstream {
         match news {
             // Dropping a child ends its process.
             ClientSessionChange::Ended => {
+                self.site.task_holds.end_sessions(sessions);
                 drop(self.slots.take_where(is_its_own));
                 for running in self.slots.values_where(|_| true) {
                     running.child.pipe.client.remove(sessions);

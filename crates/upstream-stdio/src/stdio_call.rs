@@ -11,7 +11,7 @@ use weir_core::upstream::OutboundCall;
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_era::server_questions;
-use weir_era::tasks;
+
 use weir_era::upstream_messages::{self, ClientDeclaration, MessageClass};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::own_requests;
@@ -94,13 +94,13 @@ pub(crate) async fn call(
     let mut ticket = running.request(id, body, purpose).await?;
     ticket.set_deadlines(outbound.begun, outbound.deadlines);
     ticket.wait_for_start().await?;
-    let task = ResultExpectation::takes_task(tongue, call, declared);
+    let task_owner = ResultExpectation::task_owner(tongue, outbound, declared);
     let tracked = legacy.and_then(|_| site.task_progress.begin(id, outbound));
     let listener = ResultExpectation {
         dialect: tongue,
         filter: ear,
         class,
-        may_become_task: task,
+        task_owner,
         tracked,
         needs_whole: outbound.whole,
         is_unsplit: false,
@@ -243,10 +243,9 @@ impl ReplySource for StdioCallReply {
                     };
                     if let ReplyEnd::Task(created) = &end {
                         // The task lives in this process.
-                        self.site.tasks.keep_alive(
-                            (self.running.clone(), self.listener.note_task(created)),
-                            tasks::ttl(created),
-                        );
+                        let running = self.running.clone();
+                        self.listener
+                            .note_task(&self.site.task_holds, created, running);
                     }
                     return Poll::Ready(ReplyEvent::End(end));
                 }

@@ -93,6 +93,9 @@ impl UpstreamTaskRequest {
                 .class
                 .cut(self.server.site.permissions.carries(dialect));
             if dialect.may_ask(class, &state) {
+                if TaskStatus::of(&state).is_some_and(TaskStatus::is_final) {
+                    self.release_hold();
+                }
                 return Ok(state);
             }
             let text = "The upstream's task asks for input that the client did not say it can give";
@@ -108,23 +111,25 @@ impl UpstreamTaskRequest {
         if status.is_final() {
             self.server.results.forget(&self.key());
             self.end_progress();
+            let state = match status {
+                TaskStatus::Completed | TaskStatus::Failed => self.outcome(&state).await?,
+                TaskStatus::Cancelled | TaskStatus::Working | TaskStatus::InputRequired => {
+                    tasks::lifted(&state, status)
+                }
+            };
+            // The result was fetched: the server needs its session or process no more for it.
+            self.release_hold();
+            return Ok(state);
         }
-        match status {
-            TaskStatus::Cancelled => Ok(tasks::lifted(&state, status)),
-            TaskStatus::Completed | TaskStatus::Failed => self.outcome(&state).await,
-            TaskStatus::InputRequired => {
-                self.questions(
-                    &state,
-                    self.server
-                        .results
-                        .take(&self.key(), |bound| self.request_result(bound))?,
-                )
-                .await
-            }
-            TaskStatus::Working => match self.server.results.find(&self.key()) {
-                Some(held) => self.questions(&state, held).await,
-                None => Ok(tasks::lifted(&state, status)),
-            },
+        let held = if status == TaskStatus::InputRequired {
+            let begin = |bound| self.request_result(bound);
+            Some(self.server.results.take(&self.key(), begin)?)
+        } else {
+            self.server.results.find(&self.key())
+        };
+        match held {
+            Some(held) => self.questions(&state, held).await,
+            None => Ok(tasks::lifted(&state, status)),
         }
     }
 
@@ -206,6 +211,10 @@ impl UpstreamTaskRequest {
         let refused = match self.request(Method::TasksCancel).await {
             Ok(done) => {
                 self.server.results.forget(&self.key());
+                // With the extension a task may go on after its cancellation.
+                if TaskStatus::of(&done).is_some_and(TaskStatus::is_final) {
+                    self.release_hold();
+                }
                 return Ok(done);
             }
             Err(failure) => failure,
@@ -286,6 +295,12 @@ impl UpstreamTaskRequest {
         let (site, native) = self.server.stack.attempts.of_task(&self.outbound.native);
         let key = (self.outbound.principal.clone(), native.into());
         site.task_progress.end_task(&key);
+    }
+
+    /// Ends the hold on the session or process of a task that is over.
+    fn release_hold(&self) {
+        let (site, native) = self.server.stack.attempts.of_task(&self.outbound.native);
+        site.task_holds.release(&self.outbound.principal, native);
     }
 
     fn key(&self) -> (Principal, Arc<str>) {

@@ -23,6 +23,7 @@ mod resumed_calls;
 mod sessions;
 mod stdio;
 mod stdio_eras;
+mod task_holds;
 mod tls;
 mod tokens;
 mod unreadable_answers;

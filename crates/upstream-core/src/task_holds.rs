@@ -1,0 +1,168 @@
+//! The sessions and child processes that are held open for tasks: a server may know a task only
+//! where it began. A hold ends with its task, with the session of its client, and at the latest
+//! with the time for which the server keeps the task.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::AbortHandle;
+use weir_core::upstream::OutboundCall;
+use weir_core::{Principal, SessionKey};
+use weir_era::tasks;
+use weir_wire::scan;
+
+use crate::background_tasks::BackgroundTasks;
+
+/// The longest time for which a connection or child is held open for a task.
+const MAX_HOLD_TIME: Duration = Duration::from_secs(3600);
+/// The most holds of one upstream. Beyond them the principal with the most loses its oldest.
+const MAX_HOLDS: usize = 4096;
+/// The most holds of one principal; the oldest goes first. All anonymous callers share one
+/// principal, so only the total binds it.
+const MAX_HOLDS_OF_A_PRINCIPAL: usize = 256;
+
+/// The principal and the client session of a call that may become a task.
+#[derive(Clone, Debug)]
+pub struct TaskOwner {
+    principal: Principal,
+    session: Option<SessionKey>,
+}
+
+impl TaskOwner {
+    /// The owner of the task that a call becomes.
+    pub fn of(outbound: &OutboundCall) -> Self {
+        Self {
+            principal: outbound.principal.clone(),
+            session: outbound.call.session,
+        }
+    }
+}
+
+/// The holds of one upstream, or of one instance of it. Clones share them.
+#[derive(Clone, Debug)]
+pub struct TaskHolds {
+    tasks: BackgroundTasks,
+    table: Arc<Mutex<TaskHoldTable>>,
+}
+
+#[derive(Debug, Default)]
+struct TaskHoldTable {
+    owners: HashMap<Principal, BTreeMap<u64, TaskHold>>,
+    count: usize,
+    last: u64,
+}
+
+/// A background task that owns the held value. Dropping the hold ends it.
+#[derive(Debug)]
+struct TaskHold {
+    native: Arc<str>,
+    session: Option<SessionKey>,
+    keeper: AbortHandle,
+}
+
+impl TaskHolds {
+    /// Makes the table of an upstream with these background tasks.
+    pub fn new(tasks: BackgroundTasks) -> Self {
+        Self {
+            tasks,
+            table: Arc::default(),
+        }
+    }
+
+    /// Keeps a value alive for the MCP task of this `CreateTaskResult`.
+    pub fn hold(&self, owner: TaskOwner, created: &Bytes, held: impl Send + 'static) {
+        let Some(native) = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]))
+        else {
+            return;
+        };
+        let time = tasks::ttl(created).map_or(MAX_HOLD_TIME, Duration::from_millis);
+        let TaskOwner { principal, session } = owner;
+        let mut table = self.lock();
+        table.last += 1;
+        let nth = table.last;
+        let (holds, of) = (self.clone(), principal.clone());
+        let keeper = self.tasks.spawn_endless(async move {
+            tokio::time::sleep(time.min(MAX_HOLD_TIME)).await;
+            drop(held);
+            holds.lock().remove(&of, |one, _| one == nth);
+        });
+        // After the end of the upstream nothing is held.
+        let Some(keeper) = keeper else { return };
+        table.make_room(&principal);
+        let hold = TaskHold {
+            native: (*native).into(),
+            session,
+            keeper,
+        };
+        table.count += 1;
+        table.owners.entry(principal).or_default().insert(nth, hold);
+    }
+
+    /// Ends the hold of a task that is over.
+    pub fn release(&self, principal: &Principal, native: &str) {
+        self.lock()
+            .remove(principal, |_, hold| &*hold.native == native);
+    }
+
+    /// Ends the holds of tasks that began in these sessions of clients.
+    pub fn end_sessions(&self, sessions: &HashSet<SessionKey>) {
+        let mut table = self.lock();
+        let ended = |hold: &TaskHold| hold.session.is_some_and(|own| sessions.contains(&own));
+        let owners: Vec<Principal> = table
+            .owners
+            .iter()
+            .filter(|(_, own)| own.values().any(ended))
+            .map(|(principal, _)| principal.clone())
+            .collect();
+        for principal in owners {
+            table.remove(&principal, |_, hold| ended(hold));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TaskHoldTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TaskHoldTable {
+    /// Ends holds until a further one of the principal fits.
+    fn make_room(&mut self, principal: &Principal) {
+        let own = self.owners.get(principal).map_or(0, BTreeMap::len);
+        if !principal.is_anonymous() && own >= MAX_HOLDS_OF_A_PRINCIPAL {
+            self.remove_oldest(&principal.clone());
+        } else if self.count >= MAX_HOLDS {
+            let largest = self.owners.iter().max_by_key(|(_, own)| own.len());
+            if let Some(largest) = largest.map(|(principal, _)| principal.clone()) {
+                self.remove_oldest(&largest);
+            }
+        }
+    }
+
+    fn remove_oldest(&mut self, principal: &Principal) {
+        let own = self.owners.get(principal);
+        if let Some(oldest) = own.and_then(|own| own.keys().next().copied()) {
+            self.remove(principal, |nth, _| nth == oldest);
+        }
+    }
+
+    /// Removes the principal's holds that `gone` matches.
+    fn remove(&mut self, principal: &Principal, gone: impl Fn(u64, &TaskHold) -> bool) {
+        let Some(own) = self.owners.get_mut(principal) else {
+            return;
+        };
+        let before = own.len();
+        own.retain(|nth, hold| !gone(*nth, hold));
+        self.count -= before - own.len();
+        if own.is_empty() {
+            self.owners.remove(principal);
+        }
+    }
+}
+
+impl Drop for TaskHold {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}

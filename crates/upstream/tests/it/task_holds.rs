@@ -1,0 +1,166 @@
+//! The sessions and child processes that tasks hold open at their server.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use weir_core::call::{Call, CallCapabilities, RequestName, SessionKey, TaskMode};
+use weir_core::names::EndpointId;
+use weir_core::reply::{ReplyEnd, ReplyEvent};
+use weir_core::upstream::{ClientSessionChange, OutboundCall, Upstream};
+use weir_core::{CapabilityClass, Principal};
+use weir_testkit::MockServer;
+use weir_upstream::{UpstreamBounds, UpstreamSettings};
+use weir_upstream_core::background_tasks::BackgroundTasks;
+use weir_upstream_core::task_holds::{TaskHolds, TaskOwner};
+use weir_upstream_core::task_progress::TaskProgress;
+use weir_wire::method::Method;
+use weir_wire::{Params, Revision};
+
+use crate::fixtures::{build, call, next, outbound, outcome, principal, settings};
+
+/// The most holds of one principal, and the most calls of one with tracked progress.
+const MAX_OF_A_PRINCIPAL: usize = 256;
+const SESSION: SessionKey = SessionKey([3; 16]);
+
+fn capabilities() -> CallCapabilities {
+    CallCapabilities {
+        class: CapabilityClass::TASKS,
+        raw: None,
+    }
+}
+
+async fn of(principal: &Principal, native: &str, call: Call) -> OutboundCall {
+    OutboundCall {
+        principal: principal.clone(),
+        ..outbound(native, call).await
+    }
+}
+
+/// A call of this principal's session that is to become a task.
+async fn task_call(principal: &Principal) -> OutboundCall {
+    let arguments =
+        json!({ "name": "task_done", "arguments": {}, "_meta": { "progressToken": 1 } });
+    let call = Call {
+        params: Params::parse(Some(&arguments.to_string().into())).unwrap(),
+        task_mode: TaskMode::Wanted { ttl_ms: None },
+        capabilities: capabilities(),
+        session: Some(SESSION),
+        wants_progress: true,
+        ..call("task_done", json!({}))
+    };
+    of(principal, "task_done", call).await
+}
+
+/// A server with tasks, and an upstream that ends sessions soon after their use.
+async fn server() -> (MockServer, Arc<dyn Upstream>) {
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .with_tasks()
+        .start()
+        .await;
+    let bounds = UpstreamBounds {
+        session_idle: Duration::from_millis(80),
+        ..UpstreamBounds::default()
+    };
+    let upstream = build(UpstreamSettings {
+        bounds,
+        ..settings(&mock.url())
+    });
+    (mock, upstream)
+}
+
+/// Begins a task; returns the server's id of it.
+async fn begin(upstream: &Arc<dyn Upstream>, principal: &Principal) -> String {
+    let mut reply = upstream.clone().call(task_call(principal).await).await;
+    let ReplyEvent::End(ReplyEnd::Task(task)) = next(&mut reply).await else {
+        panic!("no task");
+    };
+    let task: Value = serde_json::from_slice(&task).unwrap();
+    task["taskId"].as_str().unwrap().to_owned()
+}
+
+async fn state(upstream: &Arc<dyn Upstream>, principal: &Principal, task: &str) -> Value {
+    let params = json!({ "taskId": task }).to_string();
+    let mut call = Call::new(
+        EndpointId::new("/mcp"),
+        Method::TasksGet,
+        Params::parse(Some(&params.into())).unwrap(),
+        RequestName::from_bits(2),
+    );
+    call.capabilities = capabilities();
+    call.session = Some(SESSION);
+    let outbound = of(principal, task, call).await;
+    let reply = upstream.clone().call(outbound).await;
+    outcome(reply).await.end.unwrap()
+}
+
+#[tokio::test]
+async fn session_of_a_task_ends_after_its_result_was_fetched() {
+    let (mock, upstream) = server().await;
+    let somebody = principal(Some("somebody")).await;
+    let task = begin(&upstream, &somebody).await;
+    // Unused sessions are looked for a few times meanwhile.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(mock.sessions(), 1, "the task needs its session");
+    while state(&upstream, &somebody, &task).await["status"] != "completed" {}
+    mock.wait_until("the end of the session", |mock| mock.sessions() == 0)
+        .await;
+}
+
+#[tokio::test]
+async fn session_of_a_task_ends_with_the_session_of_its_client() {
+    let (mock, upstream) = server().await;
+    begin(&upstream, &principal(Some("somebody")).await).await;
+    upstream.notify_sessions(&HashSet::from([SESSION]), ClientSessionChange::Ended);
+    mock.wait_until("the end of the session", |mock| mock.sessions() == 0)
+        .await;
+}
+
+/// The answer that a call became the task of this number.
+fn created(nth: usize) -> Bytes {
+    Bytes::from(json!({ "taskId": format!("t{nth}"), "ttlMs": 3_600_000 }).to_string())
+}
+
+#[tokio::test]
+async fn one_principal_with_many_tasks_loses_its_oldest_holds_and_no_others() {
+    let holds = TaskHolds::new(BackgroundTasks::default());
+    let other = TaskOwner::of(&task_call(&principal(Some("other")).await).await);
+    let kept = Arc::new(());
+    holds.hold(other, &created(0), kept.clone());
+
+    let many = TaskOwner::of(&task_call(&principal(Some("many")).await).await);
+    let all: Vec<Arc<()>> = (0..MAX_OF_A_PRINCIPAL + 2)
+        .map(|_| Arc::default())
+        .collect();
+    for (nth, held) in all.iter().enumerate() {
+        holds.hold(many.clone(), &created(nth), held.clone());
+    }
+    let ended = |all: &[Arc<()>]| {
+        all.iter()
+            .take_while(|one| Arc::strong_count(one) == 1)
+            .count()
+    };
+    let both = async {
+        while ended(&all) < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(10), both).await;
+    assert!(in_time.is_ok(), "the oldest holds do not end");
+    assert_eq!(Arc::strong_count(&all[2]), 2);
+    assert_eq!(Arc::strong_count(&kept), 2);
+}
+
+#[tokio::test]
+async fn one_principal_with_many_calls_leaves_room_for_the_progress_of_others() {
+    let progress = Arc::new(TaskProgress::new(Arc::default()));
+    let many = task_call(&principal(Some("many")).await).await;
+    let tracked: Vec<_> = (0..2000)
+        .map_while(|id| progress.begin(id, &many))
+        .collect();
+    assert_eq!(tracked.len(), MAX_OF_A_PRINCIPAL);
+    let other = task_call(&principal(Some("other")).await).await;
+    assert!(progress.begin(5000, &other).is_some());
+}
