@@ -59,10 +59,7 @@ impl Router {
     /// A router over `catalog`, behind `gates`.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, gates: Gates) -> Self {
-        let tasks = TaskRequests {
-            catalog: catalog.clone(),
-            names: None,
-        };
+        let tasks = TaskRequests::new(catalog.clone(), None);
         Self {
             catalog,
             gates,
@@ -86,10 +83,7 @@ impl Router {
     /// task.
     #[must_use]
     pub fn with_tasks(self, desk: TaskNames) -> Self {
-        let tasks = TaskRequests {
-            catalog: self.catalog.clone(),
-            names: Some(desk),
-        };
+        let tasks = TaskRequests::new(self.catalog.clone(), Some(desk));
         Self { tasks, ..self }
     }
 

@@ -6,8 +6,10 @@
 pub(crate) mod awaited_task;
 pub(crate) mod gathered_result;
 pub(crate) mod poll_backoff;
+mod shared_polls;
 pub(crate) mod task_naming;
 pub(crate) mod task_result;
+mod waited_task;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ use super::item_search::ViewForPrincipal;
 use super::reply_cleaning;
 use super::reply_transform::ReplyTransform;
 use crate::task_names::{TaskLocation, TaskNames};
+use shared_polls::SharedPolls;
 use task_naming::named;
 
 pub(super) use task_naming::task_of_call;
@@ -55,9 +58,20 @@ pub struct TaskRequests {
     pub(super) catalog: Arc<Catalog>,
     /// Without names no call becomes a task.
     pub(super) names: Option<TaskNames>,
+    /// The polls of tasks with results that are waited for.
+    polls: SharedPolls,
 }
 
 impl TaskRequests {
+    /// Requests about the tasks of these endpoints' upstreams. Without names no call becomes a task.
+    pub(super) fn new(catalog: Arc<Catalog>, names: Option<TaskNames>) -> Self {
+        Self {
+            catalog,
+            names,
+            polls: SharedPolls::default(),
+        }
+    }
+
     /// The replica that has a task, if its name says so.
     #[must_use]
     pub fn replica_of_task(

@@ -8,46 +8,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use weir_core::Authenticated;
-use weir_core::call::{Call, LogMessages};
+use weir_core::call::Call;
 use weir_core::failure::{Failure, FailureKind, UpstreamError};
 use weir_core::names::UpstreamId;
 use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
 use weir_core::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_core::upstream::ProgressReports;
 use weir_wire::method::Method;
-use weir_wire::params::Params;
 use weir_wire::splice::{MetaEdits, ObjectEdits};
-use weir_wire::write::ObjectWriter;
 use weir_wire::{meta, scan, write};
 
-use super::poll_backoff::{self, PollBackoff};
-use super::{StateForm, TaskRequests};
+use super::TaskRequests;
+use super::waited_task::{MIN_POLL_INTERVAL, TaskResultForm, WaitedTask, of_key, poll_interval};
 use crate::reply_cleaning;
 use crate::reply_cleaning::RemovedCount;
 
-/// The shortest interval between polls; the task's own interval is clamped to it.
-const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
-const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval for a task without one.
-const DEFAULT_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest wait. The task goes on, and can be waited for again.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// The longest time without an answer of the task's server after which the wait ends.
-const MAX_OUTAGE: Duration = Duration::from_secs(60);
-
-/// The form of returning a task's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TaskResultForm {
-    /// To a client that knows of the task.
-    AsTask,
-    /// To a client that knows no tasks: as the result of its call.
-    AsCall,
-}
-
 impl TaskRequests {
     /// Waits for the result of a task (2025-11-25, `tasks/result`). The task's questions come as
     /// questions of the reply, its changes as notes. Dropping the reply ends the waiting, not the
@@ -65,17 +46,13 @@ impl TaskRequests {
     fn wait(&self, call: Authenticated<Arc<Call>>, told: TaskResultForm, until: Instant) -> Reply {
         let (upstream, reports) = self.upstream_of(&call).unzip();
         let waiting = TaskResultWait {
-            requests: self.clone(),
-            call,
-            form: told,
-            upstream,
+            task: WaitedTask::new(self.clone(), call, told, upstream),
             reports: reports.flatten(),
             asked_keys: HashSet::new(),
             open: Vec::new(),
             queued: VecDeque::new(),
             status: None,
             next: Instant::now(),
-            backoff: PollBackoff::default(),
             until,
             is_over: false,
         };
@@ -114,10 +91,7 @@ impl TaskRequests {
 }
 
 struct TaskResultWait {
-    requests: TaskRequests,
-    call: Authenticated<Arc<Call>>,
-    form: TaskResultForm,
-    upstream: Option<UpstreamId>,
+    task: WaitedTask,
     reports: Option<ProgressReports>,
     /// Keys of the questions so far; no key comes twice in the life of a task.
     asked_keys: HashSet<String>,
@@ -125,7 +99,6 @@ struct TaskResultWait {
     queued: VecDeque<ReplyEvent>,
     status: Option<String>,
     next: Instant,
-    backoff: PollBackoff,
     until: Instant,
     /// True once the task was seen to be over.
     is_over: bool,
@@ -134,8 +107,8 @@ struct TaskResultWait {
 impl Drop for TaskResultWait {
     fn drop(&mut self) {
         // A client without tasks cannot name the task, and so not ask for its result later.
-        if self.form == TaskResultForm::AsCall && !self.is_over {
-            self.requests.cancel_unawaited(&self.call);
+        if self.task.form == TaskResultForm::AsCall && !self.is_over {
+            self.task.cancel_unawaited();
         }
     }
 }
@@ -183,7 +156,7 @@ impl TaskResultWait {
     }
 
     fn waited_too_long(&self) -> Failure {
-        let text = match self.form {
+        let text = match self.task.form {
             TaskResultForm::AsTask => {
                 "The task has taken too long to be waited for: ask for its result again"
             }
@@ -192,78 +165,10 @@ impl TaskResultWait {
         Failure::new(FailureKind::TimedOut, text)
     }
 
-    /// Makes a request about the task, again and again while the server cannot be reached.
-    ///
-    /// # Errors
-    ///
-    /// `ResultUnknown` after a long outage, or if the task of a call is lost; else the failure of
-    /// the request.
-    async fn request(&mut self, method: Method, answers: Option<Bytes>) -> Result<Bytes, Failure> {
-        let form = match self.form {
-            TaskResultForm::AsTask => StateForm::OfClient,
-            TaskResultForm::AsCall => StateForm::OfServer,
-        };
-        loop {
-            let about = self.about(method, answers.clone());
-            let failure = match self.requests.request_state(about, form).await {
-                Ok(state) => {
-                    self.backoff.reset();
-                    return Ok(state);
-                }
-                Err(failure) => failure,
-            };
-            let is_disabled = || {
-                let upstream = self.upstream.as_ref();
-                upstream.is_some_and(|upstream| self.requests.is_disabled(upstream))
-            };
-            if !poll_backoff::may_pass(&failure) || is_disabled() {
-                return Err(self.lost_task(failure));
-            }
-            let wait = self.backoff.note_failure(&failure);
-            if self.backoff.outage() + wait > MAX_OUTAGE {
-                return Err(self.unreachable(failure));
-            }
-            sleep(wait).await;
-        }
-    }
-
-    /// The failure if the server does not answer for so long that the wait ends. The task runs on,
-    /// as far as weir knows.
-    fn unreachable(&self, last: Failure) -> Failure {
-        let text = match self.form {
-            TaskResultForm::AsTask => {
-                "The server of the task cannot be reached: ask for the task's result again later"
-            }
-            TaskResultForm::AsCall => {
-                "The server cannot be reached while it makes this call: the tool may have run. \
-                 Check before calling again"
-            }
-        };
-        self.result_unknown(text, last)
-    }
-
-    /// The failure of a client without tasks, if the task of its call does not exist any more.
-    fn lost_task(&self, failure: Failure) -> Failure {
-        if self.form == TaskResultForm::AsTask || *failure.kind() != FailureKind::InvalidParams {
-            return failure;
-        }
-        let text =
-            "The server has lost this call: the tool may have run. Check before calling again";
-        self.result_unknown(text, failure)
-    }
-
-    fn result_unknown(&self, text: &'static str, cause: Failure) -> Failure {
-        let failure = Failure::new(FailureKind::ResultUnknown, text).because(cause);
-        match &self.upstream {
-            Some(upstream) => failure.with_upstream(upstream),
-            None => failure,
-        }
-    }
-
     /// Queues a progress notification: on its own call's stream under the token of that call, else
     /// under the one of the call that became the task.
     fn queue_progress(&mut self, params: Bytes) {
-        let kind = if self.form == TaskResultForm::AsCall {
+        let kind = if self.task.form == TaskResultForm::AsCall {
             NoteKind::Progress
         } else {
             NoteKind::Other(Method::Progress)
@@ -274,13 +179,8 @@ impl TaskResultWait {
 
     /// Polls the task; returns the end if it is over.
     async fn poll_task(&mut self) -> Result<Option<ReplyEnd>, Failure> {
-        let state = self.request(Method::TasksGet, None).await?;
-        let interval =
-            scan::find(&state, "pollIntervalMs").and_then(|at| scan::integer(&state[at]));
-        let interval = interval
-            .and_then(|millis| u64::try_from(millis).ok())
-            .map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis);
-        self.next = Instant::now() + interval.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
+        let (polled, state) = self.task.state().await?;
+        self.next = polled + poll_interval(&state);
         let status = scan::find(&state, "status")
             .and_then(|at| scan::string(&state[at]))
             .unwrap_or_default();
@@ -290,7 +190,7 @@ impl TaskResultWait {
             .is_some_and(|before| before != status);
         self.status = Some(status.to_string());
         self.is_over = matches!(&*status, "completed" | "failed" | "cancelled");
-        if is_news && self.form == TaskResultForm::AsTask {
+        if is_news && self.task.form == TaskResultForm::AsTask {
             let note = ReplyNote {
                 kind: NoteKind::Other(Method::TasksStatus),
                 params: state.clone(),
@@ -308,7 +208,7 @@ impl TaskResultWait {
                 let at = scan::find(&state, "result").ok_or_else(bad)?;
                 let result = state.slice(at);
                 // The server's own result has no number of weir's: it is cleaned later.
-                let removed = match self.form {
+                let removed = match self.task.form {
                     TaskResultForm::AsTask => reply_cleaning::removed_count_of(&result),
                     TaskResultForm::AsCall => 0,
                 };
@@ -330,7 +230,8 @@ impl TaskResultWait {
 
     /// Queues the task's questions that were not asked yet.
     fn queue_questions(&mut self, state: &Bytes) {
-        let (Some(range), Some(upstream)) = (scan::find(state, "inputRequests"), &self.upstream)
+        let (Some(range), Some(upstream)) =
+            (scan::find(state, "inputRequests"), &self.task.upstream)
         else {
             return;
         };
@@ -367,14 +268,8 @@ impl TaskResultWait {
 
     /// Adds the related task to a question (2025-11-25, "Associating Task-Related Messages").
     fn related(&self, params: Bytes) -> Bytes {
-        let name = self
-            .call
-            .inner()
-            .params
-            .task_id()
-            .ok()
-            .flatten()
-            .filter(|_| self.form == TaskResultForm::AsTask);
+        let name = self.task.name();
+        let name = name.filter(|_| self.task.form == TaskResultForm::AsTask);
         let Some(name) = name else { return params };
         let edits = ObjectEdits::new()
             .meta(MetaEdits::new().add(meta::RELATED_TASK, write::task_params(&name)));
@@ -406,33 +301,19 @@ impl TaskResultWait {
             }
             // Sampling and roots have no form of refusal: the task cannot go on.
             (AnswerEvent::Answer(Err(_)), _) => {
-                self.request(Method::TasksCancel, None).await?;
+                self.task.request(Method::TasksCancel, None).await?;
                 self.is_over = true;
                 return Err(Failure::invalid_params(
                     "The client did not give the input that the task asks for",
                 ));
             }
         };
-        let mut answers = BytesMut::with_capacity(answer.len() + key.len() + 8);
-        ObjectWriter::new(&mut answers).raw(key, &answer).end();
-        self.request(Method::TasksUpdate, Some(answers.freeze()))
+        let answers = of_key(key, &answer);
+        self.task
+            .request(Method::TasksUpdate, Some(answers))
             .await?;
         self.next = Instant::now() + MIN_POLL_INTERVAL;
         Ok(None)
-    }
-
-    fn about(&self, method: Method, answers: Option<Bytes>) -> Authenticated<Arc<Call>> {
-        let call = self.call.inner();
-        let name = call.params.task_id().ok().flatten().unwrap_or_default();
-        let params = Params::of_task(&name);
-        self.call.for_item(Arc::new(Call {
-            method,
-            params,
-            input_responses: answers,
-            wants_progress: false,
-            log_messages: LogMessages::None,
-            ..Call::clone(call)
-        }))
     }
 }
 

@@ -2,9 +2,12 @@
 //! for the results of tasks.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::poll;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -29,6 +32,7 @@ struct TaskWorld {
     polls: Arc<Mutex<PollAnswers>>,
     /// The methods of all requests about the task, but for its polls.
     requests: Arc<Mutex<Vec<Method>>>,
+    poll_count: Arc<AtomicUsize>,
 }
 
 fn whole(result: &Value) -> Reply {
@@ -49,13 +53,16 @@ impl TaskWorld {
         let fake = ScriptedUpstream::new("up", &[]);
         let polls = Arc::new(Mutex::new(polls.into_iter().collect::<PollAnswers>()));
         let requests = Arc::<Mutex<Vec<_>>>::default();
+        let poll_count = Arc::<AtomicUsize>::default();
         let (answers, seen) = (polls.clone(), requests.clone());
+        let counted = poll_count.clone();
         fake.set(|script| {
             let tool = json!({ "name": "t", "execution": { "taskSupport": "required" } });
             script.tools.push(raw(&tool));
             script.answer = Box::new(move |outbound| match outbound.call.method {
                 Method::ToolsCall => Reply::ended(ReplyEnd::Task(raw(&working()))),
                 Method::TasksGet => {
+                    counted.fetch_add(1, Ordering::SeqCst);
                     let mut answers = answers.lock().unwrap();
                     let next = if answers.len() > 1 {
                         answers.pop_front()
@@ -86,6 +93,7 @@ impl TaskWorld {
             desk,
             polls,
             requests,
+            poll_count,
         }
     }
 
@@ -98,18 +106,33 @@ impl TaskWorld {
 
     /// Waits for the result of the task that a call of a client with tasks became.
     async fn task_result(&self) -> Reply {
+        let task = self.begin().await;
+        self.result_of(&task).await
+    }
+
+    /// Makes a call of a client with tasks; returns the name of the task that it became.
+    async fn begin(&self) -> Value {
         let wanted = TaskMode::Wanted { ttl_ms: None };
         let ReplyEnd::Task(created) = end(self.call(wanted).await).await else {
             panic!("the call becomes a task")
         };
         let created: Value = serde_json::from_slice(&created).unwrap();
-        let params = raw(&json!({ "taskId": created["taskId"] }));
+        created["taskId"].clone()
+    }
+
+    async fn result_of(&self, task: &Value) -> Reply {
+        let params = raw(&json!({ "taskId": task }));
         let call = asked(&endpoint(), Method::TasksResult, params).await;
         self.desk.router.tasks().task_result(call.map(Arc::new))
     }
 
+    /// The methods of the requests about the task, but for its polls.
     fn requests(&self) -> Vec<Method> {
         self.requests.lock().unwrap().clone()
+    }
+
+    fn polls(&self) -> usize {
+        self.poll_count.load(Ordering::SeqCst)
     }
 }
 
@@ -241,4 +264,32 @@ async fn client_with_tasks_that_stops_waiting_leaves_the_task_alone() {
     assert!(next.is_pending());
     drop(reply);
     assert!(world.requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_one_task_share_its_polls() {
+    let world = TaskWorld::new([Ok(working())]).await;
+    let task = world.begin().await;
+    let waits = (0..20).map(|_| async { end(world.result_of(&task).await).await });
+    let mut waits = Box::pin(join_all(waits));
+    let time = Duration::from_secs(30);
+    assert!(tokio::time::timeout(time, &mut waits).await.is_err());
+    let polls = world.polls();
+    assert!((20..=40).contains(&polls), "{polls} in 30 intervals");
+
+    world.polls.lock().unwrap().push_back(Ok(completed()));
+    let ended = waits.await;
+    assert!(ended.iter().all(|end| matches!(end, ReplyEnd::Complete(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_are_not_polled_as_often_as_they_like() {
+    let mut state = working();
+    state["pollIntervalMs"] = json!(1);
+    let world = TaskWorld::new([Ok(state)]).await;
+    let waiting = end(world.task_result().await);
+    let time = Duration::from_secs(10);
+    assert!(tokio::time::timeout(time, waiting).await.is_err());
+    let polls = world.polls();
+    assert!((20..=42).contains(&polls), "{polls} in 10 s");
 }
