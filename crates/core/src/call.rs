@@ -42,6 +42,9 @@ pub struct Call {
     /// The `inputResponses` object that weir gathered for the client. If absent, the one in
     /// `params` counts.
     pub input_responses: Option<Bytes>,
+    /// The JSON-RPC errors by which the client refuses questions of a task, an object by their
+    /// keys. Servers of 2025-11-25 alone take them.
+    pub input_refusals: Option<Bytes>,
     /// The permission to answer it with a task.
     pub task_mode: TaskMode,
     /// The name of a method that no revision knows; [`Self::method`] has only that fact.
@@ -68,6 +71,7 @@ impl Call {
             input_mode: InputMode::default(),
             resume: None,
             input_responses: None,
+            input_refusals: None,
             task_mode: TaskMode::default(),
             extension: None,
             request,

@@ -92,6 +92,7 @@ impl OutboundCall {
         };
         let goes_on = call.resume.is_some()
             || call.input_responses.is_some()
+            || call.input_refusals.is_some()
             || !matches!(call.params.input_responses(), Ok(None))
             || !matches!(call.params.request_state(), Ok(None));
         is_safe && !goes_on

@@ -25,6 +25,7 @@ const PARAMS: usize = 0;
 const CAPABILITIES: usize = 1;
 /// The number of the part with `inputResponses`.
 const INPUT_RESPONSES: usize = 2;
+const INPUT_REFUSALS: usize = 3;
 
 /// The facts of a call.
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,6 +79,8 @@ struct CallForm {
     has_capabilities: bool,
     #[serde(default)]
     has_input_responses: bool,
+    #[serde(default)]
+    has_input_refusals: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -136,11 +139,13 @@ pub(crate) fn call_frame(kind: FrameKind, outbound: &OutboundCall, random: &dyn 
         safe_to_repeat: outbound.safe_to_repeat,
         has_capabilities: call.capabilities.raw.is_some(),
         has_input_responses: call.input_responses.is_some(),
+        has_input_refusals: call.input_refusals.is_some(),
     };
     Frame::new(kind, &form)
         .with(call.params.raw().clone())
         .with(call.capabilities.raw.clone().unwrap_or_default())
         .with(call.input_responses.clone().unwrap_or_default())
+        .with(call.input_refusals.clone().unwrap_or_default())
 }
 
 /// The call of a frame. Its tool is not known here: no child process needs it.
@@ -175,6 +180,7 @@ pub(crate) fn read_call(frame: &Frame) -> Result<OutboundCall, BadFrame> {
             None => form.is_again.then_some(CallResumption::Again),
         },
         input_responses: part(INPUT_RESPONSES, form.has_input_responses),
+        input_refusals: part(INPUT_REFUSALS, form.has_input_refusals),
         task_mode: match form.task {
             TaskForm::Never => TaskMode::Never,
             TaskForm::Allowed => TaskMode::Allowed,
@@ -246,6 +252,7 @@ mod tests {
             input_mode: InputMode::Rounds,
             resume: Some(CallResumption::Upstream("state".to_owned())),
             input_responses: Some(Bytes::from_static(b"{\"q\":{}}")),
+            input_refusals: Some(Bytes::from_static(b"{\"r\":{\"code\":-1}}")),
             task_mode: TaskMode::Wanted { ttl_ms: Some(5) },
             trace: TraceContext {
                 state: Some("a=b".into()),

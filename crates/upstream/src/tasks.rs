@@ -176,6 +176,9 @@ impl UpstreamTaskRequest {
 
     async fn answer(&self) -> Result<Bytes, Failure> {
         let call = &self.outbound.call;
+        if let Some(errors) = &call.input_refusals {
+            return self.refuse(errors).await;
+        }
         let given = call
             .params
             .input_responses()
@@ -205,6 +208,27 @@ impl UpstreamTaskRequest {
         }
         // The task went on without the answer.
         Ok(ACKNOWLEDGED)
+    }
+
+    /// Passes on the errors by which the client refuses questions.
+    ///
+    /// # Errors
+    /// `MethodNotFound`: the server takes no refusals, since it has the extension.
+    async fn refuse(&self, errors: &Bytes) -> Result<Bytes, Failure> {
+        if let Some(held) = self.server.results.find(&self.key()) {
+            held.refuse(errors);
+            return Ok(ACKNOWLEDGED);
+        }
+        let has_extension = self.dialect().map(RevisionDialect::has_task_extension);
+        if has_extension == Some(true) {
+            let text = "The server of the task has no form for a refusal";
+            return Err(self
+                .server
+                .site
+                .label
+                .fail(FailureKind::MethodNotFound, text));
+        }
+        Err(Failure::invalid_params(QUESTION_GONE))
     }
 
     async fn cancel(&self) -> Result<Bytes, Failure> {

@@ -27,6 +27,7 @@ pub(crate) fn canonical_call(
         input_mode: InputMode::Requests,
         resume: None,
         input_responses: None,
+        input_refusals: None,
         task_mode: TaskMode::Never,
         extension: None,
         request: context.name.clone(),

@@ -23,7 +23,9 @@ use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::{meta, scan, write};
 
 use super::TaskRequests;
-use super::waited_task::{MIN_POLL_INTERVAL, TaskResultForm, WaitedTask, of_key, poll_interval};
+use super::waited_task::{
+    MIN_POLL_INTERVAL, TaskAnswers, TaskResultForm, WaitedTask, of_key, poll_interval,
+};
 use crate::reply_cleaning;
 use crate::reply_cleaning::RemovedCount;
 
@@ -299,8 +301,12 @@ impl TaskResultWait {
                     "The client did not answer: ask for the task's result again",
                 ));
             }
-            // Sampling and roots have no form of refusal: the task cannot go on.
-            (AnswerEvent::Answer(Err(_)), _) => {
+            // The extension has no form for a refusal of sampling and roots.
+            (AnswerEvent::Answer(Err(error)), _) => {
+                if self.task.refuse(key, &error).await? {
+                    self.next = Instant::now() + MIN_POLL_INTERVAL;
+                    return Ok(None);
+                }
                 self.task.request(Method::TasksCancel, None).await?;
                 self.is_over = true;
                 return Err(Failure::invalid_params(
@@ -308,7 +314,7 @@ impl TaskResultWait {
                 ));
             }
         };
-        let answers = of_key(key, &answer);
+        let answers = TaskAnswers::Given(of_key(key, &answer));
         self.task
             .request(Method::TasksUpdate, Some(answers))
             .await?;

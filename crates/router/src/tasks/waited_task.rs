@@ -37,6 +37,15 @@ pub(super) enum TaskResultForm {
     AsCall,
 }
 
+/// The answers of a client to a task's questions, an object by their keys.
+#[derive(Clone)]
+pub(super) enum TaskAnswers {
+    /// Results.
+    Given(Bytes),
+    /// The JSON-RPC errors by which the client refuses.
+    Refused(Bytes),
+}
+
 /// The task of one wait.
 pub(super) struct WaitedTask {
     requests: TaskRequests,
@@ -107,7 +116,7 @@ impl WaitedTask {
     pub(super) async fn request(
         &self,
         method: Method,
-        answers: Option<Bytes>,
+        answers: Option<TaskAnswers>,
     ) -> Result<Bytes, Failure> {
         self.request_with(&mut PollBackoff::default(), method, answers)
             .await
@@ -117,7 +126,7 @@ impl WaitedTask {
         &self,
         backoff: &mut PollBackoff,
         method: Method,
-        answers: Option<Bytes>,
+        answers: Option<TaskAnswers>,
     ) -> Result<Bytes, Failure> {
         let form = match self.form {
             TaskResultForm::AsTask => StateForm::OfClient,
@@ -144,6 +153,21 @@ impl WaitedTask {
                 return Err(self.unreachable(failure));
             }
             sleep(wait).await;
+        }
+    }
+
+    /// Passes on the JSON-RPC error by which the client refuses a question. Returns false if the
+    /// task's server has no form for a refusal.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be reached.
+    pub(super) async fn refuse(&self, key: &str, error: &Bytes) -> Result<bool, Failure> {
+        let refused = TaskAnswers::Refused(of_key(key, error));
+        match self.request(Method::TasksUpdate, Some(refused)).await {
+            Ok(_) => Ok(true),
+            Err(failure) if *failure.kind() == FailureKind::MethodNotFound => Ok(false),
+            Err(failure) => Err(failure),
         }
     }
 
@@ -185,13 +209,19 @@ impl WaitedTask {
         }
     }
 
-    fn about(&self, method: Method, answers: Option<Bytes>) -> Authenticated<Arc<Call>> {
+    fn about(&self, method: Method, answers: Option<TaskAnswers>) -> Authenticated<Arc<Call>> {
         let call = self.call.inner();
         let params = Params::of_task(&self.name().unwrap_or_default());
+        let (input_responses, input_refusals) = match answers {
+            None => (None, None),
+            Some(TaskAnswers::Given(answers)) => (Some(answers), None),
+            Some(TaskAnswers::Refused(errors)) => (None, Some(errors)),
+        };
         self.call.for_item(Arc::new(Call {
             method,
             params,
-            input_responses: answers,
+            input_responses,
+            input_refusals,
             wants_progress: false,
             log_messages: LogMessages::None,
             ..Call::clone(call)

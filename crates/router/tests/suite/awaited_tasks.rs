@@ -2,11 +2,12 @@
 //! for the results of tasks.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::poll;
 use serde_json::{Value, json};
@@ -26,13 +27,18 @@ use crate::support::{CatalogWorld, FixedPorts, GateRule, ScriptedUpstream, endpo
 /// The answers to the polls of the task, in order; the last one stays.
 type PollAnswers = VecDeque<Result<Value, FailureKind>>;
 
+/// Requests about a task: their methods, and their refusals of questions.
+type TaskRequestLog = Vec<(Method, Option<Bytes>)>;
+
 /// A router over one upstream with the tool `t`, whose calls become a task.
 struct TaskWorld {
     desk: RouterWorld,
     polls: Arc<Mutex<PollAnswers>>,
-    /// The methods of all requests about the task, but for its polls.
-    requests: Arc<Mutex<Vec<Method>>>,
+    /// The requests about the task, but for its polls.
+    requests: Arc<Mutex<TaskRequestLog>>,
     poll_count: Arc<AtomicUsize>,
+    /// True if the server takes refusals of questions.
+    takes_refusals: Arc<AtomicBool>,
 }
 
 fn whole(result: &Value) -> Reply {
@@ -52,10 +58,11 @@ impl TaskWorld {
     async fn new(polls: impl IntoIterator<Item = Result<Value, FailureKind>>) -> Self {
         let fake = ScriptedUpstream::new("up", &[]);
         let polls = Arc::new(Mutex::new(polls.into_iter().collect::<PollAnswers>()));
-        let requests = Arc::<Mutex<Vec<_>>>::default();
-        let poll_count = Arc::<AtomicUsize>::default();
+        let requests = Arc::<Mutex<TaskRequestLog>>::default();
+        let (poll_count, takes_refusals) =
+            (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let (answers, seen) = (polls.clone(), requests.clone());
-        let counted = poll_count.clone();
+        let (counted, takes) = (poll_count.clone(), takes_refusals.clone());
         fake.set(|script| {
             let tool = json!({ "name": "t", "execution": { "taskSupport": "required" } });
             script.tools.push(raw(&tool));
@@ -75,7 +82,12 @@ impl TaskWorld {
                     }
                 }
                 other => {
-                    seen.lock().unwrap().push(other);
+                    let refusals = outbound.call.input_refusals.clone();
+                    let is_refused = refusals.is_some() && !takes.load(Ordering::SeqCst);
+                    seen.lock().unwrap().push((other, refusals));
+                    if is_refused {
+                        return Reply::ended(Failure::new(FailureKind::MethodNotFound, "no form"));
+                    }
                     whole(&json!({}))
                 }
             });
@@ -94,6 +106,7 @@ impl TaskWorld {
             polls,
             requests,
             poll_count,
+            takes_refusals,
         }
     }
 
@@ -128,7 +141,8 @@ impl TaskWorld {
 
     /// The methods of the requests about the task, but for its polls.
     fn requests(&self) -> Vec<Method> {
-        self.requests.lock().unwrap().clone()
+        let requests = self.requests.lock().unwrap();
+        requests.iter().map(|(method, _)| *method).collect()
     }
 
     fn polls(&self) -> usize {
@@ -292,4 +306,44 @@ async fn tasks_are_not_polled_as_often_as_they_like() {
     assert!(tokio::time::timeout(time, waiting).await.is_err());
     let polls = world.polls();
     assert!((20..=42).contains(&polls), "{polls} in 10 s");
+}
+
+fn asking() -> Value {
+    let question = json!({ "method": "sampling/createMessage", "params": {} });
+    let requests = json!({ "q-1": question });
+    json!({ "taskId": "native", "status": "input_required", "inputRequests": requests })
+}
+
+/// Waits for the result of a task that asks for a message, and refuses the question.
+async fn refuse_sampling(world: &TaskWorld) -> ReplyEnd {
+    let mut reply = world.task_result().await;
+    loop {
+        match reply.next().await.unwrap() {
+            ReplyEvent::Ask(ask) => ask.answer(Err(raw(&json!({ "code": -1, "message": "no" })))),
+            ReplyEvent::Note(_) => {}
+            ReplyEvent::End(end) => return end,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_question_of_a_task_goes_to_a_server_that_takes_refusals() {
+    let world = TaskWorld::new([Ok(asking()), Ok(completed())]).await;
+    world.takes_refusals.store(true, Ordering::SeqCst);
+    assert!(matches!(
+        refuse_sampling(&world).await,
+        ReplyEnd::Complete(_)
+    ));
+    let refused = raw(&json!({ "q-1": { "code": -1, "message": "no" } }));
+    let requests = world.requests.lock().unwrap().clone();
+    assert_eq!(requests, [(Method::TasksUpdate, Some(refused))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_question_of_a_task_ends_it_at_a_server_without_a_form_for_refusals() {
+    let world = TaskWorld::new([Ok(asking()), Ok(completed())]).await;
+    let ended = failure(refuse_sampling(&world).await);
+    assert_eq!(ended.kind(), &FailureKind::InvalidParams);
+    let requests = world.requests();
+    assert_eq!(requests, [Method::TasksUpdate, Method::TasksCancel]);
 }

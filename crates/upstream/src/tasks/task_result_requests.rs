@@ -240,6 +240,17 @@ impl TaskResultRequest {
         Ok(())
     }
 
+    /// Sends the client's errors to the server, by the keys of their questions.
+    pub(crate) fn refuse(&self, errors: &Bytes) {
+        let mut state = self.lock();
+        for one in std::mem::take(&mut state.open) {
+            match scan::find(errors, &one.key) {
+                Some(range) => one.ask.answer(Err(errors.slice(range))),
+                None => state.open.push(one),
+            }
+        }
+    }
+
     fn take(&self, ask: PendingQuestion) {
         let mut state = self.lock();
         // A dropped question is answered with an error.

@@ -63,6 +63,17 @@ async fn request(
     method: Method,
     params: Value,
 ) -> weir_core::Reply {
+    request_with(upstream, principal, method, params, None).await
+}
+
+/// The same with JSON-RPC errors by which the client refuses questions.
+async fn request_with(
+    upstream: &Arc<dyn Upstream>,
+    principal: &Principal,
+    method: Method,
+    params: Value,
+    refusals: Option<Value>,
+) -> weir_core::Reply {
     let mut call = Call::new(
         EndpointId::new("/mcp"),
         method,
@@ -70,6 +81,7 @@ async fn request(
         weir_core::call::RequestName::from_bits(2),
     );
     call.capabilities = capabilities();
+    call.input_refusals = refusals.map(|refusals| refusals.to_string().into());
     let task = params["taskId"].as_str().unwrap();
     let outbound = of(principal, task, call).await;
     upstream.clone().call(outbound).await
@@ -199,4 +211,22 @@ async fn task_whose_server_does_not_ask_again_still_waits_for_input() {
     assert_eq!(key, None);
     let refused = failure(answer(&upstream, &somebody, &task, "input-0-1").await).await;
     assert_eq!(refused.reason(), "invalid_params");
+}
+
+#[tokio::test]
+async fn refusal_of_a_tasks_question_reaches_the_server_as_an_error() {
+    let mock = server().await;
+    let upstream = build(settings(&mock.url()));
+    let somebody = principal(Some("somebody")).await;
+    let task = begin(&upstream, &somebody).await;
+    let key = poll_until_asked(&upstream, &somebody, &task).await.unwrap();
+    let error = json!({ "code": -1, "message": "User rejected the request" });
+    let (params, refusals) = (json!({ "taskId": task }), json!({ key: error }));
+    let method = Method::TasksUpdate;
+    let taken = request_with(&upstream, &somebody, method, params, Some(refusals)).await;
+    assert_eq!(outcome(taken).await.end.unwrap(), json!({}));
+    mock.wait_until("the refusal", |mock| {
+        mock.answers().iter().any(|answer| answer["error"] == error)
+    })
+    .await;
 }
