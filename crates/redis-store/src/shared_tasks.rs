@@ -163,6 +163,10 @@ impl TaskBook for SharedTasks {
         }))
     }
 
+    fn note_fetched(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
+        self.local.note_fetched(principal, endpoint, name);
+    }
+
     fn forget(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
         self.local.forget(principal, endpoint, name);
         let owner = TaskListOwner {

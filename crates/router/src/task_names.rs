@@ -241,6 +241,8 @@ mod tests {
     }
 
     impl TaskBook for Sevens {
+        fn note_fetched(&self, _: &Principal, _: &EndpointId, _: &str) {}
+
         fn enter(
             &self,
             _: &Principal,

@@ -72,6 +72,20 @@ impl TaskRequests {
         }
     }
 
+    /// Notes that the client gets the result of this state, if it has one: the task may make room
+    /// for others from now on.
+    pub fn note_fetched(&self, call: &Authenticated<Arc<Call>>, state: &Bytes) {
+        let asked = call.inner();
+        if let (Some(desk), Ok(Some(name)), Some(_)) = (
+            &self.names,
+            asked.params.task_id(),
+            scan::find(state, "result"),
+        ) {
+            desk.book
+                .note_fetched(call.principal(), &asked.endpoint, &name);
+        }
+    }
+
     /// The replica that has a task, if its name says so.
     #[must_use]
     pub fn replica_of_task(

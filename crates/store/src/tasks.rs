@@ -1,6 +1,6 @@
 //! The task book in memory: the tasks of each owner, with their states.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ static FIND: StoreOperation = StoreOperation::new("tasks", "find");
 pub struct TaskCaps {
     /// Of all owners.
     pub total: usize,
-    /// Of one owner; the oldest goes first. All anonymous callers share one principal, so only the
+    /// Of one owner. All anonymous callers share one principal, so only the
     /// total binds it.
     pub per_owner: usize,
     /// Of all states together.
     pub bytes: usize,
-    /// Of the states of one owner, so that no owner takes all of the room; the oldest go first.
+    /// Of the states of one owner, so that no owner takes all of the room.
     pub owner_bytes: usize,
     /// The longest time that a task is stored.
     pub time: Duration,
@@ -62,6 +62,23 @@ struct TaskTable {
 struct TaskEntry {
     task: KeptTask,
     until: Duration,
+    /// True once its owner has fetched the result.
+    fetched: bool,
+}
+
+impl TaskEntry {
+    /// The rank among the entries that make room, lowest first; none for a result that its owner
+    /// has not fetched.
+    fn eviction_rank(&self) -> Option<u8> {
+        if !self.task.settled {
+            // Its server has it: it is only not listed any more.
+            Some(0)
+        } else if self.fetched || !self.task.has_result() {
+            Some(1)
+        } else {
+            None
+        }
+    }
 }
 
 impl MemoryTasks {
@@ -91,33 +108,49 @@ impl MemoryTasks {
                 .find(|(_, entry)| entry.task.name == task.name)
                 .map(|(nth, _)| *nth)
         });
-        book.remove(&owner, |nth, entry| {
-            Some(nth) == known || entry.until <= now
-        });
-        if !owner.0.is_anonymous() {
-            let oldest_kept = book.oldest_kept(&owner, task.state.len(), &self.caps);
-            book.remove(&owner, |nth, _| nth < oldest_kept);
-        }
-        let is_full = |book: &TaskTable| {
-            book.total >= self.caps.total || book.bytes + task.state.len() > self.caps.bytes
+        book.remove(&owner, |_, entry| entry.until <= now);
+        let evicted = if owner.0.is_anonymous() {
+            Some(HashSet::new())
+        } else {
+            book.evicted_for(&owner, known, task.state.len(), &self.caps)
         };
-        if is_full(&book) {
-            book.sweep(now);
-        }
-        if is_full(&book) {
+        let is_full = |book: &TaskTable, evicted: &HashSet<u64>| {
+            let gone = |nth: &u64| Some(*nth) == known || evicted.contains(nth);
+            let own = book.owners.get(&owner).into_iter().flatten();
+            let going = own.filter(|(nth, _)| gone(nth));
+            let (count, bytes) = going.fold((0, 0), |(count, bytes), (_, entry)| {
+                (count + 1, bytes + entry.task.state.len())
+            });
+            book.total - count >= self.caps.total
+                || book.bytes - bytes + task.state.len() > self.caps.bytes
+        };
+        let evicted = evicted.filter(|evicted| {
+            if is_full(&book, evicted) {
+                book.sweep(now);
+            }
+            !is_full(&book, evicted)
+        });
+        let Some(evicted) = evicted else {
             drop(book);
             // The call was sent before: to make it again would run it twice.
             let text = "No more tasks can be kept now, so this one cannot be followed: the call may have run. Check before calling again";
             return Err(Failure::new(FailureKind::ResultUnknown, text));
-        }
+        };
+        book.remove(&owner, |nth, _| {
+            Some(nth) == known || evicted.contains(&nth)
+        });
         let nth = known.unwrap_or(book.next + 1);
         book.next = book.next.max(nth);
         book.total += 1;
         book.bytes += task.state.len();
-        book.owners
-            .entry(owner)
-            .or_default()
-            .insert(nth, TaskEntry { task, until });
+        book.owners.entry(owner).or_default().insert(
+            nth,
+            TaskEntry {
+                task,
+                until,
+                fetched: false,
+            },
+        );
         Ok(())
     }
 
@@ -135,18 +168,37 @@ impl TaskTable {
         self.owners.get(&(principal.clone(), endpoint.clone()))
     }
 
-    /// Returns the number of the oldest task that the owner may keep beside a new one of this size.
-    fn oldest_kept(&self, owner: &TaskOwner, size: usize, caps: &TaskCaps) -> u64 {
-        let (mut count, mut bytes) = (1, size);
-        let own = self.owners.get(owner).into_iter().flatten().rev();
-        let fits = |(_, entry): &(&u64, &TaskEntry)| {
-            count += 1;
-            bytes += entry.task.state.len();
-            count <= caps.per_owner && bytes <= caps.owner_bytes
-        };
-        own.take_while(fits)
-            .last()
-            .map_or(u64::MAX, |(nth, _)| *nth)
+    /// Returns the entries of the owner that make room for a new one of this size, beside `known`,
+    /// which it replaces; no value if they do not make enough.
+    fn evicted_for(
+        &self,
+        owner: &TaskOwner,
+        known: Option<u64>,
+        size: usize,
+        caps: &TaskCaps,
+    ) -> Option<HashSet<u64>> {
+        let own = self.owners.get(owner).into_iter().flatten();
+        let others: Vec<_> = own.filter(|(nth, _)| Some(**nth) != known).collect();
+        let mut count = others.len() + 1;
+        let mut bytes = size;
+        bytes += others
+            .iter()
+            .map(|(_, entry)| entry.task.state.len())
+            .sum::<usize>();
+        let mut candidates: Vec<_> = others
+            .into_iter()
+            .filter_map(|(nth, entry)| Some((entry.eviction_rank()?, *nth, entry)))
+            .collect();
+        candidates.sort_by_key(|(rank, nth, _)| (*rank, *nth));
+        let mut evicted = HashSet::new();
+        let mut candidates = candidates.into_iter();
+        while count > caps.per_owner || bytes > caps.owner_bytes {
+            let (_, nth, entry) = candidates.next()?;
+            evicted.insert(nth);
+            count -= 1;
+            bytes -= entry.task.state.len();
+        }
+        Some(evicted)
     }
 
     /// Removes the owner's entries that `gone` matches.
@@ -200,6 +252,15 @@ impl TaskBook for MemoryTasks {
         found
             .filter(|(until, _)| *until > now)
             .map(|(_, task)| task)
+    }
+
+    fn note_fetched(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
+        let mut book = self.lock();
+        let own = book.owners.get_mut(&(principal.clone(), endpoint.clone()));
+        let entries = own.into_iter().flat_map(BTreeMap::values_mut);
+        entries
+            .filter(|entry| &*entry.task.name == name)
+            .for_each(|entry| entry.fetched = true);
     }
 
     fn forget(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
@@ -324,5 +385,45 @@ mod tests {
         assert_eq!(names(&book, &ann, &here), ["large"]);
         book.enter(&bob, &here, task("1", 30), None).unwrap();
         assert_eq!(names(&book, &bob, &here), ["1"]);
+    }
+
+    fn result(name: &str) -> KeptTask {
+        KeptTask {
+            name: name.into(),
+            state: Bytes::from_static(br#"{"status":"completed","result":{"content":[]}}"#),
+            settled: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn results_that_were_not_fetched_stay_for_their_time() {
+        let caps = TaskCaps {
+            per_owner: 3,
+            ..TaskCaps::default()
+        };
+        let clock = Arc::new(StoreManualClock::default());
+        let book = MemoryTasks::new(clock.clone(), caps);
+        let ann = principal_named("ann").await;
+        let here = EndpointId::new("/mcp");
+        let hour = Some(Duration::from_secs(3600));
+        for task in [result("unread"), result("read"), task("open", 10)] {
+            book.enter(&ann, &here, task, hour).unwrap();
+        }
+        book.note_fetched(&ann, &here, "read");
+        book.enter(&ann, &here, result("second"), hour).unwrap();
+        assert_eq!(names(&book, &ann, &here), ["unread", "read", "second"]);
+        book.enter(&ann, &here, result("third"), hour).unwrap();
+        assert_eq!(names(&book, &ann, &here), ["unread", "second", "third"]);
+
+        for task in [result("fourth"), task("open", 10)] {
+            let refused = book.enter(&ann, &here, task, hour).unwrap_err();
+            assert_eq!(refused.kind(), &FailureKind::ResultUnknown);
+        }
+        assert_eq!(names(&book, &ann, &here), ["unread", "second", "third"]);
+        book.enter(&ann, &here, result("second"), hour).unwrap();
+        assert_eq!(names(&book, &ann, &here), ["unread", "second", "third"]);
+        clock.advance(Duration::from_secs(3600));
+        book.enter(&ann, &here, result("fourth"), hour).unwrap();
+        assert_eq!(names(&book, &ann, &here), ["fourth"]);
     }
 }

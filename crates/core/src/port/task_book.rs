@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use weir_wire::scan;
 use weir_wire::splice::ObjectEdits;
 
 use super::Fut;
@@ -24,6 +25,12 @@ pub struct KeptTask {
 }
 
 impl KeptTask {
+    /// True if its state has a result.
+    #[must_use]
+    pub fn has_result(&self) -> bool {
+        scan::find(&self.state, "result").is_some()
+    }
+
     /// The state without its result, error and questions, as lists of tasks show it. No value if
     /// the state is no object.
     #[must_use]
@@ -37,7 +44,8 @@ impl KeptTask {
 }
 
 /// The task book. Bounded in tasks, of each owner and altogether, in bytes, and by the tasks' own
-/// time; the oldest go first.
+/// time. Of one owner, open tasks make room first, then those with fetched results; the oldest go
+/// first. Results that were not fetched stay.
 pub trait TaskBook: Send + Sync {
     /// Keeps a task for `ttl`, or without one as long as there is room. One of the same name is
     /// replaced.
@@ -66,6 +74,9 @@ pub trait TaskBook: Send + Sync {
     ) -> Fut<'a, Option<KeptTask>> {
         Box::pin(std::future::ready(None))
     }
+
+    /// Notes that the owner has fetched the result of a task, which may make room from now on.
+    fn note_fetched(&self, principal: &Principal, endpoint: &EndpointId, name: &str);
 
     /// Removes a task.
     fn forget(&self, principal: &Principal, endpoint: &EndpointId, name: &str);

@@ -181,12 +181,16 @@ async fn serve_task_method(
         input_mode: InputMode::Rounds,
         ..canonical_call(context, method, lifted)
     };
-    let state = context
-        .shared
-        .router
-        .tasks()
-        .request_task(known.for_item(Arc::new(call)))
+    let (tasks, call) = (
+        context.shared.router.tasks(),
+        known.for_item(Arc::new(call)),
+    );
+    let state = tasks
+        .request_task(call.for_item(call.inner().clone()))
         .await?;
+    if method == Method::TasksGet {
+        tasks.note_fetched(&call, &state);
+    }
     let edits = if method == Method::TasksGet {
         tasks::rendered(&context.about)
     } else {

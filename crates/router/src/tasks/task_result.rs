@@ -209,6 +209,7 @@ impl TaskResultWait {
                 };
                 let at = scan::find(&state, "result").ok_or_else(bad)?;
                 let result = state.slice(at);
+                self.task.note_fetched(&state);
                 // The server's own result has no number of weir's: it is cleaned later.
                 let removed = match self.task.form {
                     TaskResultForm::AsTask => reply_cleaning::removed_count_of(&result),

@@ -171,6 +171,11 @@ impl WaitedTask {
         }
     }
 
+    /// Notes that the client gets the result of this state.
+    pub(super) fn note_fetched(&self, state: &Bytes) {
+        self.requests.note_fetched(&self.call, state);
+    }
+
     /// Cancels the task in the background.
     pub(super) fn cancel_unawaited(&self) {
         self.requests.cancel_unawaited(&self.call);
