@@ -39,6 +39,9 @@ COPY --from=build /out /
 USER 65532:65532
 # The default of `--config`.
 ENV WEIR_CONFIG=/etc/weir/weir.yaml
+# The default of `--address-file`, in memory, also with a read-only root: HEALTHCHECK reads it, so that an edit that breaks the
+# config of a running weir does not make the container unhealthy.
+ENV WEIR_ADDRESS_FILE=/dev/shm/weir-addresses.json
 # 8080: clients. 8081: operators (health, metrics).
 EXPOSE 8080 8081
 # SIGTERM drains; a second SIGTERM ends the drain.

@@ -141,6 +141,18 @@ fn an_address_file_has_the_addresses_and_one_that_cannot_be_written_ends_the_sta
             .success()
     );
     assert!(std::net::TcpStream::connect(written["clients"].as_str().unwrap()).is_ok());
+    // The health check of a container, after an edit that breaks the config of the running weir.
+    std::fs::write(&config, "admin: [").unwrap();
+    let checked = |more: &[&str]| {
+        let words = ["health", "--alive", "--config", config.to_str().unwrap()];
+        Weir::run_cli(&[&words[..], more].concat()).status.code()
+    };
+    assert_eq!(checked(&[]), Some(2));
+    assert_eq!(
+        checked(&["--address-file", file.to_str().unwrap()]),
+        Some(0)
+    );
+    std::fs::write(&config, text.to_string()).unwrap();
     weir.signal("TERM");
     assert_eq!(weir.wait_for_exit(), Some(0));
     let nowhere = folder.join("missing/addresses.json");

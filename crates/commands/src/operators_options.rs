@@ -1,7 +1,6 @@
 //! Finds the operators' listener of a running weir for commands.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use weir_config::DEFAULT_ADMIN_LISTEN as DEFAULT_OPERATORS;
@@ -35,7 +34,8 @@ impl OperatorsOptions {
     /// Returns the URL of the listener.
     ///
     /// # Errors
-    /// A message for people: the given text is no URL, or the config switches the listener off.
+    /// A message for people: the given text is no URL, or the config gives no address. The default
+    /// is only for a command without a config: with one, it would be the address of another weir.
     pub(crate) fn url(&self) -> Result<String, String> {
         if let Some(admin) = self.given_url() {
             let example = format!("such as http://{DEFAULT_OPERATORS}");
@@ -48,15 +48,22 @@ impl OperatorsOptions {
         let Some(file) = &self.config else {
             return Ok(format!("http://{DEFAULT_OPERATORS}"));
         };
-        let off = || {
-            format!(
-                "{} has `admin: {{ listen: off }}`: this weir has no listener for operators",
-                file.display()
-            )
-        };
-        configured_address(file)
-            .map(|address| format!("http://{address}"))
-            .ok_or_else(off)
+        let found = find_admin_address(file, &|name| std::env::var(name).ok());
+        let file = file.display();
+        match found {
+            Ok(Some(address)) if address.port() == 0 => Err(format!(
+                "{file} has port 0 in `admin.listen`, for which the system chooses a port: \
+                 --admin URL names the listener"
+            )),
+            Ok(Some(address)) => Ok(format!("http://{}", on_this_machine(address))),
+            Ok(None) => Err(format!(
+                "{file} has `admin: {{ listen: off }}`: this weir has no listener for operators"
+            )),
+            Err(why) => Err(format!(
+                "{file} gives no address of a listener for operators: {why}; \
+                 --admin URL names the listener"
+            )),
+        }
     }
 }
 
@@ -65,18 +72,13 @@ fn is_http_url(text: &str) -> bool {
     uri.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some())
 }
 
-/// Returns the listener's address in this config, as a program on the same machine reaches it.
-/// `None` if the config switches it off.
-fn configured_address(file: &Path) -> Option<SocketAddr> {
-    match find_admin_address(file, &|name| std::env::var(name).ok()) {
-        Ok(address) => address.map(on_this_machine),
-        Err(why) => {
-            // The file may have changed since weir read it, so the default address is tried.
-            weir_terminal::note(format_args!(
-                "weir: {}: {why}; asking {DEFAULT_OPERATORS}",
-                file.display()
-            ));
-            Some(DEFAULT_OPERATORS)
+#[cfg(test)]
+impl OperatorsOptions {
+    /// The options with a config alone.
+    pub(super) fn of_config(file: &str) -> Self {
+        Self {
+            admin: None,
+            config: Some(PathBuf::from(file)),
         }
     }
 }
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_listener_wins_and_the_default_is_the_last_resort() {
+    fn a_named_listener_wins_and_the_default_is_for_no_config_alone() {
         let operators = |admin: Option<&str>, config: Option<&str>| OperatorsOptions {
             admin: admin.map(str::to_owned),
             config: config.map(PathBuf::from),
@@ -106,9 +108,16 @@ mod tests {
             operators(None, None).url(),
             Ok("http://127.0.0.1:8081".to_owned())
         );
-        assert_eq!(
-            operators(None, Some("/nowhere/weir.yaml")).url(),
-            Ok("http://127.0.0.1:8081".to_owned())
-        );
+        let why = operators(None, Some("/nowhere/weir.yaml"))
+            .url()
+            .expect_err("the file gives no address");
+        for part in ["/nowhere/weir.yaml", "No such file", "--admin URL"] {
+            assert!(why.contains(part), "{why}");
+        }
+        let file = std::env::temp_dir().join(format!("weir-port-0-{}.yaml", std::process::id()));
+        std::fs::write(&file, "admin: { listen: \"127.0.0.1:0\" }\n").expect("it is written");
+        let url = operators(None, file.to_str()).url();
+        std::fs::remove_file(file).expect("it is there");
+        assert!(url.expect_err("no port").contains("port 0"));
     }
 }

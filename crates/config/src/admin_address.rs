@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::path::Path as FilePath;
 
 use weir_config_file::config_files::read;
-use weir_config_file::config_report::ConfigReport;
-use weir_config_file::decode::decode;
-use weir_config_file::document::parse;
+use weir_config_file::config_report::{ConfigPath, ConfigReport};
+use weir_config_file::config_tree::NodeValue;
+use weir_config_file::document::parse_nonempty;
 use weir_config_file::env::{Environment, ReferenceValues, fill_in};
-use weir_config_file::raw;
 
 use crate::check::DEFAULT_ADMIN_LISTEN as ADMIN;
 
@@ -18,33 +17,60 @@ pub const LIVENESS_PATH: &str = "/healthz";
 /// The path of the operators' listener for readiness probes.
 pub const READINESS_PATH: &str = "/readyz";
 
-/// Returns the address of `admin.listen` in this file, or its default; `None` if it is `off`.
+/// Returns the address of `admin.listen` in this file, or its default if the file does not have
+/// the key; `None` if it is `off`.
 ///
 /// # Errors
-/// The file cannot be read, is not YAML, or `admin.listen` is not an address.
+/// The file cannot be read, is not YAML, or has an `admin.listen` that is no address, such as one
+/// with a variable that is not set. The default would then be the address of another weir.
 pub fn find_admin_address(
     file: &FilePath,
     environment: Environment<'_>,
 ) -> Result<Option<SocketAddr>, String> {
     let name = file.display().to_string();
-    let (mut tree, _) = read(file)
-        .and_then(|text| parse(&name, &text))
+    let (tree, _) = read(file)
+        .and_then(|text| parse_nonempty(&name, &text))
         .map_err(|problem| problem.message)?;
-    let mut others = ConfigReport::default();
+    if !matches!(tree.value, NodeValue::Map(_)) {
+        return Err(format!("expected a config, found {}", tree.kind()));
+    }
+    let Some(admin) = tree.find(&ConfigPath::at("admin")) else {
+        return Ok(Some(ADMIN));
+    };
+    if !matches!(admin.value, NodeValue::Map(_)) {
+        return Err(format!("admin: expected a map, found {}", admin.kind()));
+    }
+    // The other parts of the file may have errors, and are not looked at.
+    let Some(mut listen) = admin.find(&ConfigPath::at("listen")).cloned() else {
+        return Ok(Some(ADMIN));
+    };
+    let mut report = ConfigReport::default();
     fill_in(
-        &mut tree,
+        &mut listen,
         environment,
         &ReferenceValues::default(),
-        &mut others,
+        &mut report,
     );
-    let raw: raw::RawConfig = decode(tree, &mut others);
-    match raw.admin.and_then(|admin| admin.listen).as_deref() {
-        None => Ok(Some(ADMIN)),
-        Some("off") => Ok(None),
-        Some(text) => text
+    if let [problem, ..] = report.problems() {
+        return Err(format!("admin.listen: {}", problem.message));
+    }
+    match &listen.value {
+        NodeValue::Text(text) if text.text == "off" => Ok(None),
+        NodeValue::Text(text) => text
+            .text
             .parse()
             .map(Some)
-            .map_err(|_| format!("admin.listen: `{text}` is not an address and port")),
+            .map_err(|_| format!("admin.listen: `{}` is not an address and port", text.text)),
+        NodeValue::Null
+        | NodeValue::Unset
+        | NodeValue::Bool(_)
+        | NodeValue::Integer(_)
+        | NodeValue::Float(_)
+        | NodeValue::List(_)
+        | NodeValue::Map(_) => Err(format!(
+            "admin.listen: expected an address and port, found {}",
+            listen.kind()
+        )),
     }
 }
 
@@ -81,8 +107,40 @@ mod tests {
         ] {
             assert_eq!(asked(name, text), expected, "{name}");
         }
-        assert!(asked("none", "admin: { listen: here }\n").is_err());
-        assert!(asked("broken", "admin: [\n").is_err());
+    }
+
+    /// The default would be the address of another weir, which a command would then change.
+    #[test]
+    fn no_default_stands_in_for_an_address_that_cannot_be_read() {
+        for (name, text, words) in [
+            ("none", "admin: { listen: here }\n", "`here`"),
+            ("broken", "admin: [\n", ""),
+            ("text", "just words\n", "expected a config"),
+            (
+                "unset",
+                "admin: { listen: \"${NO_SUCH}\" }\n",
+                "variable NO_SUCH is not set",
+            ),
+            (
+                "elsewhere",
+                "a: \"${NO_SUCH}\"\nadmin: { listen: \"${NO_SUCH}\" }\n",
+                "admin.listen",
+            ),
+            (
+                "beside",
+                "admin: { auth: { token: \"${NO_SUCH}\" }, listen: \"${NO_SUCH}\" }\n",
+                "admin.listen: environment variable NO_SUCH",
+            ),
+            ("whole", "admin: \"${NO_SUCH}\"\n", "admin: expected a map"),
+            ("empty", "", "the file is empty"),
+            ("port", "admin: { listen: 8081 }\n", "admin.listen"),
+            ("list", "admin: [off]\n", "admin: expected a map"),
+            ("null", "admin:\n", "admin: expected a map"),
+            ("no value", "admin: { listen: }\n", "admin.listen"),
+        ] {
+            let why = asked(name, text).expect_err(name);
+            assert!(why.contains(words), "{name}: {why}");
+        }
         assert!(find_admin_address(FilePath::new("/nowhere/weir.yaml"), &|_| None).is_err());
     }
 }

@@ -51,7 +51,7 @@ enum CliCommand {
         listen: Option<SocketAddr>,
         /// Write the addresses that weir listens at to this file, as JSON, once it serves; for port
         /// 0, for which the system chooses a port
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, env = "WEIR_ADDRESS_FILE", value_name = "FILE")]
         address_file: Option<PathBuf>,
     },
     /// Serve a config, or a remote MCP server, over standard input and output: for MCP clients that

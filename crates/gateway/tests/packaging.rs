@@ -144,6 +144,7 @@ fn dockerfile_matches_the_code() {
     has(r#"ENTRYPOINT ["/usr/local/bin/weir"]"#);
     has(r#"CMD ["serve"]"#);
     has("ENV WEIR_CONFIG=/etc/weir/weir.yaml");
+    has("ENV WEIR_ADDRESS_FILE=/dev/shm/weir-addresses.json");
     has("USER 65532:65532");
     let toolchain = read("Cargo.toml").lines().find_map(|line| {
         line.strip_prefix("rust-version = ")
