@@ -62,6 +62,13 @@ pub fn add(options: &AddOptions) -> ExitCode {
         Ok(entry) => entry,
         Err(why) => return exit_with_error(EXIT_USAGE, why),
     };
+    // A read from a pipe would block.
+    if let Err(error) = atomic_file::check_replaceable(file) {
+        return exit_with_error(
+            EXIT_USAGE,
+            format_args!("{} cannot be written: {error}", file.display()),
+        );
+    }
     let (old, is_new) = match std::fs::read_to_string(file) {
         Ok(text) => (text, false),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

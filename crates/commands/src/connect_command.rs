@@ -197,6 +197,13 @@ fn write(
         Err(why) => return exit_with_error(EXIT_USAGE, why),
     };
     let shown = one_line(&file.display().to_string());
+    // A read from a pipe would block.
+    if let Err(error) = atomic_file::check_replaceable(&file) {
+        return exit_with_error(
+            EXIT_UNWRITTEN,
+            format_args!("{shown} cannot be written: {error}"),
+        );
+    }
     let before = match fs::read_to_string(&file) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == ErrorKind::NotFound => None,

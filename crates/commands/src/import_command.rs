@@ -58,18 +58,22 @@ pub fn import(options: &ImportOptions) -> ExitCode {
         Ok(files) => files,
         Err(why) => return exit_with_error(EXIT_USAGE, why),
     };
-    if let Some(file) = options
-        .write
-        .as_deref()
-        .filter(|file| !options.force && file.exists())
-    {
-        return exit_with_error(
-            EXIT_USAGE,
-            format_args!(
-                "{} exists already: choose another name, or add --force",
-                file.display()
-            ),
-        );
+    if let Some(file) = options.write.as_deref() {
+        if let Err(error) = atomic_file::check_replaceable(file) {
+            return exit_with_error(
+                EXIT_USAGE,
+                format_args!("{} cannot be written: {error}", file.display()),
+            );
+        }
+        if !options.force && file.exists() {
+            return exit_with_error(
+                EXIT_USAGE,
+                format_args!(
+                    "{} exists already: choose another name, or add --force",
+                    file.display()
+                ),
+            );
+        }
     }
     let (mut sources, mut is_broken) = (Vec::new(), false);
     for read in read(files, &folders.home) {

@@ -1,11 +1,11 @@
 //! `weir serve`: start, follow the config, and stop at a signal.
 
+mod address_file;
 mod banner;
 
 use std::convert::Infallible;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use weir_process::keeper::ChildKeeper;
 
 use crate::reload::{ConfigFollower, log_report};
+use address_file::write_addresses;
 use banner::{BoundAddresses, StartBanner};
 use weir_admin::{ControlHandles, ReloadRequest, Strictness};
 use weir_audit::{AuditService, ChainHeads};
@@ -177,8 +178,10 @@ async fn run(
     if config.front.listen.port() != 0 && config.front.listen != weir.address() {
         tracing::warn!(config = %config.front.listen, "listen address ignored: serving at the inherited socket");
     }
+    let addresses =
+        serde_json::json!({ "clients": weir.address(), "operators": weir.admin_address() });
     if let Some(file) = &address_file
-        && let Err(error) = write_addresses(file, &weir)
+        && let Err(error) = write_addresses(file, &addresses)
     {
         return cannot_start(&format!("--address-file {}: {error}", file.display()));
     }
@@ -223,24 +226,6 @@ async fn run(
         code = finished => code,
         never = before.wait_forever() => match never {},
     }
-}
-
-/// Writes the addresses of both listeners as one line of JSON. A regular file is replaced by a
-/// rename, so that a reader never finds a part of it. A pipe or device, such as `/dev/stdout`, is
-/// written to.
-fn write_addresses(file: &Path, weir: &Weir) -> std::io::Result<()> {
-    let addresses =
-        serde_json::json!({ "clients": weir.address(), "operators": weir.admin_address() });
-    if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
-        return std::fs::OpenOptions::new()
-            .write(true)
-            .open(file)?
-            .write_all(format!("{addresses}\n").as_bytes());
-    }
-    let mut unfinished = file.as_os_str().to_owned();
-    unfinished.push(".new");
-    std::fs::write(&unfinished, format!("{addresses}\n"))?;
-    std::fs::rename(&unfinished, file)
 }
 
 /// The previous process, until it has ended.

@@ -8,12 +8,32 @@ use std::path::Path;
 /// The mode of a new file: only its owner reads and writes it.
 const OWNER_ALONE: u32 = 0o600;
 
+/// Checks if a path is that of a regular file, or free for one. A link counts as its target.
+///
+/// # Errors
+///
+/// A rename over the path would destroy a pipe, a device or a link without a target. No other
+/// file that exists is an error.
+pub fn check_replaceable(file: &Path) -> io::Result<()> {
+    let cannot = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    match fs::metadata(file) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(found) if found.is_dir() => cannot("it is a folder"),
+        Ok(_) => cannot("it is a pipe, a device or a socket, and no regular file"),
+        Err(_) if fs::symlink_metadata(file).is_ok_and(|found| found.is_symlink()) => {
+            cannot("it is a symbolic link, and its target does not exist or cannot be reached")
+        }
+        Err(_) => Ok(()),
+    }
+}
+
 /// Writes a file that must not exist yet.
 ///
 /// # Errors
 ///
 /// The file exists, or cannot be written.
 pub fn create(file: &Path, text: &str) -> io::Result<()> {
+    check_replaceable(file)?;
     let mut new = OpenOptions::new()
         .create_new(true)
         .write(true)
@@ -31,8 +51,9 @@ pub fn create(file: &Path, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The file cannot be written.
+/// The file cannot be written, or is no regular file.
 pub fn replace(file: &Path, text: &str) -> io::Result<()> {
+    check_replaceable(file)?;
     // A symbolic link stays; its target is replaced.
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mode = fs::metadata(&file).map_or(OWNER_ALONE, |found| found.permissions().mode() & 0o7777);
@@ -52,6 +73,8 @@ pub fn replace(file: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::os::unix::fs::FileTypeExt as _;
+
     use super::*;
 
     #[test]
@@ -75,6 +98,38 @@ mod tests {
             fs::read_dir(&folder).unwrap().count(),
             2,
             "nothing is left beside them"
+        );
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn only_regular_files_are_replaced() {
+        let folder = std::env::temp_dir().join(format!("weir-special-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (dangling, to_device) = (folder.join("dangling"), folder.join("device"));
+        std::os::unix::fs::symlink(folder.join("missing"), &dangling).unwrap();
+        // A link, so that a failure of this test destroys no device.
+        std::os::unix::fs::symlink("/dev/null", &to_device).unwrap();
+        assert!(check_replaceable(&to_device).is_err());
+        let socket = folder.join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (file, why) in [
+            (&dangling, "symbolic link"),
+            (&socket, "no regular file"),
+            (&folder, "folder"),
+        ] {
+            for written in [create(file, "text"), replace(file, "text")] {
+                let error = written.unwrap_err();
+                assert_ne!(error.kind(), io::ErrorKind::AlreadyExists, "{why}");
+                assert!(error.to_string().contains(why), "{error}");
+            }
+        }
+        assert!(fs::symlink_metadata(&dangling).unwrap().is_symlink());
+        assert!(
+            fs::symlink_metadata(&socket)
+                .unwrap()
+                .file_type()
+                .is_socket()
         );
         fs::remove_dir_all(&folder).unwrap();
     }
