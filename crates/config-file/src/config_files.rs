@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path as FilePath, PathBuf};
 
 use sha2::{Digest as _, Sha256};
@@ -64,7 +64,8 @@ pub fn folder_of(file: &FilePath) -> PathBuf {
     }
 }
 
-/// Lists the configs in a folder, sorted by name.
+/// Lists the configs in a folder, sorted by name. A name that cannot be followed to a file is
+/// listed too: reading it then fails, whereas a missing name means that the file was deleted.
 pub fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
     let cannot = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
     let mut files = Vec::new();
@@ -76,7 +77,7 @@ pub fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
         let config = path
             .extension()
             .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|own| extension == *own));
-        if config && !hidden && path.is_file() {
+        if config && !hidden && may_be_file(&path) {
             files.push(path);
         }
     }
@@ -89,6 +90,26 @@ pub fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Reports if an entry of a folder may be a file: it is not certainly a folder, and was not deleted
+/// meanwhile.
+fn may_be_file(path: &FilePath) -> bool {
+    match std::fs::metadata(path) {
+        Ok(found) => !found.is_dir(),
+        // A link without a target, or a folder without search permission.
+        Err(_) => std::fs::symlink_metadata(path)
+            .map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true),
+    }
+}
+
+/// Reads a file of [`files_in`]. A pipe is refused, because a read from it would block.
+pub fn read_listed(file: &FilePath) -> Result<String, ConfigProblem> {
+    if file.metadata().is_ok_and(|found| !found.is_file()) {
+        let message = "cannot be read: it is not a regular file";
+        return Err(ConfigProblem::error(ConfigPath::root(), message));
+    }
+    read(file)
 }
 
 /// Reads a file, up to the largest size of a config.

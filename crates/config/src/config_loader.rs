@@ -5,7 +5,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use weir_config_file::config_files::{FilesFingerprint, ReadFiles, files_in, folder_of, read};
+use weir_config_file::config_files::{
+    FilesFingerprint, ReadFiles, files_in, folder_of, read, read_listed,
+};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::config_tree::ConfigNode;
 use weir_config_file::decode::decode;
@@ -186,7 +188,10 @@ impl<'a> ConfigLoader<'a> {
             .as_deref()
             .map(|include| files_in(include).unwrap_or_default())
             .unwrap_or_default();
-        for file in teams.iter().chain(&self.rules) {
+        for file in &teams {
+            said.add_file(file, &read_listed(file));
+        }
+        for file in &self.rules {
             said.add_file(file, &read(file));
         }
         self.secrets.reread().add_to(&mut said);
@@ -391,7 +396,7 @@ impl<'a> ConfigLoader<'a> {
             };
             let grant = main.teams.of(&file);
             let mut own = ConfigReport::default();
-            let text = read(&file);
+            let text = read_listed(&file);
             said.add_file(&file, &text);
             let read = match &text {
                 Ok(text) => self.check_team(

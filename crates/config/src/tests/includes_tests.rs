@@ -64,6 +64,48 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
     );
 }
 
+/// Only a file whose name is gone was deleted. A link may get its target back, as on a volume that
+/// is mounted again.
+#[test]
+fn a_team_file_that_cannot_be_reached_keeps_its_last_good_version() {
+    let folder = ConfigTestFolder::new("unreached-teams");
+    let main = folder.write("weir.yaml", MAIN);
+    folder.write("teams/b.yaml", &team("b"));
+    folder.write("a", &team("a"));
+    let link = folder.0.join("teams/a.yaml");
+    std::os::unix::fs::symlink("../a", &link).unwrap();
+    // Folders are no configs, also behind a link.
+    std::fs::create_dir(folder.0.join("teams/c.yaml")).unwrap();
+    std::os::unix::fs::symlink("c.yaml", folder.0.join("teams/d.yaml")).unwrap();
+    let mut loader = ConfigLoader::new(ConfigSource::File(main), &environment);
+    assert_eq!(ids(&loader.load()), ["own", "a", "b"]);
+    let stays = |loader: &mut ConfigLoader<'_>, cause: &str| {
+        assert!(loader.is_stale(), "{cause}");
+        let outcome = loader.load();
+        assert_eq!(ids(&outcome), ["own", "a", "b"], "{cause}");
+        let report = outcome.report.to_string();
+        assert!(
+            report.contains(cause) && report.contains("its last good version stays in use"),
+            "{report}"
+        );
+        assert!(!loader.is_stale(), "{cause}");
+    };
+    std::fs::remove_file(folder.0.join("a")).unwrap();
+    stays(
+        &mut loader,
+        "teams/a.yaml: error: cannot be read: No such file",
+    );
+    std::fs::remove_file(&link).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(&link).unwrap();
+    stays(
+        &mut loader,
+        "teams/a.yaml: error: cannot be read: it is not a regular file",
+    );
+    drop(socket);
+    std::fs::remove_file(&link).unwrap();
+    assert_eq!(ids(&loader.load()), ["own", "b"]);
+}
+
 // Proves G01.
 #[test]
 fn a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_only() {
