@@ -18,7 +18,7 @@ use weir_client_configs::mcp_clients::client_entry::EndpointConnection;
 use weir_client_configs::mcp_clients::file_merge::MergedFile;
 use weir_client_configs::mcp_clients::{ClientFolders, McpClient};
 use weir_config::{Config, ConfigLoader, ConfigSource};
-use weir_mcp_client::login;
+use weir_mcp_client::login::{self, LoginError};
 use weir_system::atomic_file;
 use weir_text::one_line;
 use weir_text::suggestion::nearest;
@@ -143,14 +143,14 @@ fn find_client(name: &str) -> Result<McpClient, String> {
 /// Returns the endpoint's URL, and the config that it comes from.
 fn endpoint(options: &ConnectOptions) -> Result<(String, Option<Config>), String> {
     if let Some(url) = &options.url {
-        let parsed =
-            login::server_url(url).map_err(|error| format!("{error}; such as {DEFAULT_URL}"))?;
-        if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(
+        let parsed = login::server_url(url).map_err(|error| {
+            if matches!(error, LoginError::UserInfo(_)) {
                 "the URL has a credential in it: leave it out, and see --key and --with-secret"
-                    .to_owned(),
-            );
-        }
+                    .to_owned()
+            } else {
+                format!("{error}; such as {DEFAULT_URL}")
+            }
+        })?;
         return Ok((parsed.to_string(), None));
     }
     let Some(file) = &options.config else {

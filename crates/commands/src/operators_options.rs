@@ -6,6 +6,7 @@ use clap::Args;
 use weir_config::DEFAULT_ADMIN_LISTEN as DEFAULT_OPERATORS;
 use weir_config::find_admin_address;
 use weir_system::on_this_machine;
+use weir_text::url_without_credentials;
 
 /// The hint for an operator if no weir answers.
 pub(super) const ADMIN_URL_HINT: &str =
@@ -39,10 +40,14 @@ impl OperatorsOptions {
     pub(crate) fn url(&self) -> Result<String, String> {
         if let Some(admin) = self.given_url() {
             let example = format!("such as http://{DEFAULT_OPERATORS}");
-            return if is_http_url(&admin) {
-                Ok(admin)
-            } else {
-                Err(format!("`{admin}` is not an http or https URL, {example}"))
+            let shown = url_without_credentials(&admin);
+            return match has_user_info(&admin) {
+                Some(false) => Ok(admin),
+                Some(true) => Err(format!(
+                    "{shown} was given with a user or a password, which weir does not send: give \
+                     the token in WEIR_ADMIN_TOKEN or with --token-file"
+                )),
+                None => Err(format!("`{shown}` is not an http or https URL, {example}")),
             };
         }
         let Some(file) = &self.config else {
@@ -67,9 +72,11 @@ impl OperatorsOptions {
     }
 }
 
-fn is_http_url(text: &str) -> bool {
-    let uri = text.parse::<http::Uri>();
-    uri.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some())
+/// Reports if an http or https URL has a user; `None` if the text is no such URL.
+fn has_user_info(text: &str) -> Option<bool> {
+    let uri = text.parse::<http::Uri>().ok()?;
+    let authority = uri.authority()?;
+    matches!(uri.scheme_str(), Some("http" | "https")).then(|| authority.as_str().contains('@'))
 }
 
 #[cfg(test)]
@@ -104,6 +111,13 @@ mod tests {
                 "{refused}"
             );
         }
+        let refused = operators(Some("http://any:canary@h:1"), None)
+            .url()
+            .expect_err("a user");
+        assert!(
+            refused.starts_with("http://h:1 ") && !refused.contains("canary"),
+            "{refused}"
+        );
         assert_eq!(
             operators(None, None).url(),
             Ok("http://127.0.0.1:8081".to_owned())

@@ -8,6 +8,7 @@ use clap::Args;
 use url::Url;
 use weir_mcp_client::login::{LoginAccount, LoginAccounts};
 use weir_mcp_client::{CONNECT_TIMEOUT, Client, ClientError, Respondent, Token, login};
+use weir_text::url_without_credentials;
 
 use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::terminal_respondent::TerminalRespondent;
@@ -71,6 +72,7 @@ pub(crate) async fn connect(
         connected = &mut connecting => connected,
         () = tokio::time::sleep(NOTED) => {
             let most = CONNECT_TIMEOUT.as_secs();
+            let url = url_without_credentials(url);
             weir_terminal::note(format_args!("weir: {url} has not answered yet: waiting for up to {most} s"));
             connecting.await
         }
@@ -84,7 +86,7 @@ fn is_unauthenticated(connected: &Result<Client, ClientError>) -> bool {
 /// Prints the error of a request to a server.
 pub(super) fn print_client_error(error: &ClientError) -> ExitCode {
     let code = match error {
-        ClientError::Url(_) | ClientError::Token => EXIT_USAGE,
+        ClientError::Url(_) | ClientError::UserInfo(_) | ClientError::Token => EXIT_USAGE,
         ClientError::Unreachable { .. }
         | ClientError::Unauthorized(_)
         | ClientError::Busy { .. }

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use weir_mcp_client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
-use weir_text::one_line;
 use weir_text::suggestion::similar;
+use weir_text::{one_line, url_without_credentials};
 use weir_wire::error_code;
 
 /// A name that is in no list of the server.
@@ -120,6 +120,7 @@ impl UnknownName {
             similar,
             missing,
         } = self;
+        let url = url_without_credentials(url);
         let quoted: Vec<String> = similar.iter().map(|name| format!("`{name}`")).collect();
         let next = match quoted.is_empty() {
             true => format!("`weir {}s {url}` lists them", list.item()),

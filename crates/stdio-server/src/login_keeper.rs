@@ -8,7 +8,7 @@ use url::Url;
 use weir_core::port::Fut;
 use weir_mcp_client::login::{LoginAccount, LoginAccounts};
 use weir_mcp_client::{bearer, login};
-use weir_text::one_line;
+use weir_text::url_without_credentials;
 use weir_upstream::{ProvidedToken, TokenProvider};
 
 /// The keeper of the tokens for one remote server.
@@ -45,7 +45,7 @@ impl LoginKeeper {
             (None, _, _) => LoginTokenSource::Nothing,
         };
         Self {
-            url: one_line(url),
+            url: url_without_credentials(url),
             source,
         }
     }
@@ -103,5 +103,18 @@ impl UserLogin {
 
     fn last(&self) -> MutexGuard<'_, Option<LoginAccount>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_has_no_query_of_the_url() {
+        for given in [None, Some(HeaderValue::from_static("Bearer a"))] {
+            let advice = LoginKeeper::new("http://h/mcp?token=canary", given).advice();
+            assert!(advice.contains("`weir login http://h/mcp`"), "{advice}");
+        }
     }
 }

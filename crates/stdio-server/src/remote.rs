@@ -10,7 +10,7 @@ use tokio::time::{Instant, interval_at, timeout};
 use weir_catalog::Catalog;
 use weir_catalog::{UpstreamReach, UpstreamStatus};
 use weir_config::{Config, ConfigLoader, ConfigSource};
-use weir_text::one_line;
+use weir_text::{one_line, url_without_credentials};
 use weir_upstream::{SharedTokenProvider, TransportSettings, UpstreamOAuth};
 
 use super::login_keeper::LoginKeeper;
@@ -29,14 +29,24 @@ const TEXT: &str = r#"{"upstreams": {"remote": {"url": "http://localhost/"}}, "e
 ///
 /// # Errors
 ///
-/// In words: the URL is not http or https.
+/// In words: the URL is not http or https, or has a user.
 pub fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Result<Config, String> {
+    let shown = url_without_credentials(url);
     let wrong =
-        || format!("`{url}` is not an http or https URL, such as http://127.0.0.1:8080/mcp");
+        || format!("`{shown}` is not an http or https URL, such as http://127.0.0.1:8080/mcp");
     let keeper = SharedTokenProvider(Arc::new(LoginKeeper::new(url, authorization)));
     let url: Uri = url.parse().map_err(|_| wrong())?;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
         return Err(wrong());
+    }
+    if url
+        .authority()
+        .is_some_and(|authority| authority.as_str().contains('@'))
+    {
+        return Err(format!(
+            "{shown} was given with a user or a password, which weir does not send: leave them \
+             out, and give a token in WEIR_TOKEN"
+        ));
     }
     let source = ConfigSource::Text {
         name: "the URL".to_owned(),
@@ -72,7 +82,7 @@ impl RemoteGate {
     pub fn new(catalog: Arc<Catalog>, url: &str) -> Self {
         Self {
             catalog,
-            url: one_line(url),
+            url: url_without_credentials(url),
             was_up: AtomicBool::new(false),
         }
     }
@@ -119,5 +129,23 @@ impl RemoteGate {
             self.url,
             one_line(remote.cause().unwrap_or("it cannot be reached"))
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_with_a_user_is_refused_without_its_password() {
+        for url in [
+            "http://user:canary@127.0.0.1:1/mcp?token=canary",
+            "ftp://user:canary@127.0.0.1:1/mcp",
+        ] {
+            let why = remote_config(url, None).expect_err(url);
+            assert!(!why.contains("canary"), "{why}");
+            assert!(why.contains("127.0.0.1:1/mcp"), "{why}");
+        }
+        assert!(remote_config("http://127.0.0.1:1/mcp?token=canary", None).is_ok());
     }
 }

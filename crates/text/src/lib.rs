@@ -21,6 +21,29 @@ pub fn one_line(text: &str) -> String {
     plain(text).replace(['\n', '\t'], " ")
 }
 
+/// Returns a URL for messages, in one line, without its user info, query and fragment: each may be
+/// a credential. A text that is not quite a URL loses the same parts.
+#[must_use]
+pub fn url_without_credentials(url: &str) -> String {
+    let url = one_line(url);
+    let (scheme, rest) = match url.find("://") {
+        Some(at) => url.split_at(at + "://".len()),
+        None => ("", url.as_str()),
+    };
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+    let has_port = port.bytes().all(|byte| byte.is_ascii_digit()) || authority.ends_with(']');
+    // A password with a slash ends the authority before the host.
+    let user_info = if authority.contains('@') || has_port {
+        authority.rfind('@')
+    } else {
+        rest.rfind('@')
+    };
+    let rest = &rest[user_info.map_or(0, |at| at + 1)..];
+    let end = rest.find(['?', '#']).unwrap_or(rest.len());
+    format!("{scheme}{}", &rest[..end])
+}
+
 /// Writes JSON in one line. Characters that steer a terminal are escaped, so that a parser reads
 /// the same value.
 #[must_use]
@@ -57,6 +80,25 @@ pub fn count(number: impl TryInto<u64>, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    #[test]
+    fn shown_urls_have_no_credentials() {
+        for (url, shown) in [
+            ("http://h:1/mcp", "http://h:1/mcp"),
+            ("http://u:pw@h:1/mcp?token=q#f", "http://h:1/mcp"),
+            ("http://u@[::1]:1/mcp", "http://[::1]:1/mcp"),
+            ("http://[::1]/@scope/a", "http://[::1]/@scope/a"),
+            ("http://h/@scope/a?token=q@h", "http://h/@scope/a"),
+            ("http://u:p/w@h/mcp", "http://h/mcp"),
+            ("http://u:p?w@h/mcp", "http://h/mcp"),
+            ("http://u:p@w@h/mcp", "http://h/mcp"),
+            ("u:pw@h/mcp?token=q", "h/mcp"),
+            ("no url\u{1b}[31m", "no url[31m"),
+            ("", ""),
+        ] {
+            assert_eq!(super::url_without_credentials(url), shown, "{url}");
+        }
+    }
 
     use super::*;
 

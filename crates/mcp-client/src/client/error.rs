@@ -3,7 +3,7 @@
 use http::Uri;
 use serde_json::Value;
 use weir_oauth::BearerChallenge;
-use weir_text::one_line;
+use weir_text::{one_line, url_without_credentials};
 use weir_wire::error_code;
 
 /// As much of a server's own words as one line shows.
@@ -13,15 +13,24 @@ const WORDS: usize = 300;
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The URL is none.
-    #[error("`{0}` is not an http or https URL, such as http://127.0.0.1:8080/mcp")]
+    #[error(
+        "`{}` is not an http or https URL, such as http://127.0.0.1:8080/mcp",
+        url_without_credentials(.0)
+    )]
     Url(String),
+    /// The URL has a user. It would be no credential of a server of MCP.
+    #[error(
+        "{} was given with a user or a password, which weir does not send: leave them out, and give a token with --token or WEIR_TOKEN",
+        shown(.0)
+    )]
+    UserInfo(Uri),
     /// The token is none.
     #[error(
         "the token has characters that are not allowed in a header: give it as the server issued it"
     )]
     Token,
     /// No connection.
-    #[error("cannot reach {url}: {why}")]
+    #[error("cannot reach {}: {why}", shown(url))]
     Unreachable {
         /// Where.
         url: Uri,
@@ -32,7 +41,7 @@ pub enum ClientError {
     #[error("{}", refused(.0))]
     Unauthorized(Box<HttpRefusal>),
     /// HTTP 429 or 503: the server may accept the request later.
-    #[error("{url} cannot serve the request now: {why}")]
+    #[error("{} cannot serve the request now: {why}", shown(url))]
     Busy {
         /// Where.
         url: Uri,
@@ -40,7 +49,7 @@ pub enum ClientError {
         why: String,
     },
     /// The answer is no MCP.
-    #[error("{url} does not answer as an MCP server does: {why}")]
+    #[error("{} does not answer as an MCP server does: {why}", shown(url))]
     NotMcp {
         /// Where.
         url: Uri,
@@ -77,6 +86,11 @@ pub struct HttpRefusal {
     pub(crate) with_token: bool,
 }
 
+/// Returns the URL without the parts that may be credentials.
+fn shown(url: &Uri) -> String {
+    url_without_credentials(&url.to_string())
+}
+
 fn refused(refusal: &HttpRefusal) -> String {
     let HttpRefusal {
         url, status, said, ..
@@ -85,7 +99,11 @@ fn refused(refusal: &HttpRefusal) -> String {
         .as_ref()
         .map(|said| format!(", saying \"{}\"", words(said)))
         .unwrap_or_default();
-    format!("{url} answered HTTP {status}{said}: {}", advice(refusal))
+    format!(
+        "{} answered HTTP {status}{said}: {}",
+        shown(url),
+        advice(refusal)
+    )
 }
 
 /// The next step after a 401 or 403.
@@ -97,6 +115,7 @@ fn advice(refusal: &HttpRefusal) -> String {
         said,
         with_token,
     } = refusal;
+    let shown = shown(url);
     if let (Some(scope), Some("insufficient_scope")) =
         (&challenge.scope, challenge.error.as_deref())
     {
@@ -104,7 +123,7 @@ fn advice(refusal: &HttpRefusal) -> String {
             .chars()
             .filter(|c| c.is_ascii_graphic() || *c == ' ')
             .collect();
-        return format!("it requires the scopes `{scope}`: weir login {url} --scope \"{scope}\"");
+        return format!("it requires the scopes `{scope}`: weir login {shown} --scope \"{scope}\"");
     }
     if said
         .as_ref()
@@ -117,13 +136,15 @@ fn advice(refusal: &HttpRefusal) -> String {
     }
     match (status, with_token) {
         (401, true) => format!(
-            "the token is not accepted; log in again with `weir login {url}`, or give another with --token or WEIR_TOKEN"
+            "the token is not accepted; log in again with `weir login {shown}`, or give another with --token or WEIR_TOKEN"
         ),
         (403, true) => {
             "ask the server's operator for access, or give another token with --token or WEIR_TOKEN"
                 .to_owned()
         }
-        _ => format!("log in with `weir login {url}`, or give a token with --token or WEIR_TOKEN"),
+        _ => {
+            format!("log in with `weir login {shown}`, or give a token with --token or WEIR_TOKEN")
+        }
     }
 }
 

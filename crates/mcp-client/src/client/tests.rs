@@ -136,6 +136,27 @@ async fn refused_connection_and_invalid_url_are_clear_client_errors() {
     }
 }
 
+#[tokio::test]
+async fn credentials_in_a_url_are_refused_or_not_shown() {
+    let free = listener().await.local_addr().unwrap();
+    for url in [
+        format!("http://canary@{free}/mcp"),
+        format!("http://user:canary@{free}/mcp?token=canary"),
+    ] {
+        let error = Client::connect(&url, None, None).await.unwrap_err();
+        assert!(matches!(error, ClientError::UserInfo(_)), "{error}");
+        assert!(!error.to_string().contains("canary"), "{error}");
+    }
+    for url in [
+        format!("http://{free}/mcp?token=canary"),
+        "ftp://user:canary@h/mcp?token=canary".to_owned(),
+    ] {
+        let error = Client::connect(&url, None, None).await.unwrap_err();
+        assert!(!error.to_string().contains("canary"), "{error}");
+        assert!(error.to_string().contains("/mcp"), "{error}");
+    }
+}
+
 #[test]
 fn arguments_are_one_object() {
     assert!(arguments("{\"a\": [1, 2]}").is_ok());

@@ -72,6 +72,12 @@ impl Transport {
         {
             return Err(wrong());
         }
+        if url
+            .authority()
+            .is_some_and(|authority| authority.as_str().contains('@'))
+        {
+            return Err(ClientError::UserInfo(url));
+        }
         let pool = pool(url.scheme_str() == Some("https"));
         let pool = pool.map_err(|why| ClientError::Unreachable {
             url: url.clone(),

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use http::Uri;
 use rustls::CertificateError;
 use weir_core::{causes, chain};
+use weir_text::url_without_credentials;
 
 /// The cause of a failed exchange. An unknown cause keeps its own words.
 pub fn explain(url: &Uri, error: &(dyn Error + 'static)) -> String {
@@ -123,7 +124,7 @@ fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String>
 }
 
 fn with_scheme(url: &Uri, scheme: &str) -> String {
-    let rest = url.to_string();
+    let rest = url_without_credentials(&url.to_string());
     format!(
         "{scheme}://{}",
         rest.split_once("://")

@@ -9,8 +9,11 @@ pub(super) const BROWSER_TIMEOUT: Duration = Duration::from_secs(300);
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
     /// The URL is not http or https.
-    #[error("`{0}` is not an http or https URL")]
+    #[error("`{}` is not an http or https URL", weir_text::url_without_credentials(.0))]
     Url(String),
+    /// The URL has a user.
+    #[error("{0} was given with a user or a password: leave them out")]
+    UserInfo(String),
     /// An address that a server named is not safe to use.
     #[error("{what} is {url}, which is neither https nor on this machine")]
     Unsafe {

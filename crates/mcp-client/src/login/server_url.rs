@@ -11,6 +11,11 @@ pub fn server_url(text: &str) -> Result<Url, LoginError> {
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(wrong());
     }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(LoginError::UserInfo(weir_text::url_without_credentials(
+            text,
+        )));
+    }
     url.set_fragment(None);
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
@@ -83,6 +88,14 @@ mod tests {
             "http://",
         ] {
             assert!(matches!(server_url(bad), Err(LoginError::Url(_))), "{bad}");
+        }
+        for bad in ["http://u@a.example/mcp", "http://u:canary@a.example/mcp?x"] {
+            let error = server_url(bad).expect_err(bad);
+            assert!(matches!(error, LoginError::UserInfo(_)), "{error:?}");
+            assert!(
+                error.to_string().starts_with("http://a.example/mcp was"),
+                "{error}"
+            );
         }
     }
 }
