@@ -1,19 +1,23 @@
 //! Arguments of a call as a person types them: `key=value`, a JSON object, `@file`, or `-`.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use weir_text::one_line;
 use weir_text::suggestion::nearest;
 
 /// The most references that are followed in a schema.
 const MAX_REFERENCES: usize = 8;
 
-/// The arguments before the tool's schema is known.
-#[derive(Debug, Default, PartialEq)]
+/// The arguments before the tool's schema is known. Values keep their text: a JSON tree would round
+/// long numbers.
+#[derive(Debug, Default)]
 pub(super) struct CallArguments {
     /// The JSON object, from the command line, a file or standard input.
-    whole: Map<String, Value>,
+    whole: BTreeMap<String, Box<RawValue>>,
     /// The single arguments, in their order.
     pairs: Vec<(String, String)>,
 }
@@ -40,11 +44,8 @@ impl CallArguments {
                 };
             if let Some(text) = text {
                 wholes += 1;
-                let parsed = weir_mcp_client::arguments(&text)
+                arguments.whole = weir_mcp_client::arguments(&text)
                     .map_err(|why| format!("the arguments are not a JSON object: {why}"))?;
-                if let Value::Object(members) = parsed {
-                    arguments.whole = members;
-                }
             } else {
                 let (key, value) = word.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
                     format!(
@@ -74,13 +75,13 @@ impl CallArguments {
     /// # Errors
     /// A message for people: a value that is not of its type, or a name that the schema does not
     /// have.
-    pub(super) fn typed(self, schema: &Value) -> Result<Value, String> {
-        let Self {
-            whole: mut arguments,
-            pairs,
-        } = self;
+    pub(super) fn typed(self, schema: &Value) -> Result<Box<RawValue>, String> {
+        let whole = self.whole.into_iter();
+        let mut arguments: BTreeMap<String, TypedArgument> = whole
+            .map(|(key, value)| (key, TypedArgument::One(value)))
+            .collect();
         let mut begun: Vec<String> = Vec::new();
-        for (key, text) in pairs {
+        for (key, text) in self.pairs {
             let property = property(schema, &key)?;
             let lists = kinds(property, schema, MAX_REFERENCES).contains(&"array");
             let is_whole = text.trim_start().starts_with('[');
@@ -93,27 +94,30 @@ impl CallArguments {
                 )?;
                 let again = begun.contains(&key);
                 match arguments.get_mut(&key) {
-                    Some(Value::Array(items)) if again => items.push(item),
-                    _ => drop(arguments.insert(key.clone(), Value::Array(vec![item]))),
+                    Some(TypedArgument::List(items)) if again => items.push(item),
+                    _ => drop(arguments.insert(key.clone(), TypedArgument::List(vec![item]))),
                 }
             } else if begun.contains(&key) {
-                return Err(format!(
-                    "`{}` is given twice, and takes one value",
-                    one_line(&key)
-                ));
+                return Err(given_twice(&key));
             } else {
-                arguments.insert(key.clone(), value(&key, &text, property, schema)?);
+                let value = value(&key, &text, property, schema)?;
+                // Further items may follow.
+                let argument = match serde_json::from_str(value.get()) {
+                    Ok(items) if lists => TypedArgument::List(items),
+                    _ => TypedArgument::One(value),
+                };
+                arguments.insert(key.clone(), argument);
             }
             begun.push(key);
         }
-        Ok(Value::Object(arguments))
+        object(&arguments)
     }
 
     /// Returns the arguments as texts, as prompts take them.
     ///
     /// # Errors
     /// A message for people: an argument is given twice.
-    pub(super) fn texts(self) -> Result<Value, String> {
+    pub(super) fn texts(self) -> Result<Box<RawValue>, String> {
         let Self {
             whole: mut arguments,
             pairs,
@@ -121,16 +125,34 @@ impl CallArguments {
         let mut given: Vec<String> = Vec::new();
         for (key, text) in pairs {
             if given.contains(&key) {
-                return Err(format!(
-                    "`{}` is given twice, and takes one value",
-                    one_line(&key)
-                ));
+                return Err(given_twice(&key));
             }
-            arguments.insert(key.clone(), Value::from(text));
+            arguments.insert(key.clone(), string(&text)?);
             given.push(key);
         }
-        Ok(Value::Object(arguments))
+        object(&arguments)
     }
+}
+
+/// The value of an argument with a schema.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum TypedArgument {
+    One(Box<RawValue>),
+    /// A list, which grows by each further pair of its key.
+    List(Vec<Box<RawValue>>),
+}
+
+fn given_twice(key: &str) -> String {
+    format!("`{}` is given twice, and takes one value", one_line(key))
+}
+
+fn object(members: &BTreeMap<String, impl Serialize>) -> Result<Box<RawValue>, String> {
+    to_raw_value(members).map_err(|error| error.to_string())
+}
+
+fn string(text: &str) -> Result<Box<RawValue>, String> {
+    to_raw_value(text).map_err(|error| error.to_string())
 }
 
 fn standard_input() -> Result<String, String> {
@@ -165,31 +187,21 @@ fn property<'a>(schema: &'a Value, key: &str) -> Result<&'a Value, String> {
     ))
 }
 
-/// Parses one value as a type that the schema allows.
-fn value(key: &str, text: &str, schema: &Value, root: &Value) -> Result<Value, String> {
+/// Returns one value as a type that the schema allows. JSON stays as it is written.
+fn value(key: &str, text: &str, schema: &Value, root: &Value) -> Result<Box<RawValue>, String> {
     let kinds = kinds(schema, root, MAX_REFERENCES);
-    if kinds.is_empty() {
-        return Ok(serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)));
-    }
-    let parsed: Option<Value> = serde_json::from_str(text.trim()).ok();
-    let fits = |parsed: &Value| {
-        kinds.iter().any(|kind| match *kind {
-            "boolean" => parsed.is_boolean(),
-            "integer" => {
-                parsed.is_i64()
-                    || parsed.is_u64()
-                    || parsed.as_f64().is_some_and(|number| number.fract() == 0.0)
-            }
-            "number" => parsed.is_number(),
-            "null" => parsed.is_null(),
-            "array" => parsed.is_array(),
-            "object" => parsed.is_object(),
-            _ => false,
-        })
+    let json: Option<Box<RawValue>> = serde_json::from_str(text.trim()).ok();
+    let fits = |json: &RawValue| {
+        kinds.is_empty()
+            || kinds.iter().any(|kind| match *kind {
+                "string" => false,
+                "integer" => kind_of_json(json) == "number" && is_integer(json.get()),
+                kind => kind_of_json(json) == kind,
+            })
     };
-    match parsed.filter(fits) {
-        Some(parsed) => Ok(parsed),
-        None if kinds.contains(&"string") => Ok(Value::from(text)),
+    match json.filter(|json| fits(json)) {
+        Some(json) => Ok(json),
+        None if kinds.is_empty() || kinds.contains(&"string") => string(text),
         None => {
             let wanted = kinds
                 .iter()
@@ -202,6 +214,39 @@ fn value(key: &str, text: &str, schema: &Value, root: &Value) -> Result<Value, S
                 one_line(text)
             ))
         }
+    }
+}
+
+/// Returns the type of a JSON text, by its first character.
+fn kind_of_json(json: &RawValue) -> &'static str {
+    match json.get().as_bytes().first() {
+        Some(b'n') => "null",
+        Some(b't' | b'f') => "boolean",
+        Some(b'"') => "string",
+        Some(b'[') => "array",
+        Some(b'{') => "object",
+        _ => "number",
+    }
+}
+
+/// Reports if a JSON number is an integer, as in `7`, `7.0` and `7.5e1`. A float cannot decide it
+/// for long numbers.
+fn is_integer(number: &str) -> bool {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let (whole, fraction) = (
+        whole.trim_start_matches('-'),
+        fraction.trim_end_matches('0'),
+    );
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_end_matches('0').len();
+    if significant == 0 {
+        return true;
+    }
+    // The number of digits before the point, once the exponent has moved it.
+    match exponent.parse::<i128>() {
+        Ok(exponent) => whole.len() as i128 + exponent >= significant as i128,
+        Err(_) => !exponent.starts_with('-'),
     }
 }
 
@@ -290,6 +335,10 @@ mod tests {
         )
     }
 
+    fn tree(arguments: Result<Box<RawValue>, String>) -> Result<Value, String> {
+        arguments.map(|json| serde_json::from_str(json.get()).expect("JSON"))
+    }
+
     fn schema() -> Value {
         json!({
             "properties": {
@@ -322,30 +371,93 @@ mod tests {
             "maybe=null",
             "either=7",
         ];
-        let typed = given(&words).and_then(|given| given.typed(&schema()));
+        let typed = tree(given(&words).and_then(|given| given.typed(&schema())));
         let expected = json!({
             "text": "5", "count": -3, "ratio": 0.5, "deep": true, "tags": [1, 2], "where": { "x": 1 }, "level": "low",
             "maybe": null, "either": 7,
         });
         assert_eq!(typed, Ok(expected));
-        let typed = given(&["tags=[4,5]", "text=a=b", "{\"count\":1,\"text\":\"old\"}"])
-            .and_then(|given| given.typed(&schema()));
+        let words = [
+            "tags=[4,5]",
+            "tags=6",
+            "text=a=b",
+            "{\"count\":1,\"text\":\"old\"}",
+        ];
+        let typed = tree(given(&words).and_then(|given| given.typed(&schema())));
         assert_eq!(
             typed,
-            Ok(json!({ "count": 1, "text": "a=b", "tags": [4, 5] }))
+            Ok(json!({ "count": 1, "text": "a=b", "tags": [4, 5, 6] }))
         );
     }
 
     #[test]
+    fn numbers_keep_their_text() {
+        let texts = |words: &[&str], schema: &Value| {
+            given(words)
+                .and_then(|given| given.typed(schema))
+                .map(|arguments| arguments.get().to_owned())
+        };
+        let long = "123456789012345678901234567890";
+        assert_eq!(
+            texts(
+                &[
+                    &format!("count={long}"),
+                    "ratio=0.10000000000000000000000000001",
+                    &format!("tags={long}"),
+                    "tags=1e400",
+                    &format!("where={{\"x\":{long}}}"),
+                    &format!("text={long}"),
+                ],
+                &schema()
+            ),
+            Ok(format!(
+                "{{\"count\":{long},\"ratio\":0.10000000000000000000000000001,\
+                 \"tags\":[{long},1e400],\"text\":\"{long}\",\"where\":{{\"x\":{long}}}}}"
+            ))
+        );
+        let whole = format!("{{\"n\":{long}}}");
+        assert_eq!(
+            texts(&[&format!("m={long}"), &whole], &Value::Null),
+            Ok(format!("{{\"m\":{long},\"n\":{long}}}"))
+        );
+        assert_eq!(
+            given(&[&whole])
+                .and_then(CallArguments::texts)
+                .map(|arguments| arguments.get().to_owned()),
+            Ok(whole)
+        );
+    }
+
+    #[test]
+    fn integers_are_told_from_fractions() {
+        for integer in [
+            "0", "-7", "7.0", "7e2", "7.5e1", "70e-1", "0e-9", "0.0", "12e99999",
+        ] {
+            assert!(is_integer(integer), "{integer}");
+        }
+        for fraction in [
+            "0.5",
+            "7.5",
+            "7e-1",
+            "7.55e1",
+            "0.05e1",
+            "12345678901234567890123.5",
+            "1e-99999999999999999999999999999999999999999",
+        ] {
+            assert!(!is_integer(fraction), "{fraction}");
+        }
+    }
+
+    #[test]
     fn without_a_schema_json_is_json_and_the_rest_is_text() {
-        let typed =
-            given(&["a=1", "b=x y", "c=[1]", "d=007"]).and_then(|given| given.typed(&Value::Null));
+        let words = ["a=1", "b=x y", "c=[1]", "d=007"];
+        let typed = tree(given(&words).and_then(|given| given.typed(&Value::Null)));
         assert_eq!(
             typed,
             Ok(json!({ "a": 1, "b": "x y", "c": [1], "d": "007" }))
         );
         assert_eq!(
-            given(&["a=1", "b="]).and_then(CallArguments::texts),
+            tree(given(&["a=1", "b="]).and_then(CallArguments::texts)),
             Ok(json!({ "a": "1", "b": "" }))
         );
     }

@@ -113,9 +113,7 @@ async fn call_tool(
         client.repeat_as_headers(definition, &arguments);
     }
     let mut result = client
-        .call(tool, arguments.clone(), &mut |note| {
-            print_notification(&note)
-        })
+        .call(tool, &arguments, &mut |note| print_notification(&note))
         .await;
     if is_header_mismatch(&result)
         && definition.is_none()
@@ -124,7 +122,7 @@ async fn call_tool(
         // The server has not run the tool: it requires arguments as headers, too.
         client.repeat_as_headers(&definition, &arguments);
         result = client
-            .call(tool, arguments, &mut |note| print_notification(&note))
+            .call(tool, &arguments, &mut |note| print_notification(&note))
             .await;
     }
     match unknown_name::find_unknown(client, ServerList::Tools, tool, &result).await {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use weir_mcp_client::{Client, ClientError, ListedItems, ServerList};
 use weir_text::one_line;
 
@@ -95,7 +96,7 @@ pub async fn prompt(options: &PromptOptions) -> ExitCode {
     };
     let got = async {
         let mut client = options.target.open().await?;
-        let got = get(&mut client, &options.name, arguments).await;
+        let got = get(&mut client, &options.name, &arguments).await;
         client.close().await;
         got
     };
@@ -119,7 +120,7 @@ pub async fn prompt(options: &PromptOptions) -> ExitCode {
 async fn get(
     client: &mut Client,
     name: &str,
-    arguments: Value,
+    arguments: &RawValue,
 ) -> Result<Result<Value, UnknownName>, ClientError> {
     let got = client
         .prompt(name, arguments, &mut |note| print_notification(&note))

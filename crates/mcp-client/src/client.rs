@@ -16,11 +16,13 @@ mod resumed_stream;
 pub(crate) mod transport;
 pub(crate) mod unreachable;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method as HttpMethod, StatusCode};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use weir_wire::{ErrorObject, Method, RequestId, Revision, error_code, scan, write};
 
@@ -126,7 +128,7 @@ impl Client {
             "protocolVersion": newest.as_str(), "capabilities": self.capabilities(),
             "clientInfo": { "name": dress::NAME, "version": env!("CARGO_PKG_VERSION") },
         });
-        let (id, response) = self.send(Method::Initialize, params).await?;
+        let (id, response) = self.send(Method::Initialize, params, None).await?;
         let session = response.header("mcp-session-id");
         let about = self.finish(Answer::new(response, id), &mut |_| {}).await?;
         let answered = about["protocolVersion"].as_str().and_then(Revision::parse);
@@ -161,21 +163,21 @@ impl Client {
 
     /// Has the next calls repeat arguments as headers (`Mcp-Param-*`), as the definition of their
     /// tool asks for.
-    pub fn repeat_as_headers(&mut self, tool: &Value, arguments: &Value) {
+    pub fn repeat_as_headers(&mut self, tool: &Value, arguments: &RawValue) {
         self.repeated = dress::repeated(tool, arguments);
     }
 
     /// Calls a tool; `on_note` sees progress and log messages while it runs. Dropping the future
-    /// cancels a modern call.
+    /// cancels a modern call. The arguments are sent as they are written: a JSON tree would round
+    /// long numbers.
     pub async fn call(
         &mut self,
         tool: &str,
-        arguments: Value,
+        arguments: &RawValue,
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
-        let params =
-            json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } });
-        self.request_with_input(Method::ToolsCall, params, on_note)
+        let params = json!({ "name": tool, "_meta": { "progressToken": 1 } });
+        self.request_with_input(Method::ToolsCall, params, Some(arguments), on_note)
             .await
     }
 
@@ -183,15 +185,12 @@ impl Client {
     pub async fn prompt(
         &mut self,
         name: &str,
-        arguments: Value,
+        arguments: &RawValue,
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
-        self.request_with_input(
-            Method::PromptsGet,
-            json!({ "name": name, "arguments": arguments }),
-            on_note,
-        )
-        .await
+        let params = json!({ "name": name });
+        self.request_with_input(Method::PromptsGet, params, Some(arguments), on_note)
+            .await
     }
 
     /// The contents of a resource.
@@ -200,7 +199,7 @@ impl Client {
         uri: &str,
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
-        self.request_with_input(Method::ResourcesRead, json!({ "uri": uri }), on_note)
+        self.request_with_input(Method::ResourcesRead, json!({ "uri": uri }), None, on_note)
             .await
     }
 
@@ -224,7 +223,7 @@ impl Client {
         match &self.era {
             Era::Modern => {
                 let params = json!({ "notifications": { "toolsListChanged": true } });
-                let (id, response) = self.send(Method::SubscriptionsListen, params).await?;
+                let (id, response) = self.send(Method::SubscriptionsListen, params, None).await?;
                 Ok(Answer::new(response, id))
             }
             Era::Legacy { .. } => {
@@ -259,7 +258,18 @@ impl Client {
         params: Value,
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
-        let (id, response) = self.send(method, params).await?;
+        self.request_with_arguments(method, params, None, on_note)
+            .await
+    }
+
+    async fn request_with_arguments(
+        &mut self,
+        method: Method,
+        params: Value,
+        arguments: Option<&RawValue>,
+        on_note: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Value, ClientError> {
+        let (id, response) = self.send(method, params, arguments).await?;
         self.finish(Answer::new(response, id), on_note).await
     }
 
@@ -269,11 +279,14 @@ impl Client {
         &mut self,
         method: Method,
         params: Value,
+        arguments: Option<&RawValue>,
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
         let mut sent = params.clone();
         for _ in 0..MOST_ROUNDS {
-            let mut result = self.request(method, sent, on_note).await?;
+            let mut result = self
+                .request_with_arguments(method, sent, arguments, on_note)
+                .await?;
             if result["resultType"] != "input_required" {
                 return Ok(result);
             }
@@ -297,6 +310,7 @@ impl Client {
         &mut self,
         method: Method,
         params: Value,
+        arguments: Option<&RawValue>,
     ) -> Result<(RequestId, Response), ClientError> {
         let id = RequestId::from(self.next_id);
         self.next_id += 1;
@@ -310,7 +324,7 @@ impl Client {
             }
             Era::Legacy { .. } => (self.legacy_headers(), params),
         };
-        let params = (!params.is_null()).then(|| params.to_string());
+        let params = (!params.is_null()).then(|| with_arguments(&params, arguments));
         let body = write::request(&id, method.as_str(), params.as_deref().map(str::as_bytes));
         Ok((
             id,
@@ -426,15 +440,28 @@ fn is_modern_refusal(found: i64) -> bool {
     .contains(&found)
 }
 
-/// Checks the JSON a person typed: an object, within the limits of a message.
-pub fn arguments(text: &str) -> Result<Value, String> {
+/// Writes the parameters of a request with its arguments unchanged.
+fn with_arguments(params: &Value, arguments: Option<&RawValue>) -> String {
+    let (Value::Object(members), Some(arguments)) = (params, arguments) else {
+        return params.to_string();
+    };
+    let mut members: Vec<String> = members
+        .iter()
+        .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
+        .collect();
+    members.push(format!("\"arguments\":{}", arguments.get()));
+    format!("{{{}}}", members.join(","))
+}
+
+/// Checks the JSON a person typed: an object, within the limits of a message. Returns its members,
+/// each as it is written.
+pub fn arguments(text: &str) -> Result<BTreeMap<String, Box<RawValue>>, String> {
     scan::check_unique(text.as_bytes(), &scan::JsonLimits::default())
         .map_err(|error| error.to_string())?;
-    match serde_json::from_str(text) {
-        Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(_) => Err("arguments are an object, such as '{\"text\": \"hello\"}'".to_owned()),
-        Err(error) => Err(error.to_string()),
+    if !text.trim_start().starts_with('{') {
+        return Err("arguments are an object, such as '{\"text\": \"hello\"}'".to_owned());
     }
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The envelope of a modern request: `_meta`, and the headers that mirror the body.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use weir_era::lower::{annotated_headers, header_values};
 use weir_wire::{Method, Revision, header, meta};
@@ -46,9 +47,9 @@ pub(super) fn modern(method: Method, params: Value, capabilities: &Value) -> (He
 
 /// The headers of a call that repeat arguments, as the tool's input schema asks for
 /// (`x-mcp-header`).
-pub(super) fn repeated(tool: &Value, arguments: &Value) -> HeaderMap {
+pub(super) fn repeated(tool: &Value, arguments: &RawValue) -> HeaderMap {
     let asked = annotated_headers(tool.to_string().as_bytes()).unwrap_or_default();
-    let given = header_values(&asked, Some(arguments.to_string().as_bytes())).into_iter();
+    let given = header_values(&asked, Some(arguments.get().as_bytes())).into_iter();
     let headers = given.filter_map(|(name, value)| {
         let name = HeaderName::try_from(format!("mcp-param-{name}")).ok()?;
         Some((name, HeaderValue::try_from(value).ok()?))

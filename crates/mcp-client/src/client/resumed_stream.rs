@@ -124,7 +124,8 @@ mod tests {
     /// The outcome of the call, and the last event of each GET.
     async fn outcome(server: &ScriptedServer) -> (Result<Value, ClientError>, Vec<String>) {
         let mut client = Client::connect(&server.url(), None, None).await.unwrap();
-        let outcome = client.call("poll", json!({}), &mut |_| {}).await;
+        let arguments = serde_json::value::to_raw_value(&json!({})).unwrap();
+        let outcome = client.call("poll", &arguments, &mut |_| {}).await;
         assert_eq!(server.requests_of("tools/call").len(), 1);
         (outcome, last_events(server))
     }

@@ -26,6 +26,24 @@ fn names(tools: &[Value]) -> Vec<&str> {
         .collect()
 }
 
+fn raw(arguments: &Value) -> Box<RawValue> {
+    serde_json::value::to_raw_value(arguments).unwrap()
+}
+
+#[test]
+fn arguments_are_sent_as_they_are_written() {
+    let text = r#"{"n": 12345678901234567890.10, "a": {"b": 1e400}}"#;
+    let arguments: &RawValue = serde_json::from_str(text).unwrap();
+    assert_eq!(
+        with_arguments(&json!({ "name": "t\"" }), Some(arguments)),
+        format!(r#"{{"name":"t\"","arguments":{text}}}"#)
+    );
+    assert_eq!(
+        with_arguments(&json!({ "uri": "u" }), None),
+        r#"{"uri":"u"}"#
+    );
+}
+
 // Proves R068.
 #[tokio::test]
 async fn a_modern_server_is_spoken_to_without_a_session() {
@@ -37,7 +55,11 @@ async fn a_modern_server_is_spoken_to_without_a_session() {
         ["calculate", "countdown", "now"]
     );
     let result = client
-        .call("calculate", json!({ "expression": "6 * 7" }), &mut |_| {})
+        .call(
+            "calculate",
+            &raw(&json!({ "expression": "6 * 7" })),
+            &mut |_| {},
+        )
         .await
         .unwrap();
     assert_eq!(result["structuredContent"]["value"], 42.0);
@@ -54,7 +76,9 @@ async fn client_detects_a_legacy_server_by_its_probe() {
         names(&client.list(ServerList::Tools).await.unwrap().items),
         ["add_note", "list_notes", "search_notes"]
     );
-    let refused = client.call("no_such_tool", json!({}), &mut |_| {}).await;
+    let refused = client
+        .call("no_such_tool", &raw(&json!({})), &mut |_| {})
+        .await;
     assert!(
         matches!(refused, Err(ClientError::Refused { code: -32602, .. })),
         "{refused:?}"
@@ -78,7 +102,7 @@ async fn client_receives_increasing_progress_during_a_call() {
     client
         .call(
             "countdown",
-            json!({ "from": 3, "interval_ms": 1 }),
+            &raw(&json!({ "from": 3, "interval_ms": 1 })),
             &mut on_note,
         )
         .await
