@@ -174,6 +174,10 @@ impl HostExchange {
         match Message::parse(message.clone(), &JsonLimits::upstream()) {
             Ok(Message::Response(answer)) => {
                 written.answer = Some(answer.outcome.is_ok());
+                let remote = self.shared.remote.as_ref();
+                if let Some(explained) = remote.and_then(|remote| remote.explain(&message)) {
+                    return self.shared.stdout.write(explained).await;
+                }
                 // Only an error to an unreadable request has no id, and the id of this one is
                 // known.
                 if let (None, Some(Ok(error))) = (&answer.id, answer.error()) {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderValue, Uri};
+use serde_json::Value;
 use tokio::time::{Instant, interval_at, timeout};
 use weir_catalog::Catalog;
 use weir_catalog::{UpstreamReach, UpstreamStatus};
@@ -19,6 +21,15 @@ use super::login_keeper::LoginKeeper;
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
 /// The time between two checks of its state.
 const LOOK: Duration = Duration::from_millis(20);
+/// The longest answer that may be a failure of weir.
+const LONGEST_FAILURE: usize = 8 << 10;
+/// The cause of a failure without one.
+const NO_CAUSE: &str = "it cannot be reached";
+/// The reason in the failure of a call that did not reach its server.
+const UNAVAILABLE: &str = "unavailable";
+/// The failure in a result: `_meta` has it under [`weir_wire::meta::WEIR_ERROR`], whose slash is
+/// escaped in a JSON pointer.
+const WEIR_FAILURE: &str = "/result/_meta/dev.weir~1error";
 
 /// A config with one server, transparent, at `/mcp`. The URL is set afterwards, so that `${NAME}`
 /// in it stays text.
@@ -123,18 +134,81 @@ impl RemoteGate {
         }
     }
 
+    /// Returns an answer with the cause and the remedy, if it is weir's own and says only that the
+    /// server cannot be reached. Other clients of a gateway do not see them; the host of this one
+    /// is run by the person who chose the URL.
+    pub(super) fn explain(&self, answer: &[u8]) -> Option<Bytes> {
+        if answer.len() > LONGEST_FAILURE || !holds(answer, UNAVAILABLE) {
+            return None;
+        }
+        let status = self.catalog.status();
+        let remote = status
+            .first()
+            .filter(|remote| remote.reach() == UpstreamReach::Down)?;
+        // That of the call itself, if the lists have another obstacle.
+        let last = remote.health.last_error.as_deref();
+        let cause = last.or(remote.cause()).unwrap_or(NO_CAUSE);
+        with_text(answer, &format!("{}: {}", self.url, one_line(cause)))
+    }
+
     fn cause(&self, remote: &UpstreamStatus) -> String {
         format!(
             "{}: {}",
             self.url,
-            one_line(remote.cause().unwrap_or("it cannot be reached"))
+            one_line(remote.cause().unwrap_or(NO_CAUSE))
         )
     }
+}
+
+/// Returns a failure of weir with another text: an error, or a result with `isError`.
+fn with_text(answer: &[u8], text: &str) -> Option<Bytes> {
+    let mut answer: Value = serde_json::from_slice(answer).ok()?;
+    let (failure, shown) = if answer["error"].is_object() {
+        ("/error/data", "/error/message")
+    } else {
+        (WEIR_FAILURE, "/result/content/0/text")
+    };
+    // An id beyond 64 bits would not keep its digits.
+    if answer.pointer(failure)?["reason"] != UNAVAILABLE || answer["id"].is_f64() {
+        return None;
+    }
+    *answer.pointer_mut(shown)? = Value::from(text);
+    Some(Bytes::from(answer.to_string()))
+}
+
+fn holds(text: &[u8], word: &str) -> bool {
+    text.windows(word.len()).any(|part| part == word.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_gets_the_cause_as_its_text() {
+        let failure = r#"{"reason":"unavailable","upstream":"remote"}"#;
+        let error =
+            |text: &str| format!(r#"{{"id":1,"error":{{"message":"{text}","data":{failure}}}}}"#);
+        let result = |text: &str| {
+            format!(
+                r#"{{"id":1,"result":{{"content":[{{"text":"{text}"}}],"_meta":{{"{}":{failure}}}}}}}"#,
+                weir_wire::meta::WEIR_ERROR
+            )
+        };
+        let tree = |text: &[u8]| serde_json::from_slice::<Value>(text).expect("JSON");
+        for made in [&error as &dyn Fn(&str) -> String, &result] {
+            let explained = with_text(made("no").as_bytes(), "the cause").expect("a failure");
+            assert_eq!(tree(&explained), tree(made("the cause").as_bytes()));
+        }
+        for other in [
+            r#"{"id":1,"result":{"content":[{"text":"\"reason\":\"unavailable\""}]}}"#,
+            r#"{"id":1,"error":{"message":"no","data":{"reason":"timed_out"}}}"#,
+            r#"{"id":1,"error":{"message":"unavailable"}}"#,
+            r#"{"id":99999999999999999999,"error":{"message":"no","data":{"reason":"unavailable"}}}"#,
+        ] {
+            assert_eq!(with_text(other.as_bytes(), "the cause"), None, "{other}");
+        }
+    }
 
     #[test]
     fn url_with_a_user_is_refused_without_its_password() {

@@ -309,6 +309,34 @@ async fn a_server_that_cannot_be_reached_is_an_error_that_says_so_until_it_can()
 }
 
 #[tokio::test]
+async fn a_server_that_is_lost_later_is_an_error_that_says_so() {
+    for revision in [NEWEST, Revision::MODERN] {
+        let mut server = MockServer::dual()
+            .tool("echo", MockBehaviour::echo())
+            .start()
+            .await;
+        let url = server.url();
+        let mut host = StdioHost::open(revision, &[&format!("{url}?token=canary")]).await;
+        assert_eq!(host.call("echo", json!({ "n": 1 })).await, r#"{"n":1}"#);
+        server.stop().await;
+        let answer = host
+            .ask("tools/call", json!({ "name": "echo", "arguments": {} }))
+            .await;
+        let text = answer["result"]["content"][0]["text"]
+            .as_str()
+            .or(answer["error"]["message"].as_str())
+            .unwrap_or_else(|| panic!("{answer}"));
+        assert!(
+            text.starts_with(&format!("{url}: ")) && text.contains("start the server"),
+            "{text}"
+        );
+        assert!(!answer.to_string().contains("canary"), "{answer}");
+        server.restart().await;
+        host.end_well().await;
+    }
+}
+
+#[tokio::test]
 async fn stdio_sends_its_token_and_reports_a_later_refusal_to_the_host() {
     let server = MockServer::dual()
         .tool("echo", MockBehaviour::echo())
