@@ -13,7 +13,7 @@ use weir_client_configs::import::server_converter::{
 use weir_client_configs::import::upstream_entry::scalar;
 use weir_client_configs::import::{ClientFile, read};
 use weir_client_configs::mcp_clients::{ClientFolders, McpClient};
-use weir_config::{ConfigLoader, ConfigSource};
+use weir_config::{ConfigLoader, ConfigSource, OWN_ADDRESS};
 use weir_config_file::config_report::Severity;
 use weir_system::atomic_file;
 use weir_text::one_line;
@@ -26,6 +26,8 @@ const EXIT_NOTHING_FOUND: u8 = 1;
 const CREDENTIAL_PLACEHOLDER: &str = "7f3a9c2e51b8d604";
 /// The placeholder of a variable at the beginning of a URL.
 const URL_PLACEHOLDER: &str = "http://127.0.0.1:9";
+/// The listener of the written config.
+const LISTEN: &str = "listen: 127.0.0.1:8080\n";
 
 /// The options of `weir import`.
 #[derive(Debug, Args)]
@@ -182,7 +184,8 @@ fn leave_out_broken(converter: &mut ServerConverter) {
         .retain(|variable| written.contains(&format!("${{{}}}", variable.name)));
 }
 
-/// Returns the first error that `weir check` would find in an upstream.
+/// Returns the first error that `weir check` would find in an upstream, or the warning that it is
+/// the weir of the written config: a client's file may have the entry of `weir connect`.
 fn first_error(one: &ConvertedServer) -> Option<String> {
     let urls: HashSet<&str> = one
         .entry
@@ -191,7 +194,7 @@ fn first_error(one: &ConvertedServer) -> Option<String> {
         .filter_map(|url| url.strip_prefix("${")?.split(['}', ':']).next())
         .collect();
     let text = format!(
-        "upstreams:\n  {}:\n{}",
+        "{LISTEN}upstreams:\n  {}:\n{}",
         scalar(&one.id),
         one.entry.block("    ", "  ")
     );
@@ -215,11 +218,9 @@ fn first_error(one: &ConvertedServer) -> Option<String> {
         &environment,
     )
     .load();
-    let error = outcome
-        .report
-        .problems()
-        .iter()
-        .find(|problem| problem.severity == Severity::Error)?;
+    let error = outcome.report.problems().iter().find(|problem| {
+        problem.severity == Severity::Error || problem.message.starts_with(OWN_ADDRESS)
+    })?;
     let key = error.path.to_string();
     let key = key.split('.').skip(2).collect::<Vec<_>>().join(".");
     Some(format!("{key} {}", error.message).trim().to_owned())
@@ -291,7 +292,8 @@ fn config(converter: &ServerConverter) -> String {
             let _ = writeln!(text, "#   {}: {}", variable.name, one_line(&variable.about));
         }
     }
-    text.push_str("listen: 127.0.0.1:8080\nupstreams:\n");
+    text.push_str(LISTEN);
+    text.push_str("upstreams:\n");
     for one in &converter.converted {
         let client = one
             .client

@@ -12,6 +12,7 @@ mod limits_check;
 mod listen_check;
 mod mcp_servers_check;
 mod outbound_check;
+mod own_address_check;
 mod placeholder;
 mod policy_check;
 mod rates_check;
@@ -44,6 +45,8 @@ use super::waivers::Waivers;
 pub use admin_check::DEFAULT_ADMIN_LISTEN;
 pub(crate) use config_defaults::ConfigDefaults;
 pub(crate) use default_endpoints::{add_to_default_endpoints, default_endpoints};
+pub use own_address_check::OWN_ADDRESS;
+use own_address_check::OwnAddresses;
 pub(crate) use policy_check::policy_set;
 
 /// The default of `drain`. Long enough for most calls, and shorter than the grace period of process
@@ -65,11 +68,17 @@ pub(crate) fn check_main_file(
     one_host: bool,
     report: &mut ConfigReport,
 ) -> MainConfig {
-    let defaults = ConfigDefaults {
+    let mut defaults = ConfigDefaults {
         one_host,
         ..ConfigDefaults::check(&raw, folder, report)
     };
     let mut front = listen_check::check(&raw, folder, report);
+    // In front of one host weir has no listener.
+    if !one_host {
+        let endpoints = raw.endpoints.iter().flat_map(|endpoints| &endpoints.0);
+        let paths = endpoints.map(|(path, _)| path.clone()).collect();
+        defaults.own_addresses = OwnAddresses::of(&front, paths);
+    }
     let keys = sealing_keys_check::keys(&raw, report);
     let store = store_check::check(&raw, folder, report);
     let auth = auth_check::check(&raw, &mut front, report);

@@ -497,6 +497,22 @@ fn import_overwrites_only_with_force_and_reports_skipped_servers() {
         (1, true),
         "{said}"
     );
+    // The entries that `weir connect` writes would make weir an upstream of itself.
+    home.write(
+        "work/weir.json",
+        "{ \"mcpServers\": { \"a\": { \"command\": \"npx\" }, \"own\": { \"url\": \"http://localhost:8080/mcp\" }, \
+         \"by_stdio\": { \"command\": \"/bin/weir\", \"args\": [\"stdio\", \"http://127.0.0.1:8080/mcp\"] } } }",
+    );
+    let (code, said) = run(&["import", "weir.json"]);
+    assert_eq!(
+        (code, said.matches("leads to this weir itself").count()),
+        (0, 2),
+        "{said}"
+    );
+    assert!(
+        !said.contains("  own:\n") && said.contains("  a:\n"),
+        "{said}"
+    );
     home.write(
         "work/mcp.json",
         "{ \"mcpServers\": { \"a\": { \"command\": \"npx\" }, \"b\": { \"url\": \"ftp://x\" } } }",

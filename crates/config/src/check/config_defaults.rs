@@ -19,6 +19,8 @@ use weir_core::upstream::CallDeadlines;
 use weir_schema::{CheckMode, Validation};
 use weir_upstream::OwnDeadlines;
 
+use super::own_address_check::OwnAddresses;
+
 /// The smallest `results.max`: room for the note in a cut result, and for the JSON around its text.
 const MIN_RESULT_BYTES: usize = 1 << 10;
 
@@ -31,6 +33,8 @@ pub(crate) struct ConfigDefaults {
     pub(crate) auth: bool,
     /// True if all callers are one MCP client.
     pub(crate) one_host: bool,
+    /// The addresses of this weir itself.
+    pub(super) own_addresses: OwnAddresses,
     pub(crate) deadlines: CallDeadlines,
     /// The deadlines of weir's own requests to upstreams.
     pub(crate) own_deadlines: OwnDeadlines,
@@ -56,6 +60,7 @@ impl ConfigDefaults {
         Self {
             folder: folder.to_owned(),
             one_host: false,
+            own_addresses: OwnAddresses::default(),
             auth: raw
                 .auth
                 .as_ref()

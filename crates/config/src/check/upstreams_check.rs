@@ -135,6 +135,7 @@ pub(super) fn check_upstream(
         .any(|ask| *ask == RawAsk::ElicitationUrl);
     let baggage = raw.baggage.unwrap_or_default();
     let transport = transport(raw, &defaults.folder, path, report)?;
+    defaults.own_addresses.check(&transport, path, report);
     let visits = named || !defaults.auth || tells_apart(sharing, &transport);
     if !visits && asks.has(CapabilityClass::ELICITATION_URL) {
         let text = "URL elicitation is off: the server cannot tell weir's callers apart, so one caller's visit to a page would count for all";
