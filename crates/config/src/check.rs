@@ -21,6 +21,7 @@ mod secrets_check;
 mod store_check;
 mod teams_check;
 mod telemetry_check;
+mod telemetry_variables;
 mod toolsets_check;
 mod upstream_urls_check;
 mod upstreams_check;

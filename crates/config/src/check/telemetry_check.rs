@@ -5,9 +5,7 @@ use std::time::Duration;
 use http::Uri;
 use http::uri::PathAndQuery;
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::config_secret::ConfigSecret;
 use weir_config_file::env::Environment;
-use weir_config_file::raw::OrderedMap;
 use weir_config_file::raw::RawUpstream;
 use weir_config_file::raw::Time;
 use weir_config_file::raw::{RawPush, RawPushProtocol, RawTelemetry};
@@ -16,6 +14,7 @@ use weir_core::trace::SpanSampling;
 use weir_telemetry::{OtlpPlan, TelemetryPlan};
 use weir_upstream::HttpUpstreamSettings;
 
+use super::telemetry_variables::{self, TelemetryVariables};
 use super::upstreams_check;
 
 /// The default of `interval`, from the specification of the environment variables.
@@ -61,26 +60,32 @@ pub(super) fn check(
         report.add(problem.hint("write 0.01 for one of a hundred requests"));
     }
     let fallback = TelemetryPlan::SAMPLING;
+    let variables = TelemetryVariables(environment);
+    let mut of_variables = ConfigReport::default();
     let ratio = traces
         .sample
-        .or_else(|| sampler(environment))
+        .or_else(|| variables.sampled_share(&mut of_variables))
         .unwrap_or(fallback.ratio);
     let sampling = SpanSampling {
         ratio,
         by_clients: traces.by_clients.unwrap_or(fallback.by_clients),
     };
-    let (raw, at) = match otlp {
-        Some(raw) => (Some(raw), at.key("otlp")),
-        None => (
-            of_environment(environment),
-            ConfigPath::at("OTEL_EXPORTER_OTLP_ENDPOINT"),
-        ),
+    let otlp = match otlp {
+        Some(raw) => push(raw, folder, &at.key("otlp"), report),
+        None => variables.collector(&mut of_variables).and_then(|raw| {
+            let mut found = ConfigReport::default();
+            let plan = push(raw, folder, &ConfigPath::root(), &mut found);
+            telemetry_variables::name_variables(&found, &mut of_variables);
+            plan
+        }),
     };
+    of_variables.set_file(telemetry_variables::ENVIRONMENT, |_| 0);
+    report.append(of_variables);
     TelemetryPlan {
         measured: metrics.enabled.unwrap_or(true),
         names,
         sampling,
-        otlp: raw.and_then(|raw| push(raw, folder, &at, report)),
+        otlp,
     }
 }
 
@@ -160,102 +165,5 @@ fn with_path_below(settings: &HttpUpstreamSettings, path: &str) -> HttpUpstreamS
     HttpUpstreamSettings {
         url,
         ..settings.clone()
-    }
-}
-
-/// Reads the standard environment variables (OpenTelemetry specification, OTLP exporter). Those of
-/// single signals are ignored.
-fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
-    let said = |name: &str| environment(name).filter(|text| !text.trim().is_empty());
-    if said("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
-        return None;
-    }
-    let endpoint = said("OTEL_EXPORTER_OTLP_ENDPOINT")?;
-    let millis = |name| {
-        Some(Time(Duration::from_millis(
-            said(name)?.trim().parse().ok()?,
-        )))
-    };
-    let headers = said("OTEL_EXPORTER_OTLP_HEADERS").map(|text| {
-        let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
-        OrderedMap(
-            pairs
-                .map(|(name, value)| {
-                    (
-                        name.trim().to_owned(),
-                        ConfigSecret::from(decoded(value.trim())),
-                    )
-                })
-                .collect(),
-        )
-    });
-    Some(RawPush {
-        endpoint: Some(endpoint),
-        // `http/protobuf` is the default of the specification. `http/json` is treated the same.
-        protocol: said("OTEL_EXPORTER_OTLP_PROTOCOL")
-            .filter(|text| text.trim() == "grpc")
-            .map(|_| RawPushProtocol::Grpc),
-        headers,
-        ca_file: said("OTEL_EXPORTER_OTLP_CERTIFICATE"),
-        interval: millis("OTEL_METRIC_EXPORT_INTERVAL"),
-        timeout: millis("OTEL_EXPORTER_OTLP_TIMEOUT"),
-    })
-}
-
-/// Decodes a value of the variable of headers, in which a byte may be written as `%20`. Other text
-/// stays as it is.
-fn decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let digits = after
-            .get(..2)
-            .filter(|_| first == b'%')
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                out.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// Returns the sampled share from the standard variables.
-fn sampler(environment: Environment<'_>) -> Option<f64> {
-    let share = || {
-        environment("OTEL_TRACES_SAMPLER_ARG")?
-            .trim()
-            .parse::<f64>()
-            .ok()
-            .filter(|share| (0.0..=1.0).contains(share))
-    };
-    match environment("OTEL_TRACES_SAMPLER")?.trim() {
-        "always_on" | "parentbased_always_on" => Some(1.0),
-        "always_off" | "parentbased_always_off" => Some(0.0),
-        "traceidratio" | "parentbased_traceidratio" => share(),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::decoded;
-
-    #[test]
-    fn header_values_of_the_environment_are_decoded() {
-        for (given, expected) in [
-            ("Basic%20YTpi", "Basic YTpi"),
-            ("100%", "100%"),
-            ("%zz%4", "%zz%4"),
-            ("a%2Cb", "a,b"),
-        ] {
-            assert_eq!(decoded(given), expected);
-        }
     }
 }

@@ -64,24 +64,82 @@ fn every_telemetry_key_is_applied() {
     assert_eq!((otlp.grpc, otlp.interval), (false, Duration::from_secs(60)));
 }
 
+/// Loads a config with these environment variables.
+fn load_with(text: &str, variables: &[(&str, &str)]) -> LoadOutcome {
+    let find = |name: &str| {
+        variables
+            .iter()
+            .find(|(own, _)| *own == name)
+            .map(|(_, value)| (*value).to_owned())
+    };
+    let source = ConfigSource::Text {
+        name: "weir.yaml".to_owned(),
+        text: text.to_owned(),
+    };
+    ConfigLoader::new(source, &find).load()
+}
+
+#[test]
+fn wrong_environment_variables_are_named() {
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317");
+    let warned = [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/canary"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b,canary"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "canary"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
+        ("OTEL_TRACES_SAMPLER", "canary"),
+        ("OTEL_SDK_DISABLED", "canary"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1"),
+    ];
+    for wrong in warned {
+        let outcome = load_with(UPSTREAM, &[endpoint, wrong]);
+        let report = outcome.report.to_string();
+        assert!(
+            report.starts_with(&format!("environment: warning: {}: ", wrong.0)),
+            "{report}"
+        );
+        assert!(
+            !report.contains("canary") && !report.contains('\n'),
+            "{report}"
+        );
+        assert!(outcome.config.unwrap().telemetry.otlp.is_some(), "{report}");
+    }
+    let argument = [
+        endpoint,
+        ("OTEL_TRACES_SAMPLER", "traceidratio"),
+        ("OTEL_TRACES_SAMPLER_ARG", "2"),
+    ];
+    let report = load_with(UPSTREAM, &argument).report.to_string();
+    assert!(
+        report.starts_with("environment: warning: OTEL_TRACES_SAMPLER_ARG: "),
+        "{report}"
+    );
+    for wrong in [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "canary:4318"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x canary=b"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/a.pem"),
+    ] {
+        let outcome = load_with(UPSTREAM, &[wrong, endpoint]);
+        let report = outcome.report.to_string();
+        assert!(
+            report.starts_with(&format!("environment: error: {}: ", wrong.0)),
+            "{report}"
+        );
+        assert!(outcome.config.is_none(), "{report}");
+    }
+    // The file's keys come first, so the variables are not used.
+    let own = format!(
+        "{UPSTREAM}\ntelemetry: {{ traces: {{ sample: 0.1 }}, otlp: {{ endpoint: 'http://127.0.0.1:9' }} }}"
+    );
+    let report = load_with(&own, &warned).report;
+    assert_eq!(report.problems(), [], "{report}");
+}
+
 #[test]
 fn environment_variables_replace_absent_telemetry_keys() {
     let loaded = |text: &str, variables: &[(&str, &str)]| {
-        let find = |name: &str| {
-            variables
-                .iter()
-                .find(|(own, _)| *own == name)
-                .map(|(_, value)| (*value).to_owned())
-        };
-        let source = ConfigSource::Text {
-            name: "weir.yaml".to_owned(),
-            text: text.to_owned(),
-        };
-        ConfigLoader::new(source, &find)
-            .load()
-            .config
-            .unwrap()
-            .telemetry
+        load_with(text, variables).config.unwrap().telemetry
     };
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317");
     let all = [
