@@ -1,8 +1,9 @@
 //! `weir add NAME URL` and `weir add NAME -- COMMAND ARGUMENT...`: adds an upstream to a config.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use weir_client_configs::import::credentials::has_credential;
@@ -10,11 +11,13 @@ use weir_client_configs::import::upstream_entry::{UpstreamEntry, flow};
 use weir_config::{ConfigLoader, ConfigSource};
 use weir_config_file::config_report::Severity;
 use weir_config_file::edit::{NewUpstream, with_upstream};
+use weir_config_file::env::Environment;
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::names::UpstreamId;
 use weir_system::atomic_file;
 
 use super::exit_code::{EXIT_USAGE, exit_with_error};
+use super::variable_stand_ins::stand_in;
 
 /// The options of `weir add`.
 #[derive(Debug, Args)]
@@ -62,24 +65,9 @@ pub fn add(options: &AddOptions) -> ExitCode {
         Ok(entry) => entry,
         Err(why) => return exit_with_error(EXIT_USAGE, why),
     };
-    // A read from a pipe would block.
-    if let Err(error) = atomic_file::check_replaceable(file) {
-        return exit_with_error(
-            EXIT_USAGE,
-            format_args!("{} cannot be written: {error}", file.display()),
-        );
-    }
-    let (old, is_new) = match std::fs::read_to_string(file) {
-        Ok(text) => (text, false),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            ("listen: 127.0.0.1:8080\n".to_owned(), true)
-        }
-        Err(error) => {
-            return exit_with_error(
-                EXIT_USAGE,
-                format_args!("{} cannot be read: {error}", file.display()),
-            );
-        }
+    let (old, is_new) = match read_config(file) {
+        Ok(read) => read,
+        Err(why) => return exit_with_error(EXIT_USAGE, why),
     };
     let block = |indent: &str, step: &str| entry.block(indent, step);
     let flow = flow(&entry);
@@ -98,7 +86,20 @@ pub fn add(options: &AddOptions) -> ExitCode {
         Ok(text) => text,
         Err(why) => return exit_with_error(EXIT_USAGE, format_args!("{} {why}", file.display())),
     };
-    let said = new_messages(file, &old, &text);
+    let unset = Mutex::new(BTreeSet::new());
+    // The variables of the entry are for the environment of weir, which need not be this one.
+    let environment = |name: &str| {
+        let value = std::env::var(name).ok();
+        value.or_else(|| {
+            if !names_variable(&entry, name) {
+                return None;
+            }
+            let mut unset = unset.lock().unwrap_or_else(PoisonError::into_inner);
+            unset.insert(name.to_owned());
+            Some(stand_in(name, entry.url.as_deref()).to_owned())
+        })
+    };
+    let said = new_messages(file, &old, &text, &environment);
     said.iter()
         .filter(|(_, text)| !text.is_empty())
         .for_each(|(_, text)| weir_terminal::note(text));
@@ -122,6 +123,11 @@ pub fn add(options: &AddOptions) -> ExitCode {
             format_args!("{} cannot be written: {error}", file.display()),
         );
     }
+    for name in unset.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        weir_terminal::note(format_args!(
+            "weir: environment variable {name} is not set here: set it where weir starts"
+        ));
+    }
     if has_credential(&entry) {
         weir_terminal::note(
             "weir: there seems to be a credential in the file now; \"${NAME}\" would take it from the environment",
@@ -132,6 +138,20 @@ pub fn add(options: &AddOptions) -> ExitCode {
         file.display()
     ));
     ExitCode::SUCCESS
+}
+
+/// Returns the text of the config, and true if the file is still to be created.
+fn read_config(file: &Path) -> Result<(String, bool), String> {
+    // A read from a pipe would block.
+    atomic_file::check_replaceable(file)
+        .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok((text, false)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(("listen: 127.0.0.1:8080\n".to_owned(), true))
+        }
+        Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
+    }
 }
 
 /// Returns the entry from the options.
@@ -156,15 +176,31 @@ fn entry(options: &AddOptions) -> Result<UpstreamEntry, String> {
     })
 }
 
+/// Reports if an entry has `${NAME}`, without a default.
+fn names_variable(entry: &UpstreamEntry, name: &str) -> bool {
+    let reference = format!("${{{name}}}");
+    let values = [&entry.env, &entry.headers].into_iter().flatten();
+    let mut texts = values
+        .map(|(_, value)| value)
+        .chain(&entry.url)
+        .chain(&entry.command)
+        .chain(&entry.args);
+    texts.any(|text| text.contains(&reference))
+}
+
 /// Returns the messages about the new text that the old one does not have.
-fn new_messages(file: &Path, old: &str, new: &str) -> Vec<(Severity, String)> {
-    let environment = |name: &str| std::env::var(name).ok();
+fn new_messages(
+    file: &Path,
+    old: &str,
+    new: &str,
+    environment: Environment<'_>,
+) -> Vec<(Severity, String)> {
     let load = |text: &str| {
         let source = ConfigSource::Proposed {
             file: file.to_owned(),
             text: text.to_owned(),
         };
-        ConfigLoader::new(source, &environment).load().report
+        ConfigLoader::new(source, environment).load().report
     };
     let about = |problem: &weir_config_file::config_report::ConfigProblem| {
         (problem.path.clone(), problem.message.clone())

@@ -1,7 +1,6 @@
 //! `weir import [CLIENT|FILE ...] [--write FILE]`: converts the servers of MCP clients to a config
 //! of weir.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,13 +18,10 @@ use weir_system::atomic_file;
 use weir_text::one_line;
 
 use super::exit_code::{EXIT_USAGE, exit_with_error};
+use super::variable_stand_ins::stand_in;
 
 /// The exit code if there is no server to import.
 const EXIT_NOTHING_FOUND: u8 = 1;
-/// The placeholder of a credential while a config is checked.
-const CREDENTIAL_PLACEHOLDER: &str = "7f3a9c2e51b8d604";
-/// The placeholder of a variable at the beginning of a URL.
-const URL_PLACEHOLDER: &str = "http://127.0.0.1:9";
 /// The listener of the written config.
 const LISTEN: &str = "listen: 127.0.0.1:8080\n";
 
@@ -187,12 +183,6 @@ fn leave_out_broken(converter: &mut ServerConverter) {
 /// Returns the first error that `weir check` would find in an upstream, or the warning that it is
 /// the weir of the written config: a client's file may have the entry of `weir connect`.
 fn first_error(one: &ConvertedServer) -> Option<String> {
-    let urls: HashSet<&str> = one
-        .entry
-        .url
-        .iter()
-        .filter_map(|url| url.strip_prefix("${")?.split(['}', ':']).next())
-        .collect();
     let text = format!(
         "{LISTEN}upstreams:\n  {}:\n{}",
         scalar(&one.id),
@@ -201,14 +191,8 @@ fn first_error(one: &ConvertedServer) -> Option<String> {
     let environment = |name: &str| {
         let is_named =
             text.contains(&format!("${{{name}}}")) || text.contains(&format!("${{{name}:-"));
-        let stand_in = if urls.contains(name) {
-            URL_PLACEHOLDER
-        } else {
-            CREDENTIAL_PLACEHOLDER
-        };
-        std::env::var(name)
-            .ok()
-            .or_else(|| is_named.then(|| stand_in.to_owned()))
+        let value = std::env::var(name).ok();
+        value.or_else(|| is_named.then(|| stand_in(name, one.entry.url.as_deref()).to_owned()))
     };
     let outcome = ConfigLoader::new(
         ConfigSource::Text {

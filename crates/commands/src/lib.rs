@@ -33,3 +33,4 @@ mod table;
 mod terminal_respondent;
 pub mod tools_command;
 mod unknown_name;
+mod variable_stand_ins;

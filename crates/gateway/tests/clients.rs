@@ -751,16 +751,6 @@ fn add_refuses_faulty_upstreams_and_keeps_the_mode_of_the_file() {
             &["add", "web", "ftp://x"],
             "upstreams.web.url: is not an http or https URL",
         ),
-        (
-            &[
-                "add",
-                "web",
-                "http://x/",
-                "-H",
-                "Authorization: Bearer ${UNSET_HERE}",
-            ],
-            "UNSET_HERE is not set",
-        ),
         (&["add", "My Files", "http://x/mcp"], "such as `my-files`"),
         (
             &["add", "web", "http://x/", "-H", "nothing"],
@@ -791,6 +781,38 @@ fn add_refuses_faulty_upstreams_and_keeps_the_mode_of_the_file() {
         fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o640
     );
+}
+
+/// weir may run elsewhere, with an environment of its own.
+#[test]
+fn add_takes_variables_that_are_not_set_here() {
+    let home = ClientFilesHome::new("add-unset");
+    let run = |arguments: &[&str]| run_with_token(&home, arguments);
+    let header = "Authorization: Bearer ${UNSET_HERE}";
+    for arguments in [
+        &["add", "web", "http://x/", "-H", header][..],
+        &["add", "port", "http://127.0.0.1:${UNSET_HERE}/mcp"],
+        &["add", "whole", "${UNSET_HERE}", "-H", header],
+        &["add", "run", "--env", "A=${UNSET_HERE}", "--", "npx"],
+    ] {
+        let (code, said) = run(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {said}");
+        assert_eq!(
+            said.matches("UNSET_HERE is not set here").count(),
+            1,
+            "{arguments:?}: {said}"
+        );
+        assert!(!said.contains("$${"), "{said}");
+    }
+    let now = fs::read_to_string(home.0.join("work/weir.yaml")).unwrap();
+    assert!(now.contains("\"Bearer ${UNSET_HERE}\""), "{now}");
+    let (code, said) = run(&["check", "weir.yaml"]);
+    assert!(
+        code == 2 && said.contains("environment variable UNSET_HERE is not set"),
+        "{said}"
+    );
+    let (code, said) = run(&["add", "set", "http://x/", "-H", "A: ${TOKEN}"]);
+    assert!(code == 0 && !said.contains("not set here"), "{said}");
 }
 
 #[test]
