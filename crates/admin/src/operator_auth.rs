@@ -19,6 +19,7 @@ use weir_core::principal::VerifiedIdentity;
 use weir_core::{EndpointId, FailureKind};
 use weir_policy::CredentialVerifier;
 
+use super::ROUTES;
 use super::admin_error::AdminError;
 
 /// The path under weir's public URL that is the audience of operators' tokens.
@@ -128,7 +129,8 @@ impl OperatorAuth {
             return Err(off());
         };
         let changes = !matches!(head.method, Method::GET | Method::HEAD);
-        if changes && !is_json(&head.headers) {
+        // A path without this method answers 405, which names those that it has.
+        if changes && has_method(head) && !is_json(&head.headers) {
             let text = "changes are JSON: send `Content-Type: application/json`";
             return Err(AdminError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
         }
@@ -263,6 +265,24 @@ fn lacks(scope: &str) -> AdminError {
         Ok(challenge) => refused.challenging(challenge),
         Err(_) => refused,
     }
+}
+
+/// Reports if the path of a request has its method. A path that is not listed has every method, so
+/// that its requests are checked.
+fn has_method(head: &Parts) -> bool {
+    let is_path = |pattern: &str| {
+        let (mut wanted, mut given) = (pattern.split('/'), head.uri.path().split('/'));
+        wanted.by_ref().all(|part| {
+            let given = given.next();
+            part.starts_with('{') && given.is_some() || given == Some(part)
+        }) && given.next().is_none()
+    };
+    let mut methods = ROUTES
+        .iter()
+        .filter_map(|(path, method)| is_path(path).then_some(method))
+        .peekable();
+    methods.peek().is_none()
+        || methods.any(|method| head.method.as_str().eq_ignore_ascii_case(method))
 }
 
 /// Reports if the content type is JSON. A form of a foreign page cannot send it, and a script would
@@ -418,6 +438,24 @@ mod tests {
                 "login from : not an operator's token",
             ]
         );
+    }
+
+    #[test]
+    fn methods_of_paths_are_those_of_the_routes() {
+        for (method, path, expected) in [
+            ("POST", "/admin/log", true),
+            ("POST", "/admin/log/", true),
+            ("POST", "/admin/upstreams/a/disable", true),
+            ("POST", "/admin/upstreams/a%2Fb/disable?x=/y", true),
+            ("POST", "/admin/upstreams/a", false),
+            ("POST", "/admin/upstreams", false),
+            ("PUT", "/admin/log", false),
+            ("GET", "/", true),
+        ] {
+            let request = axum::http::Request::builder().method(method).uri(path);
+            let (head, ()) = request.body(()).expect("a request").into_parts();
+            assert_eq!(has_method(&head), expected, "{method} {path}");
+        }
     }
 
     // Proves G14.

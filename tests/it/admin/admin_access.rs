@@ -246,6 +246,22 @@ async fn admin_listener_resists_cross_origin_reads_and_writes() {
             .status,
         415
     );
+    // A path without this method says which ones it has.
+    for (method, path, allowed) in [
+        (Method::POST, "/admin/upstreams", "GET,HEAD"),
+        (Method::PUT, "/admin/upstreams", "GET,HEAD"),
+        (Method::DELETE, disable, "POST"),
+        (Method::GET, disable, "POST"),
+    ] {
+        let refused = OperatorClient::of(&weir)
+            .send(method.clone(), path, "")
+            .await;
+        assert_eq!(
+            (refused.status.as_u16(), refused.header("allow")),
+            (405, Some(allowed)),
+            "{method} {path}"
+        );
+    }
     let answer = OperatorClient::of(&weir)
         .send(Method::OPTIONS, disable, "")
         .await;
