@@ -216,7 +216,10 @@ async fn run_command(
             } else {
                 apikey_command::KeyOwner::Machine
             };
-            print_text(&apikey_command::apikey(&subject, of))
+            match apikey_command::apikey(&subject, of) {
+                Ok(text) => print_text(&text),
+                Err(why) => exit_with_error(EXIT_USAGE, why),
+            }
         }
         CliCommand::Completions { shell } => completions(shell),
         CliCommand::Keeper => exit_with_error(
