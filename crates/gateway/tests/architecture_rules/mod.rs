@@ -524,7 +524,7 @@ pub(crate) const REPLY_SOURCES: &[(&str, &str)] = &[
         "wraps every reply that runs on: stop, changes of events, record",
     ),
     (
-        "router/src/tasks/task_result.rs",
+        "router/src/tasks/awaited_task.rs",
         "wraps the reply of a call that weir follows as a task for its client, until the task exists",
     ),
 ];

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use weir_core::call::{Call, CallCapabilities, RequestName, SessionKey, TaskMode};
 use weir_core::names::EndpointId;
 use weir_core::reply::{ReplyEnd, ReplyEvent};
-use weir_core::upstream::{ClientSessionChange, OutboundCall, Upstream};
+use weir_core::upstream::{OutboundCall, Upstream};
 use weir_core::{CapabilityClass, Principal};
 use weir_testkit::MockServer;
 use weir_upstream::{UpstreamBounds, UpstreamSettings};
@@ -105,17 +105,10 @@ async fn session_of_a_task_ends_after_its_result_was_fetched() {
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(mock.sessions(), 1, "the task needs its session");
     while state(&upstream, &somebody, &task).await["status"] != "completed" {}
-    mock.wait_until("the end of the session", |mock| mock.sessions() == 0)
-        .await;
-}
-
-#[tokio::test]
-async fn session_of_a_task_ends_with_the_session_of_its_client() {
-    let (mock, upstream) = server().await;
-    begin(&upstream, &principal(Some("somebody")).await).await;
-    upstream.notify_sessions(&HashSet::from([SESSION]), ClientSessionChange::Ended);
-    mock.wait_until("the end of the session", |mock| mock.sessions() == 0)
-        .await;
+    // The task's own time is a minute.
+    let ended = mock.wait_until("the end of the session", |mock| mock.sessions() == 0);
+    let in_time = tokio::time::timeout(Duration::from_secs(20), ended).await;
+    assert!(in_time.is_ok(), "the session is held");
 }
 
 /// The answer that a call became the task of this number.
@@ -163,4 +156,23 @@ async fn one_principal_with_many_calls_leaves_room_for_the_progress_of_others() 
     assert_eq!(tracked.len(), MAX_OF_A_PRINCIPAL);
     let other = task_call(&principal(Some("other")).await).await;
     assert!(progress.begin(5000, &other).is_some());
+}
+
+#[tokio::test]
+async fn holds_end_with_the_session_of_their_client() {
+    let holds = TaskHolds::new(BackgroundTasks::default());
+    let owner = TaskOwner::of(&task_call(&principal(Some("somebody")).await).await);
+    let held = Arc::new(());
+    holds.hold(owner, &created(0), held.clone());
+    holds.end_sessions(&HashSet::from([SessionKey([4; 16])]));
+    tokio::task::yield_now().await;
+    assert_eq!(Arc::strong_count(&held), 2, "another session ended");
+    holds.end_sessions(&HashSet::from([SESSION]));
+    let end = async {
+        while Arc::strong_count(&held) > 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(10), end).await;
+    assert!(in_time.is_ok(), "the hold does not end");
 }
