@@ -17,6 +17,7 @@ mod page;
 mod replica_overview;
 mod replica_requests;
 mod request_guard;
+mod route_table;
 mod shared_overrides;
 mod state;
 mod strictness;
@@ -49,45 +50,15 @@ pub use operator_auth::OperatorAuth;
 pub use override_expiry::expire_overrides;
 pub use overrides::OperatorOverrides;
 pub use replica_overview::{ReplicaOverview, SharedStoreState};
+pub use route_table::ROUTES;
 pub use shared_overrides::{OverrideSinks, apply_shared, follow_shared_changes};
 pub use state::{AdminParts, AdminState, ControlHandles, Readiness, ReloadRequest};
 pub use strictness::Strictness;
 
 use connections::{AdminConnection, AdminConnections};
 use operator_auth::OperatorAddress;
-use weir_explain::EXPLAIN_PATH;
 use weir_telemetry::ExpositionFormat;
 use weir_text::count;
-
-/// The routes and their methods, for the tests that compare them with `openapi/weir.yaml`.
-pub const ROUTES: [(&str, &str); 26] = [
-    (LIVENESS_PATH, "get"),
-    (READINESS_PATH, "get"),
-    ("/metrics", "get"),
-    ("/openapi.yaml", "get"),
-    ("/", "get"),
-    ("/upstreams/{id}", "get"),
-    (EXPLAIN_PATH, "get"),
-    ("/admin/upstreams", "get"),
-    ("/admin/upstreams/{id}", "get"),
-    ("/admin/upstreams/{id}/disable", "post"),
-    ("/admin/upstreams/{id}/enable", "post"),
-    ("/admin/upstreams/{id}/drain", "post"),
-    ("/admin/upstreams/{id}/refresh", "post"),
-    ("/admin/catalog", "get"),
-    ("/admin/calls", "get"),
-    ("/admin/calls/{id}/cancel", "post"),
-    ("/admin/config", "get"),
-    ("/admin/sessions", "get"),
-    ("/admin/sessions/{id}/end", "post"),
-    ("/admin/clients", "get"),
-    ("/admin/principals/block", "post"),
-    ("/admin/principals/unblock", "post"),
-    ("/admin/limits", "get"),
-    ("/admin/replicas", "get"),
-    ("/admin/log", "post"),
-    ("/admin/reload", "post"),
-];
 
 /// The OpenAPI description of this listener and of the clients' listener.
 const OPENAPI: &str = include_str!(concat!(

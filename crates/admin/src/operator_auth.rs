@@ -19,8 +19,8 @@ use weir_core::principal::VerifiedIdentity;
 use weir_core::{EndpointId, FailureKind};
 use weir_policy::CredentialVerifier;
 
-use super::ROUTES;
 use super::admin_error::AdminError;
+use super::route_table::ROUTES;
 
 /// The path under weir's public URL that is the audience of operators' tokens.
 const AUDIENCE: &str = "/admin";
