@@ -14,8 +14,6 @@ use crate::strict_json;
 const LARGEST: usize = 64 << 10;
 /// The most usable keys of a set. A provider that rotates has two or three.
 const MOST_KEYS: usize = 32;
-/// The most keys that one signature is checked with.
-const MOST_FITTING: usize = 4;
 /// RSA keys below this can be broken, above it a check takes too long.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
@@ -71,21 +69,22 @@ impl JwkSet {
         self.left_out
     }
 
-    /// The keys that a token can be signed with: those with its key id, or all fitting keys for a
-    /// token without one. Usually there is one. No key, if there are more than a few, because each
-    /// costs the check of a signature.
+    /// The one key that a token can be signed with. A token without a key id needs a set with a
+    /// single fitting key; an id shared by two keys selects no key.
     pub(crate) fn find(
         &self,
         kid: Option<&str>,
         algorithm: SignatureAlgorithm,
-    ) -> Option<Vec<DecodingKey>> {
+    ) -> Option<DecodingKey> {
         let fits = |key: &&VerificationKey| {
             key.algorithms.contains(&algorithm)
                 && kid.is_none_or(|kid| key.kid.as_deref() == Some(kid))
         };
-        let fitting = self.keys.iter().filter(fits).take(MOST_FITTING + 1);
-        let keys: Vec<_> = fitting.map(|key| key.decoding(algorithm)).collect();
-        (1..=MOST_FITTING).contains(&keys.len()).then_some(keys)
+        let mut fitting = self.keys.iter().filter(fits);
+        match (fitting.next(), fitting.next()) {
+            (Some(key), None) => Some(key.decoding(algorithm)),
+            _ => None,
+        }
     }
 }
 

@@ -54,9 +54,8 @@ pub(crate) async fn verify_signature(
     Ok(claims)
 }
 
-/// Checks that a key of the issuer made the token's signature. If none of the known keys did, the
-/// check is made again with keys that are fetched now: an issuer may have replaced a key under its
-/// id.
+/// Checks that the key of the issuer made the token's signature. If the known key did not, the check
+/// is made again with keys that are fetched now: an issuer may have replaced a key under its id.
 async fn check_signature(parts: &JwtParts<'_>, keeper: &KeyKeeper) -> Result<(), AuthFailure> {
     let (mut refusal, mut tried) = (TokenRefusal::Key, None);
     for _ in 0..2 {
@@ -69,11 +68,8 @@ async fn check_signature(parts: &JwtParts<'_>, keeper: &KeyKeeper) -> Result<(),
             }
         };
         let algorithm = jsonwebtoken_algorithm(parts.algorithm);
-        let verifies = |key| {
-            crypto::verify(parts.signature, parts.signed.as_bytes(), key, algorithm)
-                .is_ok_and(|genuine| genuine)
-        };
-        if found.keys.iter().any(verifies) {
+        let (signature, signed) = (parts.signature, parts.signed.as_bytes());
+        if crypto::verify(signature, signed, &found.key, algorithm).is_ok_and(|genuine| genuine) {
             return Ok(());
         }
         (refusal, tried) = (TokenRefusal::Signature, Some(found.generation));

@@ -504,7 +504,9 @@ fn key_sets(decoy: &str, forger: &TokenSigner) -> HashMap<String, Vec<ServerAct>
         "twins".to_owned(),
         said(&json!({ "keys": [jwk, TokenSigner::es256("key-1").jwk()] }).to_string()),
     );
-    let many: Vec<Value> = std::iter::repeat_n(json!({ "kty": "EC" }), 40)
+    // weir keeps the first 32 usable keys.
+    let many: Vec<Value> = (0..40)
+        .map(|number| TokenSigner::es256(&format!("other-{number}")).jwk())
         .chain([jwk.clone()])
         .collect();
     cases.insert(

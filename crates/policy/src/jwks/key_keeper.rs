@@ -42,17 +42,17 @@ const STALE_ALARM_AFTER: Duration = Duration::from_secs(3600);
 const RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// The keys that a token can be signed with.
-pub(crate) struct FoundKeys {
-    pub(crate) keys: Vec<DecodingKey>,
-    /// The generation of the issuer's keys that they are of.
+/// The key that a token can be signed with.
+pub(crate) struct FoundKey {
+    pub(crate) key: DecodingKey,
+    /// The generation of the issuer's keys that it is of.
     pub(crate) generation: u64,
 }
 
 /// The answer to [`KeyKeeper::find`].
 pub(crate) enum KeyLookup {
-    /// The keys.
-    Found(FoundKeys),
+    /// The key.
+    Found(FoundKey),
     /// The issuer has no such key.
     Unknown,
     /// The keys are not available now.
@@ -143,7 +143,7 @@ impl KeyKeeper {
         self.fresh().map_or(0, |known| known.generation)
     }
 
-    /// Looks the keys of a token up. For unknown keys it waits for a fetch if one is in progress or
+    /// Looks the key of a token up. For an unknown key it waits for a fetch if one is in progress or
     /// may be made now. Cancel safe.
     ///
     /// `tried` is the generation of the keys that the token's signature does not fit. These keys
@@ -156,9 +156,9 @@ impl KeyKeeper {
     ) -> KeyLookup {
         let look_up = |known: &KnownKeys| {
             let generation = known.generation;
-            let keys = known.keys.find(kid, algorithm);
-            keys.filter(|_| tried != Some(generation))
-                .map(|keys| FoundKeys { keys, generation })
+            let key = known.keys.find(kid, algorithm);
+            key.filter(|_| tried != Some(generation))
+                .map(|key| FoundKey { key, generation })
         };
         // Subscribed before the lookup, so that an attempt that ends after it is not missed.
         let mut attempts = self.attempts.subscribe();

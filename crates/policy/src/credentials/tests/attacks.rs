@@ -234,41 +234,19 @@ async fn forged_key_ids_select_no_key() {
 
 // Proves C05.
 #[tokio::test(start_paused = true)]
-async fn token_that_several_keys_fit_is_checked_with_each_of_a_few() {
+async fn duplicate_key_id_is_refused_and_a_missing_one_needs_a_single_key() {
     let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
-    let others: Vec<_> = ["key-1", "key-2", "key-3"].map(TokenSigner::es256).into();
-    let without_id = |signer: &TokenSigner| {
-        let mut key = signer.jwk();
-        key.as_object_mut().unwrap().remove("kid");
-        key
-    };
-    let claims = stand.claims();
-    let nameless = |signer: &TokenSigner| signer.token_with(&json!({ "alg": "ES256" }), &claims);
     stand.publish(&[
         stand.signer.jwk(),
-        others[0].jwk(),
-        others[1].jwk(),
-        without_id(&others[2]),
+        TokenSigner::es256("key-1").jwk(),
+        TokenSigner::es256("key-2").jwk(),
     ]);
     stand.settle().await;
-    for signer in others.iter().chain([&stand.signer]) {
-        assert!(stand.subject(&nameless(signer)).await.is_ok());
-    }
-    // An id of two keys selects both, and no other key.
-    for signer in [&stand.signer, &others[0]] {
-        assert!(stand.subject(&signer.token(&stand.claims())).await.is_ok());
-    }
-    let header = json!({ "alg": "ES256", "kid": "key-1" });
-    let misnamed = others[1].token_with(&header, &stand.claims());
-    assert_eq!(stand.reason(&misnamed).await, "signature");
-    let foreign = TokenSigner::es256("key-1");
-    assert_eq!(stand.reason(&nameless(&foreign)).await, "signature");
-    // More fitting keys than that select no key.
-    let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
-    let keys: Vec<_> = (0..4).map(|_| TokenSigner::es256("key-1").jwk()).collect();
-    stand.publish(&[keys, vec![stand.signer.jwk()]].concat());
-    stand.settle().await;
     assert_eq!(stand.reason(&stand.good()).await, "key");
+    let nameless = stand
+        .signer
+        .token_with(&json!({ "alg": "ES256" }), &stand.claims());
+    assert_eq!(stand.reason(&nameless).await, "key");
 }
 
 // Proves C06.
