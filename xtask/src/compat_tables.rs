@@ -44,7 +44,7 @@ const TRANSPORTS: [MatrixTransport; 3] = [
         key: "http",
         title: "Streamable HTTP",
         servers: &SERVERS,
-        about: "A server of both eras serves both on one URL. weir uses the era of the client, and finds out if the server has sessions when a client of an earlier revision first asks for a list.",
+        about: "A server of both eras serves both on one URL. weir uses the era of the client.",
     },
     MatrixTransport {
         key: "stdio",

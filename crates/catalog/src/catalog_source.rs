@@ -13,7 +13,6 @@ use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
 use super::list_watcher::ListWatcher;
-use super::session_search::SessionSearch;
 use weir_core::call_timings::CallTimings;
 use weir_core::resolved_rules::ResolvedRules;
 
@@ -26,7 +25,6 @@ pub(super) struct CatalogSource {
     others: Mutex<Vec<(Arc<ListFeed>, CancellationToken)>>,
     /// The class that weir carried to its predecessor.
     carried_before: CapabilityClass,
-    session_search: SessionSearch,
     stop: CancellationToken,
 }
 
@@ -54,7 +52,6 @@ impl CatalogSource {
             base: base.clone(),
             others: Mutex::default(),
             carried_before: predecessor.map_or(CapabilityClass::BASE, Self::carried),
-            session_search: SessionSearch::default(),
             stop: stop.clone(),
         });
         spawn(works, ListWatcher::new(works.clone(), followed, base), stop);
@@ -142,19 +139,6 @@ impl CatalogSource {
 
     pub(super) fn base(&self) -> &Arc<ListFeed> {
         &self.base
-    }
-
-    /// The time until which lists of this class wait, while it is being found out if the server has
-    /// sessions. Starts to find it out if need be.
-    pub(super) fn session_search(
-        &self,
-        works: &Arc<CatalogContext>,
-        class: CapabilityClass,
-    ) -> Option<Instant> {
-        let has_sessions = class.has(CapabilityClass::SESSIONS) && !self.stop.is_cancelled();
-        has_sessions
-            .then(|| (self.session_search).wait_until(works, self.upstream(), &self.stop))
-            .flatten()
     }
 
     /// The feed for clients of this class, which is first cut to the members that weir carries to

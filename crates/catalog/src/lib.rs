@@ -39,7 +39,6 @@ mod pace;
 mod page;
 mod resource_updates;
 mod session_lists;
-mod session_search;
 mod settings;
 mod status;
 mod superseded_views;

@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tokio::time::Instant;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::content_version::ContentVersion;
@@ -53,24 +52,21 @@ struct UpstreamPart {
     /// with sessions. Items that are in it alone can be called by all.
     sessionless: Option<Arc<UpstreamSnapshot>>,
     reason: Option<&'static str>,
-    /// The time until which lists wait for a first walk, or until the server's sessions are found.
-    wait_until: Option<Instant>,
+    walked: bool,
 }
 
 impl UpstreamPart {
     fn of(builder: &ViewBuilder<'_>, source: &Arc<CatalogSource>) -> Self {
         let kind = builder.kind;
-        let search = source.session_search(builder.works, builder.class);
-        let feed = match search {
-            Some(_) => source.base().clone(),
-            None => source.feed(builder.works, builder.class),
-        };
+        let feed = source.feed(builder.works, builder.class);
         let own = feed.snapshot();
-        let known = matches!(own.state, FeedState::Fresh | FeedState::Stale);
-        let wait_until = search.or((!own.walked).then_some(feed.wait_until));
+        let (walked, known) = (
+            own.walked,
+            matches!(own.state, FeedState::Fresh | FeedState::Stale),
+        );
         // A list of the class without an answer leaves nothing to show.
         let is_given = own.reason(kind) != Some("down");
-        if search.is_none() && ((known && is_given) || feed.class == CapabilityClass::BASE) {
+        if (known && is_given) || feed.class == CapabilityClass::BASE {
             let sessionless = feed
                 .class
                 .has(CapabilityClass::SESSIONS)
@@ -80,14 +76,14 @@ impl UpstreamPart {
                 reason: own.reason(kind),
                 shown: own,
                 sessionless,
-                wait_until,
+                walked,
             };
         }
         // Until the list for this class is known, the base list is shown in its place.
         let shown = source.base().snapshot();
         let reason = match shown.reason(kind) {
             // The list of the class may have more.
-            None | Some("stale" | "truncated") if wait_until.is_some() => "pending",
+            None | Some("stale" | "truncated") if !walked => "pending",
             reason => reason.unwrap_or("stale"),
         };
         Self {
@@ -95,7 +91,7 @@ impl UpstreamPart {
             shown,
             sessionless: None,
             reason: Some(reason),
-            wait_until,
+            walked,
         }
     }
 }
@@ -191,7 +187,7 @@ struct ViewStatus {
     settled: bool,
     is_asked_for: bool,
     freshness: Freshness,
-    wait_until: Option<Instant>,
+    wait_until: Option<tokio::time::Instant>,
 }
 
 impl ViewStatus {
@@ -233,8 +229,12 @@ impl ViewStatus {
             });
         }
         self.is_asked_for &= list.is_asked_for;
-        self.settled &= part.wait_until.is_none();
-        self.wait_until = self.wait_until.max(part.wait_until);
+        if !part.walked {
+            self.settled = false;
+            self.wait_until = self
+                .wait_until
+                .max(Some(source.feed(builder.works, builder.class).wait_until));
+        }
     }
 
     /// An upstream that an operator took out shows no items, and no list waits for it.

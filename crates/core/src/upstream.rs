@@ -169,14 +169,6 @@ pub trait Upstream: Send + Sync {
     /// now. Classes that are cut to the same rest share a watch.
     fn carries(&self) -> CapabilityClass;
 
-    /// Finds out if a server whose lists are watched without a session has sessions as well: clients
-    /// with sessions are then served in one, and its lists may be others. The future ends when
-    /// [`Self::carries`] has the outcome, or when the server could not be asked. Absent if there is
-    /// nothing to find out, or only a caller's credentials could open a session.
-    fn find_sessions(self: Arc<Self>) -> Option<Fut<'static, ()>> {
-        None
-    }
-
     /// Notifies of a change of client sessions: state that is held for one of them alone is
     /// updated. Many may end at once.
     fn notify_sessions(&self, _sessions: &HashSet<SessionKey>, _news: ClientSessionChange) {}

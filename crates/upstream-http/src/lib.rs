@@ -193,26 +193,6 @@ impl HttpUpstream {
             && !self.era.second_era.is_refused()
     }
 
-    /// Returns true while it is unknown if a modern server has sessions, and weir can open one in
-    /// its own name to find out.
-    pub fn may_find_sessions(&self) -> bool {
-        let is_modern = matches!(
-            self.era.dialog.load().as_deref(),
-            Some(ServerDialog::Modern(..))
-        );
-        let credentials = self.credentials.as_ref();
-        is_modern
-            && credentials.is_none_or(|credentials| !credentials.are_of_callers())
-            && self.may_have_sessions(CapabilityClass::SESSIONS)
-            && self.era.second_era.known().is_none()
-    }
-
-    /// Finds out if a modern server has sessions.
-    pub async fn find_sessions(&self) {
-        let era = &self.era.second_era;
-        let _known_now = era.find(&self.site, &self.http, None, self.sharing).await;
-    }
-
     /// Returns the session pool of a modern server for clients of this class; absent unless the
     /// server is known to have sessions.
     fn second_for(&self, class: CapabilityClass) -> Option<Arc<SessionPool>> {
@@ -293,9 +273,20 @@ impl HttpUpstream {
         };
         let pool = match (&*dialog, second) {
             (ServerDialog::Modern(modern, about), None) => {
-                // The tools of the two eras differ in their task support.
-                if about.tasks && self.may_find_sessions() {
-                    self.find_sessions().await;
+                let is_called_as_weir = self
+                    .credentials
+                    .as_ref()
+                    .is_none_or(|credentials| !credentials.are_of_callers());
+                if about.tasks
+                    && is_called_as_weir
+                    && self.may_have_sessions(CapabilityClass::SESSIONS)
+                {
+                    // The tools of the two eras differ in their task support.
+                    let _known_now = self
+                        .era
+                        .second_era
+                        .find(&self.site, &self.http, None, self.sharing)
+                        .await;
                 }
                 let class = class.cut(self.site.permissions.carries(modern.tongue));
                 let (modern, about) = (modern.clone(), about.clone());

@@ -275,35 +275,24 @@ impl StdioUpstream {
     ) -> Result<Box<dyn ListWatch>, FailedAttempt> {
         let is_legacy = self.starter.eras.second_for(class).is_some();
         let running = self.watched_child(class, is_legacy).await?;
-        // The tools of the two eras differ in their task support.
-        if running.greeted.about.tasks && self.may_find_sessions() {
-            self.find_sessions().await;
+        if running.greeted.about.tasks
+            && self.starter.eras.may_be_legacy(CapabilityClass::SESSIONS)
+            && let Some(_looking) = self.starter.eras.look_for_second().await
+        {
+            // The tools of the two eras differ in their task support. A late start goes on by
+            // itself, and without such an era it fails.
+            let starting = self.watched_child(CapabilityClass::SESSIONS, true);
+            if let Ok(Err(_)) = tokio::time::timeout(SECOND_ERA_WAIT, Box::pin(starting)).await {
+                // Frees the slot that was made for it.
+                let key = self.watch_key(CapabilityClass::SESSIONS, true);
+                drop(self.slots.take_where(|made| *made == key));
+            }
         }
         let class = class.cut(self.site.permissions.carries(running.greeted.tongue));
         let starter = self.starter.clone();
         Ok(Box::new(
             StdioWatch::open(self.site.clone(), running, class, starter).await?,
         ))
-    }
-
-    /// Returns true while it is unknown if a modern server has a legacy era as well.
-    pub fn may_find_sessions(&self) -> bool {
-        let eras = &self.starter.eras;
-        eras.may_be_legacy(CapabilityClass::SESSIONS) && !eras.has_second()
-    }
-
-    /// Finds out if a modern server has a legacy era as well: starts a child in it, and waits for
-    /// a limited time. A late start goes on by itself.
-    pub async fn find_sessions(self: &Arc<Self>) {
-        let Some(_looking) = self.starter.eras.look_for_second().await else {
-            return;
-        };
-        let starting = self.watched_child(CapabilityClass::SESSIONS, true);
-        if let Ok(Err(_)) = tokio::time::timeout(SECOND_ERA_WAIT, Box::pin(starting)).await {
-            // Frees the slot that was made for it.
-            let key = self.watch_key(CapabilityClass::SESSIONS, true);
-            drop(self.watch_slots(&key).take_where(|made| *made == key));
-        }
     }
 
     /// Returns the child of this era whose lists are watched for clients of this class.
@@ -313,23 +302,20 @@ impl StdioUpstream {
         is_legacy: bool,
     ) -> Result<Arc<RunningChild>, FailedAttempt> {
         let key = self.watch_key(class, is_legacy);
-        let clients = ChildClients {
-            class: key.class,
-            session: None,
-            is_owned: false,
-        };
-        self.running(self.watch_slots(&key), &key, clients).await
-    }
-
-    /// Returns the slots with the child of this key whose lists are watched.
-    fn watch_slots(&self, key: &ChildKey) -> &KeyedSlots<ChildKey, RunningChild> {
-        let is_for_calls = key.class == CapabilityClass::BASE
-            && (!key.is_legacy || self.sharing == SessionSharing::Shared);
-        if is_for_calls {
+        let class = key.class;
+        let is_for_calls = class == CapabilityClass::BASE
+            && (!is_legacy || self.sharing == SessionSharing::Shared);
+        let slots = if is_for_calls {
             &self.slots
         } else {
             &self.watched
-        }
+        };
+        let clients = ChildClients {
+            class,
+            session: None,
+            is_owned: false,
+        };
+        self.running(slots, &key, clients).await
     }
 
     fn watch_key(&self, class: CapabilityClass, is_legacy: bool) -> ChildKey {

@@ -212,29 +212,6 @@ impl CalledServer {
         }
     }
 
-    /// Returns true while it is unknown if a modern server has sessions, and weir can find out.
-    pub(crate) fn may_find_sessions(&self) -> bool {
-        match self {
-            Self::One(one) => one.transport.may_find_sessions(),
-            Self::Several(all) => {
-                let watched = all.watched();
-                watched.is_some_and(|watched| watched.http.may_find_sessions())
-            }
-        }
-    }
-
-    /// Finds out if a modern server has sessions.
-    pub(crate) async fn find_sessions(&self) {
-        match self {
-            Self::One(one) => one.transport.find_sessions().await,
-            Self::Several(all) => {
-                if let Some(watched) = all.watched() {
-                    watched.http.find_sessions().await;
-                }
-            }
-        }
-    }
-
     /// Forwards news of client sessions.
     pub(crate) fn forward_session_news(
         &self,

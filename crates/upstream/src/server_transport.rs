@@ -103,22 +103,6 @@ impl ServerTransport {
         }
     }
 
-    /// Returns true while it is unknown if a modern server has sessions, and weir can find out.
-    pub(crate) fn may_find_sessions(&self) -> bool {
-        match self {
-            Self::Http(server) => server.may_find_sessions(),
-            Self::Stdio(server) => server.may_find_sessions(),
-        }
-    }
-
-    /// Finds out if a modern server has sessions.
-    pub(crate) async fn find_sessions(&self) {
-        match self {
-            Self::Http(server) => server.find_sessions().await,
-            Self::Stdio(server) => server.find_sessions().await,
-        }
-    }
-
     /// Forwards news of client sessions.
     pub(crate) fn forward_session_news(
         &self,

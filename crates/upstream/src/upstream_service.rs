@@ -131,13 +131,6 @@ impl Upstream for UpstreamService {
         self.server().carries()
     }
 
-    fn find_sessions(self: Arc<Self>) -> Option<Fut<'static, ()>> {
-        self.server().may_find_sessions().then(|| {
-            let finding = async move { self.server().find_sessions().await };
-            Box::pin(finding) as Fut<'static, ()>
-        })
-    }
-
     fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         self.server().forward_session_news(sessions, news);
     }

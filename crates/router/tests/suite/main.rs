@@ -9,6 +9,7 @@ mod access;
 mod announced_lists;
 mod awaited_tasks;
 mod bare_uris;
+mod both_eras;
 mod calls;
 mod changes;
 mod classes;
@@ -24,7 +25,7 @@ mod reloads;
 mod reserved_names;
 mod results;
 mod running_replies;
-mod session_search;
+
 mod sessions;
 mod support;
 mod toolsets;

@@ -29,8 +29,6 @@ pub(crate) struct ScriptedUpstream {
     pub(crate) opened: AtomicUsize,
     pub(crate) walks: AtomicUsize,
     pub(crate) calls: AtomicUsize,
-    /// Searches for its sessions.
-    pub(crate) searches: AtomicUsize,
     pub(crate) retired: AtomicUsize,
     pub(crate) lines: Arc<UpdateStreams>,
     /// Virtual times of the first pages.
@@ -69,9 +67,6 @@ pub(crate) struct UpstreamScript {
     pub(crate) page_delay: Duration,
     pub(crate) hint: Option<(u64, bool)>,
     pub(crate) carries: CapabilityClass,
-    /// The time that it takes to find out if it has sessions, which it has if it lists
-    /// [`Self::in_sessions`]; absent if that is known.
-    pub(crate) session_search: Option<Duration>,
     pub(crate) answer: CallAnswer,
 }
 
@@ -131,7 +126,6 @@ impl ScriptedUpstream {
                 page_delay: Duration::ZERO,
                 hint: None,
                 carries: CapabilityClass::BASE,
-                session_search: None,
                 answer,
             }),
             told: watch::Sender::new(0),
@@ -139,7 +133,6 @@ impl ScriptedUpstream {
             opened: AtomicUsize::new(0),
             walks: AtomicUsize::new(0),
             calls: AtomicUsize::new(0),
-            searches: AtomicUsize::new(0),
             retired: AtomicUsize::new(0),
             lines: Arc::default(),
             walked_at: Mutex::default(),
@@ -260,23 +253,6 @@ impl Upstream for ScriptedUpstream {
 
     fn carries(&self) -> CapabilityClass {
         self.script.lock().unwrap().carries
-    }
-
-    fn find_sessions(self: Arc<Self>) -> Option<Fut<'static, ()>> {
-        let time = {
-            let script = self.script.lock().unwrap();
-            let is_known = script.carries.has(CapabilityClass::SESSIONS);
-            script.session_search.filter(|_| !is_known)?
-        };
-        self.searches.fetch_add(1, Ordering::SeqCst);
-        Some(Box::pin(async move {
-            tokio::time::sleep(time).await;
-            self.set(|script| {
-                if script.in_sessions.is_some() {
-                    script.carries = script.carries.with(CapabilityClass::SESSIONS);
-                }
-            });
-        }))
     }
 
     fn health(&self) -> UpstreamHealth {
