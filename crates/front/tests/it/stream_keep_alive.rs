@@ -8,7 +8,7 @@ use serde_json::json;
 use weir_testkit::HttpExchange;
 
 use crate::test_front::{TestFront, in_time, settings};
-use crate::test_ports::{AdmitsOnce, ChangingAccess, Validity};
+use crate::test_ports::{ChangingAccess, EntranceGate, Validity};
 
 /// A front with this access and frequent comments, and a stream of each kind that waits.
 async fn open_streams(access: &Arc<ChangingAccess>) -> (TestFront, [HttpExchange; 3]) {
@@ -118,7 +118,7 @@ async fn idle_streams_send_comments_without_ids() {
 // Proves R286.
 #[tokio::test]
 async fn a_stream_that_opens_while_its_principal_is_blocked_ends() {
-    let world = TestFront::with_authorizer(settings(), Arc::new(AdmitsOnce::default())).await;
+    let world = TestFront::with_authorizer(settings(), EntranceGate::once()).await;
     let mut stream = world
         .modern("alice")
         .listen(json!({"toolsListChanged": true}))

@@ -17,7 +17,8 @@ use weir_wire::Revision;
 
 use crate::scripted_upstream::FrontUpstream;
 use crate::test_ports::{
-    AllowAllPolicy, ChangingAccess, NameVerifier, NoReplays, SingleReplicaBus, TestRecords,
+    AllowAllPolicy, ChangingAccess, EntranceGate, NameVerifier, NoReplays, SingleReplicaBus,
+    TestRecords,
 };
 
 /// A time in which a session is renewed many times during a test.
@@ -113,7 +114,7 @@ impl TestFront {
     /// A front for bearers of tokens, as far as this access allows it.
     pub(crate) async fn with_access(settings: FrontSettings, access: Arc<ChangingAccess>) -> Self {
         let parts = FrontParts {
-            authorizer: access.clone(),
+            authorizer: EntranceGate::of(access.clone()),
             verifier: Some(access),
             ..FrontParts::default()
         };

@@ -134,7 +134,8 @@ pub(crate) enum Validity {
     Unavailable,
 }
 
-/// A verifier of names, and an authorizer, whose answers change while streams are open.
+/// A verifier of names whose answers change while streams are open. [`EntranceGate::of`] is the
+/// authorizer beside it.
 pub(crate) struct ChangingAccess {
     validity: Mutex<Validity>,
     /// The number of checks that could not be made.
@@ -182,50 +183,37 @@ impl Verifier for ChangingAccess {
     }
 }
 
-impl Authorizer for ChangingAccess {
-    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
-        if self.validity() != Validity::NotAdmitted {
-            return Ok(());
-        }
-        let scopes = FailureKind::InsufficientScope(Arc::new(["new".into()]));
-        Err(Failure::new(scopes, "a new scope"))
+/// An authorizer with an answer of its own to callers that enter; it allows all else.
+pub(crate) struct EntranceGate(Box<dyn Fn() -> Result<(), Failure> + Send + Sync>);
+
+impl EntranceGate {
+    /// Admits the first caller, and denies all later ones.
+    pub(crate) fn once() -> Arc<Self> {
+        let is_closed = AtomicBool::new(false);
+        Arc::new(Self(Box::new(move || {
+            if is_closed.swap(true, Ordering::SeqCst) {
+                Err(Failure::new(FailureKind::Denied, "blocked by now"))
+            } else {
+                Ok(())
+            }
+        })))
     }
 
-    fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
-        AllowAllPolicy.audience(principal, endpoint)
-    }
-
-    fn may_see(
-        &self,
-        principal: &Principal,
-        endpoint: &EndpointId,
-        item: &CatalogItem,
-    ) -> Visibility {
-        AllowAllPolicy.may_see(principal, endpoint, item)
-    }
-
-    fn may_call(
-        &self,
-        principal: &Principal,
-        call: &Call,
-        item: &CatalogItem,
-    ) -> Result<CallPermission, Failure> {
-        AllowAllPolicy.may_call(principal, call, item)
+    /// Admits callers as far as this access allows it.
+    pub(crate) fn of(access: Arc<ChangingAccess>) -> Arc<Self> {
+        Arc::new(Self(Box::new(move || {
+            if access.validity() != Validity::NotAdmitted {
+                return Ok(());
+            }
+            let scopes = FailureKind::InsufficientScope(Arc::new(["new".into()]));
+            Err(Failure::new(scopes, "a new scope"))
+        })))
     }
 }
 
-/// Admits the first caller, and denies all later ones.
-#[derive(Default)]
-pub(crate) struct AdmitsOnce(AtomicBool);
-
-impl Authorizer for AdmitsOnce {
+impl Authorizer for EntranceGate {
     fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
-        let is_closed = self.0.swap(true, Ordering::SeqCst);
-        if is_closed {
-            Err(Failure::new(FailureKind::Denied, "blocked by now"))
-        } else {
-            Ok(())
-        }
+        (self.0)()
     }
 
     fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
