@@ -83,11 +83,6 @@ impl Backoff {
     }
 }
 
-/// `base`, give or take a fifth, so that many upstreams and many replicas do not ask in step.
-pub(super) fn jittered(base: Duration, random: &dyn Random) -> Duration {
-    base.mul_f64(0.8 + 0.4 * random_share(random))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,13 +139,5 @@ mod tests {
         assert_eq!(low.next(&FixedRandom(0)), Duration::ZERO);
         high.reset();
         assert_eq!(high.next(&FixedRandom(255)).as_millis(), 100);
-    }
-
-    // Proves R163.
-    #[test]
-    fn polling_is_jittered() {
-        let base = Duration::from_secs(60);
-        assert_eq!(jittered(base, &FixedRandom(0)), Duration::from_secs(48));
-        assert_eq!(jittered(base, &FixedRandom(255)), Duration::from_secs(72));
     }
 }

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use weir_core::call::SessionKey;
-
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::UpstreamId;
 use weir_core::upstream::CallDeadlines;

@@ -26,7 +26,7 @@ pub use decisions::{
 };
 pub use document_fetch::{DocumentFetcher, FetchRequest, FetchResponse, UrlSource};
 pub use document_post::{DocumentPoster, PostEncoding, PostResponse};
-pub use environment::{Clock, Random, random_id, random_share};
+pub use environment::{Clock, Random, jittered, random_id, random_share};
 pub use leases::{LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken};
 pub use records::{
     CredentialVault, RecordKey, RecordKind, RecordPlace, RecordStore, StoredRecord, WriteCondition,

@@ -15,14 +15,13 @@ use http::HeaderMap;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::Principal;
-use weir_core::port::Clock;
+use weir_core::port::{Clock, jittered};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{LoadedSession, SessionUser, StreamRegistration};
 use weir_wire::sse;
 
 use self::credential_check::{CheckOutcome, CredentialCheck};
 use crate::session::session_use::SessionUse;
-use crate::wait_jitter::{random_byte, with_jitter};
 
 /// The next comment of a waiting stream, and its latest end.
 pub(crate) struct KeepAlive {
@@ -87,13 +86,13 @@ impl KeepAlive {
     /// The keep-alive of a part of another stream, which ends it: the request of this context came
     /// over another connection, and its credentials are others.
     pub(crate) fn of_part(context: &HttpRequestContext) -> Self {
-        let luck = random_byte(&*context.shared.ports.random);
-        let every = with_jitter(context.limits().keep_alive, luck);
+        let ports = &context.shared.ports;
+        let every = jittered(context.limits().keep_alive, &*ports.random);
         Self {
             expires: None,
             check: None,
             is_refused: false,
-            clock: context.shared.ports.clock.clone(),
+            clock: ports.clock.clone(),
             comment: Box::pin(sleep_until(Instant::now() + every)),
             every,
             enrolled: None,
@@ -110,11 +109,12 @@ impl KeepAlive {
         context: &HttpRequestContext,
         opened: &LoadedSession,
     ) -> Self {
-        let luck = random_byte(&*context.shared.ports.random);
         let idle = context.limits().session.session_idle;
         // The session is renewed with a comment. So there are some within the time that it may be
         // idle.
-        self.every = self.every.min(with_jitter(idle / 4, luck));
+        self.every = self
+            .every
+            .min(jittered(idle / 4, &*context.shared.ports.random));
         self.comment.as_mut().reset(Instant::now() + self.every);
         self.session = Some(Box::new(SessionUse::new(
             &context.shared,

@@ -13,7 +13,6 @@ pub(crate) mod reply;
 mod router;
 pub(crate) mod session;
 mod successor_requests;
-mod wait_jitter;
 
 use std::fmt;
 use std::io;

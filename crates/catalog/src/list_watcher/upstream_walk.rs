@@ -10,6 +10,7 @@ use weir_core::clean;
 use weir_core::content_version::ContentVersion;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::ListDigests;
+use weir_core::port::jittered;
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_core::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
 
@@ -18,7 +19,6 @@ use crate::announced_lists::{FollowingWalk, list_digest};
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
 use crate::list_fault::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
 use crate::list_feed::{FeedState, ListFeed, ListSnapshot};
-use crate::pace::jittered;
 use crate::view::Freshness;
 use crate::walk::{WalkResult, or_not_offered, walk};
 

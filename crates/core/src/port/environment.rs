@@ -24,9 +24,44 @@ pub fn random_share(random: &dyn Random) -> f64 {
     f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
 }
 
+/// A time give or take a fifth, so that what begins together does not go on in step.
+pub fn jittered(time: Duration, random: &dyn Random) -> Duration {
+    time.mul_f64(0.8 + 0.4 * random_share(random))
+}
+
 /// 16 random bytes: ids.
 pub fn random_id(random: &dyn Random) -> [u8; 16] {
     let mut id = [0; 16];
     random.fill(&mut id);
     id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct FixedRandom(u8);
+
+    impl Random for FixedRandom {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(self.0);
+        }
+    }
+
+    // Proves R163.
+    #[test]
+    fn polling_is_jittered() {
+        let base = Duration::from_secs(60);
+        assert_eq!(jittered(base, &FixedRandom(0)), Duration::from_secs(48));
+        assert_eq!(jittered(base, &FixedRandom(255)), Duration::from_secs(72));
+    }
+
+    // Proves D22.
+    #[test]
+    fn keep_alives_are_a_fifth_apart_either_way() {
+        let time = Duration::from_secs(15);
+        let bounds = [0, 255].map(|byte| jittered(time, &FixedRandom(byte)));
+        assert_eq!(bounds, [Duration::from_secs(12), Duration::from_secs(18)]);
+        assert!((0..=u8::MAX).is_sorted_by_key(|byte| jittered(time, &FixedRandom(byte))));
+    }
 }

@@ -9,13 +9,11 @@ use std::time::SystemTime;
 
 use http::HeaderMap;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
-use weir_core::port::Fut;
+use weir_core::port::{Fut, jittered};
 use weir_core::{FailureKind, Principal, authenticate};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::stream_credentials::StreamCredentials;
 use weir_layers::state::FrontState;
-
-use crate::wait_jitter::{random_byte, with_jitter};
 
 /// The longest time between two checks. Most cost no more than a look at what the verifier knows: a
 /// token is verified again, and its issuer asked, at most once in a minute.
@@ -63,13 +61,13 @@ impl CredentialCheck {
             principal: principal.clone(),
             credentials: StreamCredentials::of(context, headers),
         };
-        let luck = random_byte(&*context.shared.ports.random);
-        let interval = with_jitter(context.limits().keep_alive.min(LONGEST_INTERVAL), luck);
+        let random = &*context.shared.ports.random;
+        let interval = jittered(context.limits().keep_alive.min(LONGEST_INTERVAL), random);
         let wait = next_wait(interval, stream.trust_time());
         Box::new(Self {
             stream: Arc::new(stream),
             interval,
-            retry_interval: with_jitter(RETRY_INTERVAL, luck),
+            retry_interval: jittered(RETRY_INTERVAL, random),
             next: Box::pin(sleep_until(Instant::now() + wait)),
             checking: None,
         })

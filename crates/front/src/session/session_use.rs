@@ -9,14 +9,12 @@ use std::task::{Context as Task, Poll};
 use bytes::Bytes;
 use http_body::Frame;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
-use weir_core::port::{Fut, RecordKey};
+use weir_core::port::{Fut, RecordKey, jittered};
 use weir_layers::http::body::ResponseBody;
 use weir_layers::settings::FrontSettings;
 use weir_layers::state::FrontState;
 use weir_listen::BodyError;
 use weir_session::SessionUser;
-
-use crate::wait_jitter::{random_byte, with_jitter};
 
 /// The use of a session, renewed whenever its owner polls it and a renewal is due.
 pub(crate) struct SessionUse {
@@ -40,7 +38,7 @@ impl SessionUse {
     ) -> Self {
         // Seldom: the shared store of replicas writes at most each quarter of the time.
         let interval = settings.limits.session.session_idle / 3;
-        let interval = with_jitter(interval, random_byte(&*shared.ports.random));
+        let interval = jittered(interval, &*shared.ports.random);
         Self {
             shared: shared.clone(),
             settings: settings.clone(),
