@@ -7,7 +7,7 @@ use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 use weir_core::port::FetchResponse;
-use weir_oauth::TokenResponse;
+use weir_oauth::{TokenResponse, read_lifetime};
 
 use super::token_error::TokenError;
 
@@ -95,18 +95,10 @@ pub(crate) fn read_token_response(
     header.set_sensitive(true);
     Ok(IssuedToken {
         header,
-        lifetime: lifetime(&members.expires_in),
+        lifetime: read_lifetime(&members.expires_in)
+            .map_or(DEFAULT_LIFETIME, |lifetime| lifetime.min(MAX_LIFETIME)),
         scopes: scopes(&members.scope),
     })
-}
-
-/// Reads `expires_in`. Some servers write the number as a string.
-fn lifetime(told: &Value) -> Duration {
-    let seconds = told.as_f64().or_else(|| told.as_str()?.trim().parse().ok());
-    seconds
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|life| !life.is_zero())
-        .map_or(DEFAULT_LIFETIME, |life| life.min(MAX_LIFETIME))
 }
 
 /// Reads `scope`. A value of another type states nothing.
@@ -235,7 +227,9 @@ mod tests {
             (json!(1e300), 300),
             (json!(99_999_999), 86_400),
         ] {
-            assert_eq!(lifetime(&told).as_secs(), expected, "{told}");
+            let body = json!({ "access_token": "a", "token_type": "Bearer", "expires_in": told });
+            let issued = answer(200, &body.to_string()).unwrap();
+            assert_eq!(issued.lifetime.as_secs(), expected, "{told}");
         }
     }
 

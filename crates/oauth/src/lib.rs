@@ -17,4 +17,4 @@ pub use metadata::{
     AuthorizationServerMetadata, ProtectedResourceMetadata, is_same_issuer, resource_metadata_urls,
     server_metadata_urls,
 };
-pub use token_response::TokenResponse;
+pub use token_response::{TokenResponse, read_lifetime};

@@ -1,8 +1,10 @@
 //! The response of a token endpoint (RFC 6749, 5.1).
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A response with a token. `M` has the members that its reader needs beside the
 /// token.
@@ -23,6 +25,18 @@ impl<M> TokenResponse<M> {
     pub fn is_bearer(&self) -> bool {
         self.token_type.eq_ignore_ascii_case("Bearer")
     }
+}
+
+/// Reads `expires_in`, which some servers write as a string. Absent if it is no number of seconds
+/// above 0: the token's lifetime is then unknown (RFC 6749, 5.1).
+#[must_use]
+pub fn read_lifetime(expires_in: &Value) -> Option<Duration> {
+    let seconds = expires_in
+        .as_f64()
+        .or_else(|| expires_in.as_str()?.trim().parse().ok())?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|lifetime| !lifetime.is_zero())
 }
 
 impl<M> fmt::Debug for TokenResponse<M> {

@@ -1,12 +1,13 @@
 //! Requests to an authorization server: registration, authorization, token exchange, refresh and
 //! revocation.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use http::StatusCode;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use url::Url;
-use weir_oauth::{ClientAuthentication, FormRequest, TokenResponse};
+use weir_oauth::{ClientAuthentication, FormRequest, TokenResponse, read_lifetime};
 
 use super::discovery::LoginDiscovery;
 use super::json_http;
@@ -32,7 +33,8 @@ pub(super) struct LoginAuthorizationRequest<'a> {
 /// The members of a token response beside the token.
 #[derive(Deserialize)]
 struct LoginTokenMembers {
-    expires_in: Option<u64>,
+    #[serde(default)]
+    expires_in: Value,
     refresh_token: Option<String>,
     scope: Option<String>,
 }
@@ -185,7 +187,8 @@ async fn granted(
     fields: &[(&str, &str)],
 ) -> Result<TokenResponse<LoginTokenMembers>, LoginError> {
     let answer = post_form(endpoint, client_id, fields).await?;
-    if answer.status.is_server_error() {
+    // Neither says anything about the grant: it may be good a moment later.
+    if answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS {
         let why = format!("HTTP {}", answer.status.as_u16());
         return Err(LoginError::Web {
             url: endpoint.to_string(),
@@ -221,8 +224,7 @@ fn refusal(answer: &json_http::LoginJsonResponse) -> LoginError {
 impl LoginTokenMembers {
     /// Returns the token's expiry, in seconds since 1970; absent if unknown.
     fn expires_at(&self) -> Option<u64> {
-        let lifetime = Duration::from_secs(self.expires_in?);
-        let end = SystemTime::now().checked_add(lifetime)?;
+        let end = SystemTime::now().checked_add(read_lifetime(&self.expires_in)?)?;
         end.duration_since(SystemTime::UNIX_EPOCH)
             .ok()
             .map(|since| since.as_secs())
@@ -233,8 +235,6 @@ impl LoginTokenMembers {
 mod tests {
     use std::collections::HashMap;
 
-    use http::StatusCode;
-    use serde_json::Value;
     use weir_testkit::TokenServer;
 
     use super::*;
@@ -293,6 +293,13 @@ mod tests {
             .expect("a token");
         assert_eq!(fresh.access_token, "second");
         assert_eq!(fresh.refresh_token.as_deref(), Some("again"));
+        // A busy server says nothing about the refresh token.
+        server.queue_answer(429, &json!({ "error": "slow_down" }));
+        let error = refresh(&fresh).await.expect_err("no answer now");
+        assert_eq!(
+            error.to_string(),
+            format!("{}: HTTP 429", server.endpoint())
+        );
         server.queue_answer(400, &json!({ "error": "invalid_grant" }));
         assert_eq!(refresh(&fresh).await.expect("an answer"), None);
 
@@ -323,24 +330,21 @@ mod tests {
             ("client_id", "command line"),
         ]);
         let forms: Vec<_> = requests.into_iter().map(|request| request.form).collect();
-        assert_eq!(forms, [code, again.clone(), again]);
+        assert_eq!(forms, [code, again.clone(), again.clone(), again]);
     }
 
     #[tokio::test]
-    async fn only_bearer_tokens_with_a_numeric_lifetime_are_a_login() {
+    async fn only_bearer_tokens_are_a_login_and_a_lifetime_may_be_text() {
         let server = TokenServer::start().await;
-        let ends = json!({ "access_token": "CANARY", "token_type": "Bearer", "expires_in": 60 });
-        server.queue_answer(200, &ends);
-        assert!(
-            exchange(&server)
-                .await
-                .expect("an account")
-                .expires_at
-                .is_some()
-        );
+        for (lifetime, is_known) in [(json!(60), true), (json!("60"), true), (json!({}), false)] {
+            let granted =
+                json!({ "access_token": "CANARY", "token_type": "Bearer", "expires_in": lifetime });
+            server.queue_answer(200, &granted);
+            let account = exchange(&server).await.expect("an account");
+            assert_eq!(account.expires_at.is_some(), is_known, "{lifetime}");
+        }
         for body in [
             json!({ "access_token": "CANARY", "token_type": "DPoP" }),
-            json!({ "access_token": "CANARY", "token_type": "Bearer", "expires_in": "60" }),
             json!({ "access_token": 7, "token_type": "Bearer" }),
             json!({ "token_type": "Bearer" }),
             json!([]),
