@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use tokio::time::Instant;
 use weir_wire::method::Method;
-use weir_wire::{Revision, scan};
+use weir_wire::{LogLevel, Revision, scan};
 
 pub use crate::call_deadlines::CallDeadlines;
 pub use crate::list_kind::{ListKind, ListKinds};
@@ -229,6 +229,8 @@ pub enum ClientSessionChange {
     Ended,
     /// The client's roots changed.
     RootsChanged,
+    /// The client asked for the log messages from this level up.
+    LogLevel(LogLevel),
 }
 
 /// The health of an upstream, for the admin view and the metrics.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use weir_core::SessionKey;
 use weir_core::upstream::ClientSessionChange;
+use weir_wire::LogLevel;
 
 use crate::frame::{BadFrame, Frame, FrameKind};
 
@@ -19,8 +20,12 @@ pub(crate) struct ProgressForm {
 #[derive(Debug, Serialize, Deserialize)]
 struct SessionNewsForm {
     sessions: Vec<[u8; 16]>,
-    /// False if the roots of their clients changed.
+    /// False if the roots of their clients changed, or the level below.
     has_ended: bool,
+    /// The level of log messages that their clients asked for. A replica that does not know the
+    /// member takes the news for changed roots, and its server then reads them once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log_level: Option<String>,
 }
 
 /// The frame of news.
@@ -28,9 +33,14 @@ pub(crate) fn news_frame<'a>(
     sessions: impl IntoIterator<Item = &'a SessionKey>,
     news: ClientSessionChange,
 ) -> Frame {
+    let log_level = match news {
+        ClientSessionChange::LogLevel(level) => Some(level.as_str().to_owned()),
+        ClientSessionChange::Ended | ClientSessionChange::RootsChanged => None,
+    };
     let form = SessionNewsForm {
         sessions: sessions.into_iter().map(|SessionKey(key)| *key).collect(),
         has_ended: news == ClientSessionChange::Ended,
+        log_level,
     };
     Frame::new(FrameKind::SessionNews, &form)
 }
@@ -46,10 +56,30 @@ pub(crate) fn read_news(
     BadFrame,
 > {
     let form: SessionNewsForm = frame.facts()?;
-    let news = if form.has_ended {
-        ClientSessionChange::Ended
-    } else {
-        ClientSessionChange::RootsChanged
+    let level = form.log_level.as_deref().and_then(LogLevel::parse);
+    let news = match level {
+        Some(level) => ClientSessionChange::LogLevel(level),
+        None if form.has_ended => ClientSessionChange::Ended,
+        None => ClientSessionChange::RootsChanged,
     };
     Ok((form.sessions.into_iter().map(SessionKey), news))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_change_of_a_session_comes_back_from_its_frame() {
+        let sessions = [SessionKey([7; 16]), SessionKey([9; 16])];
+        for news in [
+            ClientSessionChange::Ended,
+            ClientSessionChange::RootsChanged,
+            ClientSessionChange::LogLevel(LogLevel::Notice),
+        ] {
+            let (read, change) = read_news(&news_frame(&sessions, news)).unwrap();
+            assert_eq!(change, news);
+            assert!(read.eq(sessions));
+        }
+    }
 }

@@ -394,6 +394,14 @@ impl SessionPool {
                     .iter()
                     .for_each(|session| session.channel().send(lower::roots_changed()));
             }
+            ClientSessionChange::LogLevel(level) => {
+                for session in self.slots.values_where(is_its_own) {
+                    self.site.tasks.spawn_endless(async move {
+                        // After a failure, the client's next call asks again.
+                        let _raised = session.raise_log_level(level).await;
+                    });
+                }
+            }
         }
     }
 

@@ -300,7 +300,10 @@ impl UpstreamSession {
     }
 
     /// Makes sure that the server sends log messages from `level` up.
-    async fn raise_log_level(self: &Arc<Self>, level: LogLevel) -> Result<(), FailedAttempt> {
+    pub(crate) async fn raise_log_level(
+        self: &Arc<Self>,
+        level: LogLevel,
+    ) -> Result<(), FailedAttempt> {
         if !self.about.declares_logging() {
             return Ok(());
         }

@@ -440,6 +440,15 @@ impl StdioUpstream {
                 });
                 told.for_each(|running| running.child.pipe.send(lower::roots_changed()));
             }
+            // A child of several sessions has no log messages for one of them outside of its calls.
+            ClientSessionChange::LogLevel(level) => {
+                for running in self.slots.values_where(is_its_own) {
+                    let site = self.site.clone();
+                    self.site.tasks.spawn_endless(async move {
+                        stdio_call::raise_log_level_of_session(&site, &running, level).await;
+                    });
+                }
+            }
         }
     }
 

@@ -154,6 +154,18 @@ pub(crate) async fn request(
     .await
 }
 
+/// Asks a server for the log messages from `level` up outside of any call. After a failure, the
+/// client's next call asks again.
+pub(crate) async fn raise_log_level_of_session(
+    site: &UpstreamContext,
+    running: &RunningChild,
+    level: LogLevel,
+) {
+    if let Some(legacy) = &running.legacy {
+        let _raised = raise_log_level(site, running, &legacy.level, level).await;
+    }
+}
+
 /// Makes sure that a legacy server sends log messages from `level` up.
 async fn raise_log_level(
     site: &UpstreamContext,

@@ -6,6 +6,7 @@ use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockTool};
 use weir_testkit::{MockServer, MockStdio};
 use weir_wire::{LogLevel, Revision};
 
+use super::http_sse_questions::chain;
 use crate::harness::{CheckedClient, Weir, within_test_timeout};
 
 fn capabilities() -> Value {
@@ -343,6 +344,34 @@ async fn log_message_outside_of_calls_reaches_only_the_client_of_that_session_at
         server.send_on_get_stream(&session_of_other, &log("info", "of the other"));
         let message = others.next().await.unwrap();
         assert_eq!(message["params"]["data"], "of the other", "{able}");
+    }
+}
+
+/// The level reaches the server at once, and not with the client's next call: a server with a level
+/// of its own sends milder messages to nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_level_reaches_the_server_of_the_clients_session_without_a_call() {
+    let server = server().await;
+    let direct = weir(&server);
+    let (over_sse, _far) = chain(&server);
+    for (weir, tool, able) in [
+        (&direct, "shop__tool_0000", json!({})),
+        (&over_sse, "far__tool_0000", capabilities()),
+    ] {
+        let asked_before = server.requests_of("logging/setLevel").len();
+        let url = weir.url("/mcp");
+        let client = CheckedClient::with_capabilities(&url, Revision::NEWEST_LEGACY, able).await;
+        client.call(tool, json!({})).await.result();
+        let session = session_of(&server, "tool_0000");
+        let _client = client.with_log_level(LogLevel::Debug).await;
+        server
+            .wait_until("the level", |server| {
+                server.requests_of("logging/setLevel").len() > asked_before
+            })
+            .await;
+        let asked = server.requests_of("logging/setLevel").pop().unwrap();
+        assert_eq!(asked.message["params"]["level"], "debug", "{tool}");
+        assert_eq!(asked.session(), Some(session.as_str()), "{tool}");
     }
 }
 

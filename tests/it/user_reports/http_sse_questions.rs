@@ -14,7 +14,7 @@ fn able() -> Value {
 }
 
 /// Starts two weirs: the one that clients use, and the one that is its HTTP+SSE server.
-fn chain(server: &MockServer) -> (Weir, Weir) {
+pub(super) fn chain(server: &MockServer) -> (Weir, Weir) {
     let old = weir_over(&[("one", server)]);
     let far = json!({ "url": old.url("/mcp/one/sse"), "protocol": "sse" });
     (

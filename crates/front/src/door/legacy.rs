@@ -1,8 +1,10 @@
 //! Legacy requests (2024-11-05 to 2025-11-25).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use weir_core::upstream::ClientSessionChange;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::session::LegacySessionRecord;
 use weir_era::{lift, server_questions};
@@ -254,6 +256,10 @@ async fn set_level(
             .ports
             .bells
             .set_log_messages(&opened.key, session.log_messages());
+        context.shared.router.notify_sessions(
+            &HashSet::from([opened.key]),
+            ClientSessionChange::LogLevel(level),
+        );
         return Ok(());
     }
     Err(Failure::new(
