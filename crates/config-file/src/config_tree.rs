@@ -201,9 +201,26 @@ impl From<Spanned<NodeValue>> for ConfigNode {
 
 fn syntax(error: &serde_saphyr::Error) -> ConfigProblem {
     let line = error.location().map_or(0, |location| location.line());
+    let message = match error.without_snippet() {
+        // The reader's own text advises its callers, and not the author of the file.
+        serde_saphyr::Error::NullIntoString { .. } => {
+            "a key is null, which is no string: put it in quotes".to_owned()
+        }
+        serde_saphyr::Error::NonFiniteFloat { value, .. } => {
+            format!("`{value}` is not a finite number")
+        }
+        error => syntax_message(error),
+    };
+    let mut problem = ConfigProblem::error(ConfigPath::root(), message);
+    problem.line = u32::try_from(line).ok().filter(|&line| line > 0);
+    problem
+}
+
+/// The reader's text of an error, without what is reported in weir's own format or is no matter of
+/// the file.
+fn syntax_message(error: &serde_saphyr::Error) -> String {
     let options = serde_saphyr::render_options! { snippets: serde_saphyr::SnippetMode::Off };
-    let text = error.without_snippet().render_with_options(options);
-    // The line is reported in weir's own format, so it is cut from the message.
+    let text = error.render_with_options(options);
     let text = text
         .split(" at line ")
         .next()
@@ -213,16 +230,13 @@ fn syntax(error: &serde_saphyr::Error) -> ConfigProblem {
         .split(", set DuplicateKeyPolicy")
         .next()
         .unwrap_or(text);
-    let message = if text.contains("Documents {") {
+    if text.contains("Documents {") {
         "there is more than one YAML document in the file".to_owned()
     } else if let Some(budget) = text.strip_prefix("budget breached: ") {
         format!("the file exceeds the limits of a config: {budget}")
     } else {
         format!("this is not valid YAML or JSON: {text}")
-    };
-    let mut problem = ConfigProblem::error(ConfigPath::root(), message);
-    problem.line = u32::try_from(line).ok().filter(|&line| line > 0);
-    problem
+    }
 }
 
 impl<'de> Deserialize<'de> for NodeValue {
