@@ -241,13 +241,35 @@ pub fn mismatched_header<'a, 'h>(
         .map(|(name, _)| name.as_str())
 }
 
-/// A whole number as an argument or a header may spell it: `42`, and `42.0` too.
+/// A whole number as an argument or a header may spell it: `42`, and `42.0` and `4.2e1` too.
 fn whole(text: &str) -> Option<i64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let zeros = !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0');
-    let digits = whole.strip_prefix('-').unwrap_or(whole);
-    let plain = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-    whole.parse().ok().filter(|_| zeros && plain)
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, "0"));
+    let unsigned = whole.strip_prefix('-').unwrap_or(whole);
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits(unsigned) || !is_digits(fraction) {
+        return None;
+    }
+    // The exponent moves the decimal point within the digits, or behind further zeros.
+    let digits = format!("{unsigned}{fraction}");
+    let point = i64::try_from(unsigned.len()).ok()?.saturating_add(exponent);
+    let point = usize::try_from(point).unwrap_or(0);
+    let (kept, rest) = digits.split_at(point.min(digits.len()));
+    if rest.bytes().any(|digit| digit != b'0') {
+        return None;
+    }
+    let kept = kept.trim_start_matches('0');
+    if kept.is_empty() {
+        return Some(0);
+    }
+    let zeros = point - point.min(digits.len());
+    // A longer number has no place in the result.
+    let zeros = "0".repeat(Some(zeros).filter(|zeros| *zeros < 20)?);
+    let sign = if whole.starts_with('-') { "-" } else { "" };
+    format!("{sign}{kept}{zeros}").parse().ok()
 }
 
 /// Collects annotations on chains of `properties`; an annotation anywhere else is against the
@@ -339,6 +361,14 @@ mod tests {
             ("0.0", Some("0")),
             ("42.5", None),
             ("9007199254740993.0", None),
+            ("1e2", Some("100")),
+            ("1.50E+1", Some("15")),
+            ("-120e-1", Some("-12")),
+            ("0e99999999999", Some("0")),
+            ("-0", Some("0")),
+            ("15e-1", None),
+            ("1e99999999999", None),
+            ("1e99999999999999999999", None),
         ] {
             let arguments = format!(r#"{{"b": {number} }}"#);
             let values = header_values(&mirrors, Some(arguments.as_bytes()));
