@@ -219,8 +219,13 @@ pub fn is_by_url(params: &[u8], method: Method) -> bool {
     method == Method::ElicitationCreate && mode.as_deref() == Some("url")
 }
 
-/// True for a URL that a user may be sent to: over TLS, or on their own machine.
+/// True for a URL that a user may be sent to: over TLS, or on their own machine. It is a URI of
+/// visible characters (RFC 3986), because a client without such questions shows it as text, where
+/// other characters could hide.
 fn is_safe(url: &str) -> bool {
+    if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return false;
+    }
     let Some((scheme, rest)) = url.split_once("://") else {
         return false;
     };

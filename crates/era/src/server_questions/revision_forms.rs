@@ -12,6 +12,10 @@ use super::question_refusal::QuestionRefusal;
 /// The text in place of an audio block, for revisions without audio.
 const AUDIO_LEFT_OUT: &str = "[audio content was left out: this revision of the protocol has none]";
 
+/// The kinds of content that a sampled message can have before 2025-11-25. Audio is here, because
+/// where a revision lacks it a text stands in its place.
+const SINGLE_BLOCKS: [&str; 3] = ["text", "image", "audio"];
+
 /// The `params` of a question for a client of this revision.
 ///
 /// # Errors
@@ -67,16 +71,22 @@ fn without_audio(revision: Revision, block: Value) -> Value {
     }
 }
 
-/// Several blocks as one: texts together, else the first.
-fn merge_blocks(mut blocks: Vec<Value>) -> Value {
-    if blocks.len() == 1 {
-        return blocks.remove(0);
+/// Several blocks as one: all texts together, else the first block of a kind that every revision
+/// has or that became one, else a text that names what was left out.
+fn merge_blocks(blocks: Vec<Value>) -> Value {
+    let kind = |block: &Value| block["type"].as_str().unwrap_or_default().to_owned();
+    let texts: Vec<&str> = blocks
+        .iter()
+        .filter_map(|block| block["text"].as_str())
+        .collect();
+    if blocks.len() > 1 && !texts.is_empty() {
+        return json!({ "type": "text", "text": texts.join("\n") });
     }
-    let texts: Option<Vec<&str>> = blocks.iter().map(|block| block["text"].as_str()).collect();
-    match texts {
-        Some(texts) => json!({ "type": "text", "text": texts.join("\n") }),
-        None => blocks.swap_remove(0),
-    }
+    let left_out = blocks.first().map(&kind).unwrap_or_default();
+    blocks
+        .into_iter()
+        .find(|block| SINGLE_BLOCKS.contains(&&*kind(block)))
+        .unwrap_or_else(|| json!({ "type": "text", "text": format!("[{left_out} content was left out: this revision of the protocol has none]") }))
 }
 
 /// A form for 2025-06-18: no `mode`; a single choice is `enum` with `enumNames`, a multiple choice

@@ -229,6 +229,26 @@ fn content_lists_become_single_blocks_where_a_revision_has_no_lists() {
     };
     assert_eq!(to(Revision::V2025_06_18), text("a\nb"));
     assert_eq!(to(Revision::V2025_11_25), json!([text("a"), text("b")]));
+
+    let image = json!({"type": "image", "data": "AA==", "mimeType": "image/png"});
+    let tool = json!({"type": "tool_use", "id": "1", "name": "t", "input": {}});
+    let left_out = "[tool_use content was left out: this revision of the protocol has none]";
+    for (blocks, block) in [
+        (json!([image, text("a"), text("b")]), text("a\nb")),
+        (json!([tool, image]), image.clone()),
+        (json!([tool]), text(left_out)),
+    ] {
+        let answer = json!({"role": "assistant", "model": "m", "content": blocks}).to_string();
+        let answered = Ok(Bytes::from(answer));
+        let told = response(
+            Revision::V2025_06_18,
+            &id,
+            Method::SamplingCreateMessage,
+            answered,
+        );
+        let told: Value = serde_json::from_slice(&told).unwrap();
+        assert_eq!(told["result"]["content"], block, "{blocks}");
+    }
 }
 
 #[test]
@@ -305,6 +325,9 @@ fn url_elicitation_requires_https_or_loopback() {
         "http://a.example\\@localhost/",
         "javascript:alert(1)",
         "file:///etc/passwd",
+        "https://a.example/\u{e0053}\u{e0059}",
+        "https://a.example/\u{1b}[2J",
+        "https://a.example/b c",
         "",
     ] {
         assert_eq!(ask(bad), Err(QuestionRefusal::UnsafeUrl), "{bad}");
