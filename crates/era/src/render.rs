@@ -3,6 +3,7 @@
 mod notifications;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::upstream::ListKind;
 use weir_wire::method::{EXTENSION_METHOD, Method};
@@ -157,17 +158,25 @@ pub fn block_replacements(revision: Revision, method: Method) -> Option<BlockRep
     Some(BlockReplacer::replacing(location, foreign, block_as_text))
 }
 
+/// What is no visible ASCII in a URI: all other characters are encoded by default. Hidden characters
+/// are removed from texts alone, so a URI that becomes a text may have them; encoded, it keeps its
+/// meaning (RFC 3986, 2.1).
+const HIDDEN: &AsciiSet = &CONTROLS.add(b' ');
+
 /// A content block as text.
 fn block_as_text(block: &ReplacedBlock) -> String {
     match block.kind().as_deref() {
         Some("resource_link") => {
             let name = block.text("title").or_else(|| block.text("name")).unwrap_or_default();
             let uri = block.text("uri").unwrap_or_default();
+            let uri = utf8_percent_encode(&uri, HIDDEN);
             let about = block.text("description").map(|about| format!(": {about}")).unwrap_or_default();
             format!("Resource link: {name} <{uri}>{about}")
         }
         Some(kind) => {
-            let form = block.text("mimeType").map(|form| format!(" ({form})")).unwrap_or_default();
+            let form = block.text("mimeType");
+            let form = form.filter(|form| form.bytes().all(|byte| byte.is_ascii_graphic()));
+            let form = form.map(|form| format!(" ({form})")).unwrap_or_default();
             format!("[{kind} content{form} was left out: this revision of the protocol has none]")
         }
         None => "[a content block was left out: it is too large to see whether this revision of the protocol has it]"
@@ -445,5 +454,21 @@ mod tests {
                 assert_eq!(&result["content"][nth], block, "{revision}");
             }
         }
+    }
+
+    #[test]
+    fn texts_in_place_of_blocks_have_visible_characters_only() {
+        let content = json!([
+            { "type": "resource_link", "uri": "x://\u{e0053}a b/\u{1b}[2J?q=ü", "name": "n" },
+            { "type": "audio", "data": "", "mimeType": "audio/\u{e0053}" },
+        ]);
+        let result = Bytes::from(json!({ "content": content }).to_string());
+        let blocks = block_replacements(Revision::V2024_11_05, Method::ToolsCall).unwrap();
+        let edited = blocks.apply(&result).unwrap();
+        let edited: Value = serde_json::from_slice(&edited).unwrap();
+        let link = "Resource link: n <x://%F3%A0%81%93a%20b/%1B[2J?q=%C3%BC>";
+        assert_eq!(edited["content"][0]["text"], link);
+        let audio = "[audio content was left out: this revision of the protocol has none]";
+        assert_eq!(edited["content"][1]["text"], audio);
     }
 }
