@@ -25,6 +25,7 @@ use crate::filtered_views::FilteredViews;
 use crate::list_changes::{ChangeBroadcast, ChangeReceiver, ListChange};
 use crate::outstanding_cursors::OutstandingCursors;
 use crate::resource_updates::SubscriptionTables;
+use crate::retiring_upstreams::RetiringUpstreams;
 use crate::session_lists::SessionViewCache;
 use crate::settings::{CatalogPorts, CatalogSettings};
 use crate::view::{EMPTY_VIEW, View};
@@ -53,6 +54,7 @@ pub struct Catalog {
     pub(crate) filtered_views: FilteredViews,
     pub(crate) subscription_tables: Arc<SubscriptionTables>,
     pub(crate) session_views: SessionViewCache,
+    pub(crate) retiring: Arc<RetiringUpstreams>,
 }
 
 /// The endpoint that a call comes over and the upstream that it goes to, of the same reload.
@@ -61,6 +63,9 @@ pub struct CallRoute {
     pub endpoint: Option<Arc<Endpoint>>,
     /// The upstream.
     pub upstream: Arc<dyn Upstream>,
+    /// The number of the upstream, for the names of its tasks: a reload with other settings makes
+    /// another upstream of the same id.
+    pub incarnation: u32,
     /// The timings of the upstream's calls.
     pub timings: Arc<CallTimings>,
 }
@@ -89,6 +94,17 @@ impl CatalogLayout {
             .unwrap_or_default()
     }
 
+    /// The endpoints that have an upstream.
+    fn endpoints_of(&self, source: &Arc<CatalogSource>) -> Vec<EndpointId> {
+        let has_it =
+            |lists: &EndpointLists| lists.sources.iter().any(|one| Arc::ptr_eq(one, source));
+        let having = self
+            .endpoint_lists
+            .iter()
+            .filter(|(_, lists)| has_it(lists));
+        having.map(|(id, _)| id.clone()).collect()
+    }
+
     /// An upstream of an endpoint.
     pub(crate) fn source_of(
         &self,
@@ -115,6 +131,7 @@ impl Catalog {
             filtered_views: FilteredViews::default(),
             subscription_tables: Arc::default(),
             session_views: SessionViewCache::default(),
+            retiring: Arc::default(),
         });
         let weak = Arc::downgrade(&catalog);
         let updating = view_updater::run(works.clone(), move |round| match weak.upgrade() {
@@ -193,7 +210,10 @@ impl Catalog {
                 stand.list_views.close();
             }
         }
-        gone.iter().for_each(|source| self.retire(source));
+        for source in &gone {
+            let is_replaced = self.layout.load().by_id.contains_key(source.id());
+            self.run_out(source, before.endpoints_of(source), is_replaced);
+        }
         // The base list of every endpoint is ready before a client asks for it.
         self.layout
             .load()
@@ -407,6 +427,7 @@ impl Catalog {
                 .get(endpoint)
                 .map(|stand| stand.endpoint.clone()),
             upstream: source.upstream().clone(),
+            incarnation: source.incarnation,
             timings: source.timings.clone(),
         })
     }

@@ -19,6 +19,8 @@ use weir_core::resolved_rules::ResolvedRules;
 /// An upstream and its feeds.
 pub(super) struct CatalogSource {
     followed: Arc<FollowedUpstream>,
+    /// Its number among the upstreams of its id, since a reload with other settings makes another.
+    pub(super) incarnation: u32,
     /// The timings of its latest calls.
     pub(super) timings: Arc<CallTimings>,
     base: Arc<ListFeed>,
@@ -45,9 +47,12 @@ impl CatalogSource {
             before.as_deref(),
         );
         let stop = works.stop.child_token();
+        let mut incarnation = [0; 4];
+        works.ports.random.fill(&mut incarnation);
         let followed = Arc::new(FollowedUpstream::new(upstream, rules, stop.clone()));
         let source = Arc::new(Self {
             followed: followed.clone(),
+            incarnation: u32::from_be_bytes(incarnation),
             timings: Arc::default(),
             base: base.clone(),
             others: Mutex::default(),

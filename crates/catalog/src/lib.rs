@@ -38,6 +38,7 @@ mod outstanding_cursors;
 mod pace;
 mod page;
 mod resource_updates;
+mod retiring_upstreams;
 mod session_lists;
 mod settings;
 mod status;

@@ -12,8 +12,8 @@ use super::Catalog;
 use super::list_entry::{ListEntry, names};
 
 impl Catalog {
-    /// A tool that no list shows any more, of an upstream of the endpoint: tasks of it may still
-    /// run.
+    /// A tool that no list shows any more, of an upstream of the endpoint, or of one that a reload
+    /// has removed and that still ends: tasks of it may still run.
     #[must_use]
     pub fn removed_tool(
         &self,
@@ -22,7 +22,13 @@ impl Catalog {
         exposed: &str,
     ) -> Option<CatalogItem> {
         let layout = self.layout.load();
-        let source = layout.source_of(endpoint, upstream)?;
+        let removed = || {
+            let is_removed = !layout.by_id.contains_key(upstream);
+            let ending = is_removed.then(|| self.retiring.source_of(endpoint, upstream));
+            ending.flatten()
+        };
+        let present = layout.source_of(endpoint, upstream).cloned();
+        let source = present.or_else(removed)?;
         let tool = Arc::new(Tool::unlisted(upstream, exposed));
         let (terms, listed_without) = (source.rules().of(exposed), CapabilityClass::BASE);
         Some(CatalogItem {

@@ -231,7 +231,7 @@ impl Router {
     /// Notifies the upstreams of a change of client sessions.
     pub fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         self.catalog
-            .upstreams()
+            .upstreams_with_sessions()
             .iter()
             .for_each(|upstream| upstream.notify_sessions(sessions, news));
         if news == ClientSessionChange::Ended {
@@ -330,6 +330,7 @@ impl Router {
         let Some(CallRoute {
             endpoint,
             upstream,
+            incarnation,
             timings,
         }) = self.catalog.call_route(&call.endpoint, &item.tool.upstream)
         else {
@@ -355,6 +356,7 @@ impl Router {
         let (call, kept) = match decided {
             Ok(None) => (call, false),
             Ok(Some((naming, call))) => {
+                let naming = naming.at(incarnation);
                 let kept = naming.is_wanted();
                 match awaiting {
                     Some(about) => awaited_task = Some(self.tasks.awaiting(about, naming, until)),

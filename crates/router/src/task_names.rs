@@ -16,8 +16,10 @@ use weir_core::principal::Principal;
 use weir_core::seal::Sealer;
 
 /// Layout of the sealed bytes; another one is another number.
-const LAYOUT: u8 = 2;
-/// The layout of an earlier release: without the replica.
+const LAYOUT: u8 = 3;
+/// A layout of an earlier release: without the number of the upstream.
+const LAYOUT_WITHOUT_INCARNATION: u8 = 2;
+/// A layout of an earlier release: without the replica, too.
 const LAYOUT_WITHOUT_REPLICA: u8 = 1;
 /// The longest id of an upstream that is taken. The sealed one has to fit a header.
 const LONGEST_NATIVE: usize = 1024;
@@ -43,6 +45,9 @@ pub struct TaskLocation {
     /// The replica whose call it was, if replicas share the endpoint: it keeps the task, and has
     /// the session at the upstream.
     pub replica: Option<ReplicaId>,
+    /// The number of the upstream in that replica's process: a reload with other settings makes
+    /// another upstream of the same id.
+    pub incarnation: u32,
 }
 
 /// Makes and opens the names of tasks, and keeps the tasks.
@@ -152,6 +157,7 @@ impl TaskNames {
         plain.extend_from_slice(&home.class.bits().to_be_bytes());
         plain.push(u8::from(home.session.is_some()) | u8::from(home.is_own) << 1);
         plain.extend_from_slice(&home.replica.as_ref().map_or([0; 8], |replica| replica.0));
+        plain.extend_from_slice(&home.incarnation.to_be_bytes());
         plain.extend_from_slice(&home.session.map_or([0; 16], |session| session.0));
         for part in [home.upstream.as_str(), &home.tool] {
             plain.extend_from_slice(&u16::try_from(part.len()).ok()?.to_be_bytes());
@@ -183,12 +189,16 @@ impl TaskNames {
             .ok()?;
         let (&[layout, class_high, class_low, flags], rest) = plain.split_first_chunk()?;
         let (replica, rest) = match layout {
-            LAYOUT => {
+            LAYOUT | LAYOUT_WITHOUT_INCARNATION => {
                 let (replica, rest) = rest.split_first_chunk::<8>()?;
                 (*replica, rest)
             }
             LAYOUT_WITHOUT_REPLICA => ([0; 8], rest),
             _ => return None,
+        };
+        let (incarnation, rest) = match layout {
+            LAYOUT => rest.split_first_chunk::<4>()?,
+            _ => (&[0; 4], rest),
         };
         let (session, rest) = rest.split_first_chunk::<16>()?;
         let (upstream, rest) = part(rest)?;
@@ -201,6 +211,7 @@ impl TaskNames {
             session: (flags & 1 != 0).then_some(SessionKey(*session)),
             is_own: flags & 2 != 0,
             replica: (replica != [0; 8]).then_some(ReplicaId(replica)),
+            incarnation: u32::from_be_bytes(*incarnation),
         })
     }
 }
@@ -293,6 +304,7 @@ mod tests {
             session: Some(SessionKey([9; 16])),
             is_own: false,
             replica: Some(ReplicaId(*b"replica1")),
+            incarnation: 7,
         };
         let name = desk.name(&ann, &here, &home).unwrap();
         assert_eq!(desk.locate(&ann, &here, &name), Some(home.clone()));

@@ -211,7 +211,12 @@ impl TaskRequests {
         };
         own.capabilities.class = home.class;
         let item = self.tool_of_task(principal, &own, &home)?;
-        let upstream = self.catalog.upstream(&home.upstream)?;
+        let upstream = self.catalog.upstream_of_task(
+            &home.upstream,
+            home.incarnation,
+            principal,
+            &home.native,
+        )?;
         let endpoint = self.catalog.endpoint(&asked.endpoint);
         let way = ReplyTransform::of(&self.catalog, endpoint.as_deref(), &item, &own);
         let outbound = OutboundCall {

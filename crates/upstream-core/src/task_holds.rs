@@ -2,11 +2,12 @@
 //! where it began. A hold ends with its task, with the session of its client, and at the latest
 //! with the time for which the server keeps the task.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use weir_core::upstream::OutboundCall;
 use weir_core::{Principal, SessionKey};
@@ -22,6 +23,8 @@ const MAX_HOLDS: usize = 4096;
 /// The most holds of one principal; the oldest goes first. All anonymous callers share one
 /// principal, so only the total binds it.
 const MAX_HOLDS_OF_A_PRINCIPAL: usize = 256;
+/// The most tasks of one upstream that are known to have ended here. The oldest goes first.
+const MAX_ENDED: usize = 1024;
 
 /// The principal and the client session of a call that may become a task.
 #[derive(Clone, Debug)]
@@ -52,6 +55,10 @@ struct TaskHoldTable {
     owners: HashMap<Principal, BTreeMap<u64, TaskHold>>,
     count: usize,
     last: u64,
+    /// The latest tasks with a hold that ended with the task: clients may read them once more.
+    ended: VecDeque<(Principal, Arc<str>)>,
+    /// Notified when the last hold ends.
+    none_left: Arc<Notify>,
 }
 
 /// A background task that owns the held value. Dropping the hold ends it.
@@ -102,8 +109,40 @@ impl TaskHolds {
 
     /// Ends the hold of a task that is over.
     pub fn release(&self, principal: &Principal, native: &str) {
-        self.lock()
-            .remove(principal, |_, hold| &*hold.native == native);
+        let mut table = self.lock();
+        if table.holds(principal, native) {
+            table.remove(principal, |_, hold| &*hold.native == native);
+            if table.ended.len() >= MAX_ENDED {
+                table.ended.pop_front();
+            }
+            table.ended.push_back((principal.clone(), native.into()));
+        }
+    }
+
+    /// Returns true if there is a hold for this task, or was one until the task's end.
+    pub fn knows(&self, principal: &Principal, native: &str) -> bool {
+        let table = self.lock();
+        let is_it =
+            |(owner, ended): &(Principal, Arc<str>)| owner == principal && **ended == *native;
+        table.holds(principal, native) || table.ended.iter().any(is_it)
+    }
+
+    /// Returns true if there is no hold.
+    pub fn is_empty(&self) -> bool {
+        self.lock().count == 0
+    }
+
+    /// Waits until there is no hold. Cancel safe.
+    pub async fn wait_for_end(&self) {
+        let none_left = self.lock().none_left.clone();
+        loop {
+            let mut notified = std::pin::pin!(none_left.notified());
+            notified.as_mut().enable();
+            if self.lock().count == 0 {
+                return;
+            }
+            notified.await;
+        }
     }
 
     /// Ends the holds of tasks that began in these sessions of clients.
@@ -127,6 +166,11 @@ impl TaskHolds {
 }
 
 impl TaskHoldTable {
+    fn holds(&self, principal: &Principal, native: &str) -> bool {
+        let own = self.owners.get(principal);
+        own.is_some_and(|own| own.values().any(|hold| &*hold.native == native))
+    }
+
     /// Ends holds until a further one of the principal fits.
     fn make_room(&mut self, principal: &Principal) {
         let own = self.owners.get(principal).map_or(0, BTreeMap::len);
@@ -157,6 +201,9 @@ impl TaskHoldTable {
         self.count -= before - own.len();
         if own.is_empty() {
             self.owners.remove(principal);
+        }
+        if self.count == 0 {
+            self.none_left.notify_waiters();
         }
     }
 }

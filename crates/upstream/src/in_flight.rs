@@ -13,6 +13,8 @@ use weir_upstream_core::upstream_label::UpstreamLabel;
 
 /// The longest wait for the permit of a call that has just ended.
 const PERMIT_RETURN_WAIT: Duration = Duration::from_millis(100);
+/// The time between two looks at the calls in flight.
+const IDLE_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The permits of the calls in flight. Clones share them.
 #[derive(Clone, Debug)]
@@ -61,7 +63,18 @@ impl InFlightLimit {
         self.most.saturating_sub(self.permits.available_permits())
     }
 
-    /// Waits for the end of all calls in flight, at most `grace`.
+    /// Waits until no call is in flight, at most `grace`. Further calls get permits meanwhile.
+    pub(crate) async fn wait_until_idle(&self, grace: Duration) {
+        let idle = async {
+            while self.count() > 0 {
+                tokio::time::sleep(IDLE_LOOK_INTERVAL).await;
+            }
+        };
+        let _still_running = tokio::time::timeout(grace, idle).await;
+    }
+
+    /// Waits for the end of all calls in flight, at most `grace`. Further calls get no permit
+    /// meanwhile.
     pub(crate) async fn wait_for_end(&self, grace: Duration) {
         let all = u32::try_from(self.most).unwrap_or(u32::MAX);
         let _still_running = tokio::time::timeout(grace, self.permits.acquire_many(all)).await;

@@ -24,6 +24,9 @@ use crate::tasks::{self, TaskRequests};
 /// The grace time for the last tasks of a retired upstream, which end sessions and children.
 const RETIRE_GRACE: Duration = Duration::from_secs(6);
 
+/// The time in which clients can read the state of a retired upstream's last task once more.
+const ENDED_TASK_GRACE: Duration = Duration::from_secs(5);
+
 /// One upstream.
 #[derive(Debug)]
 pub(crate) struct UpstreamService {
@@ -175,6 +178,28 @@ impl Upstream for UpstreamService {
             if let CalledServer::One(one) = self.server() {
                 one.transport.replace_processes(grace).await;
             }
+        })
+    }
+
+    fn holds_task(&self, principal: &Principal, native: &str) -> bool {
+        let (site, native) = self.stack.attempts.of_task(native);
+        site.task_holds.knows(principal, native)
+    }
+
+    fn run_out(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
+        Box::pin(async move {
+            self.stack.in_flight.wait_until_idle(grace).await;
+            let mut sites = vec![&self.site];
+            if let CalledServer::Several(all) = self.server() {
+                sites.extend(all.iter().map(|one| &one.site));
+            }
+            if sites.iter().all(|site| site.task_holds.is_empty()) {
+                return;
+            }
+            for site in sites {
+                site.task_holds.wait_for_end().await;
+            }
+            tokio::time::sleep(ENDED_TASK_GRACE).await;
         })
     }
 

@@ -45,6 +45,7 @@ impl TaskNaming {
             session: call.session,
             is_own: false,
             replica: desk.replica.clone(),
+            incarnation: 0,
         };
         let (desk, principal, endpoint) = (desk.clone(), principal.clone(), call.endpoint.clone());
         Self {
@@ -54,6 +55,12 @@ impl TaskNaming {
             home,
             asked: call.task_mode,
         }
+    }
+
+    /// The same for a call to the upstream with this number.
+    pub(crate) fn at(mut self, incarnation: u32) -> Self {
+        self.home.incarnation = incarnation;
+        self
     }
 
     /// A `CreateTaskResult` under the client's name for the task.

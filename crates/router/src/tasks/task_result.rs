@@ -84,7 +84,12 @@ impl TaskRequests {
             .locate(call.principal(), &call.inner().endpoint, &name)?;
         let upstream = self
             .catalog
-            .upstream(&home.upstream)
+            .upstream_of_task(
+                &home.upstream,
+                home.incarnation,
+                call.principal(),
+                &home.native,
+            )
             .filter(|_| !home.is_own);
         let reports =
             upstream.and_then(|upstream| upstream.task_progress(call.principal(), &home.native));

@@ -1,15 +1,18 @@
 //! Reloads and the shutdown.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 use weir_catalog::ListChange;
 use weir_core::CapabilityClass;
 use weir_core::endpoint::NamePrefix;
+use weir_core::names::EndpointId;
 use weir_core::upstream::ListKind;
 
 use crate::support::{
-    CatalogWorld, GateRule, ScriptedUpstream, aggregate, endpoint, exposed, principal, transparent,
+    CatalogWorld, GateRule, ScriptedUpstream, aggregate, endpoint, exposed, id, principal,
+    transparent,
 };
 
 // Proves G02.
@@ -179,6 +182,97 @@ async fn endpoints_come_in_config_order_and_strange_upstreams_are_left_out() {
         .catalog
         .about(&endpoint(), CapabilityClass::BASE, &who);
     assert_eq!(about.len(), 1);
+}
+
+/// An upstream in whose session this task runs.
+fn with_task(upstream: &str, task: &str) -> Arc<ScriptedUpstream> {
+    let upstream = ScriptedUpstream::new(upstream, &["a"]);
+    upstream.set(|script| script.running_tasks.push(task.to_owned()));
+    upstream
+}
+
+/// The number of the present upstream `one`.
+fn number(world: &CatalogWorld) -> u32 {
+    let route = world.catalog.call_route(&endpoint(), &id("one"));
+    route.unwrap().incarnation
+}
+
+/// The upstream that is asked about a task that began at the upstream of this number.
+async fn asked(world: &CatalogWorld, number: u32, task: &str) -> Option<*const ()> {
+    let owner = principal("ada").await;
+    let catalog = &world.catalog;
+    let upstream = catalog.upstream_of_task(&id("one"), number, &owner, task)?;
+    Some(Arc::as_ptr(&upstream).cast())
+}
+
+fn address(upstream: &Arc<ScriptedUpstream>) -> Option<*const ()> {
+    Some(Arc::as_ptr(upstream).cast())
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaced_upstream_keeps_its_tasks_until_they_end() {
+    let (before, after) = (with_task("one", "t1"), ScriptedUpstream::new("one", &["a"]));
+    let world = CatalogWorld::of(&[&before]);
+    world.settled().await;
+    let first = number(&world);
+    world.show(&[&after], NamePrefix::Always, 1000);
+    tokio::time::sleep(Duration::from_secs(3000)).await;
+    assert_eq!(ScriptedUpstream::count(&before.retired), 0);
+    assert_eq!(asked(&world, first, "t1").await, address(&before));
+    assert_eq!(asked(&world, first, "t2").await, address(&after));
+    // Servers may give their tasks the same ids.
+    let second = number(&world);
+    assert_eq!(asked(&world, second, "t1").await, address(&after));
+    before.set(|script| script.running_tasks.clear());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(ScriptedUpstream::count(&before.retired), 1);
+    assert_eq!(asked(&world, first, "t1").await, address(&after));
+}
+
+#[tokio::test(start_paused = true)]
+async fn removed_upstream_keeps_its_tasks_as_long_as_its_calls() {
+    let (one, two) = (with_task("one", "t1"), ScriptedUpstream::new("two", &["b"]));
+    let world = CatalogWorld::of(&[&one, &two]);
+    world.settled().await;
+    let first = number(&world);
+    world.show(&[&two], NamePrefix::Always, 1000);
+    let removed_tool = || {
+        world
+            .catalog
+            .removed_tool(&endpoint(), &id("one"), "one__a")
+    };
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(asked(&world, first, "t1").await, address(&one));
+    assert!(removed_tool().is_some());
+    let elsewhere = EndpointId::new("/other");
+    let of_other = world.catalog.removed_tool(&elsewhere, &id("one"), "one__a");
+    assert!(of_other.is_none(), "an endpoint without the upstream");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(ScriptedUpstream::count(&one.retired), 1);
+    assert_eq!(asked(&world, first, "t1").await, None);
+    assert!(removed_tool().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_reloads_leave_a_bounded_number_of_upstreams_with_tasks() {
+    let all: Vec<_> = (0..20)
+        .map(|nth| with_task("one", &format!("t{nth}")))
+        .collect();
+    let world = CatalogWorld::of(&[&all[0]]);
+    let mut numbers = Vec::new();
+    for next in &all[1..] {
+        numbers.push(number(&world));
+        world.show(&[next], NamePrefix::Always, 1000);
+    }
+    world.rest().await;
+    let retired = all.iter().map(|one| ScriptedUpstream::count(&one.retired));
+    // The last one is in force.
+    assert_eq!(retired.sum::<usize>(), 11);
+    assert_eq!(asked(&world, numbers[18], "t18").await, address(&all[18]));
+    assert_eq!(asked(&world, numbers[0], "t0").await, address(&all[19]));
+    let shutdown = world.catalog.shutdown();
+    let in_time = timeout(Duration::from_secs(1), shutdown).await;
+    assert!(in_time.is_ok(), "the shutdown waits for tasks");
 }
 
 #[tokio::test(start_paused = true)]

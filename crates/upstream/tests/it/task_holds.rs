@@ -111,6 +111,34 @@ async fn session_of_a_task_ends_after_its_result_was_fetched() {
     assert!(in_time.is_ok(), "the session is held");
 }
 
+#[tokio::test]
+async fn upstream_runs_out_once_its_tasks_have_ended_and_knows_them_until_then() {
+    let (_mock, upstream) = server().await;
+    let (somebody, other) = (
+        principal(Some("somebody")).await,
+        principal(Some("other")).await,
+    );
+    let task = begin(&upstream, &somebody).await;
+    assert!(upstream.holds_task(&somebody, &task));
+    assert!(!upstream.holds_task(&other, &task), "it is another's");
+    assert!(!upstream.holds_task(&somebody, "none"));
+    let mut running_out = upstream.clone().run_out(Duration::ZERO);
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut running_out).await;
+    assert!(early.is_err(), "the task runs");
+    while state(&upstream, &somebody, &task).await["status"] != "completed" {}
+    // Its client may read its state once more.
+    assert!(upstream.holds_task(&somebody, &task));
+    assert_eq!(
+        state(&upstream, &somebody, &task).await["status"],
+        "completed"
+    );
+    let in_time = tokio::time::timeout(Duration::from_secs(20), running_out).await;
+    assert!(in_time.is_ok(), "its task has ended");
+    // Without tasks there is nothing to wait for.
+    let again = tokio::time::timeout(Duration::from_secs(3), upstream.run_out(Duration::ZERO));
+    assert!(again.await.is_ok());
+}
+
 /// The answer that a call became the task of this number.
 fn created(nth: usize) -> Bytes {
     Bytes::from(json!({ "taskId": format!("t{nth}"), "ttlMs": 3_600_000 }).to_string())

@@ -14,7 +14,7 @@ use weir_core::upstream::{
     ListKind, ListKinds, ListPage, ListWatch, OutboundCall, ResourceUpdates, ServerDescription,
     Upstream, UpstreamHealth,
 };
-use weir_core::{Failure, FailureKind, Reply, UpstreamId};
+use weir_core::{Failure, FailureKind, Principal, Reply, UpstreamId};
 
 use super::update_streams::UpdateStreams;
 
@@ -67,6 +67,8 @@ pub(crate) struct UpstreamScript {
     pub(crate) page_delay: Duration,
     pub(crate) hint: Option<(u64, bool)>,
     pub(crate) carries: CapabilityClass,
+    /// The native ids of tasks that run in sessions of it.
+    pub(crate) running_tasks: Vec<String>,
     pub(crate) answer: CallAnswer,
 }
 
@@ -126,6 +128,7 @@ impl ScriptedUpstream {
                 page_delay: Duration::ZERO,
                 hint: None,
                 carries: CapabilityClass::BASE,
+                running_tasks: Vec::new(),
                 answer,
             }),
             told: watch::Sender::new(0),
@@ -257,6 +260,19 @@ impl Upstream for ScriptedUpstream {
 
     fn health(&self) -> UpstreamHealth {
         UpstreamHealth::default()
+    }
+
+    fn holds_task(&self, _principal: &Principal, native: &str) -> bool {
+        let script = self.script.lock().unwrap();
+        script.running_tasks.iter().any(|task| task == native)
+    }
+
+    fn run_out(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+        Box::pin(async move {
+            while !self.script.lock().unwrap().running_tasks.is_empty() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
     }
 
     fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {

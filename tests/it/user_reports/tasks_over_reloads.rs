@@ -1,0 +1,125 @@
+//! Tasks that run while a reload changes or removes their upstream: a reload ends no work.
+
+use serde_json::{Value, json};
+use weir_testkit::MockServer;
+use weir_wire::Revision;
+
+use super::weir_over;
+use crate::harness::{CheckedClient, wait_until};
+
+const NEWEST: Revision = Revision::NEWEST_LEGACY;
+
+/// Begins a task of a tool; returns the client's name for it.
+async fn begin(client: &CheckedClient, tool: &str) -> Value {
+    let params = json!({ "name": tool, "arguments": { "n": 1 }, "task": { "ttl": 60_000 } });
+    let answer = client.ask("tools/call", params).await;
+    let task = &answer.result()["task"];
+    assert_eq!(task["status"], "working", "{}", answer.last());
+    json!({ "taskId": task["taskId"] })
+}
+
+/// Reads a running task, cancels it, and reads it again.
+async fn check_and_cancel(client: &CheckedClient, task: &Value) {
+    let state = client.ask("tasks/get", task.clone()).await;
+    assert_eq!(
+        state.last()["result"]["status"],
+        "working",
+        "{}",
+        state.last()
+    );
+    let state = client.ask("tasks/cancel", task.clone()).await;
+    assert_eq!(
+        state.last()["result"]["status"],
+        "cancelled",
+        "{}",
+        state.last()
+    );
+    let state = client.ask("tasks/get", task.clone()).await;
+    assert_eq!(
+        state.last()["result"]["status"],
+        "cancelled",
+        "{}",
+        state.last()
+    );
+}
+
+async fn check_result(client: &CheckedClient, task: &Value) {
+    let result = client.ask("tasks/result", task.clone()).await;
+    assert!(result.last()["result"].is_object(), "{}", result.last());
+    assert_eq!(result.text(), r#"{"n":1}"#);
+}
+
+async fn server() -> MockServer {
+    MockServer::legacy(NEWEST)
+        .with_tasks()
+        .tools(1)
+        .start()
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn running_tasks_go_on_in_their_session_when_a_reload_changes_their_upstream() {
+    let before = server().await;
+    let after = MockServer::legacy(NEWEST)
+        .with_tasks()
+        .tools(2)
+        .start()
+        .await;
+    let weir = weir_over(&[("one", &before)]);
+    weir.wait_until_listed("/mcp", &["one__task_waits"]);
+    let client = CheckedClient::open(&weir.url("/mcp"), NEWEST).await;
+    let waiting = begin(&client, "one__task_waits").await;
+    let done = begin(&client, "one__task_done").await;
+    weir.rewrite_config(json!({ "upstreams": { "one": { "url": after.url() } } }));
+    weir.wait_until_listed("/mcp", &["one__tool_0001"]);
+    check_result(&client, &done).await;
+    check_and_cancel(&client, &waiting).await;
+    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+        assert_eq!(
+            after.requests_of(method).len(),
+            0,
+            "no task of this server: {method}"
+        );
+    }
+    // A task that begins now is one of the present server.
+    let next = begin(&client, "one__task_done").await;
+    check_result(&client, &next).await;
+    assert!(!after.requests_of("tasks/result").is_empty());
+    // Nothing needs the sessions of before any more.
+    before
+        .wait_until("the end of the sessions", |mock| mock.sessions() == 0)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn running_tasks_of_a_removed_upstream_can_still_be_asked_about() {
+    let (one, two) = (server().await, server().await);
+    let weir = weir_over(&[("one", &one), ("two", &two)]);
+    weir.wait_until_listed("/mcp", &["one__task_waits", "two__task_waits"]);
+    let client = CheckedClient::open(&weir.url("/mcp"), NEWEST).await;
+    let waiting = begin(&client, "one__task_waits").await;
+    let done = begin(&client, "one__task_done").await;
+    weir.rewrite_config(json!({ "upstreams": { "two": { "url": two.url() } } }));
+    wait_until("the upstream to go", || {
+        let tools = weir.list_tools("/mcp");
+        (!tools
+            .iter()
+            .any(|tool| tool.contains("task_waits") && tool.starts_with("one")))
+        .then_some(())
+    });
+    check_result(&client, &done).await;
+    check_and_cancel(&client, &waiting).await;
+    let refused = client
+        .ask(
+            "tools/call",
+            json!({ "name": "one__tool_0000", "arguments": {} }),
+        )
+        .await;
+    assert!(
+        refused.last()["error"].is_object(),
+        "no call goes there: {}",
+        refused.last()
+    );
+    one.wait_until("the end of the sessions", |mock| mock.sessions() == 0)
+        .await;
+}
