@@ -19,6 +19,7 @@ mod forwarded_calls;
 mod generated_seal_key;
 mod link;
 mod message;
+mod movable_tasks;
 mod moved_override;
 mod protocol;
 mod resources;
@@ -36,6 +37,7 @@ use listenfd::ListenFd;
 
 pub use forwarded_calls::ForwardedCalls;
 pub use generated_seal_key::GeneratedSealKey;
+pub use movable_tasks::MovableTasks;
 pub use moved_override::{MovedOverride, MovedOverrideTarget};
 pub use protocol::{DrainingPredecessor, HandoverState, Predecessor};
 pub use resources::HandoverResources;

@@ -14,7 +14,9 @@ use weir_core::{Principal, SessionKey};
 use weir_front::MovedSession;
 use weir_store::{MovedEvent, MovedLog, MovedRecord};
 
-/// A message. The predecessor sends the first five kinds first, in this order.
+use super::movable_tasks::{WireTask, WireTaskName};
+
+/// A message. The predecessor sends the first six kinds first; the tasks come before the upstreams.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum HandoverMessage {
@@ -31,6 +33,8 @@ pub(super) enum HandoverMessage {
         session: Base64Bytes,
         has_descriptors: bool,
     },
+    /// A task in the task book.
+    Task(WireTask),
     /// The end of the moved state.
     Complete,
     /// A request to the records, after they have moved to the successor.
@@ -263,7 +267,7 @@ impl WireSession {
     }
 }
 
-/// A request to the records.
+/// A request to the records, or to the task book.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RecordRequest {
@@ -279,6 +283,8 @@ pub(super) enum RecordRequest {
     },
     /// Removes a record.
     Remove { key: WireKey },
+    /// Reads a task of the task book.
+    Task(WireTaskName),
 }
 
 impl RecordRequest {
@@ -319,6 +325,8 @@ pub(super) enum RecordReply {
     Full,
     /// True if a record was removed.
     Removed(bool),
+    /// The task that was read.
+    Task(Option<WireTask>),
     /// The request failed.
     Failed(String),
 }

@@ -5,10 +5,11 @@
 //! | predecessor | `weir 2 KEY` | before the successor runs |
 //! | successor | `prepared` | it has read its config, and will now open its files |
 //! | predecessor | `go WILL` | it has put its audit file aside; the [`HandoverState`] is JSON |
-//! | successor | `serving sessions` | it accepts; the predecessor drains. From now on both send a [`HandoverMessage`](super::message::HandoverMessage) a line |
+//! | successor | `serving sessions tasks` | it accepts; the predecessor drains. From now on both send a [`HandoverMessage`](super::message::HandoverMessage) a line |
 //!
-//! A predecessor whose [`HandoverState`] lacks `sessions_move`, and a successor that takes no
-//! sessions, are of an older release:
+//! To a predecessor whose [`HandoverState`] lacks `tasks_move`, the successor writes
+//! `serving sessions`. A successor that writes this takes no tasks. Both are of an older release. So
+//! are a predecessor whose state lacks `sessions_move`, and a successor that takes no sessions:
 //!
 //! | sender | line | when |
 //! |---|---|---|
@@ -36,6 +37,7 @@ pub(super) const PREPARED: &str = "prepared";
 pub(super) const GO: &str = "go ";
 pub(super) const SERVING: &str = "serving";
 pub(super) const SERVING_SESSIONS: &str = "serving sessions";
+pub(super) const SERVING_SESSIONS_AND_TASKS: &str = "serving sessions tasks";
 pub(super) const ENDED: &str = "ended ";
 
 /// The timeout of each message from the other process.
@@ -54,6 +56,9 @@ pub struct HandoverState {
     /// True if sessions move to a successor that sends `serving sessions`.
     #[serde(default)]
     pub sessions_move: bool,
+    /// True if kept tasks move to a successor that sends `serving sessions tasks`.
+    #[serde(default)]
+    pub tasks_move: bool,
     /// The name of the replica among others, in hexadecimal digits: the successor goes on under it.
     #[serde(default)]
     pub replica: Option<String>,
@@ -122,7 +127,11 @@ async fn read_end(line: tokio::net::UnixStream) -> ChainHeads {
 /// The previous process, as its successor sees it. Dropping it without
 /// [`Predecessor::report_serving`] signals that the hand-over failed.
 #[derive(Debug)]
-pub struct Predecessor(BufReader<UnixStream>);
+pub struct Predecessor {
+    line: BufReader<UnixStream>,
+    /// True once it has said that its tasks move.
+    moves_tasks: bool,
+}
 
 impl Predecessor {
     /// Reads the greeting with the sealing key.
@@ -138,7 +147,8 @@ impl Predecessor {
             .strip_prefix(GREETING)
             .and_then(|rest| GeneratedSealKey::read(rest.trim()));
         let sealing = key.ok_or_else(|| io::Error::other("it is a weir of another version"))?;
-        Ok((sealing, Self(line)))
+        let moves_tasks = false;
+        Ok((sealing, Self { line, moves_tasks }))
     }
 
     /// Reports that this process is about to open its files, and waits for permission. Returns the
@@ -148,10 +158,14 @@ impl Predecessor {
     ///
     /// The previous process is gone, or aborted the hand-over.
     pub fn wait_for_permission(&mut self) -> io::Result<HandoverState> {
-        write_line(self.0.get_ref(), PREPARED)?;
-        let said = read_line(&mut self.0)?;
+        write_line(self.line.get_ref(), PREPARED)?;
+        let said = read_line(&mut self.line)?;
         match said.strip_prefix(GO).map(serde_json::from_str) {
-            Some(Ok(will)) => Ok(will),
+            Some(Ok(will)) => {
+                let will: HandoverState = will;
+                self.moves_tasks = will.tasks_move;
+                Ok(will)
+            }
             _ => Err(io::Error::other(format!("unexpected message `{said:.40}`"))),
         }
     }
@@ -163,15 +177,13 @@ impl Predecessor {
     ///
     /// The previous process is gone.
     pub fn report_serving(self, state: Option<MovableState>) -> io::Result<DrainingPredecessor> {
-        let line = self.0.into_inner();
-        write_line(
-            &line,
-            if state.is_some() {
-                SERVING_SESSIONS
-            } else {
-                SERVING
-            },
-        )?;
+        let line = self.line.into_inner();
+        let word = match &state {
+            Some(_) if self.moves_tasks => SERVING_SESSIONS_AND_TASKS,
+            Some(_) => SERVING_SESSIONS,
+            None => SERVING,
+        };
+        write_line(&line, word)?;
         line.set_nonblocking(true)?;
         let line = tokio::net::UnixStream::from_std(line)?;
         Ok(DrainingPredecessor(match state {

@@ -23,6 +23,7 @@ use weir_store::MemoryBus;
 use super::forwarded_calls::ForwardedCalls;
 use super::link::{HandoverLink, next_message};
 use super::message::{Base64Bytes, HandoverMessage, LogChange, WireSession};
+use super::movable_tasks::MovableTasks;
 use super::session_imports::SessionImports;
 use super::stores::{MovableRecords, MovableReplays, answer};
 
@@ -40,6 +41,8 @@ pub struct MovableState {
     pub records: Arc<MovableRecords>,
     /// The replay logs of sessions.
     pub replays: Arc<MovableReplays>,
+    /// The task book.
+    pub tasks: Arc<MovableTasks>,
     /// The messages between sessions and running calls.
     pub bus: Arc<MemoryBus>,
     /// The sessions of the client side.
@@ -56,8 +59,8 @@ impl std::fmt::Debug for MovableState {
     }
 }
 
-/// Moves the state to the successor, and stays linked with it until this process has ended. Must be
-/// called inside a tokio runtime.
+/// Moves the state to the successor, and stays linked with it until this process has ended. A
+/// successor of an older release takes no tasks. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// The successor is gone before the move.
@@ -65,6 +68,7 @@ pub(super) async fn move_state(
     state: MovableState,
     lines: Lines<BufReader<OwnedReadHalf>>,
     to: OwnedWriteHalf,
+    takes_tasks: bool,
 ) -> io::Result<LinkToSuccessor> {
     let (children, their_children) = UnixStream::pair()?;
     let (calls, their_calls) = UnixStream::pair()?;
@@ -90,6 +94,9 @@ pub(super) async fn move_state(
     state.replays.copy_to(&link);
     for session in state.front.copy_all() {
         link.send(HandoverMessage::Session(WireSession::of(session)));
+    }
+    if takes_tasks {
+        state.tasks.copy_to(&link);
     }
     let mut exports = export_all(&state.upstreams);
     let (mut takes_descriptors, mut lost_children) = (true, 0_u64);
@@ -289,6 +296,7 @@ impl StateReceiver {
                 }));
                 state.replays.own().restore(log);
             }
+            HandoverMessage::Task(task) => state.tasks.put(task),
             HandoverMessage::Session(session) => state.front.take_over(session.session()),
             HandoverMessage::Upstream {
                 id,
@@ -308,10 +316,11 @@ impl StateReceiver {
                 });
             }
             HandoverMessage::Request { number, request } => {
-                let (records, link) = (state.records.clone(), link.clone());
-                // The records may have moved on to a third process.
+                let (records, tasks) = (state.records.clone(), state.tasks.clone());
+                let link = link.clone();
+                // The records and tasks may have moved on to a third process.
                 tokio::spawn(async move {
-                    let reply = answer(&records, request).await;
+                    let reply = answer(&records, &tasks, request).await;
                     link.send(HandoverMessage::Reply { number, reply });
                 });
             }

@@ -20,6 +20,7 @@ use super::message::{
     Base64Bytes, HandoverMessage, LogChange, RecordReply, RecordRequest, WireKey, WireLog,
     WireRecord, WireStream, millis,
 };
+use super::movable_tasks::MovableTasks;
 
 /// The records of sessions.
 pub struct MovableRecords {
@@ -135,6 +136,7 @@ impl RecordStore for MovableRecords {
                 | RecordReply::OwnerFull
                 | RecordReply::Full
                 | RecordReply::Removed(_)
+                | RecordReply::Task(_)
                 | RecordReply::Failed(_)) => Err(unexpected(&other)),
             }
         }))
@@ -172,6 +174,7 @@ impl RecordStore for MovableRecords {
                 other @ (RecordReply::Loaded { .. }
                 | RecordReply::Absent
                 | RecordReply::Removed(_)
+                | RecordReply::Task(_)
                 | RecordReply::Failed(_)) => Err(unexpected(&other)),
             }
         })
@@ -201,6 +204,7 @@ impl RecordStore for MovableRecords {
                 | RecordReply::Conflict
                 | RecordReply::OwnerFull
                 | RecordReply::Full
+                | RecordReply::Task(_)
                 | RecordReply::Failed(_)) => Err(unexpected(&other)),
             }
         })
@@ -224,7 +228,11 @@ fn unexpected(reply: &RecordReply) -> StoreError {
 }
 
 /// Serves a request of the predecessor.
-pub(crate) async fn answer(records: &MovableRecords, request: RecordRequest) -> RecordReply {
+pub(crate) async fn answer(
+    records: &MovableRecords,
+    tasks: &MovableTasks,
+    request: RecordRequest,
+) -> RecordReply {
     let failed = |error: StoreError| RecordReply::Failed(error.0);
     match request {
         RecordRequest::Load { key, touch } => {
@@ -249,6 +257,7 @@ pub(crate) async fn answer(records: &MovableRecords, request: RecordRequest) -> 
             .remove(&key.key())
             .await
             .map_or_else(failed, RecordReply::Removed),
+        RecordRequest::Task(wanted) => tasks.answer(wanted).await,
     }
 }
 

@@ -15,7 +15,8 @@ use weir_audit::{ChainHead, ChainHeads};
 use weir_program::OwnProgram;
 
 use super::protocol::{
-    ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, SERVING_SESSIONS, write_line,
+    ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, SERVING_SESSIONS,
+    SERVING_SESSIONS_AND_TASKS, write_line,
 };
 use super::resources::{CLIENTS, CLUSTER, HANDOVER, HandoverResources, KEEPER, OPERATORS};
 use super::state_transfer::{LinkToSuccessor, MovableState, move_state};
@@ -105,11 +106,13 @@ async fn connect(
 ) -> io::Result<SuccessorConnection> {
     match serving {
         ServingSuccessor::WithoutSessions(line) => Ok(SuccessorConnection::Text(line)),
-        ServingSuccessor::TakesSessions { said, line } => {
-            move_state(weir.session_state(), said, line)
-                .await
-                .map(SuccessorConnection::Link)
-        }
+        ServingSuccessor::TakesSessions {
+            said,
+            line,
+            takes_tasks,
+        } => move_state(weir.session_state(), said, line, takes_tasks)
+            .await
+            .map(SuccessorConnection::Link),
     }
 }
 
@@ -224,6 +227,8 @@ enum ServingSuccessor {
     TakesSessions {
         said: Lines<BufReader<OwnedReadHalf>>,
         line: OwnedWriteHalf,
+        /// False if it is of an older release.
+        takes_tasks: bool,
     },
 }
 
@@ -248,10 +253,13 @@ impl SuccessorHandshake {
             .await?;
         match self.read_line().await?.as_str() {
             SERVING => Ok(ServingSuccessor::WithoutSessions(self.line)),
-            SERVING_SESSIONS => Ok(ServingSuccessor::TakesSessions {
-                said: self.said,
-                line: self.line,
-            }),
+            word @ (SERVING_SESSIONS | SERVING_SESSIONS_AND_TASKS) => {
+                Ok(ServingSuccessor::TakesSessions {
+                    takes_tasks: word == SERVING_SESSIONS_AND_TASKS,
+                    said: self.said,
+                    line: self.line,
+                })
+            }
             other => Err(unexpected(other, SERVING)),
         }
     }

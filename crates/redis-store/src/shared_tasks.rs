@@ -150,6 +150,15 @@ impl TaskBook for SharedTasks {
         self.local.find(principal, endpoint, name)
     }
 
+    fn find_moved<'a>(
+        &'a self,
+        principal: &'a Principal,
+        endpoint: &'a EndpointId,
+        name: &'a str,
+    ) -> Fut<'a, Option<KeptTask>> {
+        self.local.find_moved(principal, endpoint, name)
+    }
+
     fn recover<'a>(
         &'a self,
         principal: &'a Principal,

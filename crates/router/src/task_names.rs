@@ -85,7 +85,8 @@ impl TaskNames {
         Self { replica, ..self }
     }
 
-    /// A kept task: of this replica, or of another one that has ended.
+    /// A kept task: of this process, of the one before or after it in a graceful restart, or of
+    /// another replica that has ended.
     pub(crate) async fn find_kept(
         &self,
         principal: &Principal,
@@ -93,7 +94,10 @@ impl TaskNames {
         name: &str,
         home: &TaskLocation,
     ) -> Option<KeptTask> {
-        let found = self.book.find(principal, endpoint, name);
+        let mut found = self.book.find(principal, endpoint, name);
+        if found.is_none() {
+            found = self.book.find_moved(principal, endpoint, name).await;
+        }
         if found.is_some() || home.replica.is_none() || home.replica == self.replica {
             return found;
         }

@@ -17,7 +17,7 @@ pub use counters::MemoryCounters;
 pub use parking::{MemoryParking, ParkingCaps};
 pub use records::{MemoryRecords, MovedRecord, RecordCaps};
 pub use replays::{MemoryReplays, MovedEvent, MovedLog, ReplayCaps};
-pub use tasks::{MemoryTasks, TaskCaps};
+pub use tasks::{MemoryTasks, MovedTask, TaskCaps};
 pub use vault::MemoryVault;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -42,6 +42,23 @@ impl Default for TaskCaps {
     }
 }
 
+/// A task on its way to another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedTask {
+    /// Its owner.
+    pub principal: Principal,
+    /// The endpoint that it began at.
+    pub endpoint: EndpointId,
+    /// The task.
+    pub task: KeptTask,
+    /// Its position in the list of its owner.
+    pub position: u64,
+    /// True if its owner has fetched the result.
+    pub is_fetched: bool,
+    /// The time that it has left.
+    pub left: Duration,
+}
+
 /// The tasks of one process.
 pub struct MemoryTasks {
     clock: Arc<dyn Clock>,
@@ -154,6 +171,76 @@ impl MemoryTasks {
         Ok(())
     }
 
+    /// Copies all tasks, for another process.
+    pub fn copy_all(&self) -> Vec<MovedTask> {
+        let now = self.clock.monotonic();
+        let book = self.lock();
+        let of_owner = |((principal, endpoint), own): (&TaskOwner, &BTreeMap<u64, TaskEntry>)| {
+            let alive = own.iter().filter(|(_, entry)| entry.until > now);
+            let moved = alive.map(|(nth, entry)| MovedTask {
+                principal: principal.clone(),
+                endpoint: endpoint.clone(),
+                task: entry.task.clone(),
+                position: *nth,
+                is_fetched: entry.fetched,
+                left: entry.until - now,
+            });
+            moved.collect::<Vec<_>>()
+        };
+        book.owners.iter().flat_map(of_owner).collect()
+    }
+
+    /// Copies one task, for another process.
+    pub fn copy(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        name: &str,
+    ) -> Option<MovedTask> {
+        let now = self.clock.monotonic();
+        let book = self.lock();
+        let mut own = book.tasks_of(principal, endpoint)?.iter();
+        let (nth, entry) = own.find(|(_, entry)| &*entry.task.name == name)?;
+        Some(MovedTask {
+            principal: principal.clone(),
+            endpoint: endpoint.clone(),
+            task: entry.task.clone(),
+            position: *nth,
+            is_fetched: entry.fetched,
+            left: entry.until.checked_sub(now)?,
+        })
+    }
+
+    /// Puts in a task that was copied from another process, within the caps. A settled task of the
+    /// same name stays, since it is the newer one.
+    pub fn put(&self, moved: MovedTask) {
+        let MovedTask {
+            principal,
+            endpoint,
+            task,
+            position,
+            is_fetched,
+            left,
+        } = moved;
+        let owner = (principal, endpoint);
+        let name = task.name.clone();
+        let known = self.find(&owner.0, &owner.1, &name);
+        if known.is_some_and(|known| known.settled) {
+            return;
+        }
+        if self.enter_now(owner.clone(), task, Some(left)).is_err() {
+            // The caps of this process are full: the task is lost here.
+            return;
+        }
+        let mut book = self.lock();
+        book.set_position(&owner, &name, position);
+        let own = book.owners.get_mut(&owner);
+        let mut entries = own.into_iter().flat_map(BTreeMap::values_mut);
+        if let Some(entry) = entries.find(|entry| entry.task.name == name) {
+            entry.fetched = is_fetched;
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, TaskTable> {
         lock(&self.table)
     }
@@ -199,6 +286,23 @@ impl TaskTable {
             bytes -= entry.task.state.len();
         }
         Some(evicted)
+    }
+
+    /// Moves a task to a position in the list of its owner, unless another one has it.
+    fn set_position(&mut self, owner: &TaskOwner, name: &str, position: u64) {
+        let Some(own) = self.owners.get_mut(owner) else {
+            return;
+        };
+        if own.contains_key(&position) {
+            return;
+        }
+        let present = own.iter().find(|(_, entry)| &*entry.task.name == name);
+        if let Some(present) = present.map(|(nth, _)| *nth)
+            && let Some(entry) = own.remove(&present)
+        {
+            own.insert(position, entry);
+            self.next = self.next.max(position);
+        }
     }
 
     /// Removes the owner's entries that `gone` matches.

@@ -16,7 +16,9 @@ use weir_core::seal::Sealer;
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, HandoverArrival};
 use weir_explain::{Explainer, ExplainerSources};
-use weir_handover::{GeneratedSealKey, HandoverState, MovableRecords, MovableReplays};
+use weir_handover::{
+    GeneratedSealKey, HandoverState, MovableRecords, MovableReplays, MovableTasks,
+};
 use weir_policy::BlocklistAuthorizer;
 use weir_policy::limit::PolicyLimiter;
 use weir_policy::rules::PolicyAuthorizer;
@@ -24,7 +26,9 @@ use weir_process::keeper::ChildKeeper;
 use weir_redis_store::{SharedReplays, StorePorts};
 use weir_router::Gates;
 use weir_router::Router;
-use weir_store::{MemoryBus, MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
+use weir_store::{
+    MemoryBus, MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays, MemoryTasks, TaskCaps,
+};
 use weir_system::{SystemClock, SystemRandom};
 use weir_telemetry::Metrics;
 use weir_upstream::{ClientImplementation, UpstreamFactory};
@@ -212,6 +216,7 @@ pub(super) struct Stores {
     /// The records as sessions use them: those above, or those that replicas share over them.
     pub(super) session_records: Arc<dyn RecordStore>,
     pub(super) replays: Arc<MovableReplays>,
+    pub(super) tasks: Arc<MovableTasks>,
     /// The copies of the logs, if replicas share them.
     shared_replays: Option<Arc<SharedReplays>>,
     pub(super) parking: Arc<MemoryParking>,
@@ -242,12 +247,14 @@ impl Stores {
             None => records.clone(),
         };
         let replays = Arc::new(MovableReplays::new(replays));
+        let tasks = MemoryTasks::new(clock.clone(), TaskCaps::default());
         let age = config.replays.age;
         Self {
             records,
             session_records,
             shared_replays: replicas.map(|replicas| replicas.replays(replays.clone(), age)),
             replays,
+            tasks: Arc::new(MovableTasks::new(tasks, arrival.clone())),
             parking: Arc::new(
                 MemoryParking::new(clock.clone(), random.clone(), config.parked)
                     .of_generation(*generation),

@@ -15,7 +15,6 @@ use weir_core::port::{CallParking, TaskBook};
 use weir_front::{BindError, Front};
 use weir_router::live_calls::LiveCalls;
 use weir_router::{Router, TaskNames};
-use weir_store::{MemoryTasks, TaskCaps};
 
 use super::components::Components;
 use super::errors::{StartError, front_reason, reason};
@@ -143,7 +142,7 @@ async fn front(
     listener: Option<TcpListener>,
 ) -> Result<Front, StartError> {
     let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
-    let book: Arc<dyn TaskBook> = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
+    let book: Arc<dyn TaskBook> = kept.tasks.clone();
     let book = match replicas {
         Some(replicas) => replicas.tasks(book),
         None => book,

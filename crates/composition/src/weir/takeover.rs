@@ -43,6 +43,7 @@ impl RunningGateway for Weir {
             refusals: text(audit.refusals),
             changes,
             sessions_move: true,
+            tasks_move: true,
             replica: None,
             generation: self.components.base.generation.saturating_add(1),
         }
@@ -53,12 +54,14 @@ impl RunningGateway for Weir {
         let Stores {
             records,
             replays,
+            tasks,
             bus,
             ..
         } = &self.components.stores;
         MovableState {
             records: records.clone(),
             replays: replays.clone(),
+            tasks: tasks.clone(),
             bus: bus.clone(),
             front: self.listeners.front.moving_sessions(),
             upstreams: self

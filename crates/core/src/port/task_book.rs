@@ -64,6 +64,18 @@ pub trait TaskBook: Send + Sync {
     /// A task by its name.
     fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<KeptTask>;
 
+    /// Fetches a task that the process before or after this one keeps, while both run. Waits for
+    /// tasks that are on their way from there. No value if there is no such process, or the task is
+    /// not found. Cancel safe.
+    fn find_moved<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _endpoint: &'a EndpointId,
+        _name: &'a str,
+    ) -> Fut<'a, Option<KeptTask>> {
+        Box::pin(std::future::ready(None))
+    }
+
     /// Fetches a task that another replica kept, which has ended since. No value if it is not
     /// found, or cannot be fetched now. Cancel safe.
     fn recover<'a>(

@@ -1,0 +1,247 @@
+//! The task book of a process, with the results of calls that ended before they became tasks. The
+//! successor gets a copy, and every task that is kept here later.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use serde::{Deserialize, Serialize};
+use weir_core::names::EndpointId;
+use weir_core::port::{Fut, KeptTask, TaskBook};
+use weir_core::{Failure, HandoverArrival, Principal};
+use weir_store::{MemoryTasks, MovedTask};
+
+use super::link::HandoverLink;
+use super::message::{Base64Bytes, HandoverMessage, RecordReply, RecordRequest, millis};
+
+/// The task book of this process.
+pub struct MovableTasks {
+    own: MemoryTasks,
+    arrival: HandoverArrival,
+    successor: ArcSwapOption<HandoverLink>,
+    /// Held for writing while the tasks are copied: no change comes in between.
+    copying: RwLock<()>,
+}
+
+impl std::fmt::Debug for MovableTasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MovableTasks").finish_non_exhaustive()
+    }
+}
+
+impl MovableTasks {
+    /// Returns the tasks of this process. A search for a task that is not here waits until the
+    /// predecessor's tasks have arrived.
+    pub fn new(own: MemoryTasks, arrival: HandoverArrival) -> Self {
+        Self {
+            own,
+            arrival,
+            successor: ArcSwapOption::empty(),
+            copying: RwLock::default(),
+        }
+    }
+
+    /// Sends a copy of all tasks over the link, and every task that is kept from now on.
+    pub(super) fn copy_to(&self, link: &Arc<HandoverLink>) {
+        let _none_changes = self.copying.write().unwrap_or_else(PoisonError::into_inner);
+        for task in self.own.copy_all() {
+            link.send(HandoverMessage::Task(WireTask::of(task)));
+        }
+        self.successor.store(Some(link.clone()));
+    }
+
+    /// Keeps a task of the predecessor. A successor of this process gets it, too.
+    pub(super) fn put(&self, task: WireTask) {
+        let task = task.task();
+        let _changes = self.copying.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(link) = &*self.successor.load() {
+            let size = task.task.state.len();
+            let message = HandoverMessage::Task(WireTask::of(task.clone()));
+            link.send_if_room(message, size);
+        }
+        self.own.put(task);
+    }
+
+    /// Answers the predecessor's search for a task.
+    pub(super) async fn answer(&self, wanted: WireTaskName) -> RecordReply {
+        let (principal, endpoint) = (
+            owner(wanted.owner.as_ref()),
+            EndpointId::new(&wanted.endpoint),
+        );
+        let own = self.own.copy(&principal, &endpoint, &wanted.name);
+        if let Some(own) = own {
+            return RecordReply::Task(Some(WireTask::of(own)));
+        }
+        let found = self.find_moved(&principal, &endpoint, &wanted.name).await;
+        // It is in a third process, or has just arrived: its reader needs its state alone.
+        RecordReply::Task(found.map(|task| {
+            WireTask::of(MovedTask {
+                principal,
+                endpoint,
+                task,
+                position: 0,
+                is_fetched: false,
+                left: Duration::ZERO,
+            })
+        }))
+    }
+
+    async fn find_in_successor(
+        &self,
+        link: &HandoverLink,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        name: &str,
+    ) -> Option<KeptTask> {
+        let wanted = WireTaskName {
+            owner: owner_name(principal),
+            endpoint: endpoint.as_str().to_owned(),
+            name: name.to_owned(),
+        };
+        match link.request(RecordRequest::Task(wanted)).await {
+            Ok(RecordReply::Task(found)) => found.map(|task| task.task().task),
+            _ => None,
+        }
+    }
+}
+
+impl TaskBook for MovableTasks {
+    fn enter(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        task: KeptTask,
+        ttl: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let _changes = self.copying.read().unwrap_or_else(PoisonError::into_inner);
+        let name = task.name.clone();
+        self.own.enter(principal, endpoint, task, ttl)?;
+        if let Some(link) = &*self.successor.load()
+            && let Some(kept) = self.own.copy(principal, endpoint, &name)
+        {
+            // The result of a call that ran on here. The successor has the list from now on.
+            let size = kept.task.state.len();
+            link.send_if_room(HandoverMessage::Task(WireTask::of(kept)), size);
+        }
+        Ok(())
+    }
+
+    fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<KeptTask> {
+        self.own.find(principal, endpoint, name)
+    }
+
+    fn find_moved<'a>(
+        &'a self,
+        principal: &'a Principal,
+        endpoint: &'a EndpointId,
+        name: &'a str,
+    ) -> Fut<'a, Option<KeptTask>> {
+        Box::pin(async move {
+            if let Some(link) = self.successor.load_full() {
+                return self
+                    .find_in_successor(&link, principal, endpoint, name)
+                    .await;
+            }
+            if self.arrival.is_complete() {
+                return None;
+            }
+            self.arrival.wait().await;
+            self.own.find(principal, endpoint, name)
+        })
+    }
+
+    fn note_fetched(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
+        self.own.note_fetched(principal, endpoint, name);
+    }
+
+    fn forget(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
+        self.own.forget(principal, endpoint, name);
+    }
+
+    fn page(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        after: u64,
+        most: usize,
+    ) -> Vec<(u64, KeptTask)> {
+        self.own.page(principal, endpoint, after, most)
+    }
+
+    fn page_of_all<'a>(
+        &'a self,
+        principal: &'a Principal,
+        endpoint: &'a EndpointId,
+        after: u64,
+        most: usize,
+    ) -> Fut<'a, Result<Vec<(u64, KeptTask)>, Failure>> {
+        Box::pin(async move {
+            self.arrival.wait().await;
+            Ok(self.own.page(principal, endpoint, after, most))
+        })
+    }
+}
+
+/// Issuer and subject of a principal; absent for the anonymous one.
+type OwnerName = Option<(String, String)>;
+
+fn owner_name(principal: &Principal) -> OwnerName {
+    let (issuer, subject) = principal.owner_name()?;
+    Some((issuer.to_owned(), subject.to_owned()))
+}
+
+fn owner(name: Option<&(String, String)>) -> Principal {
+    Principal::owner(name.map(|(issuer, subject)| (issuer.as_str(), subject.as_str())))
+}
+
+/// The full name of a task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WireTaskName {
+    owner: OwnerName,
+    endpoint: String,
+    name: String,
+}
+
+/// A kept task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WireTask {
+    owner: OwnerName,
+    endpoint: String,
+    name: String,
+    state: Base64Bytes,
+    is_settled: bool,
+    is_fetched: bool,
+    position: u64,
+    /// The time until it expires, in milliseconds.
+    left: u64,
+}
+
+impl WireTask {
+    fn of(moved: MovedTask) -> Self {
+        Self {
+            owner: owner_name(&moved.principal),
+            endpoint: moved.endpoint.as_str().to_owned(),
+            name: moved.task.name.to_string(),
+            state: Base64Bytes(moved.task.state),
+            is_settled: moved.task.settled,
+            is_fetched: moved.is_fetched,
+            position: moved.position,
+            left: millis(moved.left),
+        }
+    }
+
+    fn task(self) -> MovedTask {
+        MovedTask {
+            principal: owner(self.owner.as_ref()),
+            endpoint: EndpointId::new(&self.endpoint),
+            task: KeptTask {
+                name: self.name.into(),
+                state: self.state.0,
+                settled: self.is_settled,
+            },
+            position: self.position,
+            is_fetched: self.is_fetched,
+            left: Duration::from_millis(self.left),
+        }
+    }
+}
