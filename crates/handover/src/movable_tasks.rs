@@ -245,3 +245,111 @@ impl WireTask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use bytes::Bytes;
+    use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+    use tokio::net::UnixStream;
+    use tokio::net::unix::OwnedReadHalf;
+    use weir_store::TaskCaps;
+    use weir_testkit::FakeClock;
+
+    use super::super::link::next_message;
+    use super::*;
+
+    fn tasks(arrival: HandoverArrival) -> Arc<MovableTasks> {
+        let own = MemoryTasks::new(Arc::new(FakeClock::new()), TaskCaps::default());
+        Arc::new(MovableTasks::new(own, arrival))
+    }
+
+    fn result(name: &str) -> KeptTask {
+        KeptTask {
+            name: name.into(),
+            state: Bytes::from_static(br#"{"status":"completed","result":{}}"#),
+            settled: true,
+        }
+    }
+
+    fn ann() -> Principal {
+        Principal::owner(Some(("idp", "ann")))
+    }
+
+    fn here() -> EndpointId {
+        EndpointId::new("/mcp")
+    }
+
+    /// The next task that comes over a link.
+    async fn next_task(lines: &mut Lines<BufReader<OwnedReadHalf>>) -> WireTask {
+        match next_message(lines).await.unwrap().unwrap() {
+            HandoverMessage::Task(task) => task,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn successor_gets_the_tasks_of_before_and_those_kept_later() {
+        let (before, after) = (
+            tasks(HandoverArrival::default()),
+            tasks(HandoverArrival::awaited()),
+        );
+        before
+            .enter(&ann(), &here(), result("first"), None)
+            .unwrap();
+        let (own, other) = UnixStream::pair().unwrap();
+        let (link, (from, _to)) = (HandoverLink::start(own.into_split().1), other.into_split());
+        let mut lines = BufReader::new(from).lines();
+        before.copy_to(&link);
+        before
+            .enter(&ann(), &here(), result("second"), None)
+            .unwrap();
+        // A search waits for the tasks on their way.
+        let early = tokio::spawn({
+            let after = after.clone();
+            async move { after.find_moved(&ann(), &here(), "second").await }
+        });
+        for name in ["first", "second"] {
+            after.put(next_task(&mut lines).await);
+            assert_eq!(after.find(&ann(), &here(), name), Some(result(name)));
+        }
+        assert!(!early.is_finished());
+        after.arrival.complete();
+        assert_eq!(early.await.unwrap(), Some(result("second")));
+        assert_eq!(after.find_moved(&ann(), &here(), "third").await, None);
+        let other = Principal::owner(Some(("idp", "bob")));
+        assert_eq!(after.find(&other, &here(), "first"), None);
+    }
+
+    #[tokio::test]
+    async fn process_before_finds_the_tasks_of_its_successor() {
+        let (before, after) = (
+            tasks(HandoverArrival::default()),
+            tasks(HandoverArrival::default()),
+        );
+        let (own, other) = UnixStream::pair().unwrap();
+        let (link, (from, _to)) = (HandoverLink::start(own.into_split().1), other.into_split());
+        let mut lines = BufReader::new(from).lines();
+        before.copy_to(&link);
+        after.enter(&ann(), &here(), result("new"), None).unwrap();
+        let answering = async {
+            for _ in 0..2 {
+                let message = next_message(&mut lines).await.unwrap().unwrap();
+                let HandoverMessage::Request {
+                    number,
+                    request: RecordRequest::Task(wanted),
+                } = message
+                else {
+                    panic!("{message:?}");
+                };
+                link.complete_request(number, after.answer(wanted).await);
+            }
+        };
+        let asking = async {
+            let found = before.find_moved(&ann(), &here(), "new").await;
+            assert_eq!(found, Some(result("new")));
+            assert_eq!(before.find_moved(&ann(), &here(), "none").await, None);
+        };
+        tokio::join!(answering, asking);
+    }
+}

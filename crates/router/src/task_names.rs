@@ -59,6 +59,8 @@ pub struct TaskNames {
     pub(crate) book: Arc<dyn TaskBook>,
     /// This replica, if there are others.
     pub(crate) replica: Option<ReplicaId>,
+    /// A task that another replica keeps, fetched for one request.
+    pub(crate) known: Option<KeptTask>,
 }
 
 impl TaskNames {
@@ -76,6 +78,7 @@ impl TaskNames {
             clock,
             book,
             replica: None,
+            known: None,
         }
     }
 
@@ -94,6 +97,9 @@ impl TaskNames {
         name: &str,
         home: &TaskLocation,
     ) -> Option<KeptTask> {
+        if let Some(known) = self.known.as_ref().filter(|known| *known.name == *name) {
+            return Some(known.clone());
+        }
         let mut found = self.book.find(principal, endpoint, name);
         if found.is_none() {
             found = self.book.find_moved(principal, endpoint, name).await;

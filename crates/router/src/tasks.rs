@@ -98,6 +98,34 @@ impl TaskRequests {
         names.locate(principal, endpoint, name)?.replica
     }
 
+    /// The other replica that keeps the result of a task, if there is no copy of it. No value for
+    /// every other task. Cancel safe.
+    pub async fn replica_of_kept_result(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        name: &str,
+    ) -> Option<ReplicaId> {
+        let names = self.names.as_ref()?;
+        let home = names.locate(principal, endpoint, name)?;
+        let owner = home.replica.clone().filter(|_| home.is_own)?;
+        if names.replica.as_ref() == Some(&owner) {
+            return None;
+        }
+        let found = names.find_kept(principal, endpoint, name, &home).await;
+        found.is_none().then_some(owner)
+    }
+
+    /// The same requests, which know the state of one task that another replica keeps.
+    #[must_use]
+    pub fn knowing(&self, kept: Option<KeptTask>) -> Self {
+        let mut requests = self.clone();
+        if let (Some(names), Some(kept)) = (&mut requests.names, kept) {
+            names.known = Some(kept);
+        }
+        requests
+    }
+
     /// Reads the state of a task (`tasks/get`), answers its questions (`tasks/update`), or cancels
     /// it (`tasks/cancel`). Returns the result in the form of the tasks extension, under the
     /// client's name for the task. Cancel safe.

@@ -530,4 +530,44 @@ mod tests {
         book.enter(&ann, &here, result("fourth"), hour).unwrap();
         assert_eq!(names(&book, &ann, &here), ["fourth"]);
     }
+
+    #[tokio::test]
+    async fn copied_tasks_have_their_owner_time_and_position_in_another_process() {
+        let (ann, bob) = (principal_named("ann").await, principal_named("bob").await);
+        let here = EndpointId::new("/mcp");
+        let before = MemoryTasks::new(Arc::new(StoreManualClock::default()), TaskCaps::default());
+        let minute = Some(Duration::from_secs(60));
+        before.enter(&ann, &here, task("open", 10), minute).unwrap();
+        before.enter(&bob, &here, result("his"), minute).unwrap();
+        before.enter(&ann, &here, result("read"), minute).unwrap();
+        before.note_fetched(&ann, &here, "read");
+        assert!(before.copy(&bob, &here, "read").is_none());
+        let one = before.copy(&ann, &here, "read").unwrap();
+        assert!(one.is_fetched && one.position == 3);
+
+        let caps = TaskCaps {
+            per_owner: 3,
+            ..TaskCaps::default()
+        };
+        let clock = Arc::new(StoreManualClock::default());
+        let after = MemoryTasks::new(clock.clone(), caps);
+        before.copy_all().into_iter().for_each(|one| after.put(one));
+        assert_eq!(names(&after, &ann, &here), ["open", "read"]);
+        assert_eq!(names(&after, &bob, &here), ["his"]);
+        assert_eq!(after.page(&ann, &here, 1, 5)[0], (3, result("read")));
+        // New tasks follow, and a fetched result makes room, as before.
+        after.enter(&ann, &here, result("new"), None).unwrap();
+        assert_eq!(names(&after, &ann, &here), ["open", "read", "new"]);
+        after.enter(&ann, &here, result("next"), None).unwrap();
+        after.enter(&ann, &here, result("last"), None).unwrap();
+        assert_eq!(names(&after, &ann, &here), ["new", "next", "last"]);
+        // A settled state is newer than the one that comes late.
+        after.put(MovedTask {
+            task: task("new", 10),
+            ..one
+        });
+        assert_eq!(after.find(&ann, &here, "new"), Some(result("new")));
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(after.find(&bob, &here, "his"), None, "its time is over");
+    }
 }

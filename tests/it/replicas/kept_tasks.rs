@@ -58,6 +58,39 @@ async fn result_of_a_task_outlives_its_replica() {
     assert_eq!(over.last()["error"]["code"], -32602, "{}", over.last());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_result_of_a_task_is_found_at_every_replica_while_its_own_one_lives() {
+    let upstream = MockServer::modern()
+        .with_tasks_of(Revision::MODERN)
+        .tools(1)
+        .start()
+        .await;
+    let mut replicas = start(&upstream).await;
+    let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    let text = "x".repeat(20_000);
+    let arguments = json!({ "text": text });
+    let params = json!({ "name": "tool_0000", "arguments": arguments, "task": { "ttl": 60_000 } });
+    let created = client.ask("tools/call", params).await;
+    let about = json!({ "taskId": created.result()["task"]["taskId"] });
+    // A session of its own at each replica.
+    for number in 0..COUNT {
+        let other = open_at(&replicas, number, Revision::NEWEST_LEGACY).await;
+        let result = other.ask("tasks/result", about.clone()).await;
+        assert_eq!(result.text(), arguments.to_string(), "{}", result.last());
+        let state = other.ask("tasks/get", about.clone()).await;
+        assert_eq!(state.last()["result"]["status"], "completed", "{number}");
+        let cancelled = other.ask("tasks/cancel", about.clone()).await;
+        let error = cancelled.last()["error"]["message"].clone();
+        assert!(error.as_str().unwrap().contains("is over"), "{error}");
+    }
+    assert_eq!(copies(&replicas), [""; 0], "it is too large for a copy");
+    assert_eq!(upstream.executions("tool_0000"), 1, "no call is made twice");
+    replicas.kill(0).await;
+    let other = open_at(&replicas, 1, Revision::NEWEST_LEGACY).await;
+    let gone = other.ask("tasks/result", about).await;
+    assert_eq!(gone.last()["error"]["code"], -32602, "{}", gone.last());
+}
+
 /// Returns the names of the tasks that a client lists.
 async fn listed(client: &CheckedClient) -> Vec<String> {
     let answer = client.ask("tasks/list", json!({})).await;

@@ -244,7 +244,7 @@ fn answer_of(
     answer
 }
 
-fn count(result: &'static str) {
+pub(crate) fn count(result: &'static str) {
     instruments()
         .forwarded
         .add(1, &[opentelemetry::KeyValue::new("result", result)]);

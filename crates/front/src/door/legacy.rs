@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use weir_core::port::KeptTask;
 use weir_core::upstream::ClientSessionChange;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::session::LegacySessionRecord;
@@ -25,12 +26,13 @@ use weir_wire::{RequestId, Revision};
 use crate::door::legacy_session;
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
+use crate::method::kept_elsewhere::fetch_kept_task;
 use crate::method::lists::{self, ListRequest};
 use crate::method::offered_methods::{
     check_offered_or_ask, check_task_support, is_call, list_of_method,
 };
 use crate::method::subscriptions;
-use crate::method::tasks;
+use crate::method::tasks::{self, LegacyTaskRequest};
 use crate::reply::client_asker::ClientAsker;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
@@ -87,6 +89,7 @@ async fn serve_unlabelled(
         context,
         known,
         opened: &opened,
+        headers: Some(headers),
     };
     match serve_request(session, AnswerTarget::OwnResponse, request, params).await {
         SessionOutcome::Message(said) => Ok(said.into_answer()),
@@ -121,6 +124,19 @@ pub(super) struct SessionRequestContext<'a> {
     pub(super) context: &'a HttpRequestContext,
     pub(super) known: &'a Authenticated<()>,
     pub(super) opened: &'a LoadedSession,
+    /// The headers of the request; absent in a batch.
+    pub(super) headers: Option<&'a HeaderMap>,
+}
+
+impl SessionRequestContext<'_> {
+    /// Fetches the state of the task of a request, if another replica keeps it.
+    async fn kept_task(&self, params: &Params) -> Option<KeptTask> {
+        let headers = self.headers?;
+        if !self.context.has_replicas() {
+            return None;
+        }
+        Box::pin(fetch_kept_task(self.context, self.known, headers, params)).await
+    }
 }
 
 /// Serves a request of a session, of a batch too.
@@ -134,6 +150,7 @@ pub(super) async fn serve_request(
         context,
         known,
         opened,
+        ..
     } = session;
     let revision = opened.session.revision;
     let told = FailureContext {
@@ -169,7 +186,13 @@ pub(super) async fn serve_request(
         Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList))
             if revision.has_task_param() =>
         {
-            match Box::pin(tasks::serve_legacy(context, known, opened, method, params)).await {
+            let kept = session.kept_task(&params).await;
+            let request = LegacyTaskRequest {
+                opened,
+                method,
+                kept,
+            };
+            match Box::pin(tasks::serve_legacy(context, known, request, params)).await {
                 Ok(result) => done(&result),
                 Err(failure) => fail(&failure),
             }
@@ -181,7 +204,11 @@ pub(super) async fn serve_request(
             }
             match checked {
                 Ok(()) => {
-                    let method = CallMethod::Known(method);
+                    let kept = match method {
+                        Method::TasksResult => session.kept_task(&params).await,
+                        _ => None,
+                    };
+                    let method = CallMethod::Known(method, kept);
                     call(session, &request.id, stream, method, params)
                 }
                 Err(failure) => fail(&failure),
@@ -217,7 +244,8 @@ pub(super) async fn serve_request(
 
 /// The method of a call.
 enum CallMethod {
-    Known(Method),
+    /// A method, with the state of its task if another replica keeps it.
+    Known(Method, Option<KeptTask>),
     /// A method that no revision defines.
     Extension(Arc<str>),
 }
@@ -273,6 +301,7 @@ fn call(
         context,
         known,
         opened,
+        ..
     }: SessionRequestContext<'_>,
     id: &RequestId,
     stream: AnswerTarget,
@@ -280,9 +309,9 @@ fn call(
     params: Params,
 ) -> SessionOutcome {
     let revision = opened.session.revision;
-    let (method, extension) = match method {
-        CallMethod::Known(method) => (method, None),
-        CallMethod::Extension(name) => (EXTENSION_METHOD, Some(name)),
+    let (method, kept, extension) = match method {
+        CallMethod::Known(method, kept) => (method, kept, None),
+        CallMethod::Extension(name) => (EXTENSION_METHOD, None, Some(name)),
     };
     let told = FailureContext {
         revision,
@@ -321,7 +350,7 @@ fn call(
     let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = RunningCall::new(Box::pin(async move {
         if method == Method::TasksResult {
-            router.tasks().task_result(call)
+            router.tasks().knowing(kept).task_result(call)
         } else {
             router.call(call).await
         }

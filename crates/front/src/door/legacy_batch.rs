@@ -66,6 +66,7 @@ pub(crate) async fn batch(
         context,
         known,
         opened: &opened,
+        headers: None,
     };
     let answers = parsed
         .into_iter()
@@ -98,6 +99,7 @@ async fn item_of_batch(
         context,
         known,
         opened,
+        ..
     } = session;
     let error = |id: Option<&RequestId>, refusal| {
         let error = failure::message_error(refusal, &context.name);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_core::call::{InputMode, TaskMode};
-use weir_core::port::ReplicaId;
+use weir_core::port::{KeptTask, ReplicaId};
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::tasks;
@@ -102,6 +102,14 @@ pub(crate) fn task_of_result_request(method: Method, params: &Params) -> Option<
     Some(name.into_owned())
 }
 
+/// A request about a task in a session.
+pub(crate) struct LegacyTaskRequest<'a> {
+    pub(crate) opened: &'a LoadedSession,
+    pub(crate) method: Method,
+    /// The state of the task, if another replica keeps it.
+    pub(crate) kept: Option<KeptTask>,
+}
+
 /// Serves a method of 2025-11-25 that is answered at once; returns the result.
 ///
 /// # Errors
@@ -109,10 +117,14 @@ pub(crate) fn task_of_result_request(method: Method, params: &Params) -> Option<
 pub(crate) async fn serve_legacy(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
-    opened: &LoadedSession,
-    method: Method,
+    request: LegacyTaskRequest<'_>,
     params: Params,
 ) -> Result<Bytes, Failure> {
+    let LegacyTaskRequest {
+        opened,
+        method,
+        kept,
+    } = request;
     check_offered(context, method)?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
@@ -121,7 +133,7 @@ pub(crate) async fn serve_legacy(
         ..canonical_call(context, method, lifted)
     };
     let (requests, call) = (
-        context.shared.router.tasks(),
+        context.shared.router.tasks().knowing(kept),
         known.for_item(Arc::new(call)),
     );
     if method == Method::TasksList {
