@@ -1,5 +1,6 @@
 //! The messages between a process and its successor while both run: each a line of JSON.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use weir_core::port::{
 };
 use weir_core::{Principal, SessionKey};
 use weir_front::MovedSession;
-use weir_store::{MovedEvent, MovedLog, MovedRecord};
+use weir_store::{MovedEvent, MovedLog, MovedRecord, MovedStream};
 
 use super::movable_tasks::{WireTask, WireTaskName};
 
@@ -173,8 +174,13 @@ impl WireRecord {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct WireLog {
     session: WireId,
+    /// The streams, each with true if it has ended.
     streams: Vec<(u64, bool)>,
     events: Vec<WireEvent>,
+    /// The events for clients of streams whose process ends before the answer. A predecessor of an
+    /// older release sends none.
+    #[serde(default)]
+    lost_answers: Vec<(u64, Base64Bytes)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -195,9 +201,17 @@ impl WireLog {
             text: Base64Bytes(event.text),
         };
         let events = log.events.into_iter().map(event).collect();
+        let running = log.streams.iter().filter(|moved| !moved.is_over);
+        let lost_answer =
+            |moved: &MovedStream| (moved.stream, Base64Bytes(moved.lost_answer.clone()));
         Self {
             session: WireId(log.session.0),
-            streams: log.streams,
+            lost_answers: running.map(lost_answer).collect(),
+            streams: log
+                .streams
+                .iter()
+                .map(|moved| (moved.stream, moved.is_over))
+                .collect(),
             events,
         }
     }
@@ -210,9 +224,17 @@ impl WireLog {
             text: event.text.0,
         };
         let events = self.events.into_iter().map(event).collect();
+        let mut lost_answers: HashMap<_, _> = self.lost_answers.into_iter().collect();
+        let stream = |(stream, is_over)| MovedStream {
+            stream,
+            is_over,
+            lost_answer: lost_answers
+                .remove(&stream)
+                .map_or_else(Bytes::new, |Base64Bytes(event)| event),
+        };
         MovedLog {
             session: SessionKey(self.session.0),
-            streams: self.streams,
+            streams: self.streams.into_iter().map(stream).collect(),
             events,
         }
     }
@@ -357,7 +379,13 @@ impl RecordReply {
 #[serde(rename_all = "snake_case")]
 pub(super) enum LogChange {
     /// A stream began.
-    Begin { stream: WireStream },
+    Begin {
+        stream: WireStream,
+        /// The event for its clients if the process ends before the answer. A predecessor of an
+        /// older release sends none.
+        #[serde(default)]
+        lost_answer: Option<Base64Bytes>,
+    },
     /// An event is kept.
     Keep {
         stream: WireStream,
@@ -377,11 +405,14 @@ impl LogChange {
         }
     }
 
-    /// Returns the bytes of the event, for the bound of the queue.
+    /// Returns the bytes of its event, for the bound of the queue.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Keep { event, .. } => event.0.len(),
-            Self::Begin { .. } | Self::End { .. } | Self::Forget { .. } => 0,
+            Self::Begin { lost_answer, .. } => {
+                lost_answer.as_ref().map_or(0, |event| event.0.len())
+            }
+            Self::End { .. } | Self::Forget { .. } => 0,
         }
     }
 }

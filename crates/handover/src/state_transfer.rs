@@ -1,7 +1,7 @@
 //! The state that moves to the successor. It is sent once the successor serves. Both processes stay
 //! linked until the predecessor has ended, so that a request finds its session in either of them.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use weir_audit::{ChainHead, ChainHeads};
-use weir_core::port::{RecordKind, RecordStore as _, ReplayLog as _, StreamKey};
+use weir_core::port::{LOST_ANSWER, RecordKind, RecordStore as _, ReplayLog as _, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{HandoverSession, Upstream};
 use weir_front::MovingSessions;
@@ -87,7 +87,7 @@ pub(super) async fn move_state(
         state: state.clone(),
         link: link.clone(),
         imports: SessionImports::new(state.upstreams.clone(), None),
-        open: HashSet::new(),
+        open: HashMap::new(),
     };
     tokio::spawn(receiving.receive(lines));
     let sessions = state.records.move_to(&link);
@@ -222,7 +222,7 @@ pub(super) async fn receive_state(state: MovableState, line: UnixStream) -> Chai
             state: state.clone(),
             link,
             imports: SessionImports::new(state.upstreams.clone(), children),
-            open: HashSet::new(),
+            open: HashMap::new(),
         };
         receiving.receive(BufReader::new(from).lines()).await
     };
@@ -249,8 +249,9 @@ struct StateReceiver {
     state: MovableState,
     link: Arc<HandoverLink>,
     imports: SessionImports,
-    /// The streams that the other process still writes to.
-    open: HashSet<StreamKey>,
+    /// The streams that the other process still writes to, each with the event for its clients if
+    /// the process ends before the answer.
+    open: HashMap<StreamKey, Bytes>,
 }
 
 impl StateReceiver {
@@ -271,10 +272,13 @@ impl StateReceiver {
         tracing::debug!("graceful restart: link to the other process closed");
         self.link.fail_requests();
         self.state.bus.unlink(self.link.id);
-        // The other process cannot end the streams that it still wrote to.
-        self.open
-            .into_iter()
-            .for_each(|key| self.state.replays.end(key));
+        // The other process cannot end the streams that it still wrote to. Their calls may have run.
+        for (key, lost_answer) in self.open {
+            if !lost_answer.is_empty() {
+                self.state.replays.append(key, LOST_ANSWER, lost_answer);
+            }
+            self.state.replays.end(key);
+        }
         self.imports.complete(&self.state.records).await;
         last
     }
@@ -289,10 +293,13 @@ impl StateReceiver {
             }
             HandoverMessage::Log(log) => {
                 let log = log.log();
-                let running = log.streams.iter().filter(|(_, is_over)| !is_over);
-                self.open.extend(running.map(|(stream, _)| StreamKey {
-                    session: log.session,
-                    stream: *stream,
+                let running = log.streams.iter().filter(|moved| !moved.is_over);
+                self.open.extend(running.map(|moved| {
+                    let key = StreamKey {
+                        session: log.session,
+                        stream: moved.stream,
+                    };
+                    (key, moved.lost_answer.clone())
                 }));
                 state.replays.own().restore(log);
             }
@@ -344,9 +351,13 @@ impl StateReceiver {
     fn change_log(&mut self, change: LogChange) {
         let replays = &self.state.replays;
         match change {
-            LogChange::Begin { stream } => {
-                self.open.insert(stream.key());
-                replays.begin(stream.key(), &Bytes::new);
+            LogChange::Begin {
+                stream,
+                lost_answer,
+            } => {
+                let lost_answer = lost_answer.map_or_else(Bytes::new, |Base64Bytes(event)| event);
+                replays.begin(stream.key(), &|| lost_answer.clone());
+                self.open.insert(stream.key(), lost_answer);
             }
             LogChange::Keep { stream, seq, event } => replays.append(stream.key(), seq, event.0),
             LogChange::End { stream } => {

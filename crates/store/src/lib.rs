@@ -16,7 +16,7 @@ pub use bus::{BusLinkId, MemoryBus};
 pub use counters::MemoryCounters;
 pub use parking::{MemoryParking, ParkingCaps};
 pub use records::{MemoryRecords, MovedRecord, RecordCaps};
-pub use replays::{MemoryReplays, MovedEvent, MovedLog, ReplayCaps};
+pub use replays::{MemoryReplays, MovedEvent, MovedLog, MovedStream, ReplayCaps};
 pub use tasks::{MemoryTasks, MovedTask, TaskCaps};
 pub use vault::MemoryVault;
 

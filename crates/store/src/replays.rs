@@ -78,6 +78,8 @@ struct LoggedEvent {
 
 struct StreamLog {
     over: bool,
+    /// The event in place of a lost answer; empty once the stream has ended.
+    lost_answer: Bytes,
     events: usize,
     moves: watch::Sender<u64>,
 }
@@ -87,10 +89,21 @@ struct StreamLog {
 pub struct MovedLog {
     /// The session.
     pub session: SessionKey,
-    /// Its streams, each with true if it has ended.
-    pub streams: Vec<(u64, bool)>,
+    /// Its streams.
+    pub streams: Vec<MovedStream>,
     /// The kept events of those streams, the oldest first.
     pub events: Vec<MovedEvent>,
+}
+
+/// A stream of a [`MovedLog`].
+#[derive(Clone, Debug)]
+pub struct MovedStream {
+    /// Its number.
+    pub stream: u64,
+    /// True if it has ended.
+    pub is_over: bool,
+    /// The event for its clients if the process that writes to it ends before the answer.
+    pub lost_answer: Bytes,
 }
 
 /// An event of a [`MovedLog`].
@@ -150,7 +163,11 @@ impl MemoryReplays {
             streams: session
                 .streams
                 .iter()
-                .map(|(stream, kept)| (*stream, kept.over))
+                .map(|(stream, kept)| MovedStream {
+                    stream: *stream,
+                    is_over: kept.over,
+                    lost_answer: kept.lost_answer.clone(),
+                })
                 .collect(),
             events: session.events.iter().map(moved).collect(),
         };
@@ -160,12 +177,12 @@ impl MemoryReplays {
     /// Puts in the log of a session from another process. The caps apply.
     pub fn restore(&self, log: MovedLog) {
         let now = self.clock.monotonic();
-        for (stream, _) in &log.streams {
+        for moved in &log.streams {
             let key = StreamKey {
                 session: log.session,
-                stream: *stream,
+                stream: moved.stream,
             };
-            self.begin(key, &Bytes::new);
+            self.begin(key, &|| moved.lost_answer.clone());
         }
         for event in log.events {
             let key = StreamKey {
@@ -174,10 +191,10 @@ impl MemoryReplays {
             };
             self.keep_at(key, event.seq, event.text, now.saturating_sub(event.age));
         }
-        for (stream, _) in log.streams.iter().filter(|(_, is_over)| *is_over) {
+        for ended in log.streams.iter().filter(|moved| moved.is_over) {
             self.end(StreamKey {
                 session: log.session,
-                stream: *stream,
+                stream: ended.stream,
             });
         }
     }
@@ -299,13 +316,15 @@ impl ReplayLogs {
 }
 
 impl ReplayLog for MemoryReplays {
-    fn begin(&self, key: StreamKey, _lost_answer: &dyn Fn() -> Bytes) -> bool {
+    fn begin(&self, key: StreamKey, lost_answer: &dyn Fn() -> Bytes) -> bool {
         if self.per_session.load(Ordering::Relaxed) <= EVENT_OVERHEAD {
             return false;
         }
+        let lost_answer = lost_answer();
         self.change(|kept| {
             let stream = StreamLog {
                 over: false,
+                lost_answer,
                 events: 0,
                 moves: watch::Sender::new(0),
             };
@@ -331,6 +350,7 @@ impl ReplayLog for MemoryReplays {
                 return;
             };
             stream.over = true;
+            stream.lost_answer = Bytes::new();
             stream.moves.send_modify(|moves| *moves += 1);
             if stream.events == 0 {
                 session.streams.remove(&key.stream);

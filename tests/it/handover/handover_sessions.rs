@@ -272,6 +272,57 @@ async fn call_cut_at_the_end_of_a_drain_has_an_answer_to_resume() {
     bench.end();
 }
 
+/// A call whose stream began before the graceful restart, and one whose stream began after it.
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_of_a_process_that_is_killed_in_its_drain_has_an_answer_to_resume() {
+    let gate = CallGate::new();
+    let steps = |first: &[AnswerStep]| {
+        let rest = [AnswerStep::Progress(1, 2), AnswerStep::Hang];
+        let steps = first.iter().cloned().chain(rest);
+        MockBehaviour::steps(steps.collect::<Vec<_>>()).as_events()
+    };
+    let early = MockTool::new("gated").does(steps(&[]));
+    let mut bench = HandoverBench::new(server().with(early)).await;
+    let late_server =
+        server().with(MockTool::new("gated").does(steps(&[AnswerStep::Gate(gate.clone())])));
+    let mut late = HandoverBench::new(late_server).await;
+    let client = bench.client(Revision::V2025_11_25).await;
+    let late_client = late.client(Revision::V2025_11_25).await;
+    let (exchange, first) = begin_gated_call(&client).await;
+    let beginning = tokio::spawn({
+        let client = late_client.clone();
+        async move { begin_gated_call(&client).await }
+    });
+    wait_until_async("the call at the server", async || {
+        (late.mockup.requests_of("tools/call").len() == 1).then_some(())
+    })
+    .await;
+    bench.hand_over();
+    late.hand_over();
+    gate.open();
+    let (late_exchange, late_first) = within_test_timeout("the stream", beginning).await.unwrap();
+    drop((exchange, late_exchange));
+    for (bench, client, event) in [(bench, client, first), (late, late_client, late_first)] {
+        // The copy of the event is in the next process.
+        let resuming = client.clone().with_header("last-event-id", &event);
+        let resumed = within_test_timeout("GET", resuming.get_stream())
+            .await
+            .unwrap();
+        assert_eq!(resumed.status, 200);
+        signal(bench.processes[0], "KILL");
+        let waiting = within_test_timeout("the rest", resumed.finish())
+            .await
+            .unwrap();
+        for answer in [waiting, resume_to_end(&client, &event).await] {
+            assert_eq!(answer.result()["isError"], true, "{:?}", answer.messages);
+            let text = answer.text();
+            assert!(text.contains("the call may have run"), "{text}");
+        }
+        bench.end();
+    }
+}
+
 /// The next process does not read, and the link to it does not hold the whole event. So a part of
 /// it is on its way when the second signal ends the drain.
 // Proves G06.

@@ -34,8 +34,7 @@ pub trait ReplayLog: Send + Sync {
     /// Begins a stream. Until [`ReplayLog::end`] it is known, however little is kept of it. False
     /// if the log keeps no events at all.
     ///
-    /// `lost_answer` makes the last event of a stream whose replica ends before the answer. A log of
-    /// one replica does not call it.
+    /// `lost_answer` makes the last event of a stream whose process ends before the answer.
     fn begin(&self, key: StreamKey, lost_answer: &dyn Fn() -> Bytes) -> bool;
 
     /// Keeps the event of this number; numbers increase. Never blocks.

@@ -204,9 +204,10 @@ pub(super) async fn serve_request(
             }
             match checked {
                 Ok(()) => {
-                    let kept = match method {
-                        Method::TasksResult => session.kept_task(&params).await,
-                        _ => None,
+                    let kept = if method == Method::TasksResult {
+                        session.kept_task(&params).await
+                    } else {
+                        None
                     };
                     let method = CallMethod::Known(method, kept);
                     call(session, &request.id, stream, method, params)
