@@ -3,7 +3,6 @@
 pub(crate) mod canonical_call;
 pub(crate) mod extensions;
 pub(crate) mod followed_tasks;
-pub(crate) mod kept_elsewhere;
 mod listening_stream;
 pub(crate) mod lists;
 pub(crate) mod mirrored_headers;

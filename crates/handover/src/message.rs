@@ -348,7 +348,7 @@ pub(super) enum RecordReply {
     /// True if a record was removed.
     Removed(bool),
     /// The task that was read.
-    Task(Option<WireTask>),
+    Task(Option<Box<WireTask>>),
     /// The request failed.
     Failed(String),
 }

@@ -70,19 +70,19 @@ impl MovableTasks {
         );
         let own = self.own.copy(&principal, &endpoint, &wanted.name);
         if let Some(own) = own {
-            return RecordReply::Task(Some(WireTask::of(own)));
+            return RecordReply::Task(Some(Box::new(WireTask::of(own))));
         }
         let found = self.find_moved(&principal, &endpoint, &wanted.name).await;
         // It is in a third process, or has just arrived: its reader needs its state alone.
         RecordReply::Task(found.map(|task| {
-            WireTask::of(MovedTask {
+            Box::new(WireTask::of(MovedTask {
                 principal,
                 endpoint,
                 task,
                 position: 0,
                 is_fetched: false,
                 left: Duration::ZERO,
-            })
+            }))
         }))
     }
 
@@ -282,10 +282,11 @@ mod tests {
 
     /// The next task that comes over a link.
     async fn next_task(lines: &mut Lines<BufReader<OwnedReadHalf>>) -> WireTask {
-        match next_message(lines).await.unwrap().unwrap() {
-            HandoverMessage::Task(task) => task,
-            other => panic!("{other:?}"),
-        }
+        let message = next_message(lines).await.unwrap().unwrap();
+        let HandoverMessage::Task(task) = message else {
+            panic!("{message:?}");
+        };
+        task
     }
 
     #[tokio::test]

@@ -7,13 +7,13 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use weir_core::port::Fut;
-use weir_core::telemetry::instruments;
 use weir_core::{Failure, FailureKind};
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::http::header_names;
 use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
+use weir_layers::request::kept_task::count_forwarded;
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::{
@@ -60,12 +60,12 @@ pub(crate) async fn answer_elsewhere<'a>(
         let request = forwarded_request(authenticated, body.clone());
         match replicas.forwarder.forward(&owner, request).await {
             Ok(answer) => {
-                count("answered");
+                count_forwarded("answered");
                 let answer = answer_of(context, &head.method, answer);
                 return Ok(failure.label_answer(answer));
             }
             Err(ForwardError::NotOwner(Some(other))) if other != owner => {
-                count("not_owner");
+                count_forwarded("not_owner");
                 failure = failure.about_owner(other);
             }
             Err(error) => {
@@ -73,13 +73,13 @@ pub(crate) async fn answer_elsewhere<'a>(
                     // Read here alone: a request that is answered needs no second reading.
                     let message = PendingMessage::read(context, &head.method, &head.headers, &body);
                     if !message.is_repeatable {
-                        count("lost");
+                        count_forwarded("lost");
                         tracing::warn!(replica = %owner, error = why.as_str(), "request lost on another replica");
                         let lost = "The replica that made the call ended: the call may have run. Check before calling again";
                         return Err(failure.relabel(message.lost(lost)));
                     }
                 }
-                count("unreachable");
+                count_forwarded("unreachable");
                 tracing::debug!(replica = %owner, %error, "request not forwarded");
                 match again(body.clone()).await {
                     Ok(answer) => return Ok(answer),
@@ -111,13 +111,13 @@ pub(crate) async fn answer_in_predecessor(
     };
     match forwarded {
         Ok(answer) => {
-            count("answered");
+            count_forwarded("answered");
             let answer = answer_of(context, &head.method, answer);
             Ok(failure.label_answer(answer))
         }
         // The request did not run, and its call may still be parked there.
         Err(ForwardError::NotSent(why)) if ports.predecessor_takes_requests() => {
-            count("unreachable");
+            count_forwarded("unreachable");
             tracing::debug!(
                 error = why.as_str(),
                 "request not forwarded to the previous process"
@@ -127,7 +127,7 @@ pub(crate) async fn answer_in_predecessor(
         }
         // The parked call has ended with its process, with or without this request.
         Err(error) => {
-            count("lost");
+            count_forwarded("lost");
             tracing::warn!(%error, "graceful restart: parked call lost with the previous process");
             let message = PendingMessage::read(context, &head.method, &head.headers, &body);
             let lost = "The process that made the call ended: the call may have run. Check before calling again";
@@ -242,10 +242,4 @@ fn answer_of(
     let mut answer = HttpAnswer::from_parts(head, body);
     answer.extensions_mut().insert(ResponseOutcome::Elsewhere);
     answer
-}
-
-pub(crate) fn count(result: &'static str) {
-    instruments()
-        .forwarded
-        .add(1, &[opentelemetry::KeyValue::new("result", result)]);
 }

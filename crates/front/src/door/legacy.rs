@@ -15,6 +15,7 @@ use weir_layers::failure::failure_data::FailureContext;
 use weir_layers::failure::response_table::log_and_render;
 use weir_layers::http::answer::RenderedMessage;
 use weir_layers::http::body::ResponseBody;
+use weir_layers::request::kept_task::fetch_kept_task;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::LoadedSession;
@@ -26,7 +27,6 @@ use weir_wire::{RequestId, Revision};
 use crate::door::legacy_session;
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
-use crate::method::kept_elsewhere::fetch_kept_task;
 use crate::method::lists::{self, ListRequest};
 use crate::method::offered_methods::{
     check_offered_or_ask, check_task_support, is_call, list_of_method,

@@ -1,4 +1,4 @@
-//! The results of tasks that another replica keeps, for clients of 2025-11-25.
+//! The states of tasks that another replica keeps, for clients of 2025-11-25.
 //!
 //! Their requests name a session of this replica, so the other replica could not answer them. This
 //! one asks it in the form of the tasks extension, which has no sessions, with the credentials of
@@ -10,24 +10,24 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, header};
 use weir_core::Authenticated;
 use weir_core::port::{KeptTask, ReplicaId};
+use weir_core::telemetry::instruments;
 use weir_core::upstream::CallDeadlines;
 use weir_era::tasks;
-use weir_layers::http::header_names;
-use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::{ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedSender};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, meta, scan};
 
-use crate::door::forwarding;
+use crate::http::header_names;
+use crate::request::request_context::HttpRequestContext;
 
 /// The longest answer that is read: a kept result has at most 4 MiB.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
 /// Fetches the state of a task with a result that another replica keeps, and no replica else. No
 /// value for every other task, and if that replica does not answer.
-pub(crate) async fn fetch_kept_task(
+pub async fn fetch_kept_task(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
@@ -44,11 +44,11 @@ pub(crate) async fn fetch_kept_task(
     let asking = async {
         match replicas.forwarder.forward(&owner, request).await {
             Ok(answer) => {
-                forwarding::count("answered");
+                count_forwarded("answered");
                 read_body(answer).await
             }
             Err(error) => {
-                forwarding::count("unreachable");
+                count_forwarded("unreachable");
                 tracing::debug!(replica = %owner, %error, "request not forwarded");
                 None
             }
@@ -64,6 +64,13 @@ pub(crate) async fn fetch_kept_task(
         state,
         settled: true,
     })
+}
+
+/// Counts a request to another process by its result.
+pub fn count_forwarded(result: &'static str) {
+    instruments()
+        .forwarded
+        .add(1, &[opentelemetry::KeyValue::new("result", result)]);
 }
 
 /// A `tasks/get` of the tasks extension, with the headers of the client's own request.
