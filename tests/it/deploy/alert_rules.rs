@@ -47,7 +47,7 @@ fn promtool_takes_the_rules_and_the_scrape_configs() {
 }
 
 /// The unit tests of the rules. Those of `slow` evaluate days of samples.
-const FILES: [&str; 2] = ["alerts", "slow"];
+const FILES: [&str; 4] = ["alerts", "gaps", "releases", "slow"];
 
 fn unit_tests(name: &str) -> String {
     format!("deploy/prometheus/tests/{name}.test.yml")
@@ -61,6 +61,16 @@ fn run_unit_tests(name: &str) {
 #[test]
 fn each_alert_fires_on_its_fault_and_is_silent_otherwise() {
     run_unit_tests("alerts");
+}
+
+#[test]
+fn gaps_of_prometheus_raise_no_alert_and_young_processes_do() {
+    run_unit_tests("gaps");
+}
+
+#[test]
+fn healthy_release_masks_no_fault_of_another_one() {
+    run_unit_tests("releases");
 }
 
 // Proves R286.

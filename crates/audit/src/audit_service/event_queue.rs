@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use super::copy_backlog::dropped;
 use super::event_places::EventPlaces;
 use crate::record::{AuditEvent, EventKeeper, RecordNotKept};
 use weir_core::telemetry::instruments;
@@ -67,6 +68,7 @@ impl AuditEventQueue {
         sink: &'static str,
         failures: Arc<AtomicUsize>,
     ) -> (Self, Receiver<AuditWriterMessage>) {
+        dropped(sink, 0);
         // A few slots more, so that the writer can be woken however full it is.
         let (sender, receiver) = sync_channel(limit + 8);
         let queue = Self {
@@ -172,9 +174,7 @@ impl AuditEventQueue {
         if self.lost.fetch_add(1, Ordering::AcqRel) == 0 {
             tracing::error!("audit queue full, records dropped");
         }
-        instruments()
-            .audit_dropped
-            .add(1, &[opentelemetry::KeyValue::new("sink", self.sink)]);
+        dropped(self.sink, 1);
         RecordNotKept
     }
 }

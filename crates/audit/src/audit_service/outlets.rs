@@ -43,6 +43,7 @@ impl AuditOutlets {
 /// Standard output is closed, or the system has no thread.
 pub(super) fn stdout() -> std::io::Result<(SyncSender<Arc<SealedRecord>>, AuditThread)> {
     let out = AuditFile::stdout()?;
+    dropped("stdout", 0);
     let (sender, receiver) = sync_channel(BACKLOG);
     let worker = AuditThread::start("audit-stdout", move || pour(&receiver, out))?;
     Ok((sender, worker))
