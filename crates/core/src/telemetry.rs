@@ -62,7 +62,7 @@ macro_rules! instruments {
 
 instruments! {
     session_duration: Histogram<f64> = f64_histogram("mcp.server.session.duration", "s", ["mcp.protocol.version"], "Duration of sessions that a client, an operator or the age limit ended; sessions that expired idle are not included"),
-    http_duration: Histogram<f64> = f64_histogram("http.server.request.duration", "s", ["http.request.method", "http.route", "http.response.status_code", "url.scheme", "network.protocol.version"], "Time from a request's head to the end of its response body; a stream counts until it closes"),
+    http_duration: Histogram<f64> = f64_histogram("http.server.request.duration", "s", ["http.request.method", "http.route", "http.response.status_code", "url.scheme", "network.protocol.version"], "Time from a request's head to the end of its response body; a stream counts until it closes. Without `http.response.status_code`, the client disconnected before the response began"),
     http_active: UpDownCounter<i64> = i64_up_down_counter("http.server.active_requests", "{request}", ["http.request.method", "url.scheme"], "Requests in progress, including open streams"),
     http_request_size: Histogram<u64> = u64_histogram("http.server.request.body.size", "By", ["http.request.method", "http.route"], "Size of request bodies"),
     http_response_size: Histogram<u64> = u64_histogram("http.server.response.body.size", "By", ["http.request.method", "http.route"], "Size of response bodies"),

@@ -49,6 +49,7 @@ pub(crate) async fn serve(
     params: Params,
 ) -> RequestResult {
     let label = request.method.known().map_or("other", Method::as_str);
+    context.facts.leave_decoded(label, "legacy");
     let answered = serve_unlabelled(context, known, headers, request, params).await;
     failure::with_labels(answered, label, "legacy")
 }

@@ -34,6 +34,7 @@ pub(crate) async fn batch(
     headers: &HeaderMap,
     items: Vec<Bytes>,
 ) -> RequestResult {
+    context.facts.leave_decoded("batch", "legacy");
     let not_allowed = || RequestFailure::message(None, MessageRefusal::BatchNotAllowed);
     let opened = load_session(context, known, headers)
         .await

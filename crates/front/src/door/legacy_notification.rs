@@ -32,6 +32,7 @@ pub(crate) async fn notification(
     if !names_session(headers) {
         return Ok(with_labels(failure::accepted(), label, "none"));
     }
+    context.facts.leave_decoded(label, "legacy");
     let opened = load_session(context, known, headers)
         .await
         .map_err(|none| none.failure(None).labelled(label, "legacy"))?;

@@ -78,6 +78,7 @@ pub(crate) async fn delete(
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> RequestResult {
+    context.facts.leave_decoded("DELETE", "legacy");
     let opened = load_session(context, known, headers)
         .await
         .map_err(|none| match none {

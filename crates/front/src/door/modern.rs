@@ -43,6 +43,7 @@ pub(crate) async fn serve(
     params: Params,
 ) -> RequestResult {
     let label = request.method.known().map_or("other", Method::as_str);
+    context.facts.leave_decoded(label, "modern");
     let answered = match read_request(context, headers, &request, params) {
         Ok(lifted) => {
             record_client(context, known, &lifted);

@@ -228,7 +228,7 @@ async fn post(
     let answering = async move {
         let _pending = pending;
         // The request counts at its own answer, under its own method.
-        let seen = observe::observe_message(context.name.clone());
+        let seen = observe::observe_message(&context);
         let headers = own.headers();
         let handling =
             async { mcp_service::handle_message(&context, &known, &headers, incoming).await };

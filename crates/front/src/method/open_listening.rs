@@ -40,6 +40,7 @@ pub(crate) async fn open_get(
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> RequestResult {
+    context.facts.leave_decoded("GET", "legacy");
     let answered = open_session_stream(context, known, headers).await;
     failure::with_labels(answered, "GET", "legacy")
 }

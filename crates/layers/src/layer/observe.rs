@@ -25,6 +25,7 @@ use crate::http::body::{HttpAnswer, RequestLabels, ResponseBody};
 use crate::outer_state::OuterState;
 use crate::request::endpoint_meters::{EndpointMeters, HttpLabels};
 use crate::request::outcome::{RequestOutcome, ResponseOutcome};
+use crate::request::request_context::HttpRequestContext;
 use crate::request::request_facts::RequestFacts;
 use crate::request::request_span::RequestSpan;
 
@@ -96,17 +97,16 @@ where
         let version = request.version();
         let http = HttpLabels::of(request.method(), version, peer.secure);
         http.add_active(1);
-        let observed = ObservedRequest::new(name.clone(), Some((beat, http)));
         let (head, body) = request.into_parts();
-        let facts = Arc::new(RequestFacts::new(name, peer, body));
+        let facts = Arc::new(RequestFacts::new(name.clone(), peer, body));
         let mut request = Request::from_parts(head, Body::empty());
         request.extensions_mut().insert(facts.clone());
+        let observed = ObservedRequest::new(name, facts, Some((beat, http)));
         ObserveFuture {
             answering: self.inner.call(request),
             answer: None,
             discarding: None,
             observed: Some(observed),
-            facts,
             state: self.state.clone(),
             version,
         }
@@ -122,8 +122,8 @@ pin_project! {
         answer: Option<Response<Body>>,
         // Discards the rest of the request's body, if there is one.
         discarding: Option<Fut<'static, bool>>,
+        // Dropped after `answering`, which leaves the labels of a request without an answer.
         observed: Option<ObservedRequest>,
-        facts: Arc<RequestFacts>,
         state: Arc<OuterState>,
         version: Version,
     }
@@ -137,15 +137,19 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        let Some(facts) = this.observed.as_ref().and_then(ObservedRequest::facts) else {
+            // It has answered before.
+            return Poll::Pending;
+        };
         if this.answer.is_none() {
             let Ok(answer) = ready!(this.answering.poll(cx));
             *this.answer = Some(answer);
             // The answer is encoded, or its stream begins. The rest of it waits for the client, and
             // must not keep other requests out.
-            drop(this.facts.take_permit());
+            drop(facts.take_permit());
             // A request refused by its head has an unread body. The connection must not end without
             // a response while the client's next request is on it.
-            let unread = this.facts.take_body().filter(|body| !body.is_end_stream());
+            let unread = facts.take_body().filter(|body| !body.is_end_stream());
             *this.discarding = unread
                 .filter(|_| *this.version <= Version::HTTP_11)
                 .map(|body| Box::pin(discard_body(body)) as Fut<'static, bool>);
@@ -154,8 +158,8 @@ where
             Some(discarding) => ready!(discarding.as_mut().poll(cx)),
             None => true,
         };
+        let (labels, outcome) = facts.take_labels();
         let (Some(mut answer), Some(observed)) = (this.answer.take(), this.observed.take()) else {
-            // It has answered before.
             return Poll::Pending;
         };
         let is_last = this.state.closes_connections() || !in_step;
@@ -165,7 +169,6 @@ where
         }
         // The listener knows the length of each answer, and which statuses have none.
         answer.headers_mut().remove(header::CONTENT_LENGTH);
-        let (labels, outcome) = this.facts.take_labels();
         Poll::Ready(Ok(observed.finish(answer, labels, outcome)))
     }
 }
@@ -182,12 +185,19 @@ impl std::fmt::Debug for ObservedRequest {
 }
 
 /// Observes a message that is answered elsewhere than in the response to its own POST.
-pub fn observe_message(name: RequestName) -> ObservedRequest {
-    ObservedRequest::new(name, None)
+pub fn observe_message(context: &HttpRequestContext) -> ObservedRequest {
+    let mut observed =
+        ObservedRequest::new(context.name.clone(), context.facts.clone(), None);
+    observed.ending.labels.meters = Some(context.meters.clone());
+    observed
 }
 
 impl ObservedRequest {
-    fn new(name: RequestName, of: Option<(RequestGuard, HttpLabels)>) -> Self {
+    fn new(
+        name: RequestName,
+        facts: Arc<RequestFacts>,
+        of: Option<(RequestGuard, HttpLabels)>,
+    ) -> Self {
         let (labels, counted) = (
             RequestLabels::NONE,
             Some(ResponseOutcome::Now(RequestOutcome::Cancelled)),
@@ -196,6 +206,7 @@ impl ObservedRequest {
         let (beat, http) = of.unzip();
         Self {
             ending: RequestEnd {
+                unanswered: Some(facts),
                 labels,
                 counted,
                 status,
@@ -206,6 +217,11 @@ impl ObservedRequest {
                 _beat: beat,
             },
         }
+    }
+
+    /// What the layers share about the request.
+    fn facts(&self) -> Option<&RequestFacts> {
+        self.ending.unanswered.as_deref()
     }
 
     /// Records the head of the answer; its body is observed to its end.
@@ -219,6 +235,7 @@ impl ObservedRequest {
         if let Ok(value) = HeaderValue::from_str(ending.name.as_str()) {
             answer.headers_mut().insert(REQUEST_ID, value);
         }
+        ending.unanswered = None;
         ending.labels = labels;
         ending.counted = outcome;
         ending.status = Some(answer.status());
@@ -238,6 +255,8 @@ impl ObservedRequest {
 
 /// Runs when the answer ends, in any way.
 struct RequestEnd {
+    /// Present before the answer: the layers leave there the labels that are known by then.
+    unanswered: Option<Arc<RequestFacts>>,
     labels: RequestLabels,
     /// Absent if the status implies the outcome.
     counted: Option<ResponseOutcome>,
@@ -252,8 +271,25 @@ struct RequestEnd {
     _beat: Option<RequestGuard>,
 }
 
+impl RequestEnd {
+    /// Takes the labels of a request that ends before its answer begins.
+    fn take_early_labels(&mut self) {
+        let Some(facts) = self.unanswered.take() else {
+            return;
+        };
+        if self.http.is_some() {
+            // For a message these would be the labels of its POST, which has another answer.
+            (self.labels, _) = facts.take_labels();
+        }
+        if let Some((method, era)) = facts.decoded() {
+            (self.labels.method, self.labels.era) = (method, era);
+        }
+    }
+}
+
 impl Drop for RequestEnd {
     fn drop(&mut self) {
+        self.take_early_labels();
         let took = self.began.elapsed();
         let tally = match &self.counted {
             None | Some(ResponseOutcome::Elsewhere) => self
@@ -277,18 +313,19 @@ impl Drop for RequestEnd {
         }
         if let Some(http) = &self.http {
             http.add_active(-1);
-            meters.count_http(http, self.status.unwrap_or_default(), took, self.sent);
+            meters.count_http(http, self.status, took, self.sent);
         }
+        let status = self.status.map(|status| status.as_u16());
         if let Some(span) = span {
-            span.end(tally, self.status.unwrap_or_default().as_u16());
+            span.end(tally, status);
         }
         tracing::debug!(
             request = self.name.as_str(),
             method = self.labels.method,
             era = self.labels.era,
-            status = self.status.unwrap_or_default().as_u16(),
+            status,
             outcome = tally.as_str(),
-            ms = took.as_millis(),
+            ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             "request completed"
         );
     }

@@ -115,9 +115,19 @@ pin_project! {
         #[pin]
         answering: F,
         facts: Arc<RequestFacts>,
+        // Taken with the answer.
         meters: Option<Arc<EndpointMeters>>,
         // Present if a browser asks.
         page: Option<Arc<PageAnswer>>,
+    }
+
+    impl<F> PinnedDrop for RespondFuture<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let Some(meters) = this.meters.take() {
+                this.facts.leave_meters(meters);
+            }
+        }
     }
 }
 
@@ -130,8 +140,9 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let meters = this.meters;
-        let mut answer = match ready!(this.answering.poll(cx)) {
+        let answered = ready!(this.answering.poll(cx));
+        let meters = this.meters.take();
+        let mut answer = match answered {
             Ok(answer) => B::finish(answer, this.facts, meters),
             Err(failure) => {
                 let answer = failure::into_answer(failure, &this.facts.name);
@@ -151,7 +162,7 @@ pub(crate) trait AnswerBody: Sized {
     fn finish(
         answer: Response<Self>,
         facts: &RequestFacts,
-        meters: &mut Option<Arc<EndpointMeters>>,
+        meters: Option<Arc<EndpointMeters>>,
     ) -> Response<Body>;
 }
 
@@ -159,11 +170,11 @@ impl AnswerBody for ResponseBody {
     fn finish(
         mut answer: HttpAnswer,
         facts: &RequestFacts,
-        meters: &mut Option<Arc<EndpointMeters>>,
+        meters: Option<Arc<EndpointMeters>>,
     ) -> Response<Body> {
         let mut labels = answer.body_mut().take_labels();
         if meters.is_some() {
-            labels.meters = meters.take();
+            labels.meters = meters;
         }
         let outcome = answer.extensions_mut().remove::<ResponseOutcome>();
         facts.leave_labels(labels, outcome);
@@ -176,7 +187,7 @@ impl AnswerBody for Body {
     fn finish(
         answer: Response<Self>,
         _: &RequestFacts,
-        _: &mut Option<Arc<EndpointMeters>>,
+        _: Option<Arc<EndpointMeters>>,
     ) -> Response<Body> {
         answer
     }

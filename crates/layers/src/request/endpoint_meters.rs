@@ -141,16 +141,17 @@ impl EndpointMeters {
         SERVER_DURATION.series(&labels)
     }
 
-    /// Counts a finished HTTP request: its duration, and the size of its answer.
+    /// Counts a finished HTTP request: its duration, and the size of its answer. Without an answer
+    /// there is no status.
     pub(crate) fn count_http(
         &self,
         http: &HttpLabels,
-        status: StatusCode,
+        status: Option<StatusCode>,
         took: Duration,
         sent: u64,
     ) {
         let seconds = took.as_secs_f64();
-        if http.method == "POST" && status.as_u16() == 200 {
+        if http.method == "POST" && status == Some(StatusCode::OK) {
             let at = usize::from(http.version == "2") * 2 + usize::from(http.secure);
             let bind = || {
                 instruments()
@@ -188,12 +189,11 @@ impl EndpointMeters {
         self.received.get_or_init(bind).record(bytes as u64);
     }
 
-    fn answer_labels(&self, http: &HttpLabels, status: StatusCode) -> Vec<KeyValue> {
+    fn answer_labels(&self, http: &HttpLabels, status: Option<StatusCode>) -> Vec<KeyValue> {
         let mut all = head_labels(http.method, http.secure).to_vec();
-        all.push(KeyValue::new(
-            "http.response.status_code",
-            i64::from(status.as_u16()),
-        ));
+        all.extend(status.map(|status| {
+            KeyValue::new("http.response.status_code", i64::from(status.as_u16()))
+        }));
         all.push(KeyValue::new("network.protocol.version", http.version));
         all.extend(self.route());
         all

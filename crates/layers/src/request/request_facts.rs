@@ -1,18 +1,21 @@
 //! What the layers share about one request beside its head: the one extension of a request.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weir_core::call::RequestName;
 use weir_listen::{ClientPeer, RequestBody};
 
 use crate::http::body::RequestLabels;
 use crate::in_flight::InFlightPermit;
+use crate::request::endpoint_meters::EndpointMeters;
 use crate::request::outcome::ResponseOutcome;
 
 /// The connection of a request, its name, and the parts that one layer leaves for another one.
 pub struct RequestFacts {
     pub(crate) name: RequestName,
     pub(crate) peer: ClientPeer,
+    /// The method and the era of the message once they are known.
+    decoded: OnceLock<(&'static str, &'static str)>,
     parts: Mutex<SharedParts>,
 }
 
@@ -36,6 +39,7 @@ impl RequestFacts {
         Self {
             name,
             peer,
+            decoded: OnceLock::new(),
             parts: Mutex::new(SharedParts {
                 body: Some(body),
                 permit: None,
@@ -58,6 +62,23 @@ impl RequestFacts {
     /// The in-flight permit, unless it was taken before.
     pub fn take_permit(&self) -> Option<InFlightPermit> {
         self.lock().permit.take()
+    }
+
+    /// Leaves the method and the era to the metrics of a request that ends before its answer begins.
+    /// The first ones count.
+    pub fn leave_decoded(&self, method: &'static str, era: &'static str) {
+        // A request that is tried again after another replica ended has the same labels.
+        let _same = self.decoded.set((method, era));
+    }
+
+    /// The method and the era, if they are known.
+    pub(crate) fn decoded(&self) -> Option<(&'static str, &'static str)> {
+        self.decoded.get().copied()
+    }
+
+    /// Leaves the metrics of the endpoint for a request that ends before its answer begins.
+    pub(crate) fn leave_meters(&self, meters: Arc<EndpointMeters>) {
+        self.lock().labels.meters = Some(meters);
     }
 
     /// Leaves the labels and the outcome of the answer to the metrics.

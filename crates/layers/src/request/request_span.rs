@@ -22,12 +22,13 @@ impl RequestSpan {
             .end(tally.as_str(), tally != RequestOutcome::Ok, Vec::new());
     }
 
-    /// Ends the span with the answer.
-    pub(crate) fn end(&self, tally: RequestOutcome, status: u16) {
-        let status = vec![(
-            "http.response.status_code",
-            AttributeValue::Number(status.into()),
-        )];
+    /// Ends the span with the answer. Without an answer there is no status.
+    pub(crate) fn end(&self, tally: RequestOutcome, status: Option<u16>) {
+        let status = status.map(|status| {
+            let number = AttributeValue::Number(status.into());
+            ("http.response.status_code", number)
+        });
+        let status = status.into_iter().collect();
         self.0
             .end(tally.as_str(), tally != RequestOutcome::Ok, status);
     }
