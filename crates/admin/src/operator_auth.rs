@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use data_encoding::BASE64;
 use sha2::{Digest as _, Sha256};
 use weir_config::AdminPlan;
+use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{AuditLog, BorrowedSecret, Clock, Evidence, OperatorAction, Verifier};
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{EndpointId, FailureKind};
@@ -87,6 +88,8 @@ enum OperatorCredential<'a> {
 enum OperatorAuthError {
     /// It is not valid, or not for this listener.
     Unknown,
+    /// It has expired; its owner if that is known.
+    Expired(Option<Arc<str>>),
     /// It cannot be checked now.
     Unavailable,
     /// It is valid, and lacks the scope.
@@ -169,6 +172,11 @@ impl OperatorAuth {
                 refused("unknown", format!("from {peer}: not an operator's token"));
                 unknown("this is not an operator's token", changes)
             }
+            OperatorAuthError::Expired(who) => {
+                let who = who.as_deref().unwrap_or("unknown");
+                refused(who, format!("from {peer}: an expired token"));
+                unknown("this token has expired", changes)
+            }
             OperatorAuthError::Unavailable => {
                 refused(
                     "unknown",
@@ -198,7 +206,7 @@ impl OperatorAuth {
             return if lasts {
                 Ok(key.name.clone())
             } else {
-                Err(OperatorAuthError::Unknown)
+                Err(OperatorAuthError::Expired(Some(key.name.clone())))
             };
         }
         let Some(scope) = &plan.scope else {
@@ -225,6 +233,7 @@ impl OperatorAuth {
             Err(failure) if !matches!(failure.kind(), FailureKind::Unauthenticated(_)) => {
                 Err(OperatorAuthError::Unavailable)
             }
+            Err(failure) if is_expired(failure.kind()) => Err(OperatorAuthError::Expired(None)),
             Ok(_) | Err(_) => Err(OperatorAuthError::Unknown),
         }
     }
@@ -234,6 +243,12 @@ impl std::fmt::Debug for OperatorAuth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Gate")
     }
+}
+
+/// Reports if credentials were refused because they have expired.
+fn is_expired(kind: &FailureKind) -> bool {
+    let expired = AuthenticationDenial::Invalid("expired");
+    matches!(kind, FailureKind::Unauthenticated(denial) if *denial == expired)
 }
 
 /// Returns the refusal after the config switched the listener off.

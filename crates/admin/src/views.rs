@@ -26,7 +26,7 @@ use super::state::AdminState;
 
 /// The items in a response by default, and below it the most.
 const DEFAULT_LIMIT: usize = 200;
-const MAX_LIMIT: usize = 1000;
+pub(super) const MAX_LIMIT: usize = 1000;
 
 /// A time, written as RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

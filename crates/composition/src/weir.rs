@@ -460,6 +460,7 @@ impl Weir {
             // through this one.
             let _in_time = tokio::time::timeout(drain, ended.cancelled()).await;
         }
+        let _series = self.telemetry.hold_series();
         self.components.catalog.shutdown().await;
         self.components.policy.clients.shutdown().await;
         if let Some(replicas) = &self.components.replicas {

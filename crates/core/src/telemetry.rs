@@ -9,10 +9,12 @@
 
 pub(crate) mod client_meter;
 mod duration_histogram;
+mod held_series;
 mod instrument_row;
 mod lease_meter;
 mod log_line_rate;
 pub mod meters;
+mod process_resource;
 mod store_operation;
 pub mod zeroed_counters;
 
@@ -21,12 +23,14 @@ pub use duration_histogram::{
     BOUNDS, CLIENT_DURATION, DurationHistogram, DurationSeries, Exemplar, HISTOGRAMS, MetricLabel,
     SERVER_DURATION, SeriesCounts, disable_histograms,
 };
+pub use held_series::HeldSeries;
 pub use instrument_row::{InstrumentKind, InstrumentRow};
 pub use lease_meter::{LeaseMeter, record_leases};
 pub use log_line_rate::LogLineRate;
 pub use meters::{
     DEFAULT_MAX_NAMES, ItemMeter, OTHER_NAME, UpstreamMeter, is_failed, set_max_names, upstreams,
 };
+pub use process_resource::{process_resource, set_process_resource};
 pub use store_operation::StoreOperation;
 pub use zeroed_counters::start_at_zero;
 
@@ -103,7 +107,7 @@ instruments! {
     client_requests: Counter<u64> = u64_counter("weir.client.requests", "{request}", ["client"], "Authenticated requests, by OAuth client, or else by subject; `anonymous` if no credentials are required. Names beyond `telemetry.metrics.max_names` are `other`"),
     client_limited: Counter<u64> = u64_counter("weir.client.limited", "{refusal}", ["client"], "Requests and calls refused by a limit, by client as in `weir.client.requests`"),
     sessions: UpDownCounter<i64> = i64_up_down_counter("weir.sessions", "{session}", [], "Open sessions of legacy clients"),
-    streams: UpDownCounter<i64> = i64_up_down_counter("weir.streams", "{stream}", ["kind"], "Open client streams"),
+    streams: UpDownCounter<i64> = i64_up_down_counter("weir.streams", "{stream}", ["kind"], "Open streams that clients listen on, by `kind`: `modern` (`subscriptions/listen`) or `legacy` (GET streams, resumed streams and HTTP+SSE connections, each of them once)"),
     replay_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.replay.bytes", "By", [], "Size of the events that are kept for the resumption of streams"),
     resumes: Counter<u64> = u64_counter("weir.resumes", "{stream}", ["result"], "Requests of clients to resume a stream: `replayed`, `recovered` (its events were fetched from the shared store, after the end of their replica), `ended` (it has no further events), or `unknown` (its events are not kept)"),
     parked: UpDownCounter<i64> = i64_up_down_counter("weir.parked", "{call}", [], "Parked calls: they wait at their upstream for the client's answers to questions"),

@@ -20,7 +20,7 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Returns the metrics, for one test at a time, because the number of series is asserted.
 fn metrics() -> (Metrics, MutexGuard<'static, ()>) {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    (Metrics::install(true), turn)
+    (Metrics::install(true, &weir_system::SystemRandom), turn)
 }
 
 /// Returns the series of one metric.

@@ -5,9 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use opentelemetry::KeyValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use weir_core::telemetry::instruments;
 use weir_core::{EndpointId, Principal};
+
+/// The kind of the streams of `subscriptions/listen`, the only one of 2026-07-28.
+const LISTEN: &str = "listen";
 
 /// An open stream.
 #[derive(Clone, Debug)]
@@ -65,6 +70,7 @@ impl StreamRegistry {
         endpoint: &EndpointId,
         kind: &'static str,
     ) -> StreamRegistration {
+        count_open(kind, 1);
         let end = CancellationToken::new();
         let id = self.last.fetch_add(1, Ordering::Relaxed);
         let (principal, endpoint, since) = (principal.clone(), endpoint.clone(), Instant::now());
@@ -118,6 +124,16 @@ impl StreamRegistry {
 impl Drop for StreamRegistration {
     fn drop(&mut self) {
         let gone = self.roll.lock().remove(&self.id);
-        drop(gone);
+        if let Some(gone) = gone {
+            count_open(gone.kind, -1);
+        }
     }
+}
+
+/// Adds `change` to the number of open streams of the era that has streams of this kind.
+fn count_open(kind: &'static str, change: i64) {
+    let era = if kind == LISTEN { "modern" } else { "legacy" };
+    instruments()
+        .streams
+        .add(change, &[KeyValue::new("kind", era)]);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_core::telemetry::set_max_names;
+use weir_core::telemetry::{HeldSeries, set_max_names};
 use weir_core::trace::{self, SpanSink};
 use weir_upstream::{TlsError, UpstreamFactory};
 
@@ -102,6 +102,12 @@ impl Telemetry {
         drop(before);
     }
 
+    /// Holds the series of the upstreams, with their values of now, so that the export at the
+    /// shutdown has them after the upstreams have ended.
+    pub fn hold_series(&self) -> HeldSeries {
+        self.metrics.hold_series()
+    }
+
     /// Sends the waiting data within a bounded time.
     pub async fn shutdown(self) {
         trace::set_sampling(None, TelemetryPlan::SAMPLING);
@@ -148,7 +154,7 @@ mod tests {
             ClientImplementation::new("weir", "0"),
         ));
         let none = TelemetryPlan::default();
-        let telemetry = Telemetry::start(&none, Metrics::install(true), factory)
+        let telemetry = Telemetry::start(&none, Metrics::install(true, &SystemRandom), factory)
             .expect("there is nothing to send to");
         let id = UpstreamId::new("collector").expect("a legal id");
         let url = "http://127.0.0.1:9".parse().expect("a URL");

@@ -11,6 +11,7 @@ mod metric_families;
 pub mod metric_names;
 mod metrics;
 mod otlp;
+mod resource;
 mod telemetry_plan;
 
 pub use export_control::{PreparedTelemetry, Telemetry};

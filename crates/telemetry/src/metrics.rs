@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::KeyValue;
-use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::reader::MetricReader;
@@ -21,13 +20,16 @@ use opentelemetry_sdk::metrics::{
 use weir_catalog::Catalog;
 use weir_catalog::{UpstreamReach, UpstreamStatus};
 use weir_core::names::UpstreamId;
+use weir_core::port::Random;
 use weir_core::telemetry::{
-    disable_histograms, instruments, record_leases, start_at_zero, unix_seconds,
+    HeldSeries, disable_histograms, instruments, process_resource, record_leases,
+    set_process_resource, start_at_zero, unix_seconds,
 };
 use weir_core::upstream::InstanceBreakerState;
 
 use super::exposition::{self, ExpositionFormat};
 use super::metric_families::{self, MetricFamily};
+use crate::resource;
 
 /// The most series of one instrument; further ones are counted together under
 /// `otel_metric_overflow` (fault F16). Attribute values come from fixed sets and the config, so
@@ -64,7 +66,6 @@ struct MetricsState {
     measured: bool,
     /// The upstreams that had several URLs at the last scrape: the SDK keeps their series.
     with_urls: Mutex<HashSet<UpstreamId>>,
-    resource: Vec<(String, String)>,
     /// The catalogs with the upstreams to observe.
     catalogs: Mutex<Vec<Weak<Catalog>>>,
     /// The readiness check of the gateway that set it last.
@@ -76,25 +77,16 @@ static METRICS: OnceLock<Metrics> = OnceLock::new();
 impl Metrics {
     /// Installs the SDK at the first call, before any value is recorded. If metrics are off it
     /// installs no SDK, and a scrape has no series.
-    pub fn install(measured: bool) -> Self {
-        METRICS.get_or_init(|| Self::make(measured)).clone()
+    pub fn install(measured: bool, random: &dyn Random) -> Self {
+        METRICS.get_or_init(|| Self::make(measured, random)).clone()
     }
 
-    fn make(measured: bool) -> Self {
-        // `OTEL_SERVICE_NAME` in the environment takes precedence.
-        let named = std::env::var_os("OTEL_SERVICE_NAME").is_some();
-        let resource = Resource::builder()
-            .with_attributes([KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))]);
-        let resource = if named {
-            resource
-        } else {
-            resource.with_service_name("weir")
-        }
-        .build();
+    fn make(measured: bool, random: &dyn Random) -> Self {
+        let resource = resource::of_environment(random);
         let known = resource
             .iter()
-            .map(|(key, value)| (key.to_string(), value.to_string()))
-            .collect();
+            .map(|(key, value)| (key.to_string(), value.to_string()));
+        set_process_resource(known.collect());
         let reader = SharedMetricReader(Arc::new(ManualReader::builder().build()));
         let provider = SdkMeterProvider::builder()
             .with_reader(reader.clone())
@@ -119,7 +111,6 @@ impl Metrics {
                 reader,
                 with_urls: Mutex::default(),
                 measured,
-                resource: known,
                 catalogs,
                 ready,
             }),
@@ -154,16 +145,30 @@ impl Metrics {
 
     /// Returns all series, in this format.
     pub fn page(&self, format: ExpositionFormat) -> String {
-        exposition::write(&self.families(), &self.shared.resource, format)
+        exposition::write(&self.families(), process_resource(), format)
     }
 
-    /// Returns the attributes of the process.
-    pub(super) fn resource(&self) -> &[(String, String)] {
-        &self.shared.resource
+    /// Holds the series of the upstreams, with their values of now, until the last export.
+    pub(super) fn hold_series(&self) -> HeldSeries {
+        self.observe();
+        HeldSeries::of_present()
     }
 
     /// Collects all series.
     pub(super) fn families(&self) -> Vec<MetricFamily> {
+        self.observe();
+        let leased = record_leases();
+        let mut collected = ResourceMetrics::default();
+        if self.shared.measured
+            && let Err(error) = self.shared.reader.collect(&mut collected)
+        {
+            tracing::error!(%error, "metrics collection failed");
+        }
+        metric_families::families(&collected, &leased)
+    }
+
+    /// Records the values that are observed at each scrape.
+    fn observe(&self) {
         let catalogs = self
             .shared
             .catalogs
@@ -182,14 +187,6 @@ impl Metrics {
         {
             instruments().ready.record(u64::from(ready()), &[]);
         }
-        let leased = record_leases();
-        let mut collected = ResourceMetrics::default();
-        if self.shared.measured
-            && let Err(error) = self.shared.reader.collect(&mut collected)
-        {
-            tracing::error!(%error, "metrics collection failed");
-        }
-        metric_families::families(&collected, &leased)
     }
 
     /// Records the state of the upstreams. It runs at a scrape, so that calls do not pay for it.

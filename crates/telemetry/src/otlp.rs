@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use weir_core::port::{DocumentPoster, PostEncoding, PostResponse};
-use weir_core::telemetry::instruments;
+use weir_core::telemetry::{instruments, process_resource};
 use weir_core::trace::{FinishedSpan, SpanSink};
 use weir_upstream::{TlsError, UpstreamFactory};
 
@@ -169,7 +169,7 @@ impl SignalExporter {
             };
             waiting(&spans);
             let count = batch.len() as u64;
-            let resource = self.metrics.resource();
+            let resource = process_resource();
             let body = export_messages::trace_request(resource, batch.drain(..)).encode_to_vec();
             self.until_sent(body.into(), count, &stop).await;
             waiting(&spans);
@@ -203,7 +203,7 @@ impl SignalExporter {
                 .iter()
                 .map(|family| family.points.len() as u64)
                 .sum();
-            let (resource, now) = (self.metrics.resource(), SystemTime::now());
+            let (resource, now) = (process_resource(), SystemTime::now());
             let body = export_messages::metrics_request(resource, families, now).encode_to_vec();
             if self.send(body.into(), count).await == ExportOutcome::Retry {
                 dropped(self.signal, "lost", count);

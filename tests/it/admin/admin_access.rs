@@ -154,6 +154,9 @@ async fn admin_auth_leaves_probes_open_and_requires_a_token_elsewhere() {
             .await;
         assert_eq!(answer.status, status, "{shown}");
     }
+    let expired = OperatorClient::of(&weir).with("authorization", &format!("Bearer {bob}"));
+    let refused = body(&expired.get("/admin/upstreams").await);
+    assert!(refused.contains("this token has expired"), "{refused}");
     let refresh = "/admin/upstreams/one/refresh";
     let by_browser = OperatorClient::of(&weir)
         .with("authorization", &basic(TOKEN))
@@ -177,7 +180,7 @@ async fn admin_auth_leaves_probes_open_and_requires_a_token_elsewhere() {
             all.iter()
                 .any(|r| r["kind"] == "admin" && r["what"] == what && r["who"] == who)
         };
-        (of("refresh", "ada") && of("login", "unknown")).then_some(())
+        (of("refresh", "ada") && of("login", "unknown") && of("login", "bob")).then_some(())
     });
     config["admin"] = json!({ "auth": { "token": TOKEN }, "metrics": "auth" });
     weir.rewrite_config(config);

@@ -16,6 +16,46 @@ use crate::harness::{
 const MARKUP: &str =
     "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tables_of_the_status_page_say_that_they_are_cut() {
+    let many = MockServer::modern()
+        .tools(501)
+        .tool("hang", MockBehaviour::hang())
+        .start()
+        .await;
+    let weir = Weir::with_config(config_over(&[("many", &many)]));
+    weir.wait_until_listed("/mcp", &["many__tool_0500", "many__hang"]);
+    let ops = OperatorClient::of(&weir);
+    assert!(!body(&ops.get("/").await).contains("are shown"));
+    let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
+    let mut running = Vec::new();
+    for _ in 0..11 {
+        let progress = json!(running.len());
+        let call = client.start_call("many__hang", json!({}), Some(&progress));
+        running.push(call.await);
+    }
+    let (front, one) = (
+        body(&ops.get("/").await),
+        body(&ops.get("/upstreams/many").await),
+    );
+    let calls = "/admin/calls?limit=1000";
+    assert!(
+        front.contains("Running calls: 11") && front.contains("10 of 11 are shown"),
+        "{front}"
+    );
+    assert!(front.contains(&format!("href=\"{calls}\"")), "{front}");
+    let tools = "/admin/catalog?endpoint=%2Fmcp&upstream=many&limit=1000";
+    assert!(one.contains("500 of 502 are shown"), "{one}");
+    assert!(
+        one.contains(&format!("href=\"{}\"", tools.replace('&', "&amp;"))),
+        "{one}"
+    );
+    assert!(!one.contains("of 11 are shown"), "all eleven are: {one}");
+    assert_eq!(ops.get_json(calls).await["total"], 11);
+    let items = ops.get_json(tools).await["items"].as_array().map(Vec::len);
+    assert_eq!(items, Some(502));
+}
+
 // Proves R286.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn status_page_in_a_browser_escapes_upstream_text() {

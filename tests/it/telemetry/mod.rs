@@ -2,6 +2,7 @@
 //! no delay of requests by it. The official message types read weir's output.
 
 mod collectors;
+mod early_ends;
 mod metrics_scrape;
 mod otlp_push;
 mod zero_counters;

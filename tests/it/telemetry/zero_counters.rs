@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use weir_testkit::{ClosedPort, MockServer};
 
+use crate::audit::AuditFolder;
 use crate::harness::{Weir, wait_until};
 
 /// Counters with a label that the config does not determine, or of a feature that this config
@@ -123,6 +124,21 @@ fn limits_and_issuers_of_the_config_stand_at_zero_too() {
         r#",result="ok"} 0"#,
     ] {
         assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn losses_of_each_audit_sink_start_at_zero() {
+    let (folder, nowhere) = (AuditFolder::new("zero"), ClosedPort::new());
+    let collector = format!("http://127.0.0.1:{}", nowhere.address().port());
+    let weir = Weir::start_unready(json!({
+        "audit": { "file": { "path": folder.file() }, "stdout": true, "otlp": { "url": collector } },
+        "upstreams": {},
+    }));
+    let text = weir.get_admin_page("/metrics");
+    for sink in ["queue", "refusals", "stdout", "otlp"] {
+        let series = format!(r#"weir_audit_dropped_total{{sink="{sink}"}} 0"#);
+        assert!(text.lines().any(|line| line == series), "{series}\n{text}");
     }
 }
 

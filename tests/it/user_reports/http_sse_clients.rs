@@ -371,6 +371,20 @@ async fn http_sse_client_is_notified_within_one_stream_permit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_sse_connection_is_one_open_stream_from_its_beginning_to_its_end() {
+    let upstream = MockServer::modern().tools(1).start().await;
+    let weir = Weir::with_upstreams(json!({ "one": { "url": upstream.url() } }));
+    let open = |weir: &Weir| weir.metric("weir_streams", &[r#"kind="legacy""#]);
+    let mut client = HttpSseClient::connect(&weir, "/mcp").await;
+    assert_eq!(open(&weir), 1.0, "before `initialize`");
+    client.initialize(1, json!({})).await;
+    client.ask(2, "ping", json!({})).await;
+    assert_eq!(open(&weir), 1.0, "with a session");
+    drop(client);
+    wait_until("the stream to end", || (open(&weir) < 0.5).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_initialize_of_an_http_sse_client_is_an_error_on_its_stream() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = Weir::with_config(json!({

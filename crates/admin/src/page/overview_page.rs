@@ -8,7 +8,7 @@ use weir_core::upstream::ListKind;
 use weir_text::count;
 
 use super::super::state::AdminState;
-use super::super::views::call_views::CallView;
+use super::super::views::MAX_LIMIT;
 use super::super::views::catalog_views;
 use super::super::views::client_views::ClientView;
 use super::super::views::config_view::{
@@ -19,8 +19,8 @@ use super::super::views::replica_views::ReplicasView;
 use super::super::views::upstream_views::UpstreamView;
 use super::connect_section;
 use super::page_parts::{
-    OLDEST, badge, calls_table, era, format_millis, link, list_words, operator, section, tiles,
-    waiting_section,
+    OLDEST, badge, calls_section, cut_note, era, format_millis, link, list_words, operator,
+    section, tiles, waiting_section,
 };
 use super::page_query::PageQuery;
 use super::page_text::{clock, facts, lines, relative_time, table, text};
@@ -41,21 +41,13 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> Markup {
     let (live, limits) = (desk.running_calls(None), desk.limits_now(REFUSALS));
     let replicas = desk.replicas_now();
     let clients = desk.clients(&desk.front.streams());
-    let calls: Vec<CallView> = live
-        .iter()
-        .take(OLDEST)
-        .map(|call| CallView::of(call, now))
-        .collect();
-    let calls_title = format!("Running calls: {}, oldest first", live.len());
     html! {
         main {
             (head(desk, view.refresh))
             (figures(desk, &upstreams, &applied, &limits, live.len()))
             (problems(&upstreams, &applied, &limits, &replicas, now))
             (section("Upstreams", &upstreams_table(&upstreams, now)))
-            @if !calls.is_empty() {
-                (section(&calls_title, &calls_table(&calls, now)))
-            }
+            (calls_section(desk, None, OLDEST, now))
             (waiting_section(desk, None, now))
             @if !limits.refusing.is_empty() {
                 (section("Exhausted limits", &limits_table(&limits)))
@@ -420,10 +412,12 @@ fn limits_table(limits: &LimitsView) -> Markup {
             format_millis(Some(one.wait_ms)).render(),
         ]
     };
-    table(
+    let rows = table(
         &["Limit", "Subject", "Allows", "Available again after"],
         &limits.refusing.iter().map(row).collect::<Vec<_>>(),
-    )
+    );
+    let all = format!("/admin/limits?limit={MAX_LIMIT}");
+    html! { (rows) (cut_note(limits.refusing.len(), limits.total, &all)) }
 }
 
 fn clients_table(clients: &[ClientView], now: SystemTime) -> Markup {
@@ -440,7 +434,7 @@ fn clients_table(clients: &[ClientView], now: SystemTime) -> Markup {
         ]
     };
     let rows: Vec<_> = clients.iter().take(CLIENTS).map(row).collect();
-    table(
+    let shown = table(
         &[
             "Program",
             "For",
@@ -451,7 +445,9 @@ fn clients_table(clients: &[ClientView], now: SystemTime) -> Markup {
             "Seen",
         ],
         &rows,
-    )
+    );
+    let all = format!("/admin/clients?limit={MAX_LIMIT}");
+    html! { (shown) (cut_note(rows.len(), clients.len(), &all)) }
 }
 
 fn issuers_table(applied: &AppliedConfigView) -> Markup {

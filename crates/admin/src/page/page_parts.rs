@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use maud::{Markup, Render as _, html};
 
 use super::super::state::AdminState;
+use super::super::views::MAX_LIMIT;
 use super::super::views::call_views::{CallView, ParkedCallView};
 use super::super::views::upstream_views::{UpstreamListsView, UpstreamView};
 use super::page_text::{relative_time, table, text};
@@ -28,6 +29,16 @@ pub(super) fn tiles(tiles: &[(&str, String, bool)]) -> Markup {
 /// Returns a section with a title.
 pub(super) fn section(title: &str, body: &Markup) -> Markup {
     html! { section { h2 { (text(title)) } (body) } }
+}
+
+/// Returns the note below a table that leaves rows out, if it does: their number, and the path of
+/// the admin API that lists all of them.
+pub(super) fn cut_note(shown: usize, total: usize, path: &str) -> Markup {
+    html! {
+        @if shown < total {
+            p { small { (shown) " of " (total) " are shown. All as JSON: " a href=(path) { (path) } } }
+        }
+    }
 }
 
 /// Returns the link to an upstream's page. The id has letters, digits and `-` alone.
@@ -99,8 +110,39 @@ fn phase_words(phase: &str) -> &str {
     }
 }
 
+/// Returns the path of the admin API that lists the running and parked calls.
+fn calls_path(upstream: Option<&str>) -> String {
+    let own = upstream.map(|id| format!("&upstream={id}"));
+    format!("/admin/calls?limit={MAX_LIMIT}{}", own.unwrap_or_default())
+}
+
+/// Returns the section of the running calls, the oldest first and at most `most`, if there are any.
+pub(super) fn calls_section(
+    desk: &AdminState,
+    upstream: Option<&str>,
+    most: usize,
+    now: SystemTime,
+) -> Markup {
+    let live = desk.running_calls(upstream);
+    let calls: Vec<CallView> = live
+        .iter()
+        .take(most)
+        .map(|call| CallView::of(call, now))
+        .collect();
+    let title = format!("Running calls: {}, oldest first", live.len());
+    let body = html! {
+        (calls_table(&calls, now))
+        (cut_note(calls.len(), live.len(), &calls_path(upstream)))
+    };
+    html! {
+        @if !calls.is_empty() {
+            (section(&title, &body))
+        }
+    }
+}
+
 /// Returns the table of running calls.
-pub(super) fn calls_table(calls: &[CallView], now: SystemTime) -> Markup {
+fn calls_table(calls: &[CallView], now: SystemTime) -> Markup {
     let row = |call: &CallView| {
         vec![
             text(&call.id).render(),
@@ -152,9 +194,13 @@ pub(super) fn waiting_section(
         "Expires",
     ];
     let title = format!("Parked calls: {}, oldest first", waiting.len());
+    let body = html! {
+        (table(&heads, &rows))
+        (cut_note(rows.len(), waiting.len(), &calls_path(upstream)))
+    };
     html! {
         @if !waiting.is_empty() {
-            (section(&title, &table(&heads, &rows)))
+            (section(&title, &body))
         }
     }
 }

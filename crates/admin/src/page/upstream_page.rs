@@ -3,16 +3,18 @@
 use std::time::SystemTime;
 
 use maud::{Markup, Render as _, html};
+use url::form_urlencoded;
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 
 use super::super::state::AdminState;
-use super::super::views::call_views::CallView;
+use super::super::views::MAX_LIMIT;
 use super::super::views::upstream_views::{
     OverrideView, UpstreamCallsView, UpstreamUrlView, UpstreamView,
 };
 use super::page_parts::{
-    badge, calls_table, era, format_millis, list_words, operator, section, tiles, waiting_section,
+    badge, calls_section, cut_note, era, format_millis, list_words, operator, section, tiles,
+    waiting_section,
 };
 use super::page_text::{facts, lines, relative_time, table, text};
 
@@ -24,12 +26,6 @@ const TOOLS: usize = 500;
 /// Returns the page's body.
 pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> Markup {
     let now = desk.now();
-    let own: Vec<CallView> = desk
-        .running_calls(Some(&upstream.id))
-        .iter()
-        .take(CALLS)
-        .map(|call| CallView::of(call, now))
-        .collect();
     html! {
         main {
             header {
@@ -46,9 +42,7 @@ pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> Markup {
             @if !upstream.urls.is_empty() {
                 (section("URLs", &urls_table(&upstream.urls)))
             }
-            @if !own.is_empty() {
-                (section("Running calls, oldest first", &calls_table(&own, now)))
-            }
+            (calls_section(desk, Some(&upstream.id), CALLS, now))
             (waiting_section(desk, Some(&upstream.id), now))
             (section("Lists", &catalog(upstream, now)))
             @for path in &upstream.endpoints {
@@ -236,9 +230,18 @@ fn tools(desk: &AdminState, upstream: &UpstreamView, path: &str) -> Markup {
     };
     let rows: Vec<_> = own.iter().take(TOOLS).map(row).collect();
     let heads = ["Exposed name", "Native name", "Description"];
+    let all = form_urlencoded::Serializer::new("/admin/catalog?".to_owned())
+        .append_pair("endpoint", path)
+        .append_pair("upstream", &upstream.id)
+        .append_pair("limit", &MAX_LIMIT.to_string())
+        .finish();
+    let body = html! {
+        (table(&heads, &rows))
+        (cut_note(rows.len(), own.len(), &all))
+    };
     html! {
         @if !own.is_empty() {
-            (section(&format!("Tools at {path}: {}", own.len()), &table(&heads, &rows)))
+            (section(&format!("Tools at {path}: {}", own.len()), &body))
         }
     }
 }

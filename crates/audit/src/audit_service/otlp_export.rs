@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::port::{DocumentPoster, PostEncoding};
+use weir_core::telemetry::process_resource;
 
 use super::copy_backlog::{BACKLOG, dropped};
 
@@ -40,6 +41,7 @@ impl AuditExporter {
         post: Arc<dyn DocumentPoster>,
         stop: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
+        dropped("otlp", 0);
         let (sender, receiver) = mpsc::channel(BACKLOG);
         (Self(sender), send_all(receiver, post, stop))
     }
@@ -149,12 +151,13 @@ fn refused(body: &[u8]) -> u64 {
 
 /// Returns an `ExportLogsServiceRequest` (opentelemetry-proto, logs/v1) in its JSON encoding.
 fn document(batch: &[Arc<SealedRecord>]) -> Value {
+    let resource: Vec<Value> = process_resource()
+        .iter()
+        .map(|(name, value)| text(name, value))
+        .collect();
     let records: Vec<Value> = batch.iter().map(|sealed| record(sealed)).collect();
     json!({ "resourceLogs": [{
-        "resource": { "attributes": [
-            text("service.name", "weir"),
-            text("service.version", env!("CARGO_PKG_VERSION")),
-        ] },
+        "resource": { "attributes": resource },
         "scopeLogs": [{ "scope": { "name": "weir.audit" }, "logRecords": records }],
     }] })
 }

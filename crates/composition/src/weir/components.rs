@@ -72,7 +72,7 @@ impl ComponentBase {
         will: &HandoverState,
     ) -> Self {
         // First, because an instrument used before the installation would never record.
-        let metrics = Metrics::install(config.telemetry.measured);
+        let metrics = Metrics::install(config.telemetry.measured, &SystemRandom);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let sealing = sealing.unwrap_or_else(|| GeneratedSealKey::fresh(&*random));

@@ -62,6 +62,14 @@ pub fn upstreams() -> HashSet<String> {
         .collect()
 }
 
+/// The meters of the present upstreams.
+pub(super) fn present_meters() -> Vec<Arc<UpstreamMeter>> {
+    lock(&UPSTREAMS)
+        .values()
+        .filter_map(Weak::upgrade)
+        .collect()
+}
+
 /// The metrics of one upstream. They are shown as long as this is alive.
 pub struct UpstreamMeter {
     id: UpstreamId,

@@ -155,9 +155,6 @@ impl ListeningStream {
         kind: ListeningKind,
         also: &CancellationToken,
     ) -> Self {
-        instruments()
-            .streams
-            .add(1, &[KeyValue::new("kind", kind.era())]);
         let ends = [context.shared.shutdown.drain(), also]
             .map(|token| Box::pin(token.clone().cancelled_owned()));
         let mut stream = Self {
@@ -373,13 +370,5 @@ impl http_body::Body for ListeningStream {
             std::task::ready!(this.keep_alive.poll_due(cx));
             this.ready = keep_alive::comment();
         }
-    }
-}
-
-impl Drop for ListeningStream {
-    fn drop(&mut self) {
-        instruments()
-            .streams
-            .add(-1, &[KeyValue::new("kind", self.kind.era())]);
     }
 }

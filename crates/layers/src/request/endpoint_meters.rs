@@ -191,9 +191,11 @@ impl EndpointMeters {
 
     fn answer_labels(&self, http: &HttpLabels, status: Option<StatusCode>) -> Vec<KeyValue> {
         let mut all = head_labels(http.method, http.secure).to_vec();
-        all.extend(status.map(|status| {
-            KeyValue::new("http.response.status_code", i64::from(status.as_u16()))
-        }));
+        all.extend(
+            status.map(|status| {
+                KeyValue::new("http.response.status_code", i64::from(status.as_u16()))
+            }),
+        );
         all.push(KeyValue::new("network.protocol.version", http.version));
         all.extend(self.route());
         all
