@@ -21,8 +21,8 @@ pub(super) fn of_environment(random: &dyn Random) -> Resource {
         resource = resource.with_service_name("weir");
     }
     if !has(INSTANCE_ID) {
-        // Of the process, not of the replica: after a graceful restart the next process has the same
-        // replica id, and its counters start at 0 while the old process still exports its own.
+        // Of the process, not of the replica: after a graceful restart the next process has the
+        // same replica id, and its counters start at 0 while the old process still exports its own.
         resource = resource.with_attributes([KeyValue::new(INSTANCE_ID, random_uuid(random))]);
     }
     resource.build()

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use serde_json::json;
+use tokio::task::JoinSet;
 use weir_testkit::mock_server::MockTool;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
@@ -28,12 +29,13 @@ async fn tables_of_the_status_page_say_that_they_are_cut() {
     let ops = OperatorClient::of(&weir);
     assert!(!body(&ops.get("/").await).contains("are shown"));
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
-    let mut running = Vec::new();
+    let mut running = JoinSet::new();
     for _ in 0..11 {
-        let progress = json!(running.len());
-        let call = client.start_call("many__hang", json!({}), Some(&progress));
-        running.push(call.await);
+        let calling = client.clone();
+        running.spawn(async move { calling.start_call("many__hang", json!({}), None).await });
     }
+    many.wait_until("all calls to run", |server| server.executions("hang") == 11)
+        .await;
     let (front, one) = (
         body(&ops.get("/").await),
         body(&ops.get("/upstreams/many").await),

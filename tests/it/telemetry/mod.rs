@@ -3,6 +3,7 @@
 
 mod collectors;
 mod early_ends;
+mod last_export;
 mod metrics_scrape;
 mod otlp_push;
 mod zero_counters;

@@ -230,7 +230,8 @@ fn tools(desk: &AdminState, upstream: &UpstreamView, path: &str) -> Markup {
     };
     let rows: Vec<_> = own.iter().take(TOOLS).map(row).collect();
     let heads = ["Exposed name", "Native name", "Description"];
-    let all = form_urlencoded::Serializer::new("/admin/catalog?".to_owned())
+    let catalog = "/admin/catalog?";
+    let all = form_urlencoded::Serializer::for_suffix(catalog.to_owned(), catalog.len())
         .append_pair("endpoint", path)
         .append_pair("upstream", &upstream.id)
         .append_pair("limit", &MAX_LIMIT.to_string())
