@@ -9,7 +9,6 @@
 
 pub(crate) mod client_meter;
 mod duration_histogram;
-mod held_series;
 mod instrument_row;
 mod lease_meter;
 mod log_line_rate;
@@ -23,12 +22,12 @@ pub use duration_histogram::{
     BOUNDS, CLIENT_DURATION, DurationHistogram, DurationSeries, Exemplar, HISTOGRAMS, MetricLabel,
     SERVER_DURATION, SeriesCounts, disable_histograms,
 };
-pub use held_series::HeldSeries;
 pub use instrument_row::{InstrumentKind, InstrumentRow};
 pub use lease_meter::{LeaseMeter, record_leases};
 pub use log_line_rate::LogLineRate;
 pub use meters::{
-    DEFAULT_MAX_NAMES, ItemMeter, OTHER_NAME, UpstreamMeter, is_failed, set_max_names, upstreams,
+    DEFAULT_MAX_NAMES, ItemMeter, OTHER_NAME, UpstreamMeter, is_failed, present_meters,
+    set_max_names, upstreams,
 };
 pub use process_resource::{process_resource, set_process_resource};
 pub use store_operation::StoreOperation;

@@ -2,6 +2,7 @@
 
 mod export_control;
 mod exposition;
+mod held_series;
 mod log_filter;
 mod log_plan;
 mod log_queue;
@@ -16,6 +17,7 @@ mod telemetry_plan;
 
 pub use export_control::{PreparedTelemetry, Telemetry};
 pub use exposition::ExpositionFormat;
+pub use held_series::HeldSeries;
 pub use log_plan::{LogFormat, LogPlan};
 pub use logs::{
     LogControl, LogTerminal, check_filter, finish_log, install_panic_hook, print_error,

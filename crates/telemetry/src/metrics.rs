@@ -22,13 +22,14 @@ use weir_catalog::{UpstreamReach, UpstreamStatus};
 use weir_core::names::UpstreamId;
 use weir_core::port::Random;
 use weir_core::telemetry::{
-    HeldSeries, disable_histograms, instruments, process_resource, record_leases,
-    set_process_resource, start_at_zero, unix_seconds,
+    disable_histograms, instruments, process_resource, record_leases, set_process_resource,
+    start_at_zero, unix_seconds,
 };
 use weir_core::upstream::InstanceBreakerState;
 
 use super::exposition::{self, ExpositionFormat};
 use super::metric_families::{self, MetricFamily};
+use crate::held_series::HeldSeries;
 use crate::resource;
 
 /// The most series of one instrument; further ones are counted together under

@@ -45,7 +45,7 @@ pub static SERVER_DURATION: DurationHistogram = DurationHistogram::new(Instrumen
         "outcome",
         "error.type",
     ],
-    about: "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it unless it is `ok`. The method is `other` if no revision defines it, and `none` if the request was refused by its head alone",
+    about: "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it unless it is `ok`. The method is `other` if no revision defines it, and `none` if the request was refused by its head alone, or ended before its body was read",
 });
 
 /// `mcp.client.operation.duration`.

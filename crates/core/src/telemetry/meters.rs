@@ -63,7 +63,7 @@ pub fn upstreams() -> HashSet<String> {
 }
 
 /// The meters of the present upstreams.
-pub(super) fn present_meters() -> Vec<Arc<UpstreamMeter>> {
+pub fn present_meters() -> Vec<Arc<UpstreamMeter>> {
     lock(&UPSTREAMS)
         .values()
         .filter_map(Weak::upgrade)

@@ -151,7 +151,7 @@ impl EndpointMeters {
         sent: u64,
     ) {
         let seconds = took.as_secs_f64();
-        if http.method == "POST" && status == Some(StatusCode::OK) {
+        if http.method == "POST" && status.is_some_and(|status| status.as_u16() == 200) {
             let at = usize::from(http.version == "2") * 2 + usize::from(http.secure);
             let bind = || {
                 instruments()

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::duration_histogram::{DurationSeries, HISTOGRAMS};
-use super::meters::{UpstreamMeter, present_meters};
+use weir_core::telemetry::{DurationSeries, HISTOGRAMS, UpstreamMeter, present_meters};
 
 /// The series of the upstreams and items that were present. They are shown as long as this is held.
 #[must_use]
@@ -14,7 +13,7 @@ pub struct HeldSeries {
 
 impl HeldSeries {
     /// Holds the series of all that is present.
-    pub fn of_present() -> Self {
+    pub(super) fn of_present() -> Self {
         let durations = HISTOGRAMS.iter().flat_map(|one| one.live_series());
         Self {
             _meters: present_meters(),
