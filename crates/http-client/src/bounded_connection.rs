@@ -4,6 +4,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -12,6 +13,8 @@ use tokio::time::Instant;
 use weir_wire::http2_frames::{
     DATA, END_STREAM, FrameParser, FramePiece, HEADERS, IdleFrames, PREFACE,
 };
+
+use crate::http2_inbound::{EmptyDataFilter, InboundTraffic};
 
 /// The idle frames that may come for each frame of a request. A good server sends some for each
 /// request (its response's head, windows, a reset) and pings now and then.
@@ -38,7 +41,15 @@ impl<S> BoundedConnection<S> {
     pub(crate) fn frames(inner: S) -> Self {
         Self {
             inner,
-            bound: TrafficBound::Frames(Box::new(FrameCounter::new())),
+            bound: TrafficBound::Frames(Box::new(FrameCounter::new(None))),
+        }
+    }
+
+    /// Bounds an HTTP/2 connection whose driver gathers small frames.
+    pub(crate) fn gathered_frames(inner: S, traffic: Arc<InboundTraffic>) -> Self {
+        Self {
+            inner,
+            bound: TrafficBound::Frames(Box::new(FrameCounter::new(Some(traffic)))),
         }
     }
 
@@ -51,21 +62,16 @@ impl<S> BoundedConnection<S> {
     }
 }
 
-impl TrafficBound {
-    fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Frames(frames) => frames.received(bytes),
-            Self::Document(read) => {
-                *read += bytes.len();
-                if *read > MAX_DOCUMENT_BYTES {
-                    Err(io::Error::other("the server sends more than a document"))
-                } else {
-                    Ok(())
-                }
-            }
-        }
+fn received_document(read: &mut usize, bytes: &[u8]) -> io::Result<()> {
+    *read += bytes.len();
+    if *read > MAX_DOCUMENT_BYTES {
+        Err(io::Error::other("the server sends more than a document"))
+    } else {
+        Ok(())
     }
+}
 
+impl TrafficBound {
     fn sent(&mut self, bytes: &[u8]) {
         match self {
             Self::Frames(frames) => frames.sent(bytes),
@@ -80,22 +86,58 @@ struct FrameCounter {
     received: FrameParser,
     sent: FrameParser,
     idle: IdleFrames,
+    empty_data: EmptyDataFilter,
+    /// Absent if the connection has no driver that gathers.
+    traffic: Option<Arc<InboundTraffic>>,
 }
 
 impl FrameCounter {
-    fn new() -> Self {
+    fn new(traffic: Option<Arc<InboundTraffic>>) -> Self {
         let (received, sent) = (FrameParser::new(0), FrameParser::new(PREFACE));
         Self {
             received,
             sent,
             idle: IdleFrames::new(Instant::now().into_std()),
+            empty_data: EmptyDataFilter::default(),
+            traffic,
         }
     }
 
+    fn poll_read<S: AsyncRead + Unpin>(
+        &mut self,
+        inner: &mut S,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self
+            .traffic
+            .as_ref()
+            .is_some_and(|traffic| traffic.is_to_gather())
+        {
+            // The driver gathers after this poll.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut filter = std::mem::take(&mut self.empty_data);
+        let read = filter.poll_read(inner, cx, buffer, |bytes| self.received(bytes));
+        self.empty_data = filter;
+        read
+    }
+
     fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let traffic = self.traffic.as_deref();
+        if let Some(traffic) = traffic {
+            traffic.received();
+        }
         let mut idle = 0;
-        self.received
-            .feed(bytes, |seen| idle += u32::from(is_idle(seen)));
+        self.received.feed(bytes, |seen| {
+            idle += u32::from(is_idle(seen));
+            if let (Some(traffic), FramePiece::Head(frame)) = (traffic, seen)
+                && frame.kind == DATA
+            {
+                traffic.received_data(frame);
+            }
+        });
         if idle == 0 || self.idle.take(idle, Instant::now().into_std()) {
             return Ok(());
         }
@@ -113,7 +155,7 @@ impl FrameCounter {
     }
 }
 
-/// True for a frame that costs work and has no content. The library bounds small frames of data.
+/// True for a frame that costs work and has no content.
 fn is_idle(seen: FramePiece) -> bool {
     let FramePiece::Head(frame) = seen else {
         return false;
@@ -127,9 +169,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedConnection<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
-        Poll::Ready(self.bound.received(&buffer.filled()[before..]))
+        let this = &mut *self;
+        match &mut this.bound {
+            TrafficBound::Frames(frames) => frames.poll_read(&mut this.inner, cx, buffer),
+            TrafficBound::Document(read) => {
+                let before = buffer.filled().len();
+                ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
+                Poll::Ready(received_document(read, &buffer.filled()[before..]))
+            }
+        }
     }
 }
 
@@ -236,7 +284,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn frames_that_bring_nothing_are_bounded_and_those_of_a_busy_server_are_not() {
         let ping = frame(PING, 0, 0, b"12345678");
-        let mut idle = FrameCounter::new();
+        let mut idle = FrameCounter::new(None);
         for _ in 0..IDLE_FRAMES {
             idle.received(&ping).unwrap();
         }
@@ -245,7 +293,7 @@ mod tests {
             idle.received(&ping).unwrap();
         }
         assert!(idle.received(&ping).is_err());
-        let mut busy = FrameCounter::new();
+        let mut busy = FrameCounter::new(None);
         busy.sent(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         let answer = [
             frame(HEADERS, 4, 1, b"\x88"),
@@ -262,15 +310,20 @@ mod tests {
 
     #[test]
     fn a_document_is_bounded_and_the_next_request_begins_anew() {
-        let mut bound = TrafficBound::Document(0);
+        let mut read = 0;
         let block = vec![0; 64 << 10];
         for _ in 0..3 {
             for _ in 0..MAX_DOCUMENT_BYTES / block.len() {
-                bound.received(&block).unwrap();
+                received_document(&mut read, &block).unwrap();
             }
+            let mut bound = TrafficBound::Document(read);
             bound.sent(b"GET");
+            let TrafficBound::Document(left) = bound else {
+                unreachable!("it bounds documents")
+            };
+            read = left;
         }
-        bound.received(&vec![0; MAX_DOCUMENT_BYTES]).unwrap();
-        assert!(bound.received(b"x").is_err());
+        received_document(&mut read, &vec![0; MAX_DOCUMENT_BYTES]).unwrap();
+        assert!(received_document(&mut read, b"x").is_err());
     }
 }

@@ -1,23 +1,27 @@
-//! An HTTP/2 connection: many requests at once, by hyper.
+//! An HTTP/2 connection: many requests at once.
+//!
+//! By the `h2` crate, not by hyper's client: it reports each failure with its code, so that a
+//! request that the server did not process is known as such, and it has a setting for small frames.
 
-use std::error::Error as _;
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::future::{Future as _, pending, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Version};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use h2::client::{Builder, Connection, SendRequest};
+use h2::{Ping, PingPong, Reason};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep_until, timeout};
 use weir_core::budget::{ByteBudget, ByteReservation, DescriptorPermit};
 
 use super::bounded_connection::BoundedConnection;
 use super::byte_stream::ByteStream;
 use super::http_error::UpstreamHttpError;
+use super::http2_inbound::{InboundTraffic, SMALL_FRAMES_BUDGET};
+use super::http2_response::{Http2Response, OpenResponses};
 use weir_http1::OutgoingRequest;
 
 /// The silence on a connection with open requests after which a ping is sent.
@@ -35,29 +39,27 @@ const STREAM_WINDOW: u32 = 256 << 10;
 pub(super) const ASSUMED_MAX_STREAMS: usize = 100;
 /// The smallest window of a connection (RFC 9113, 6.9.2).
 const MIN_WINDOW: u32 = 65_535;
+/// The most bytes of a response's head.
+const MAX_HEAD_BYTES: u32 = 16 << 10;
 
-/// The text of HTTP/2's REFUSED_STREAM at the end of hyper's chain of causes, which does not show
-/// the code itself. If the text changed, such a request would count as perhaps executed: the safe
-/// side.
-const REFUSED_STREAM: &str =
-    "stream error received: refused stream before processing any application logic";
+/// The header fields of HTTP/1.1 connections, which a request over HTTP/2 must not have (RFC 9113,
+/// 8.2.2).
+const CONNECTION_FIELDS: [HeaderName; 5] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
 
-/// A handle of the connection. The connection ends with the last handle.
+/// A handle of the connection. The connection ends with the last handle and request.
 #[derive(Clone, Debug)]
 pub(super) struct Http2Connection {
-    sender: http2::SendRequest<Full<Bytes>>,
-    /// It knows the server's settings. Its task owns it: hyper learns of the end of a connection by
-    /// its drop. Its lock is taken after that of the pool.
-    connection: Weak<Mutex<DrivenConnection>>,
+    sender: SendRequest<Bytes>,
     use_state: Arc<ConnectionUse>,
 }
 
-type DrivenConnection =
-    http2::Connection<TokioIo<BoundedConnection<ByteStream>>, Full<Bytes>, TokioExecutor>;
-
-fn lock(connection: &Mutex<DrivenConnection>) -> MutexGuard<'_, DrivenConnection> {
-    connection.lock().unwrap_or_else(PoisonError::into_inner)
-}
+type DrivenConnection = Connection<BoundedConnection<ByteStream>, Bytes>;
 
 /// The use of a connection, shared by its handles, its requests and their responses.
 #[derive(Debug)]
@@ -66,6 +68,11 @@ struct ConnectionUse {
     is_retired: AtomicBool,
     /// The slots that are taken.
     streams: AtomicUsize,
+    /// The streams that the server allows. A request that has none waits, so that it is known as
+    /// not sent if the connection ends. Closed with the connection.
+    turns: Arc<Semaphore>,
+    responses: Arc<OpenResponses>,
+    traffic: Arc<InboundTraffic>,
     /// Its share of the budgets. Streams need the connection after its last handle is gone.
     _held: (DescriptorPermit, ByteReservation),
 }
@@ -99,40 +106,41 @@ impl Http2Connection {
         let share = windows.reserve_share((CONNECTION_WINDOW - MIN_WINDOW) as usize);
         let window =
             u32::try_from(share.bytes()).map_or(CONNECTION_WINDOW, |more| MIN_WINDOW + more);
-        let made = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .keep_alive_interval(PING_AFTER)
-            .keep_alive_timeout(PONG_TIMEOUT)
+        let traffic = Arc::new(InboundTraffic::new());
+        let made = Builder::new()
+            .enable_push(false)
             .initial_max_send_streams(max_streams)
-            .initial_stream_window_size(STREAM_WINDOW.min(window))
+            .initial_window_size(STREAM_WINDOW.min(window))
             .initial_connection_window_size(window)
-            .handshake(TokioIo::new(BoundedConnection::frames(stream)))
+            .max_header_list_size(MAX_HEAD_BYTES)
+            .data_frame_budget(SMALL_FRAMES_BUDGET)
+            .handshake(BoundedConnection::gathered_frames(stream, traffic.clone()))
             .await;
-        let (sender, connection) =
+        let (sender, mut connection) =
             made.map_err(|error| UpstreamHttpError::Connect(error.into()))?;
-        let driven = Arc::new(Mutex::new(connection));
-        let connection = Arc::downgrade(&driven);
+        let pings = connection.ping_pong();
         let use_state = Arc::new(ConnectionUse {
             is_retired: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
+            turns: Arc::new(Semaphore::new(max_streams)),
+            responses: Arc::default(),
+            traffic,
             _held: (descriptor, share),
         });
-        let held = use_state.clone();
+        let driving = RetireAtEnd(use_state.clone());
         // The connection's error goes to the requests on it.
         tokio::spawn(async move {
-            let _held = held;
-            drop(poll_fn(|cx| Pin::new(&mut *lock(&driven)).poll(cx)).await);
+            tokio::select! {
+                () = drive(connection, &driving.0, max_streams) => {}
+                () = watch_silence(pings, &driving.0) => {}
+            }
         });
-        Ok(Self {
-            sender,
-            connection,
-            use_state,
-        })
+        Ok(Self { sender, use_state })
     }
 
     /// True while the connection takes requests.
     pub(super) fn is_open(&self) -> bool {
-        !self.sender.is_closed() && !self.is_retired()
+        !self.is_retired() && !self.use_state.traffic.is_worn()
     }
 
     fn is_retired(&self) -> bool {
@@ -144,11 +152,9 @@ impl Http2Connection {
         self.use_state.streams.load(Ordering::Relaxed)
     }
 
-    /// Returns the most streams that the server allows at once (RFC 9113, 5.1.2), and 0 after the
-    /// end of the connection.
+    /// Returns the most streams that the server allows at once (RFC 9113, 5.1.2).
     pub(super) fn max_streams(&self) -> usize {
-        let connection = self.connection.upgrade();
-        connection.map_or(0, |connection| lock(&connection).current_max_send_streams())
+        self.sender.current_max_send_streams()
     }
 
     /// True if the server allows one more stream.
@@ -165,44 +171,122 @@ impl Http2Connection {
     /// Sends a request, for which the caller has a slot. Beyond the streams that the server allows
     /// it waits until one ends.
     pub(super) async fn send_request(
-        mut self,
+        self,
         ask: OutgoingRequest<'_>,
-    ) -> Result<Response<Incoming>, UpstreamHttpError> {
-        let mut request = Request::new(Full::new(ask.body.clone()));
-        *request.method_mut() = ask.method.clone();
-        *request.uri_mut() = ask.to.http2_uri().clone();
-        *request.version_mut() = Version::HTTP_2;
-        for (name, value) in ask.fields() {
-            request.headers_mut().append(name, value.clone());
+    ) -> Result<Response<Http2Response>, UpstreamHttpError> {
+        let turn = self.use_state.turns.clone().acquire_owned().await;
+        let turn = turn.map_err(not_sent)?;
+        let mut sender = self.sender.ready().await.map_err(not_sent)?;
+        if self.use_state.is_retired.load(Ordering::Acquire) {
+            return Err(not_sent("the connection takes no more requests"));
         }
-        let sent = match self.sender.ready().await {
-            Ok(()) if self.is_retired() => {
-                return Err(UpstreamHttpError::NotSent(std::io::Error::other(
-                    "the connection takes no more requests",
-                )));
-            }
-            Ok(()) => self.sender.try_send_request(request).await,
-            Err(error) => return Err(UpstreamHttpError::NotSent(std::io::Error::other(error))),
-        };
-        match sent {
-            Ok(answer) => Ok(answer),
-            // hyper returns a request only if no byte of it was written.
-            Err(mut error) => Err(match error.take_message() {
-                Some(_) => UpstreamHttpError::NotSent(std::io::Error::other(error.into_error())),
-                None => broken(error.into_error()),
-            }),
+        let (response, mut body) = sender
+            .send_request(request_head(ask), ask.body.is_empty())
+            .map_err(not_sent)?;
+        let mut response = self.use_state.responses.add(response, turn);
+        drop(sender);
+        if !ask.body.is_empty() {
+            // The library keeps the bytes until the server has room for them. The response reports
+            // a failure.
+            let _ = body.send_data(ask.body.clone(), true);
+        }
+        drop(body);
+        let head = response.head().await.map_err(failure_of)?;
+        Ok(Response::from_parts(head, response))
+    }
+}
+
+fn request_head(ask: OutgoingRequest<'_>) -> Request<()> {
+    let mut request = Request::new(());
+    *request.method_mut() = ask.method.clone();
+    *request.uri_mut() = ask.to.http2_uri().clone();
+    *request.version_mut() = Version::HTTP_2;
+    let fields = request.headers_mut();
+    for (name, value) in ask.fields() {
+        if !CONNECTION_FIELDS.contains(name) {
+            fields.append(name, value.clone());
+        }
+    }
+    let has_content = !ask.body.is_empty() || *ask.method == Method::POST;
+    if has_content && !fields.contains_key(header::CONTENT_LENGTH) {
+        fields.insert(header::CONTENT_LENGTH, HeaderValue::from(ask.body.len()));
+    }
+    request
+}
+
+fn not_sent(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> UpstreamHttpError {
+    UpstreamHttpError::NotSent(std::io::Error::other(cause))
+}
+
+/// The proofs that the server did not process a request are REFUSED_STREAM, and a GOAWAY below its
+/// stream (RFC 9113, 8.7). `h2` fails a stream with a GOAWAY of the server only then.
+fn failure_of(error: h2::Error) -> UpstreamHttpError {
+    let is_unread = error.is_remote()
+        && (error.is_go_away()
+            || error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM));
+    if is_unread {
+        UpstreamHttpError::Unread(error)
+    } else {
+        UpstreamHttpError::Stream(error)
+    }
+}
+
+/// Drives the connection to its end. It begins with `turns` streams that the server is taken to
+/// allow.
+async fn drive(connection: DrivenConnection, use_state: &ConnectionUse, mut turns: usize) {
+    let mut connection = pin!(connection);
+    poll_fn(|cx| {
+        let polled = connection.as_mut().poll(cx);
+        if use_state.traffic.is_to_gather() {
+            use_state.responses.gather();
+            use_state.traffic.gathered();
+        }
+        let allowed = connection.max_concurrent_send_streams();
+        let allowed = allowed.min(Semaphore::MAX_PERMITS);
+        if allowed > turns {
+            use_state.turns.add_permits(allowed - turns);
+            turns = allowed;
+        } else if allowed < turns {
+            // Those in use go when they are free again.
+            turns -= use_state.turns.forget_permits(turns - allowed);
+        }
+        polled.map(drop)
+    })
+    .await;
+}
+
+/// Ends when a server with open requests was silent, and did not answer a ping.
+async fn watch_silence(pings: Option<PingPong>, use_state: &ConnectionUse) {
+    let Some(mut pings) = pings else {
+        return pending().await;
+    };
+    let mut since = use_state.traffic.last_read();
+    loop {
+        sleep_until(since + PING_AFTER).await;
+        let read = use_state.traffic.last_read();
+        if read > since {
+            since = read;
+            continue;
+        }
+        since += PING_AFTER;
+        if use_state.streams.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        match timeout(PONG_TIMEOUT, pings.ping(Ping::opaque())).await {
+            Ok(Ok(_)) => {}
+            // The connection reports its own end.
+            Ok(Err(_)) => return pending().await,
+            Err(_) => return,
         }
     }
 }
 
-fn broken(error: hyper::Error) -> UpstreamHttpError {
-    let mut last = error.source();
-    while let Some(inner) = last.and_then(std::error::Error::source) {
-        last = Some(inner);
-    }
-    if last.is_some_and(|cause| cause.to_string() == REFUSED_STREAM) {
-        UpstreamHttpError::Unread(error)
-    } else {
-        UpstreamHttpError::Stream(error)
+/// Retires the connection when its task ends. Requests that wait are not sent.
+struct RetireAtEnd(Arc<ConnectionUse>);
+
+impl Drop for RetireAtEnd {
+    fn drop(&mut self) {
+        self.0.is_retired.store(true, Ordering::Release);
+        self.0.turns.close();
     }
 }

@@ -38,7 +38,7 @@ pub enum UpstreamHttpError {
     NotSent(#[source] std::io::Error),
     /// The server refused the request without reading it.
     #[error("the server did not read the request")]
-    Unread(#[source] hyper::Error),
+    Unread(#[source] h2::Error),
     /// The connection ended in the middle of a response.
     #[error("the server closed the connection")]
     Closed,
@@ -47,7 +47,7 @@ pub enum UpstreamHttpError {
     Broken(#[source] std::io::Error),
     /// The stream broke in the middle of a response, over HTTP/2.
     #[error("the stream broke")]
-    Stream(#[source] hyper::Error),
+    Stream(#[source] h2::Error),
     /// The response is not HTTP.
     #[error("the answer is not valid HTTP: {0}")]
     Malformed(&'static str),

@@ -6,12 +6,12 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 use weir_http1::ResponseFraming;
 
 use super::http_error::UpstreamHttpError;
 use super::http1_connection::Http1Connection;
 use super::http2_connection::StreamSlot;
+use super::http2_response::Http2Response;
 use super::idle_pool::IdlePool;
 
 /// The body of a response. Dropping it before its end cancels the request.
@@ -31,7 +31,7 @@ enum BodyProtocol {
 #[derive(Debug)]
 struct Http2Body {
     /// Dropped before its slot: dropping it ends the stream.
-    incoming: Incoming,
+    response: Http2Response,
     slot: StreamSlot,
     /// The pool that keeps the connection.
     pool: Arc<IdlePool>,
@@ -69,10 +69,10 @@ impl HttpResponseBody {
         }
     }
 
-    pub(super) fn http2(incoming: Incoming, slot: StreamSlot, pool: Arc<IdlePool>) -> Self {
+    pub(super) fn http2(response: Http2Response, slot: StreamSlot, pool: Arc<IdlePool>) -> Self {
         Self {
             kind: BodyProtocol::Http2(Http2Body {
-                incoming,
+                response,
                 slot,
                 pool,
             }),
@@ -188,8 +188,10 @@ impl http_body::Body for HttpResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamHttpError>>> {
         match &mut self.kind {
             BodyProtocol::Http1(single) => single.poll_data(cx).map_ok(Frame::data),
-            BodyProtocol::Http2(body) => Pin::new(&mut body.incoming)
-                .poll_frame(cx)
+            BodyProtocol::Http2(body) => body
+                .response
+                .poll_data(cx)
+                .map_ok(Frame::data)
                 .map_err(UpstreamHttpError::Stream),
         }
     }
@@ -197,7 +199,7 @@ impl http_body::Body for HttpResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             BodyProtocol::Http1(single) => single.is_over(),
-            BodyProtocol::Http2(body) => body.incoming.is_end_stream(),
+            BodyProtocol::Http2(body) => body.response.is_over(),
         }
     }
 
@@ -207,7 +209,7 @@ impl http_body::Body for HttpResponseBody {
                 ResponseFraming::Length(rest) => SizeHint::with_exact(*rest),
                 ResponseFraming::Chunked(_) | ResponseFraming::Close => SizeHint::default(),
             },
-            BodyProtocol::Http2(body) => body.incoming.size_hint(),
+            BodyProtocol::Http2(_) => SizeHint::default(),
         }
     }
 }

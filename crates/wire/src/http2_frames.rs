@@ -14,7 +14,8 @@ const SETTINGS: u8 = 4;
 const WINDOW_UPDATE: u8 = 8;
 /// The flag of a stream's last DATA or HEADERS frame.
 pub const END_STREAM: u8 = 1;
-const PADDED: u8 = 8;
+/// The flag of a DATA or HEADERS frame with padding.
+pub const PADDED: u8 = 8;
 
 /// The length of the client connection preface (RFC 9113, section 3.4).
 pub const PREFACE: usize = 24;

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod http2_frames;
 mod http2_streams;
 mod hyper_comparison;
 mod late_tickets;

@@ -1,0 +1,128 @@
+//! Frames of HTTP/2 servers that are small, empty or last ones.
+
+use weir_testkit::h2_client::{DATA, END_STREAM, GOAWAY, frame};
+use weir_testkit::h2_server::answer_head;
+use weir_testkit::{H2Act, H2Plan, H2Request, H2Server};
+
+use super::*;
+
+/// The flag of a frame with padding.
+const PADDED: u8 = 8;
+
+async fn serving(
+    acts: impl Fn(&H2Request) -> Vec<H2Act> + Send + Sync + 'static,
+) -> (H2Server, Arc<ConnectionPool>, Uri) {
+    let server = H2Server::start(&[], H2Plan::on_all(acts)).await;
+    let (lines, uri) = lines(std::net::SocketAddr::from(([127, 0, 0, 1], server.port())));
+    let (dial, origin) = (lines.dial.clone(), lines.origin.clone());
+    let lines = ConnectionPool::new(dial, origin, true, &Budgets::default());
+    (server, lines, uri)
+}
+
+fn write(frames: &[Vec<u8>]) -> H2Act {
+    H2Act::Write(frames.concat().into())
+}
+
+async fn begin(lines: &Arc<ConnectionPool>, uri: &Uri, body: &'static [u8]) -> HttpResponseBody {
+    let ask = OutgoingRequest {
+        method: &POST,
+        to: &Destination::new(uri.clone(), Vec::new()),
+        own: &[],
+        body: &Bytes::from_static(body),
+    };
+    lines.send_request(ask).await.unwrap().into_body()
+}
+
+#[tokio::test]
+async fn unread_small_frames_of_slow_readers_end_no_connection() {
+    const SLOW: usize = 6;
+    for size in [1, 20, 200] {
+        let bytes = (200 << 10) / SLOW;
+        let (server, lines, uri) = serving(move |request| {
+            let stream = request.stream;
+            let mut frames = vec![answer_head(stream, "200", &[])];
+            if request.method() == "slow" {
+                let content: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+                let parts = content.chunks(size);
+                frames.extend(parts.map(|part| frame(DATA, 0, stream, part)));
+                frames.push(frame(DATA, END_STREAM, stream, b""));
+            } else {
+                frames.push(frame(DATA, END_STREAM, stream, b"ok"));
+            }
+            vec![write(&frames)]
+        })
+        .await;
+        let mut slow = Vec::new();
+        for _ in 0..SLOW {
+            slow.push(begin(&lines, &uri, br#"{"method":"slow"}"#).await);
+        }
+        let other = ask(&lines, &uri, &POST, br#"{"method":"other"}"#).await;
+        assert_eq!(other.unwrap().2, b"ok");
+        for body in slow {
+            let content = body.collect().await.unwrap().to_bytes();
+            assert!(
+                content
+                    .iter()
+                    .enumerate()
+                    .all(|(at, byte)| *byte == (at % 251) as u8)
+            );
+            assert_eq!(content.len(), bytes, "frames of {size} bytes");
+        }
+        assert_eq!(server.accepted(), 1, "frames of {size} bytes");
+    }
+}
+
+#[tokio::test]
+async fn empty_frames_of_many_answers_end_no_request() {
+    for (padding, flags) in [(&b""[..], 0), (&b"\x02.."[..], PADDED)] {
+        let (server, lines, uri) = serving(move |request| {
+            let stream = request.stream;
+            vec![write(&[
+                answer_head(stream, "200", &[]),
+                frame(DATA, flags, stream, padding),
+                frame(DATA, 0, stream, b"o"),
+                frame(DATA, flags, stream, padding),
+                frame(DATA, END_STREAM, stream, b"k"),
+            ])]
+        })
+        .await;
+        for number in 0..150 {
+            let answer = ask(&lines, &uri, &POST, b"{}").await;
+            assert_eq!(answer.unwrap().2, b"ok", "request {number}");
+        }
+        if padding.is_empty() {
+            assert_eq!(server.accepted(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn goaway_below_a_request_proves_that_it_did_not_run() {
+    let (server, lines, uri) = serving(|request| match request.method() {
+        "first" => Vec::new(),
+        // The last stream that the server processes is that of the first request.
+        "second" => vec![write(&[
+            frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]),
+            answer_head(1, "200", &[]),
+            frame(DATA, END_STREAM, 1, b"first"),
+        ])],
+        _ => vec![write(&[
+            answer_head(request.stream, "200", &[]),
+            frame(DATA, END_STREAM, request.stream, b"third"),
+        ])],
+    })
+    .await;
+    let first = ask(&lines, &uri, &POST, br#"{"method":"first"}"#);
+    let second = async {
+        while server.requests_of("first") == 0 {
+            tokio::task::yield_now().await;
+        }
+        ask(&lines, &uri, &POST, br#"{"method":"second"}"#).await
+    };
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!(first.unwrap().2, b"first");
+    assert_eq!(second.unwrap_err(), RequestProgress::Unread);
+    let third = ask(&lines, &uri, &POST, br#"{"method":"third"}"#).await;
+    assert_eq!(third.unwrap().2, b"third");
+    assert_eq!(server.accepted(), 2);
+}

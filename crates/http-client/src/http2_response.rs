@@ -1,0 +1,229 @@
+//! The response of one HTTP/2 request.
+//!
+//! Its reader takes what the library has received for it. If the reader is slow and the server
+//! sends small frames, the connection takes those instead and joins their bytes: the library ends a
+//! connection on which too many small frames are unread, with all its requests.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Bytes, BytesMut};
+use h2::client::ResponseFuture;
+use h2::{Reason, RecvStream};
+use http::Response;
+use http::response::Parts;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// The responses of one connection that have readers, by their streams.
+#[derive(Debug, Default)]
+pub(super) struct OpenResponses(Mutex<HashMap<u32, SharedReceiver>>);
+
+type SharedReceiver = Arc<Mutex<ResponseReceiver>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OpenResponses {
+    /// Adds the response of a request that was just sent.
+    pub(super) fn add(
+        self: &Arc<Self>,
+        response: ResponseFuture,
+        turn: OwnedSemaphorePermit,
+    ) -> Http2Response {
+        let stream = response.stream_id().as_u32();
+        let receiver = Arc::new(Mutex::new(ResponseReceiver::new(response)));
+        lock(&self.0).insert(stream, receiver.clone());
+        Http2Response {
+            receiver,
+            stream,
+            open: self.clone(),
+            _turn: turn,
+        }
+    }
+
+    /// Takes all frames that the library holds for the readers. The windows stay as they are, so
+    /// they bound the bytes.
+    pub(super) fn gather(&self) {
+        for receiver in lock(&self.0).values() {
+            lock(receiver).gather();
+        }
+    }
+}
+
+/// The response of one request. Dropping it before its end resets the stream.
+#[derive(Debug)]
+pub(super) struct Http2Response {
+    receiver: SharedReceiver,
+    stream: u32,
+    open: Arc<OpenResponses>,
+    /// The permit for one of the streams that the server allows.
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Http2Response {
+    /// Waits for the head.
+    pub(super) async fn head(&mut self) -> Result<Parts, h2::Error> {
+        poll_fn(|cx| lock(&self.receiver).poll_head(cx)).await
+    }
+
+    /// Polls for the next bytes of the body; absent at its end.
+    pub(super) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, h2::Error>>> {
+        lock(&self.receiver).poll_data(cx)
+    }
+
+    /// True if the whole body was taken.
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.receiver).is_taken()
+    }
+}
+
+impl Drop for Http2Response {
+    fn drop(&mut self) {
+        lock(&self.open.0).remove(&self.stream);
+    }
+}
+
+#[derive(Debug)]
+struct ResponseReceiver {
+    source: ResponseSource,
+    /// The head, if the connection took it.
+    head: Option<Parts>,
+    /// The bytes of the body that the connection took.
+    gathered: BytesMut,
+    /// The failure after them.
+    failure: Option<h2::Error>,
+    /// True once the library has no more for the response.
+    is_ended: bool,
+    /// The task that waits for more.
+    reader: Option<Waker>,
+}
+
+#[derive(Debug)]
+enum ResponseSource {
+    Head(ResponseFuture),
+    Body(RecvStream),
+}
+
+impl ResponseReceiver {
+    fn new(response: ResponseFuture) -> Self {
+        Self {
+            source: ResponseSource::Head(response),
+            head: None,
+            gathered: BytesMut::new(),
+            failure: None,
+            is_ended: false,
+            reader: None,
+        }
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Parts, h2::Error>> {
+        if let Some(head) = self.head.take() {
+            return Poll::Ready(Ok(head));
+        }
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Err(failure));
+        }
+        self.wait_as(cx);
+        self.receive_head(cx)
+    }
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+        let data = if self.gathered.is_empty() {
+            if let Some(failure) = self.failure.take() {
+                return Poll::Ready(Some(Err(failure)));
+            }
+            self.wait_as(cx);
+            match ready!(self.receive_data(cx)) {
+                Some(Ok(data)) => data,
+                end => return Poll::Ready(end),
+            }
+        } else {
+            self.gathered.split().freeze()
+        };
+        if let ResponseSource::Body(body) = &mut self.source {
+            // It fails only for more bytes than were received.
+            let _ = body.flow_control().release_capacity(data.len());
+        }
+        Poll::Ready(Some(Ok(data)))
+    }
+
+    /// Notes the task that is woken by what comes next, also if the connection polls meanwhile.
+    fn wait_as(&mut self, cx: &Context<'_>) {
+        match &mut self.reader {
+            Some(reader) => reader.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+    }
+
+    fn receive_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Parts, h2::Error>> {
+        let ResponseSource::Head(response) = &mut self.source else {
+            return Poll::Pending;
+        };
+        if self.is_ended {
+            return Poll::Pending;
+        }
+        match ready!(Pin::new(response).poll(cx)) {
+            Ok(response) => {
+                let (head, body) = Response::into_parts(response);
+                self.source = ResponseSource::Body(body);
+                Poll::Ready(Ok(head))
+            }
+            Err(error) => {
+                self.is_ended = true;
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+
+    /// Polls for the next frame of the body. Trailers are skipped.
+    fn receive_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+        let ResponseSource::Body(body) = &mut self.source else {
+            return Poll::Pending;
+        };
+        if self.is_ended {
+            return Poll::Ready(None);
+        }
+        let next = ready!(body.poll_data(cx));
+        if let Some(Ok(data)) = next {
+            return Poll::Ready(Some(Ok(data)));
+        }
+        self.is_ended = true;
+        // A server that does not want the rest of the request ends its response so (RFC 9113, 8.1).
+        Poll::Ready(next.filter(|next| {
+            next.as_ref()
+                .is_err_and(|error| error.reason() != Some(Reason::NO_ERROR))
+        }))
+    }
+
+    fn gather(&mut self) {
+        let waker = self.reader.clone();
+        let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
+        match self.receive_head(&mut cx) {
+            Poll::Ready(Ok(head)) => self.head = Some(head),
+            Poll::Ready(Err(error)) => self.failure = Some(error),
+            Poll::Pending => {}
+        }
+        while !self.is_ended {
+            match self.receive_data(&mut cx) {
+                Poll::Ready(Some(Ok(data))) => self.gathered.extend_from_slice(&data),
+                Poll::Ready(Some(Err(error))) => self.failure = Some(error),
+                Poll::Ready(None) | Poll::Pending => return,
+            }
+        }
+    }
+
+    fn is_taken(&self) -> bool {
+        let is_ended = match &self.source {
+            ResponseSource::Head(_) => false,
+            ResponseSource::Body(body) => self.is_ended || body.is_end_stream(),
+        };
+        is_ended && self.gathered.is_empty() && self.failure.is_none()
+    }
+}
