@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::json;
-use weir_testkit::RawSocket;
+use tokio::task::JoinSet;
+use weir_testkit::{ClientAnswer, RawClient, RawSocket};
 
 use crate::test_front::{TestFront, settings};
 
@@ -50,12 +51,9 @@ async fn requests_are_in_flight_until_their_answer_begins() {
         calls.push(call);
     }
     assert_eq!(alice.list_tools().await.unwrap().len(), 4);
-    // Two requests with unfinished bodies are two in flight.
-    let mut halves = Vec::new();
-    for _ in 0..2 {
-        halves.push(request_without_body(&world).await);
-    }
-    let third = alice.ask("tools/list", json!({})).await.unwrap();
+    // Two calls without the beginning of an answer are two in flight.
+    let silent = silent_calls(&alice, 2);
+    let third = refused_list(&alice).await;
     assert_eq!(
         (third.status, third.header("retry-after")),
         (StatusCode::SERVICE_UNAVAILABLE, Some("1"))
@@ -70,7 +68,7 @@ async fn requests_are_in_flight_until_their_answer_begins() {
         "to open a stream is a request, too"
     );
     // Their ends release both permits, once front sees them.
-    drop(halves);
+    drop(silent);
     let mut tries = 0;
     while alice.ask("tools/list", json!({})).await.unwrap().status != StatusCode::OK {
         tries += 1;
@@ -92,15 +90,70 @@ async fn request_beyond_the_limit_waits_for_a_permit() {
     settings.limits.in_flight_wait = Duration::from_secs(3600);
     let world = TestFront::with_tokens(settings).await;
     let alice = world.modern("alice");
-    let half = request_without_body(&world).await;
+    let first = silent_calls(&alice, 1);
+    while world.upstream.waits() == 0 {
+        tokio::task::yield_now().await;
+    }
     let second = tokio::spawn({
         let alice = alice.clone();
         async move { alice.list_tools().await.unwrap().len() }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!second.is_finished(), "there is no place for it");
-    drop(half);
+    drop(first);
     assert_eq!(second.await.unwrap(), 4);
+}
+
+// Proves F12.
+#[tokio::test]
+async fn requests_whose_bodies_do_not_come_hold_no_permits() {
+    let mut settings = settings();
+    settings.limits.in_flight = 2;
+    settings.limits.in_flight_wait = Duration::from_millis(20);
+    let world = TestFront::with_tokens(settings).await;
+    let mut halves = Vec::new();
+    for _ in 0..4 {
+        halves.push(request_without_body(&world).await);
+    }
+    let alice = world.modern("alice");
+    assert_eq!(alice.list_tools().await.unwrap().len(), 4);
+    // A body that is whole is in flight again.
+    let silent = silent_calls(&alice, 2);
+    refused_list(&alice).await;
+    let mut late = halves.pop().unwrap();
+    late.write(b"{\"a\": \"b\"}").await.unwrap();
+    late.read_until("HTTP/1.1 503 ").await.unwrap();
+    drop(silent);
+    while alice.ask("tools/list", json!({})).await.unwrap().status != StatusCode::OK {}
+    let mut late = halves.pop().unwrap();
+    late.write(b"{\"a\": \"b\"}").await.unwrap();
+    late.read_until("HTTP/1.1 400 ").await.unwrap();
+}
+
+/// Calls whose answers do not begin, until they are dropped.
+fn silent_calls(client: &RawClient, number: usize) -> JoinSet<()> {
+    let mut calls = JoinSet::new();
+    for _ in 0..number {
+        let client = client.clone();
+        calls.spawn(async move {
+            let call = || client.call("wait", json!({"silent": true}));
+            while call()
+                .await
+                .is_ok_and(|answer| answer.status == StatusCode::SERVICE_UNAVAILABLE)
+            {}
+        });
+    }
+    calls
+}
+
+/// The first refusal once all permits are taken.
+async fn refused_list(client: &RawClient) -> ClientAnswer {
+    loop {
+        let answer = client.ask("tools/list", json!({})).await.unwrap();
+        if answer.status != StatusCode::OK {
+            return answer;
+        }
+    }
 }
 
 /// A request without its body.

@@ -1,7 +1,7 @@
 //! An upstream whose tools are named after their behaviour.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub(crate) struct FrontUpstream {
     consents: Arc<Semaphore>,
     /// True if its lists never come.
     holds_lists: AtomicBool,
+    /// The calls of `wait`.
+    waits: AtomicUsize,
 }
 
 impl FrontUpstream {
@@ -48,9 +50,15 @@ impl FrontUpstream {
                 wanted: watch::Sender::default(),
                 consents: Arc::new(Semaphore::new(0)),
                 holds_lists: AtomicBool::new(false),
+                waits: AtomicUsize::new(0),
             }),
             taken_back,
         )
+    }
+
+    /// The number of calls of `wait` that began.
+    pub(crate) fn waits(&self) -> usize {
+        self.waits.load(Ordering::SeqCst)
     }
 
     /// The number of sessions that ended.
@@ -139,6 +147,7 @@ impl Upstream for FrontUpstream {
                     Reply::live(PanickingReply(first.into_iter().collect()))
                 }
                 "wait" => {
+                    self.waits.fetch_add(1, Ordering::SeqCst);
                     let (gate, held) = (self.gate.clone(), CancelReport(Some(self.dropped.clone())));
                     let silent = argument(&outbound, "silent").as_bool().unwrap_or(false);
                     let waiting = waiting_events(gate, held, silent);

@@ -1,4 +1,7 @@
 //! Reads the body of a POST within its limits of size, time and pace.
+//!
+//! A request whose body has not come gives its in-flight permit back until the body is whole. So
+//! clients that send heads alone take no permits from the others.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,6 +23,7 @@ use crate::failure::RequestResult;
 use crate::failure::request_refusal::RequestRefusal;
 use crate::http::head_guard::declared_length;
 use crate::request::endpoint_request::{AuthenticatedRequest, CompleteRequest};
+use crate::request::request_context::HttpRequestContext;
 use crate::settings::FrontLimits;
 
 /// The bytes of a body that need no reservation: a connection reads as much at once anyway.
@@ -67,24 +71,44 @@ impl<S: AnswerRequests> AnswerAuthenticated for ReadBody<S> {
 /// Reads the whole body of a request, and counts it.
 ///
 /// # Errors
-/// See [`read_within_limits`].
+/// See [`read_within_limits`]. 503 if a body that was waited for finds no in-flight permit.
 pub async fn read_body(
     AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
 ) -> Result<Bytes, RequestRefusal> {
     let context = &request.context;
+    let mut has_waited = false;
     let body = read_within_limits(
         &request.head.headers,
         context.facts.take_body(),
         context.limits(),
         context.bodies(sender),
+        || {
+            has_waited = true;
+            drop(context.facts.take_permit());
+        },
     )
     .await?;
     context.meters.count_received(body.len());
+    if has_waited {
+        // On the heap: most bodies are at hand.
+        Box::pin(take_permit_again(context)).await?;
+    }
     Ok(body)
 }
 
+async fn take_permit_again(context: &HttpRequestContext) -> Result<(), RequestRefusal> {
+    let limits = context.limits();
+    let in_flight = &context.shared.outer.in_flight;
+    let permit = in_flight
+        .acquire(limits.in_flight, limits.in_flight_wait)
+        .await
+        .ok_or(RequestRefusal::Overloaded)?;
+    context.facts.hold_permit(permit);
+    Ok(())
+}
+
 /// Reads the whole body, unless it was read before. A large body holds a reservation of `memory`
-/// until its last part is dropped.
+/// until its last part is dropped. Calls `on_wait` before each wait for the client.
 ///
 /// # Errors
 /// 413 beyond the size, 408 beyond the time or below the pace, 400 if the client broke off, 503 if
@@ -95,6 +119,7 @@ async fn read_within_limits(
     body: Option<RequestBody>,
     limits: &FrontLimits,
     memory: ByteReservation,
+    mut on_wait: impl FnMut(),
 ) -> Result<Bytes, RequestRefusal> {
     let length = declared_length(headers, limits.listener.body_bytes)?;
     let Some(mut body) = body else {
@@ -107,6 +132,7 @@ async fn read_within_limits(
     let mut joined = BytesMut::new();
     loop {
         let deadline = || {
+            on_wait();
             let began = *began.get_or_insert_with(Instant::now);
             let received = received_bytes(whole.as_ref(), &joined);
             (began + limits.body_time).min(pace_deadline(began, received, limits))
