@@ -24,7 +24,6 @@ use super::client_peer::ClientPeer;
 use super::connection_activity::ConnectionActivity;
 use super::connection_counts::count_closed;
 use super::guarded_stream::{GuardedStream, Http1Timeouts};
-use super::handshake_limit::HandshakePermit;
 use super::http2;
 use super::listener_settings::ListenerLimits;
 use super::listener_state::{ConnectionResult, ListenerState};
@@ -109,7 +108,16 @@ impl<R: RequestService> ConnectionContext<R> {
         acceptor: TlsAcceptor,
     ) -> ConnectionResult {
         let end = Instant::now() + self.limits.handshake_time;
-        let Ok(permit) = timeout_at(end, self.handshake_permit(&stream, peer.address)).await else {
+        // A client that has not begun a handshake takes no permit.
+        if timeout_at(end, stream.get_ref().wait_readable())
+            .await
+            .is_err()
+        {
+            count_closed("tls_timeout");
+            return Ok(());
+        }
+        let permit = self.listening.handshakes.acquire(peer.address);
+        let Ok(permit) = timeout_at(end, permit).await else {
             count_closed("too_many_handshakes");
             return Ok(());
         };
@@ -141,16 +149,6 @@ impl<R: RequestService> ConnectionContext<R> {
             due: Instant::now() + self.limits.head_time,
         };
         self.serve_stream(stream, start, peer).await
-    }
-
-    /// Waits for a permit for a handshake, once the client has begun one.
-    async fn handshake_permit<S: AcceptedStream>(
-        &self,
-        stream: &WriteStallWatch<S>,
-        address: IpAddr,
-    ) -> Option<HandshakePermit> {
-        stream.get_ref().wait_readable().await;
-        self.listening.handshakes.acquire(address).await
     }
 
     /// Serves a stream.

@@ -194,6 +194,26 @@ async fn garbage_and_stalled_handshakes_are_closed_and_others_served() {
 
 // Proves A15.
 #[tokio::test]
+async fn silent_connections_of_an_address_take_no_handshake_from_it() {
+    let files = CertificateFiles::new("same-address");
+    let root = files.write();
+    let mut settings = settings();
+    settings.tls = Some(files.0.clone());
+    settings.limits.listener.handshake_time = Duration::from_secs(3600);
+    settings.limits.listener.handshakes = 16;
+    let world = TestFront::anonymous(settings).await;
+    let mut silent = Vec::new();
+    for _ in 0..32 {
+        silent.push(TcpStream::connect(world.front.local_addr()).await.unwrap());
+    }
+    let connecting = connect(&world, &root, &[]);
+    let connected = tokio::time::timeout(Duration::from_secs(30), connecting).await;
+    list(&world, connected.expect("a handshake").unwrap()).await;
+    drop(silent);
+}
+
+// Proves A15.
+#[tokio::test]
 async fn stalled_handshakes_of_a_few_addresses_do_not_block_others() {
     let files = CertificateFiles::new("silent");
     let root = files.write();
