@@ -39,6 +39,7 @@ pub enum ListenerTlsError {
 pub struct ListenerCertificates {
     current: ArcSwap<CertifiedKey>,
     clients: ArcSwap<ClientVerifier>,
+    /// The files, and their times when they were last read, also without success.
     files: Mutex<(ListenerTlsFiles, FileTimes)>,
     provider: Arc<CryptoProvider>,
 }
@@ -94,10 +95,16 @@ impl ListenerCertificates {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if file_times(&files) == known {
+        let written = file_times(&files);
+        if written == known {
             return Ok(false);
         }
-        self.replace(&files).map(|()| true)
+        let replaced = self.replace(&files);
+        if replaced.is_err() {
+            // The next change is the next attempt: one error for each.
+            self.files.lock().unwrap_or_else(PoisonError::into_inner).1 = written;
+        }
+        replaced.map(|()| true)
     }
 
     /// The acceptor's config: TLS 1.2 and 1.3, HTTP/2 preferred.
@@ -256,6 +263,10 @@ mod tests {
         let key = std::fs::read_to_string(&files.key).unwrap();
         put(&files.key, "", 2);
         assert!(certificates.refresh().is_err());
+        assert!(
+            !certificates.refresh().unwrap(),
+            "one error for each change"
+        );
         assert_eq!(shown(&certificates), first);
         put(&files.key, &key, 3);
         assert!(certificates.refresh().unwrap());
