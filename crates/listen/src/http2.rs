@@ -34,15 +34,19 @@ use super::connection_activity::ConnectionActivity;
 use super::connection_counts::{count_closed, count_reset_stream};
 use super::listener_settings::ListenerLimits;
 use super::listener_state::{ConnectionResult, ListenerState};
-use super::request_body::RequestBody;
+use super::request_body::{Expectation, RequestBody};
 use super::request_service::{IncomingRequest, RequestService};
 
 /// The window of every connection (RFC 9113, 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
 
-/// The memory of a stream with its request and its possibly large head, beside that of its
-/// connection.
+/// The memory of a stream with its request and a head of usual size, beside that of its connection.
 const STREAM_BYTES: usize = 16 << 10;
+/// The memory of a head that is part of [`STREAM_BYTES`].
+const USUAL_HEAD_BYTES: usize = 8 << 10;
+/// The memory of a header field beside its bytes: its entry in a map that is half full, and its two
+/// allocations.
+const FIELD_BYTES: usize = 200;
 
 /// Streams that the client may make weir reset by breaking the protocol, over the life of the
 /// connection (CVE-2025-8671).
@@ -190,23 +194,26 @@ where
 
     fn begin_stream(&self, request: Request<RecvStream>, mut respond: SendResponse<CountedChunk>) {
         let budgets = &self.listening.budgets;
-        let Some(memory) = budgets.connections.try_reserve(STREAM_BYTES) else {
+        let bytes = STREAM_BYTES + head_bytes(&request).saturating_sub(USUAL_HEAD_BYTES);
+        let Some(memory) = budgets.connections.try_reserve(bytes) else {
             count_reset_stream("memory");
             // Unprocessed, so the client may send it again.
             return respond.send_reset(Reason::REFUSED_STREAM);
         };
+        let expectation = Expectation::of(request.headers());
         let pace = StreamPace {
             window: self.flow.open_window(respond.stream_id().as_u32()),
             flow: self.flow.clone(),
             stall_time: self.limits.stall_time,
         };
         let incoming = IncomingRequest {
-            request: request.map(RequestBody::http2),
+            request: request.map(|stream| RequestBody::http2(stream, expectation.clone())),
             peer: self.peer.clone(),
         };
         let service = self.listening.service();
         let messages = budgets.messages.clone();
-        let serving = request_stream::serve_stream(incoming, respond, service, messages, pace);
+        let serving =
+            request_stream::serve_stream(incoming, respond, expectation, service, messages, pace);
         // On the heap: each of the futures around it reserves room for it once more.
         let serving = Box::pin(serving);
         let serving = async move {
@@ -315,6 +322,17 @@ impl<S, R> Drop for Http2Driver<S, R> {
     fn drop(&mut self) {
         self.streams.cancel();
     }
+}
+
+/// The memory of a request's head. Its texts are held twice while they are decoded, and parts of
+/// them later.
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    let target = request.uri().path_and_query();
+    let mut texts = target.map_or(0, |target| target.as_str().len());
+    for (name, value) in request.headers() {
+        texts += name.as_str().len() + value.len();
+    }
+    texts * 2 + request.headers().len() * FIELD_BYTES
 }
 
 /// Ends when the connection is too old, or has had no request for a whole idle time.

@@ -3,10 +3,13 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::RecvStream;
+use http::{HeaderMap, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -18,9 +21,39 @@ pub struct RequestBody(RequestSource);
 
 enum RequestSource {
     Http1(Incoming),
-    Http2(RecvStream),
+    Http2(Http2RequestBody),
     /// The body of a request from inside the process; `None` once it is read.
     Whole(Option<Bytes>),
+}
+
+struct Http2RequestBody {
+    stream: RecvStream,
+    /// Present until the body is read.
+    expectation: Option<Expectation>,
+}
+
+/// The expectation of `100 Continue` by the client of one HTTP/2 stream (RFC 9110, section 10.1.1).
+/// Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expectation(Arc<AtomicBool>);
+
+impl Expectation {
+    /// The expectation of a request with these headers, if it has one.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let expected = headers.get(header::EXPECT)?;
+        let is_known = expected.as_bytes().eq_ignore_ascii_case(b"100-continue");
+        is_known.then(Self::default)
+    }
+
+    /// Notes that the body is waited for.
+    fn meet(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// True once, after the body was waited for.
+    pub(crate) fn is_due(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
 }
 
 impl RequestBody {
@@ -28,8 +61,11 @@ impl RequestBody {
         Self(RequestSource::Http1(incoming))
     }
 
-    pub(crate) fn http2(stream: RecvStream) -> Self {
-        Self(RequestSource::Http2(stream))
+    pub(crate) fn http2(stream: RecvStream, expectation: Option<Expectation>) -> Self {
+        Self(RequestSource::Http2(Http2RequestBody {
+            stream,
+            expectation,
+        }))
     }
 
     /// A body inside the process, whole from the start.
@@ -51,9 +87,16 @@ impl http_body::Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
             RequestSource::Http1(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
-            RequestSource::Http2(stream) => {
-                let polled = std::task::ready!(stream.poll_data(cx));
-                Poll::Ready(polled.map(|data| {
+            RequestSource::Http2(Http2RequestBody {
+                stream,
+                expectation,
+            }) => {
+                let polled = stream.poll_data(cx);
+                let expected = expectation.take();
+                if let (Poll::Pending, Some(expected)) = (&polled, expected) {
+                    expected.meet();
+                }
+                Poll::Ready(std::task::ready!(polled).map(|data| {
                     let data = data?;
                     // Bytes that were read open the flow-control window again.
                     stream.flow_control().release_capacity(data.len())?;
@@ -69,7 +112,7 @@ impl http_body::Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             RequestSource::Http1(incoming) => incoming.is_end_stream(),
-            RequestSource::Http2(stream) => stream.is_end_stream(),
+            RequestSource::Http2(body) => body.stream.is_end_stream(),
             RequestSource::Whole(bytes) => bytes.is_none(),
         }
     }

@@ -370,6 +370,81 @@ async fn every_flood_of_frames_ends_its_connection_and_the_others_are_served() {
     }
 }
 
+/// Sends the head of a POST whose body does not come; gives its stream.
+async fn begin_post(client: &mut H2Client, headers: &[(&str, &str)]) -> u32 {
+    let usual = [
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+    ];
+    let headers: Vec<_> = usual.iter().chain(headers).copied().collect();
+    let (stream, block) = (client.next_stream(), client.block("POST", "/mcp", &headers));
+    client
+        .send_raw(&h2_client::head(stream, 0, &block))
+        .await
+        .unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn expected_continue_comes_when_the_body_is_waited_for_and_not_before_a_refusal() {
+    let world = TestFront::anonymous(settings()).await;
+    let mut client = connect(&world, 65_535).await;
+    let (headers, message) = world.client().modern().envelope("tools/list", json!({}));
+    let mut headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+        .filter(|(name, _)| !["content-type", "accept"].contains(name))
+        .collect();
+    headers.push(("expect", "100-continue"));
+    let stream = begin_post(&mut client, &headers).await;
+    let first = client.until(|frame| frame.stream == stream).await.unwrap();
+    assert_eq!((first.kind, first.status()), (HEADERS, Some(100)));
+    let body = message.to_string();
+    client
+        .send(DATA, END_STREAM, stream, body.as_bytes())
+        .await
+        .unwrap();
+    assert_eq!(client.response(stream).await.unwrap().0, 200);
+    let refused = client.next_stream();
+    let block = client.block(
+        "POST",
+        "/mcp",
+        &[("expect", "100-continue"), ("content-type", "text/plain")],
+    );
+    client
+        .send_raw(&h2_client::head(refused, 0, &block))
+        .await
+        .unwrap();
+    let first = client.until(|frame| frame.stream == refused).await.unwrap();
+    assert_eq!(first.status(), Some(415));
+}
+
+#[tokio::test]
+async fn memory_of_large_heads_is_reserved() {
+    let world = TestFront::anonymous(settings()).await;
+    let mut client = connect(&world, 65_535).await;
+    // Room for the connection and for a few streams of usual size.
+    world.budgets.connections.set_limit(400 << 10);
+    let large = "v".repeat(28 << 10);
+    for _ in 0..10 {
+        begin_post(&mut client, &[("x-large", &large)]).await;
+    }
+    let last = ask(&world, &mut client, "tools/list", json!({})).await;
+    let mut refused = 0;
+    loop {
+        let frame = client.next_frame().await.unwrap().unwrap();
+        if frame.kind == RST_STREAM {
+            assert_eq!(frame.error_code(), Some(h2_client::REFUSED_STREAM));
+            refused += 1;
+        }
+        if frame.stream == last {
+            assert_eq!(frame.status(), Some(200), "a usual head has room");
+            break;
+        }
+    }
+    assert!(refused >= 5, "{refused} streams refused");
+}
+
 // Proves A11.
 #[tokio::test]
 async fn too_many_headers_answer_431_and_the_connection_goes_on() {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::{HeaderValue, Method, Response, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep_until};
@@ -18,6 +18,7 @@ use weir_core::budget::{BudgetOwner, ByteBudget};
 use weir_core::network::SenderNetwork;
 
 use super::super::connection_counts::count_reset_stream;
+use super::super::request_body::Expectation;
 use super::super::request_service::{IncomingRequest, RequestService, ServedBody};
 use super::flow_control::{CountedChunk, Http2Flow, StreamWindow, WaitingBytes};
 
@@ -46,6 +47,7 @@ pub(super) struct StreamPace {
 pub(super) async fn serve_stream<R: RequestService>(
     incoming: IncomingRequest,
     mut respond: SendResponse<CountedChunk>,
+    expectation: Option<Expectation>,
     service: Arc<R>,
     messages: ByteBudget,
     StreamPace {
@@ -63,7 +65,8 @@ pub(super) async fn serve_stream<R: RequestService>(
         flow.wait_for_room().await;
         service.serve(incoming).await
     };
-    let Some(Ok(answer)) = unless_reset(pin!(answering), &mut respond).await else {
+    let answered = unless_reset(pin!(answering), &mut respond, expectation).await;
+    let Some(Ok(answer)) = answered else {
         return;
     };
     let (head, body) = http2_head(answer);
@@ -112,14 +115,22 @@ pub(super) async fn serve_stream<R: RequestService>(
     }
 }
 
-/// The outcome, unless the client resets the stream first.
+/// The outcome, unless the client resets the stream first. An expectation is met when the service
+/// waits for the body.
 async fn unless_reset<T>(
     mut answering: Pin<&mut impl Future<Output = T>>,
     respond: &mut SendResponse<CountedChunk>,
+    expectation: Option<Expectation>,
 ) -> Option<T> {
     poll_fn(|cx| {
         if let Poll::Ready(answer) = answering.as_mut().poll(cx) {
             return Poll::Ready(Some(answer));
+        }
+        if expectation.as_ref().is_some_and(Expectation::is_due) {
+            let mut head = Response::new(());
+            *head.status_mut() = StatusCode::CONTINUE;
+            // It fails only if the stream is gone, which the next line reports.
+            let _ = respond.send_informational(head);
         }
         respond.poll_reset(cx).map(|_| None)
     })
