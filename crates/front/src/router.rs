@@ -18,6 +18,7 @@ use weir_layers::http::well_known_documents::WellKnownDocuments;
 use weir_layers::layer::authenticate::{AddressRate, AuthenticateLayer, EntranceAudit};
 use weir_layers::layer::check::{CheckLayer, CheckService};
 use weir_layers::layer::cors::{CorsPolicy, CorsService};
+use weir_layers::layer::cors_refusals::{CorsRefusals, CorsRefusalsLayer};
 use weir_layers::layer::isolate_panics::{IsolatePanics, IsolatePanicsLayer};
 use weir_layers::layer::observe::{Observe, ObserveLayer, ObservedBody};
 use weir_layers::layer::principal_rate::PrincipalRateLayer;
@@ -35,8 +36,9 @@ use crate::door::mcp_service::McpService;
 use crate::door::sse_transport::{SsePath, SseService};
 
 /// The layers around the router.
-type FrontService =
-    Observe<Respond<IsolatePanics<Shed<CheckService<CorsService<Router>, SenderCheck>>>>>;
+type FrontService = Observe<
+    CorsRefusals<Respond<IsolatePanics<Shed<CheckService<CorsService<Router>, SenderCheck>>>>>,
+>;
 
 /// The service of all requests, for one set of settings and endpoints.
 pub(crate) struct FrontRouter {
@@ -94,6 +96,8 @@ impl FrontRouter {
         let service = ServiceBuilder::new()
             // Sees every answer, and counts until its last byte.
             .layer(ObserveLayer::new(state.outer.clone()))
+            // A page can read the failures that the layers around CORS make.
+            .layer(CorsRefusalsLayer::new(&settings))
             // Failures of the layers below, outside of any endpoint.
             .layer(RespondLayer::default())
             // A panic of any layer below ends its request alone.

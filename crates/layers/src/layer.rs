@@ -5,6 +5,7 @@ pub mod answer_authenticated;
 pub mod authenticate;
 pub mod check;
 pub mod cors;
+pub mod cors_refusals;
 mod help_page;
 pub mod isolate_panics;
 pub mod observe;

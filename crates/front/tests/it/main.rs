@@ -8,6 +8,7 @@
 mod abandoned_initialize;
 mod batch_memory;
 mod client_certificates;
+mod cross_origin;
 mod drain;
 mod expired_sessions;
 mod foreign_ids;

@@ -34,7 +34,7 @@ impl HeadGuard {
         let mut origins: HashSet<String> = settings
             .origins
             .iter()
-            .map(|origin| origin.to_ascii_lowercase())
+            .map(|origin| serialized_origin(origin))
             .collect();
         if let Some(url) = &settings.public_url {
             let url = url.to_ascii_lowercase();
@@ -46,7 +46,7 @@ impl HeadGuard {
                         .map_or(host, |(name, _)| name)
                         .to_owned(),
                 );
-                origins.insert(format!("{scheme}://{host}"));
+                origins.insert(serialized_origin(&format!("{scheme}://{host}")));
             }
         }
         let local = address.ip().is_loopback();
@@ -54,7 +54,8 @@ impl HeadGuard {
             for name in ["localhost", "127.0.0.1", "[::1]"] {
                 hosts.insert(name.to_owned());
                 for scheme in ["http", "https"] {
-                    origins.insert(format!("{scheme}://{name}:{}", address.port()));
+                    let origin = format!("{scheme}://{name}:{}", address.port());
+                    origins.insert(serialized_origin(&origin));
                 }
             }
             hosts.insert(address.ip().to_string());
@@ -147,13 +148,28 @@ impl HeadGuard {
         let Some(origin) = given.next() else {
             return Ok(());
         };
-        let origin = origin.to_str().map_err(|_| refused())?.to_ascii_lowercase();
+        let origin = serialized_origin(origin.to_str().map_err(|_| refused())?);
         if given.next().is_none() && self.origins.contains(&origin) {
             Ok(())
         } else {
             Err(refused())
         }
     }
+}
+
+/// Returns an origin as browsers send it: in lower case, and without the port that the scheme
+/// implies (RFC 6454, section 6.2).
+pub(crate) fn serialized_origin(origin: &str) -> String {
+    let mut origin = origin.to_ascii_lowercase();
+    let implied = if origin.starts_with("https://") {
+        ":443"
+    } else {
+        ":80"
+    };
+    if origin.ends_with(implied) {
+        origin.truncate(origin.len() - implied.len());
+    }
+    origin
 }
 
 fn lower(host: &str) -> Cow<'_, str> {
@@ -313,5 +329,49 @@ pub(crate) fn declared_length(
         None => Ok(None),
         Some(Ok(length)) if length <= most => Ok(Some(length)),
         Some(_) => Err(RequestRefusal::BodyTooLarge),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn origins_are_compared_as_browsers_send_them() {
+        let settings = FrontSettings {
+            origins: vec![
+                "https://App.Example.com".into(),
+                "https://b.example.com:443".into(),
+                "http://c.example.com:443".into(),
+            ],
+            public_url: Some("https://MCP.example.com:443".into()),
+            ..FrontSettings::at(([127, 0, 0, 1], 80).into())
+        };
+        let guard = HeadGuard::new(&settings, settings.listen);
+        let check = |origin: &str| {
+            let request = Request::builder().header(header::ORIGIN, origin);
+            guard.check_origin(request.body(()).unwrap().headers())
+        };
+        for own in [
+            "https://app.example.com",
+            "https://b.example.com",
+            "http://c.example.com:443",
+            "https://mcp.example.com",
+            "http://localhost",
+            "http://127.0.0.1",
+            "http://[::1]",
+        ] {
+            check(own).unwrap();
+        }
+        for foreign in [
+            "http://app.example.com",
+            "https://b.example.com:80",
+            "http://c.example.com",
+            "https://localhost",
+            "http://localhost:8080",
+        ] {
+            assert!(check(foreign).is_err(), "{foreign}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use futures_util::future::Either;
@@ -14,7 +15,12 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use tower::{Layer, Service};
 use tower_http::cors::{AllowOrigin, Cors, CorsLayer};
 
+use crate::http::head_guard::serialized_origin;
 use crate::settings::FrontSettings;
+
+/// The time for which a browser keeps the answer to a preflight, and so a change of the config may
+/// be unknown to it.
+const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
 
 /// The layer.
 #[derive(Clone)]
@@ -112,7 +118,7 @@ const ALLOWED_HEADERS: [&str; 9] = [
     "x-api-key",
 ];
 /// The headers of answers that a page may read.
-const EXPOSED_HEADERS: [&str; 7] = [
+pub(crate) const EXPOSED_HEADERS: [&str; 7] = [
     "mcp-session-id",
     "mcp-protocol-version",
     "www-authenticate",
@@ -145,12 +151,14 @@ fn parameter_headers(request: &Request<Body>) -> Vec<HeaderName> {
         .collect()
 }
 
+/// Returns the origins of the config as browsers send them.
+pub(crate) fn allowed_origins(settings: &FrontSettings) -> impl Iterator<Item = HeaderValue> {
+    let origins = settings.origins.iter();
+    origins.filter_map(|origin| serialized_origin(origin).parse().ok())
+}
+
 fn cors_layer(settings: &FrontSettings) -> Option<CorsLayer> {
-    let origins: Vec<HeaderValue> = settings
-        .origins
-        .iter()
-        .filter_map(|origin| origin.parse().ok())
-        .collect();
+    let origins: Vec<HeaderValue> = allowed_origins(settings).collect();
     if origins.is_empty() {
         return None;
     }
@@ -159,6 +167,7 @@ fn cors_layer(settings: &FrontSettings) -> Option<CorsLayer> {
             .allow_origin(AllowOrigin::list(origins))
             .allow_methods([Method::GET, Method::POST, Method::DELETE])
             .allow_headers(named(&ALLOWED_HEADERS))
-            .expose_headers(named(&EXPOSED_HEADERS)),
+            .expose_headers(named(&EXPOSED_HEADERS))
+            .max_age(PREFLIGHT_AGE),
     )
 }

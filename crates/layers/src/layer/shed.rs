@@ -2,7 +2,7 @@
 //! in `limits.in_flight_wait`.
 //!
 //! It stands outside of authentication, because a refusal must cost little. A request that ends a
-//! session passes, because it gives memory back.
+//! session passes, because it gives memory back, and a preflight, because it waits for nothing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -83,6 +83,14 @@ where
 
     fn call(&mut self, request: Request<Body>) -> ShedFuture<S> {
         let ShedLimits { state, settings } = &*self.limits;
+        // A preflight is answered at once, and costs no more than a refusal. A page would not show
+        // its user that one was refused.
+        if *request.method() == Method::OPTIONS {
+            return ShedFuture {
+                waiting: None,
+                serving: Some(self.inner.call(request)),
+            };
+        }
         let is_short = state.memory_pressure.get() == MemoryPressure::Acute;
         if is_short && *request.method() != Method::DELETE {
             return ShedFuture::refused();
