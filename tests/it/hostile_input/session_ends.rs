@@ -132,13 +132,22 @@ async fn two_session_headers_are_no_session() {
         );
         letter.add_header("mcp-session-id", second);
         let answer = letter.post(&stage).await;
-        assert!(
-            [400, 404].contains(&answer.status.as_u16()),
-            "{}: {:?}",
-            answer.status,
-            answer.body
-        );
+        assert_eq!(answer.status, 400, "{:?}", answer.body);
+        assert_eq!(answer.last()["error"]["data"]["reason"], "session_repeated");
         stage.assert_still_serving("two session headers").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_version_headers_of_a_legacy_request_are_refused() {
+    let mut stage = WeirWithUpstream::new().await;
+    let client = stage.legacy_client(Revision::V2025_11_25).await;
+    for second in ["2025-11-25", "2025-06-18"] {
+        let mut letter = RequestDraft::of(&client, "tools/list", json!({}));
+        letter.add_header("mcp-protocol-version", second);
+        let answer = letter.post(&stage).await;
+        assert_eq!(answer.status, 400, "{:?}", answer.body);
+        stage.assert_still_serving("two version headers").await;
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) async fn response(
                 RequestFailure::message(None, MessageRefusal::ResponseWithoutSession)
             }
             NoSession::Unknown
+            | NoSession::Repeated
             | NoSession::Version
             | NoSession::Elsewhere(_)
             | NoSession::Unreadable => none.failure(None),

@@ -39,9 +39,10 @@ pub(crate) async fn batch(
     let opened = load_session(context, known, headers)
         .await
         .map_err(|none| match none {
-            NoSession::Unknown | NoSession::Elsewhere(_) | NoSession::Unreadable => {
-                none.failure(None)
-            }
+            NoSession::Unknown
+            | NoSession::Repeated
+            | NoSession::Elsewhere(_)
+            | NoSession::Unreadable => none.failure(None),
             NoSession::Missing | NoSession::Version => not_allowed(),
         })?;
     if !opened.session.revision.has_batches() {

@@ -84,6 +84,7 @@ pub(crate) async fn delete(
         .map_err(|none| match none {
             NoSession::Unknown => RequestRefusal::UnknownSession.into(),
             NoSession::Missing
+            | NoSession::Repeated
             | NoSession::Version
             | NoSession::Elsewhere(_)
             | NoSession::Unreadable => none.failure(None),

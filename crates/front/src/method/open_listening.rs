@@ -116,6 +116,7 @@ async fn listen_in_session(
         // The stream may stay: the session lives, or its end reaches the stream.
         Err(
             NoSession::Missing
+            | NoSession::Repeated
             | NoSession::Version
             | NoSession::Elsewhere(_)
             | NoSession::Unreadable,

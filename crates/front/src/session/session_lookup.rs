@@ -7,6 +7,7 @@ use weir_era::session::LegacySessionRecord;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{FailureCause, RequestFailure};
+use weir_layers::http::header_names;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{LoadedSession, SessionPlace};
 use weir_wire::{RequestId, Revision};
@@ -15,9 +16,11 @@ use weir_wire::{RequestId, Revision};
 pub(crate) enum NoSession {
     /// The request names no session.
     Missing,
+    /// The request names a session twice: another reader might believe the other name.
+    Repeated,
     /// The named session does not live, or does not belong to the caller.
     Unknown,
-    /// The version header names a revision that weir does not have.
+    /// The version header is given twice, or names a revision that weir does not have.
     Version,
     /// Another replica owns the session.
     Elsewhere(ReplicaId),
@@ -30,6 +33,7 @@ impl NoSession {
     pub(crate) fn failure(&self, id: Option<&RequestId>) -> RequestFailure {
         let refusal = match self {
             Self::Missing => MessageRefusal::SessionMissing,
+            Self::Repeated => MessageRefusal::SessionRepeated,
             Self::Unknown => MessageRefusal::SessionUnknown,
             Self::Version => MessageRefusal::VersionUnknown,
             Self::Elsewhere(owner) => return FailureCause::Elsewhere(owner.clone()).into(),
@@ -46,8 +50,10 @@ pub(crate) async fn load_session(
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> Result<LoadedSession, NoSession> {
-    if !headers.contains_key(&weir_layers::http::header_names::SESSION) {
-        return Err(NoSession::Missing);
+    match headers.get_all(&header_names::SESSION).iter().count() {
+        0 => return Err(NoSession::Missing),
+        1 => {}
+        _ => return Err(NoSession::Repeated),
     }
     let version = version(headers);
     let loaded = context
@@ -72,9 +78,13 @@ pub(crate) async fn load_session(
 /// The legacy revision in the head, if the head names one. The era is asked here, because the
 /// header is read for requests without a message, too, and a session has no other revisions.
 fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
-    let Some(value) = headers.get(&weir_layers::http::header_names::VERSION) else {
+    let mut given = headers.get_all(&header_names::VERSION).iter();
+    let Some(value) = given.next() else {
         return Ok(None);
     };
+    if given.next().is_some() {
+        return Err(());
+    }
     let named = Revision::parse(value.to_str().unwrap_or("?").trim());
     named
         .filter(|revision| !revision.is_modern())
@@ -84,11 +94,11 @@ fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
 
 /// True if the head names a session. Revision 2026-07-28 has no sessions, and ignores the header.
 pub(crate) fn names_session(headers: &HeaderMap) -> bool {
-    let version = headers.get(&weir_layers::http::header_names::VERSION);
+    let version = headers.get(&header_names::VERSION);
     let is_modern = version
         .and_then(|value| Revision::parse(value.to_str().ok()?.trim()))
         .is_some_and(Revision::is_modern);
-    !is_modern && headers.contains_key(&weir_layers::http::header_names::SESSION)
+    !is_modern && headers.contains_key(&header_names::SESSION)
 }
 
 /// A session for a request that names no session, if the settings serve such requests one by one.

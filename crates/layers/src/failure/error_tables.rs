@@ -82,7 +82,7 @@ pub fn message_error_table() -> Vec<MessageErrorRow> {
         code,
         text: String::new(),
     };
-    let rows: [(MessageRefusal, &'static str); 14] = [
+    let rows: [(MessageRefusal, &'static str); 15] = [
         (
             malformed(error_code::PARSE_ERROR),
             "The body is no JSON, too deep, or has a key twice.",
@@ -111,7 +111,7 @@ pub fn message_error_table() -> Vec<MessageErrorRow> {
         ),
         (
             MessageRefusal::VersionUnknown,
-            "`MCP-Protocol-Version` names a revision that weir does not have.",
+            "`MCP-Protocol-Version` is given twice, or names a revision that weir does not have.",
         ),
         (
             MessageRefusal::MethodNotServed,
@@ -120,6 +120,10 @@ pub fn message_error_table() -> Vec<MessageErrorRow> {
         (
             MessageRefusal::SessionMissing,
             "A legacy request names no session: send `initialize` first.",
+        ),
+        (
+            MessageRefusal::SessionRepeated,
+            "A legacy request has `Mcp-Session-Id` twice.",
         ),
         (
             MessageRefusal::ResponseWithoutSession,

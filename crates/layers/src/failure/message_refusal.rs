@@ -28,9 +28,11 @@ pub enum MessageRefusal {
     MethodNotServed,
     /// A legacy request names no session.
     SessionMissing,
+    /// A legacy request names a session twice.
+    SessionRepeated,
     /// The named session is over, unknown, or belongs to another caller.
     SessionUnknown,
-    /// The version header names a revision that weir does not have.
+    /// The version header is given twice, or names a revision that weir does not have.
     VersionUnknown,
     /// A response came without a session.
     ResponseWithoutSession,

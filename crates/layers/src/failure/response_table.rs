@@ -324,8 +324,9 @@ impl MessageRow {
             M::UnsupportedRevision { .. } => row(S::BAD_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, "unsupported_version", Some("Unsupported protocol version")),
             M::MethodNotServed => row(S::NOT_FOUND, METHOD_NOT_FOUND, "method_not_found", Some("This method is not served in 2026-07-28")),
             M::SessionMissing => row(S::BAD_REQUEST, INVALID_REQUEST, "session_missing", Some("`Mcp-Session-Id` is missing: send `initialize` first")),
+            M::SessionRepeated => row(S::BAD_REQUEST, INVALID_REQUEST, "session_repeated", Some("`Mcp-Session-Id` is given twice")),
             M::SessionUnknown => row(S::NOT_FOUND, INVALID_REQUEST, "session_unknown", Some("This session is over or was never there: send `initialize` again")),
-            M::VersionUnknown => row(S::BAD_REQUEST, INVALID_REQUEST, "unsupported_version", Some("`MCP-Protocol-Version` names a version that is not supported")),
+            M::VersionUnknown => row(S::BAD_REQUEST, INVALID_REQUEST, "unsupported_version", Some("`MCP-Protocol-Version` is given twice, or names a version that is not supported")),
             M::ResponseWithoutSession => row(S::BAD_REQUEST, INVALID_REQUEST, "session_missing", Some("responses are taken within a legacy session only")),
             M::BatchNotAllowed => row(S::BAD_REQUEST, INVALID_REQUEST, "batch_not_allowed", Some("batches exist in 2025-03-26 sessions only: send one message")),
             M::NoRoomInBatch(_) => row(S::OK, error_code::INTERNAL_ERROR, "overloaded", None),
@@ -347,6 +348,7 @@ pub fn message_error(refusal: MessageRefusal, request: &RequestName) -> ErrorObj
         MessageRefusal::UnsupportedRevision { .. }
         | MessageRefusal::MethodNotServed
         | MessageRefusal::SessionMissing
+        | MessageRefusal::SessionRepeated
         | MessageRefusal::SessionUnknown
         | MessageRefusal::VersionUnknown
         | MessageRefusal::ResponseWithoutSession
