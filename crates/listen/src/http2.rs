@@ -207,13 +207,12 @@ where
             stall_time: self.limits.stall_time,
         };
         let incoming = IncomingRequest {
-            request: request.map(|stream| RequestBody::http2(stream, expectation.clone())),
+            request: request.map(|stream| RequestBody::http2(stream, expectation)),
             peer: self.peer.clone(),
         };
         let service = self.listening.service();
         let messages = budgets.messages.clone();
-        let serving =
-            request_stream::serve_stream(incoming, respond, expectation, service, messages, pace);
+        let serving = request_stream::serve_stream(incoming, respond, service, messages, pace);
         // On the heap: each of the futures around it reserves room for it once more.
         let serving = Box::pin(serving);
         let serving = async move {

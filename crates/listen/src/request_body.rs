@@ -68,6 +68,14 @@ impl RequestBody {
         }))
     }
 
+    /// The expectation of the client, until the body is read.
+    pub(crate) fn expectation(&self) -> Option<Expectation> {
+        match &self.0 {
+            RequestSource::Http2(body) => body.expectation.clone(),
+            RequestSource::Http1(_) | RequestSource::Whole(_) => None,
+        }
+    }
+
     /// A body inside the process, whole from the start.
     #[must_use]
     pub fn whole(bytes: Bytes) -> Self {

@@ -47,7 +47,6 @@ pub(super) struct StreamPace {
 pub(super) async fn serve_stream<R: RequestService>(
     incoming: IncomingRequest,
     mut respond: SendResponse<CountedChunk>,
-    expectation: Option<Expectation>,
     service: Arc<R>,
     messages: ByteBudget,
     StreamPace {
@@ -60,6 +59,7 @@ pub(super) async fn serve_stream<R: RequestService>(
     let owner = BudgetOwner::Network(SenderNetwork::of(incoming.peer.address));
     // The answer to HEAD is that to GET without its content (RFC 9110, section 9.3.2).
     let is_head = *incoming.request.method() == Method::HEAD;
+    let expectation = incoming.request.body().expectation();
     let answering = async {
         // A client that does not read its answers gets no further ones.
         flow.wait_for_room().await;
