@@ -199,6 +199,10 @@ impl From<Spanned<NodeValue>> for ConfigNode {
     }
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the reader has many errors, and two need a text of weir's own"
+)]
 fn syntax(error: &serde_saphyr::Error) -> ConfigProblem {
     let line = error.location().map_or(0, |location| location.line());
     let message = match error.without_snippet() {
