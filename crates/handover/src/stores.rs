@@ -210,6 +210,10 @@ impl RecordStore for MovableRecords {
         })
     }
 
+    fn contains(&self, key: &RecordKey) -> bool {
+        self.own.contains(key)
+    }
+
     fn count(&self, kind: RecordKind) -> usize {
         self.own.count(kind)
     }

@@ -137,6 +137,10 @@ impl RecordStore for SharedRecords {
         })
     }
 
+    fn contains(&self, key: &RecordKey) -> bool {
+        self.local.contains(key)
+    }
+
     fn count(&self, kind: RecordKind) -> usize {
         self.local.count(kind)
     }

@@ -26,12 +26,13 @@ pub use permits::{NoStreamPermit, StreamPermit, StreamPermits};
 pub use session_ids::{SealedIds, SessionIds};
 pub use session_news::{SessionListChanges, StreamClient};
 pub use session_settings::{SessionLimits, SessionPorts};
+pub use sessions::call_cancellation::{CallCancellation, CancellationCause};
 pub use sessions::inherited_subscriptions::SubscriptionRenewal;
 pub use sessions::local_session::{ClientReply, SubscribedResource};
 pub use sessions::session_expiry::{SessionUpkeep, SessionUser, run_upkeep};
 pub use sessions::session_guards::{
-    AskGuard, DetachLimits, DetachedPermit, GetStreamGuard, RegisteredCall, StreamReaderGuard,
-    SubscriptionGuard,
+    AskGuard, DetachLimits, DetachedPermit, GetStreamGuard, NoDetachPermit, RegisteredCall,
+    StreamReaderGuard, SubscriptionGuard,
 };
 pub use sessions::session_table::{LegacySessions, session_key};
 pub use sessions::{LoadedSession, OpenedSession, SessionPlace};

@@ -4,6 +4,7 @@
 //! An idle session is its record alone: no task, no channel, no entry here.
 
 mod anonymous_sessions;
+pub(crate) mod call_cancellation;
 mod client_answers;
 pub(crate) mod inherited_subscriptions;
 mod inherited_uris;
@@ -39,6 +40,7 @@ use weir_era::server_questions;
 use weir_era::session::LegacySessionRecord;
 use weir_wire::{RequestId, Revision};
 
+use self::call_cancellation::{CallCancellation, CancellationCause};
 use self::session_guards::{
     DetachLimits, GetStreamGuard, RegisteredCall, StreamReaderGuard, SubscriptionGuard,
 };
@@ -367,19 +369,19 @@ impl LegacySessions {
         key: SessionKey,
         request: RequestId,
         limits: &SessionLimits,
-    ) -> (CancellationToken, RegisteredCall) {
-        let token = CancellationToken::new();
+    ) -> (CallCancellation, RegisteredCall) {
+        let cancellation = CallCancellation::default();
         let mut shard = self.shard(&key);
         let live = shard.entry(key).or_default();
         let nth = self.next_registration();
         live.calls
             .entry(request.clone())
             .or_default()
-            .push((nth, token.clone()));
+            .push((nth, cancellation.clone()));
         drop(shard);
         let most = DetachLimits::of(limits);
         (
-            token,
+            cancellation,
             RegisteredCall {
                 sessions: self.clone(),
                 key,
@@ -507,7 +509,8 @@ impl LegacySessions {
         let Some(calls) = shard.get(key).and_then(|live| live.calls.get(request)) else {
             return false;
         };
-        calls.iter().for_each(|(_, token)| token.cancel());
+        let cause = CancellationCause::Client;
+        calls.iter().for_each(|(_, call)| call.cancel(cause));
         true
     }
 }

@@ -423,6 +423,14 @@ impl RecordStore for MemoryRecords {
         Box::pin(ready(Ok(REMOVE.time(|| self.remove_now(key)))))
     }
 
+    fn contains(&self, key: &RecordKey) -> bool {
+        let now = self.now();
+        let name = name_of(key);
+        let shard = lock(self.shard(&name));
+        let entry = shard.entries.get(&name);
+        entry.is_some_and(|entry| entry.expires_at > now)
+    }
+
     fn count(&self, kind: RecordKind) -> usize {
         match kind {
             RecordKind::Session => self.alive.load(Ordering::Relaxed),

@@ -111,6 +111,10 @@ pub trait RecordStore: Send + Sync {
     /// Removes a record; true if it existed.
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>>;
 
+    /// Returns true if this replica has the record, and it has not expired. It needs no wait, and
+    /// changes nothing.
+    fn contains(&self, key: &RecordKey) -> bool;
+
     /// The number of live records of a kind, for the gauge.
     fn count(&self, kind: RecordKind) -> usize;
 
@@ -123,7 +127,8 @@ pub trait RecordStore: Send + Sync {
     fn expired(&self, kind: RecordKind) -> Vec<RecordKey>;
 
     /// The records of a kind that another replica took over since the last call: their state here is
-    /// out of date. A store of one replica loses none.
+    /// out of date, unless this replica took the record back meanwhile, as [`Self::contains`] says.
+    /// A store of one replica loses none.
     fn lost(&self, _kind: RecordKind) -> Vec<RecordKey> {
         Vec::new()
     }

@@ -7,15 +7,16 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::port::Fut;
 use weir_core::reply::NoteKind;
 use weir_core::{Failure, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_layers::state::FrontState;
-use weir_session::RegisteredCall;
+use weir_session::{CallCancellation, CancellationCause, RegisteredCall};
 use weir_wire::method::Method;
 
 use crate::reply::client_asker::{ClientAsker, NextStep};
+use crate::reply::encode::unknown_result::LostAnswer;
 
 /// A call in progress: first the wait for its reply, then the reply's events. Dropping it cancels
 /// the call.
@@ -161,20 +162,20 @@ pub(crate) struct OwnedCall {
 pub(crate) struct SessionOwner {
     shared: Arc<FrontState>,
     cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
-    token: CancellationToken,
+    cancellation: CallCancellation,
     in_flight: RegisteredCall,
 }
 
 impl SessionOwner {
     pub(crate) fn new(
         shared: Arc<FrontState>,
-        token: CancellationToken,
+        cancellation: CallCancellation,
         in_flight: RegisteredCall,
     ) -> Self {
         Self {
             shared,
-            cancelled: Box::pin(token.clone().cancelled_owned()),
-            token,
+            cancelled: Box::pin(cancellation.token().clone().cancelled_owned()),
+            cancellation,
             in_flight,
         }
     }
@@ -203,8 +204,15 @@ impl OwnedCall {
         if let Some(owner) = &mut self.session
             && owner.cancelled.as_mut().poll(cx).is_ready()
         {
-            self.running = None;
-            return Poll::Ready(CallStep::Cancelled);
+            let cut_off = self.running.take().filter(|running| !running.is_over());
+            let is_of_client = owner.cancellation.cause() == Some(CancellationCause::Client);
+            return Poll::Ready(match cut_off {
+                Some(_) if !is_of_client => {
+                    let failure = LostAnswer::WithSession.failure();
+                    CallStep::Event(ReplyEvent::End(failure.into()))
+                }
+                _ => CallStep::Cancelled,
+            });
         }
         let Some(running) = &mut self.running else {
             return Poll::Ready(CallStep::Cancelled);
@@ -240,15 +248,18 @@ impl Drop for OwnedCall {
         }
         let SessionOwner {
             shared,
-            token,
+            cancellation,
             in_flight,
             ..
         } = owner;
         let finish = run_to_end(running, in_flight);
         // The drain waits for this task. The token is of the session, the deadline of the upstream.
-        shared
-            .shutdown
-            .spawn_until_force(token.run_until_cancelled_owned(finish));
+        shared.shutdown.spawn_until_force(
+            cancellation
+                .token()
+                .clone()
+                .run_until_cancelled_owned(finish),
+        );
     }
 }
 

@@ -21,7 +21,7 @@ use weir_core::telemetry::instruments;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::settings::FrontSettings;
 use weir_layers::state::FrontState;
-use weir_session::{DetachLimits, LoadedSession, StreamPermit, StreamReaderGuard};
+use weir_session::{DetachLimits, LoadedSession, NoDetachPermit, StreamPermit, StreamReaderGuard};
 use weir_wire::sse;
 
 use crate::keep_alive::{self, KeepAlive};
@@ -47,6 +47,8 @@ pub(crate) struct ReplayRecorder {
     /// True once the stream has ended by itself: with its answer, or without one after a
     /// cancellation.
     has_ended: bool,
+    /// The cause, if the answer is lost while the replica runs.
+    lost_with: LostAnswer,
     /// Bytes to write before the stream.
     first: Option<Bytes>,
 }
@@ -78,6 +80,7 @@ impl ReplayRecorder {
             between: true,
             unknown,
             has_ended: false,
+            lost_with: LostAnswer::WithConnection,
             first: None,
         };
         if log.from_start {
@@ -175,7 +178,7 @@ impl Drop for ReplayRecorder {
             let lost = if self.shared.shutdown.force().is_cancelled() {
                 LostAnswer::WithReplica
             } else {
-                LostAnswer::WithConnection
+                self.lost_with
             };
             replays.append(self.key, self.seq, self.lost_event(lost));
         }
@@ -241,8 +244,13 @@ where
         };
         let (shared, limits) = (keeping.shared.clone(), &keeping.settings.limits);
         let most = DetachLimits::of(&limits.session);
-        let Some(place) = shared.sessions.detach(keeping.key.session, most) else {
-            return;
+        let place = match shared.sessions.detach(keeping.key.session, most) {
+            Ok(place) => place,
+            Err(NoDetachPermit::TooMany) => return,
+            Err(NoDetachPermit::SessionGone) => {
+                keeping.lost_with = LostAnswer::WithSession;
+                return;
+            }
         };
         let running = async move {
             let _place = place;

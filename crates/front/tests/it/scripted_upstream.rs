@@ -1,7 +1,7 @@
 //! An upstream whose tools are named after their behaviour.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(crate) struct FrontUpstream {
     id: UpstreamId,
     gate: Arc<Semaphore>,
     dropped: mpsc::Sender<()>,
+    /// The number of calls of `wait`.
+    waits: watch::Sender<usize>,
     /// The sessions that ended.
     ended: Mutex<HashSet<SessionKey>>,
     /// All resources that it was asked to send updates of, at each request.
@@ -32,8 +34,6 @@ pub(crate) struct FrontUpstream {
     consents: Arc<Semaphore>,
     /// True if its lists never come.
     holds_lists: AtomicBool,
-    /// The calls of `wait`.
-    waits: AtomicUsize,
 }
 
 impl FrontUpstream {
@@ -46,11 +46,11 @@ impl FrontUpstream {
                 id,
                 gate: Arc::new(Semaphore::new(0)),
                 dropped,
+                waits: watch::Sender::default(),
                 ended: Mutex::default(),
                 wanted: watch::Sender::default(),
                 consents: Arc::new(Semaphore::new(0)),
                 holds_lists: AtomicBool::new(false),
-                waits: AtomicUsize::new(0),
             }),
             taken_back,
         )
@@ -58,7 +58,7 @@ impl FrontUpstream {
 
     /// The number of calls of `wait` that began.
     pub(crate) fn waits(&self) -> usize {
-        self.waits.load(Ordering::SeqCst)
+        *self.waits.borrow()
     }
 
     /// The number of sessions that ended.
@@ -85,6 +85,12 @@ impl FrontUpstream {
     /// Holds its lists from now on.
     pub(crate) fn hold_lists(&self) {
         self.holds_lists.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the first `wait`.
+    pub(crate) async fn wait_for_calls(&self) {
+        let mut waits = self.waits.subscribe();
+        waits.wait_for(|waits| *waits > 0).await.unwrap();
     }
 
     /// Lets one `wait` end.
@@ -147,7 +153,7 @@ impl Upstream for FrontUpstream {
                     Reply::live(PanickingReply(first.into_iter().collect()))
                 }
                 "wait" => {
-                    self.waits.fetch_add(1, Ordering::SeqCst);
+                    self.waits.send_modify(|waits| *waits += 1);
                     let (gate, held) = (self.gate.clone(), CancelReport(Some(self.dropped.clone())));
                     let silent = argument(&outbound, "silent").as_bool().unwrap_or(false);
                     let waiting = waiting_events(gate, held, silent);

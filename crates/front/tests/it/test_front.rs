@@ -17,9 +17,9 @@ use weir_wire::Revision;
 
 use crate::scripted_upstream::FrontUpstream;
 use crate::test_ports::{
-    AllowAllPolicy, ChangingAccess, EntranceGate, NameVerifier, NoReplays, SingleReplicaBus,
-    TestRecords,
+    AllowAllPolicy, ChangingAccess, EntranceGate, NameVerifier, SingleReplicaBus, TestRecords,
 };
+use crate::test_replays::TestReplays;
 
 /// A time in which a session is renewed many times during a test.
 pub(crate) const SHORT_IDLE: Duration = Duration::from_millis(40);
@@ -39,6 +39,8 @@ pub(crate) struct TestFront {
     pub(crate) upstream: Arc<FrontUpstream>,
     pub(crate) cancelled: Receiver<()>,
     pub(crate) clock: FakeClock,
+    pub(crate) records: Arc<TestRecords>,
+    pub(crate) replays: Arc<TestReplays>,
     /// The number of times that a session was renewed.
     renewals: watch::Receiver<u64>,
     pub(crate) budgets: Budgets,
@@ -52,6 +54,7 @@ struct FrontParts {
     /// Absent for a verifier of names.
     verifier: Option<Arc<dyn Verifier>>,
     records: TestRecords,
+    replays: TestReplays,
     /// True if the upstream never sends its lists, and everyone waits for them.
     holds_lists: bool,
 }
@@ -64,6 +67,7 @@ impl Default for FrontParts {
             authorizer: Arc::new(AllowAllPolicy),
             verifier: None,
             records: TestRecords::default(),
+            replays: TestReplays::default(),
             holds_lists: false,
         }
     }
@@ -152,6 +156,15 @@ impl TestFront {
         Self::with_parts(settings, parts).await
     }
 
+    /// A front for anonymous callers, which records the streams of calls.
+    pub(crate) async fn with_recorded_streams(settings: FrontSettings) -> Self {
+        let parts = FrontParts {
+            replays: TestReplays::recording(),
+            ..FrontParts::default()
+        };
+        Self::with_parts(settings, parts).await
+    }
+
     async fn with_parts(settings: FrontSettings, parts: FrontParts) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
         let sealer = Sealer::new(vec![SealerKey::new(1, &[5; 32])]);
@@ -185,7 +198,8 @@ impl TestFront {
             upstreams,
         });
         let router = Arc::new(Router::new(catalog.clone(), AllowAllPolicy::gates()));
-        let renewals = parts.records.renewals();
+        let (records, replays) = (Arc::new(parts.records), Arc::new(parts.replays));
+        let renewals = records.renewals();
         let budgets = Budgets::default();
         let ports = FrontPorts {
             verifier: parts.verifier.unwrap_or_else(|| {
@@ -196,9 +210,9 @@ impl TestFront {
             authorizer: parts.authorizer,
             limiter: Arc::new(AllowAllPolicy),
             audit: Arc::new(AllowAllPolicy),
-            records: Arc::new(parts.records),
+            records: records.clone(),
             bus: Arc::new(SingleReplicaBus::default()),
-            replays: Arc::new(NoReplays),
+            replays: replays.clone(),
             bells,
             budgets: budgets.clone(),
             replica: ReplicaId([0; 8]),
@@ -216,6 +230,8 @@ impl TestFront {
             upstream,
             cancelled: taken_back,
             clock,
+            records,
+            replays,
             renewals,
             budgets,
         }

@@ -23,29 +23,6 @@ use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
 use weir_router::Gates;
 
-/// A replay log that keeps no events.
-pub(crate) struct NoReplays;
-
-impl ReplayLog for NoReplays {
-    fn begin(&self, _: StreamKey, _: &dyn Fn() -> Bytes) -> bool {
-        false
-    }
-    fn append(&self, _: StreamKey, _: u64, _: Bytes) {}
-    fn end(&self, _: StreamKey) {}
-    fn events_after(
-        &self,
-        _: StreamKey,
-        _: u64,
-    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-    fn watch_events(&self, _: StreamKey) -> Option<tokio::sync::watch::Receiver<u64>> {
-        None
-    }
-    fn forget(&self, _: SessionKey) {}
-    fn expire(&self) {}
-}
-
 /// A verifier that takes a token as its bearer's name. `at ADDRESS` is valid from that address
 /// alone; `panic` panics. Without a token, the caller is anonymous if that is allowed; otherwise a
 /// certificate makes it `whoever`.
@@ -279,6 +256,7 @@ impl AuditLog for AllowAllPolicy {
 pub(crate) struct TestRecords {
     stored: Mutex<HashMap<RecordKey, StoredRecord>>,
     expired: Mutex<Vec<RecordKey>>,
+    lost: watch::Sender<Vec<RecordKey>>,
     /// The number of times that a record got a new time to live.
     renewals: watch::Sender<u64>,
     /// True if no write of a new record is confirmed.
@@ -300,6 +278,22 @@ impl TestRecords {
             holds_new: true,
             ..Self::default()
         }
+    }
+
+    /// Reports all records as lost to another replica, until it is heard. They are here no more,
+    /// unless they came back meanwhile.
+    pub(crate) async fn lose_all(&self, came_back: bool) {
+        let keys: Vec<_> = {
+            let mut stored = self.stored.lock().unwrap();
+            let keys = stored.keys().cloned().collect();
+            if !came_back {
+                stored.clear();
+            }
+            keys
+        };
+        self.lost.send_replace(keys);
+        let mut heard = self.lost.subscribe();
+        heard.wait_for(Vec::is_empty).await.unwrap();
     }
 
     /// Reads the number of times that a record got a new time to live.
@@ -354,6 +348,10 @@ impl RecordStore for TestRecords {
         Box::pin(async { Ok(self.stored.lock().unwrap().remove(key).is_some()) })
     }
 
+    fn contains(&self, key: &RecordKey) -> bool {
+        self.stored.lock().unwrap().contains_key(key)
+    }
+
     fn count(&self, _kind: RecordKind) -> usize {
         self.stored.lock().unwrap().len()
     }
@@ -368,6 +366,10 @@ impl RecordStore for TestRecords {
 
     fn expired(&self, _kind: RecordKind) -> Vec<RecordKey> {
         std::mem::take(&mut *self.expired.lock().unwrap())
+    }
+
+    fn lost(&self, _kind: RecordKind) -> Vec<RecordKey> {
+        self.lost.send_replace(Vec::new())
     }
 }
 

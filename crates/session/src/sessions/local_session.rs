@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use weir_catalog::{ResourceSubscription, UpdateInbox};
 use weir_wire::RequestId;
 
+use super::call_cancellation::CallCancellation;
 use crate::permits::StreamPermit;
 
 /// A resource that a session subscribed to, and its permit.
@@ -26,7 +27,7 @@ pub(super) struct LocalSession {
     /// The reader of each resumable stream: one at a time.
     pub(super) readers: HashMap<u64, (u64, CancellationToken)>,
     /// Running calls, by their ids: they compare by value, however the client writes them.
-    pub(super) calls: HashMap<RequestId, Vec<(u64, CancellationToken)>>,
+    pub(super) calls: HashMap<RequestId, Vec<(u64, CallCancellation)>>,
     pub(super) stream: Option<(u64, CancellationToken)>,
     /// Open requests to the client, by the request's id. Each belongs to one of the calls.
     pub(super) asks: HashMap<Bytes, mpsc::Sender<ClientReply>>,

@@ -12,6 +12,7 @@ use weir_core::upstream::ClientSessionChange;
 use weir_router::Router;
 use weir_wire::RequestId;
 
+use super::call_cancellation::CancellationCause;
 use super::client_answers::ANSWER_TOPIC;
 use super::session_table::{CANCEL_TOPIC, LegacySessions, session_key};
 use crate::known_clients::KnownClients;
@@ -24,8 +25,9 @@ const ENDED_TOPIC: &str = "session-ended";
 const ENDED_PER_MESSAGE: usize = 1024;
 /// The interval between searches for expired sessions.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval between searches for parked calls of absent clients: each holds a connection.
-const PARKED_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval between searches for parked calls of absent clients, each of which holds a
+/// connection, and for sessions that another replica took over, whose clients wait for answers.
+const FREQUENT_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The user of a session that is not idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +41,8 @@ pub enum SessionUser {
 impl LegacySessions {
     /// Ends sessions here, and announces their end to every other replica.
     pub(super) fn end_and_announce(&self, keys: &[SessionKey]) {
+        self.end_here(keys);
         for keys in keys.chunks(ENDED_PER_MESSAGE) {
-            instruments()
-                .sessions
-                .add(-i64::try_from(keys.len()).unwrap_or(i64::MAX), &[]);
-            self.lock_ended().extend_from_slice(keys);
-            keys.iter().for_each(|key| self.anonymous.remove(key));
             let mut body = BytesMut::with_capacity(16 * (1 + keys.len()));
             body.put_slice(&self.replica);
             keys.iter().for_each(|key| body.put_slice(&key.0));
@@ -53,7 +51,28 @@ impl LegacySessions {
                 body: body.freeze(),
             });
         }
+    }
+
+    /// Ends sessions on this replica.
+    fn end_here(&self, keys: &[SessionKey]) {
+        self.count_ended(keys);
+        self.lock_ended().extend_from_slice(keys);
         self.ended_notify.notify_one();
+    }
+
+    fn count_ended(&self, keys: &[SessionKey]) {
+        let ended = i64::try_from(keys.len()).unwrap_or(i64::MAX);
+        instruments().sessions.add(-ended, &[]);
+        keys.iter().for_each(|key| self.anonymous.remove(key));
+    }
+
+    /// Ends the sessions that expired on this replica. Their end is not announced: another replica
+    /// may have taken them over while this one was paused. A store that replicas share has their
+    /// copies dropped once it confirms the end.
+    fn end_expired(&self) {
+        let expired = self.ports.records.expired(RecordKind::Session);
+        let expired: Vec<_> = expired.iter().map(key_of_record).collect();
+        self.end_here(&expired);
     }
 
     /// Counts an open stream or a call as a use of its session: the session is not idle. The
@@ -70,16 +89,19 @@ impl LegacySessions {
         }
     }
 
-    /// The sessions that another replica took over since the last call. They live on there, so their
-    /// end here is not announced.
-    fn taken_over(&self) -> Vec<SessionKey> {
+    /// Removes the local state of the sessions that another replica took over since the last call,
+    /// and returns them. They live on there, so their end here is not announced. The state of one
+    /// that this replica has taken back meanwhile stays.
+    fn remove_taken_over(&self) -> Vec<SessionKey> {
         let lost = self.ports.records.lost(RecordKind::Session);
-        let keys: Vec<_> = lost.iter().map(|record| session_key(&record.id)).collect();
-        keys.iter().for_each(|key| self.anonymous.remove(key));
-        instruments()
-            .sessions
-            .add(-i64::try_from(keys.len()).unwrap_or(i64::MAX), &[]);
-        keys
+        let keys: Vec<_> = lost.iter().map(key_of_record).collect();
+        // A session that came back has been counted again.
+        self.count_ended(&keys);
+        let is_gone = |record: &&RecordKey| {
+            let is_here = || self.ports.records.contains(record);
+            self.remove_state(&key_of_record(record), is_here)
+        };
+        lost.iter().filter(is_gone).map(key_of_record).collect()
     }
 
     /// The sessions that another replica has ended.
@@ -101,20 +123,35 @@ impl LegacySessions {
 
     /// Removes the local state of an ended session.
     pub fn remove_local(&self, key: &SessionKey) {
-        let live = self.shard(key).remove(key);
+        self.remove_state(key, || false);
+    }
+
+    /// Removes the local state of a session, unless it is here; false if it is. Its record comes
+    /// here before any state of it does, so none that is newer than the question is removed.
+    fn remove_state(&self, key: &SessionKey, is_here: impl FnOnce() -> bool) -> bool {
+        let mut shard = self.shard(key);
+        if is_here() {
+            return false;
+        }
+        let live = shard.remove(key);
         self.ports.replays.forget(*key);
         self.notified_lists.forget(key);
         self.lock_inherited().remove(key);
-        let Some(live) = live else { return };
-        live.calls
-            .values()
-            .flatten()
-            .for_each(|(_, token)| token.cancel());
+        drop(shard);
+        let Some(live) = live else { return true };
+        // The readers of the calls' streams end after the calls: each reads the answer of its own.
+        for (_, call) in live.calls.values().flatten() {
+            call.cancel(CancellationCause::SessionGone);
+        }
         if let Some((_, token)) = live.stream {
             token.cancel();
         }
-        live.readers.values().for_each(|(_, token)| token.cancel());
+        true
     }
+}
+
+fn key_of_record(record: &RecordKey) -> SessionKey {
+    session_key(&record.id)
 }
 
 /// The parts of weir that hear of the end of sessions.
@@ -141,7 +178,7 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
     let mut ends = sessions.ports.bus.subscribe(ENDED_TOPIC);
     let mut answers = sessions.ports.bus.subscribe(ANSWER_TOPIC);
     let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
-    let mut parked = tokio::time::interval(PARKED_SWEEP_INTERVAL);
+    let mut frequent = tokio::time::interval(FREQUENT_SWEEP_INTERVAL);
     loop {
         tokio::select! {
             told = cancels.recv() => match told {
@@ -172,13 +209,13 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
                 Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "client answers lost: bus receiver lagged"),
                 Err(RecvError::Closed) => return,
             },
-            _ = parked.tick() => upkeep.router.drop_expired_parked(),
+            _ = frequent.tick() => {
+                upkeep.router.drop_expired_parked();
+                forget_all(&upkeep, &sessions.remove_taken_over()).await;
+            }
             _ = sweep.tick() => {
                 sessions.ports.replays.expire();
-                let expired = sessions.ports.records.expired(RecordKind::Session);
-                let expired: Vec<_> = expired.iter().map(|record| session_key(&record.id)).collect();
-                sessions.end_and_announce(&expired);
-                end_all(&upkeep, &sessions.taken_over()).await;
+                sessions.end_expired();
             }
         }
     }
@@ -188,13 +225,94 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
 /// hold open for them.
 async fn end_all(upkeep: &SessionUpkeep, ended: &[SessionKey]) {
     for keys in ended.chunks(ENDED_PER_MESSAGE) {
-        for key in keys {
-            upkeep.sessions.remove_local(key);
-            upkeep.known_clients.forget(key);
-        }
+        keys.iter()
+            .for_each(|key| upkeep.sessions.remove_local(key));
+        forget_all(upkeep, keys).await;
+    }
+}
+
+/// Has the other parts of weir forget sessions whose local state is removed.
+async fn forget_all(upkeep: &SessionUpkeep, ended: &[SessionKey]) {
+    for keys in ended.chunks(ENDED_PER_MESSAGE) {
+        keys.iter().for_each(|key| upkeep.known_clients.forget(key));
         upkeep
             .router
             .notify_sessions(&keys.iter().copied().collect(), ClientSessionChange::Ended);
         tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use bytes::Bytes;
+    use weir_core::Principal;
+    use weir_core::port::WriteCondition;
+
+    use super::*;
+    use crate::sessions::session_guards::{DetachLimits, NoDetachPermit};
+    use crate::sessions::test_sessions::{KEY, sessions};
+
+    async fn store_record(sessions: &LegacySessions, ttl: Duration) -> RecordKey {
+        let record = RecordKey {
+            principal: Principal::owner(None),
+            kind: RecordKind::Session,
+            id: [1; 16],
+        };
+        let value = Bytes::from_static(b"any");
+        let stored = sessions
+            .ports
+            .records
+            .store(&record, value, ttl, WriteCondition::Absent)
+            .await;
+        stored.unwrap();
+        record
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn expiry_is_not_announced_because_another_replica_may_have_the_session() {
+        let sessions = sessions();
+        let mut ends = sessions.ports.bus.subscribe(ENDED_TOPIC);
+        let record = store_record(&sessions, Duration::from_secs(1)).await;
+        tokio::time::advance(Duration::from_secs(2)).await;
+        sessions.end_expired();
+        assert_eq!(*sessions.lock_ended(), [key_of_record(&record)]);
+        assert!(ends.try_recv().is_err());
+        sessions.end_and_announce(&[key_of_record(&record)]);
+        assert!(ends.try_recv().is_ok());
+    }
+
+    #[tokio::test]
+    async fn state_of_a_session_that_is_here_stays() {
+        let sessions = sessions();
+        let record = store_record(&sessions, Duration::from_secs(60)).await;
+        let key = key_of_record(&record);
+        let (replaced, _, _stream) = sessions.register_get_stream(key);
+        let is_here = || sessions.ports.records.contains(&record);
+        assert!(!sessions.remove_state(&key, is_here));
+        assert!(!replaced.is_cancelled());
+        sessions.ports.records.remove(&record).await.unwrap();
+        assert!(sessions.remove_state(&key, is_here));
+        assert!(replaced.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn answer_of_a_session_that_is_gone_may_not_run_on() {
+        let sessions = sessions();
+        let most = DetachLimits {
+            of_session: 1,
+            overall: 2,
+        };
+        let _stream = sessions.register_get_stream(KEY);
+        let _first = sessions.detach(KEY, most).unwrap();
+        assert_eq!(
+            sessions.detach(KEY, most).err(),
+            Some(NoDetachPermit::TooMany)
+        );
+        sessions.remove_local(&KEY);
+        assert_eq!(
+            sessions.detach(KEY, most).err(),
+            Some(NoDetachPermit::SessionGone)
+        );
     }
 }

@@ -33,20 +33,34 @@ impl DetachLimits {
     }
 }
 
+/// The reason that an answer may not run on without its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoDetachPermit {
+    /// Too many answers run without theirs.
+    TooMany,
+    /// The session ended, or another replica took it over.
+    SessionGone,
+}
+
 impl LegacySessions {
     /// Takes a permit for an answer that runs on without its connection: bounded by session and
     /// overall.
-    pub fn detach(self: &Arc<Self>, key: SessionKey, most: DetachLimits) -> Option<DetachedPermit> {
+    pub fn detach(
+        self: &Arc<Self>,
+        key: SessionKey,
+        most: DetachLimits,
+    ) -> Result<DetachedPermit, NoDetachPermit> {
         let mut shard = self.shard(&key);
-        let live = shard.get_mut(&key)?;
+        // The answer's own reader or call is registered until the session goes.
+        let live = shard.get_mut(&key).ok_or(NoDetachPermit::SessionGone)?;
         let all = &self.detached;
         if live.detached >= most.of_session || all.load(Ordering::Relaxed) >= most.overall {
-            return None;
+            return Err(NoDetachPermit::TooMany);
         }
         live.detached += 1;
         all.fetch_add(1, Ordering::Relaxed);
         drop(shard);
-        Some(DetachedPermit {
+        Ok(DetachedPermit {
             sessions: self.clone(),
             key,
         })
@@ -72,7 +86,7 @@ impl std::fmt::Debug for RegisteredCall {
 impl RegisteredCall {
     /// Returns true if the call may run on without its connection: bounded by session and overall.
     pub fn try_detach(&self) -> bool {
-        let place = self.sessions.detach(self.key, self.most);
+        let place = self.sessions.detach(self.key, self.most).ok();
         let may = place.is_some();
         self.detached.set(place);
         may
@@ -259,6 +273,7 @@ impl Drop for GetStreamGuard {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
+    use crate::sessions::call_cancellation::CancellationCause;
     use crate::sessions::test_sessions::{KEY, sessions};
 
     #[tokio::test]
@@ -309,9 +324,10 @@ mod tests {
             ("1", r#""1""#, false),
         ] {
             let limits = SessionLimits::default();
-            let (token, call) = sessions.register_call(KEY, id(registered), &limits);
+            let (cancellation, call) = sessions.register_call(KEY, id(registered), &limits);
             sessions.cancel(&KEY, &id(cancelled));
-            assert_eq!(token.is_cancelled(), is_same, "{registered} {cancelled}");
+            let cause = is_same.then_some(CancellationCause::Client);
+            assert_eq!(cancellation.cause(), cause, "{registered} {cancelled}");
             drop(call);
             assert_eq!(sessions.local_counts(&KEY).0, 0);
         }

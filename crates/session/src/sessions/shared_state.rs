@@ -72,6 +72,8 @@ impl LegacySessions {
     /// a change may have been missed.
     pub(super) fn take_over(&self, key: SessionKey, value: &[u8]) {
         instruments().sessions.add(1, &[]);
+        // The state that the session left here earlier is removed under the same lock, if at all.
+        let _shard = self.shard(&key);
         for list in ListKind::ALL {
             self.notified_lists
                 .record(key, list, ContentVersion::default());

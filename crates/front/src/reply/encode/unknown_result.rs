@@ -16,6 +16,8 @@ pub(crate) enum LostAnswer {
     TooLarge,
     /// The replica that made the call ended.
     WithReplica,
+    /// The session ended, or another replica took it over.
+    WithSession,
     /// The client's connection was lost, and the call could not run on without it.
     WithConnection,
 }
@@ -30,6 +32,10 @@ impl LostAnswer {
             }
             Self::WithReplica => {
                 "The replica that made the call ended: the call may have run. Check before calling again"
+            }
+            Self::WithSession => {
+                "The session ended or moved to another replica, so the call was cancelled: it may have run. Check before \
+                 calling again"
             }
             Self::WithConnection => {
                 "The connection was lost, and too many calls run without theirs, so the call was cancelled: it may have \
