@@ -96,6 +96,12 @@ impl PeerConnections {
         connection
     }
 
+    /// Takes note that a replica has ended, though there is a connection to its address.
+    pub(crate) fn report_ended(&self, to: &ReplicaId) {
+        self.peers().remove(to);
+        self.context.directory.report_unreachable(to);
+    }
+
     /// Uses other keys for the connections that are opened from now on. Open ones take no further
     /// requests, and close after the last of theirs.
     pub(crate) fn use_tls(&self, tls: ClusterTls) {

@@ -9,8 +9,8 @@ use http::{HeaderMap, Method, Request, Response, Uri, Version, response};
 use weir_core::Budgets;
 use weir_core::port::{Fut, ReplicaDirectory, ReplicaId};
 use weir_listen::{
-    ForwardError, ForwardedBody, ForwardedRequest, NOT_OWNER_HEADER, RequestForwarder,
-    STREAM_HEADER, STREAM_VERSION, owner_of_header,
+    ANSWERED_BY_HEADER, ForwardError, ForwardedBody, ForwardedRequest, NOT_OWNER_HEADER,
+    RequestForwarder, STREAM_HEADER, STREAM_VERSION, replica_of_header,
 };
 
 use crate::answer_body::AnswerBody;
@@ -111,13 +111,33 @@ impl PeerForwarder {
         for _ in 0..CONNECTIONS_TRIED {
             let connection = self.connection(to).await?;
             match connection.send(head.clone(), request.body.clone()).await {
-                Ok(answer) => return client_answer(answer),
+                Ok(answer) => {
+                    self.check_answered_by(to, answer.headers())?;
+                    return client_answer(answer);
+                }
                 Err(SendFailure::Retired(cause)) => last = cause,
                 Err(SendFailure::NotProcessed(cause)) => return Err(ForwardError::NotSent(cause)),
                 Err(SendFailure::Lost(cause)) => return Err(ForwardError::Lost(cause)),
             }
         }
         Err(ForwardError::NotSent(last))
+    }
+}
+
+impl PeerForwarder {
+    /// Checks that `to` answered, as far as the answer says. If it was started again at its address,
+    /// it has another name: the one before has ended, and the registry does not know that yet.
+    ///
+    /// # Errors
+    /// Another replica answered, and has not carried the request out.
+    fn check_answered_by(&self, to: &ReplicaId, headers: &HeaderMap) -> Result<(), ForwardError> {
+        let named = headers.get(ANSWERED_BY_HEADER).and_then(replica_of_header);
+        if named.is_none_or(|named| named == *to) {
+            return Ok(());
+        }
+        self.connections.report_ended(to);
+        let cause = "the replica has ended: another one answers at its address";
+        Err(ForwardError::NotSent(cause.to_owned()))
     }
 }
 
@@ -169,7 +189,7 @@ pub(crate) fn client_answer(
 ) -> Result<Response<ForwardedBody>, ForwardError> {
     let (head, stream) = answer.into_parts();
     if let Some(owner) = head.headers.get(NOT_OWNER_HEADER) {
-        return Err(ForwardError::NotOwner(owner_of_header(owner)));
+        return Err(ForwardError::NotOwner(replica_of_header(owner)));
     }
     let body = AnswerBody::new(stream, &head.headers);
     Ok(Response::from_parts(answer_head(head), Box::pin(body)))

@@ -25,6 +25,17 @@ pub const FORWARDED_HEADER: HeaderName = HeaderName::from_static("weir-forwarded
 /// carried the request out. It names the owner.
 pub const NOT_OWNER_HEADER: HeaderName = HeaderName::from_static("weir-not-owner");
 
+/// The header that names the replica that answers, beside [`NOT_OWNER_HEADER`]. A replica that was
+/// started at the address of another one is told from it by this.
+pub const ANSWERED_BY_HEADER: HeaderName = HeaderName::from_static("weir-answered-by");
+
+/// [`ANSWERED_BY_HEADER`] with this replica. It is always there, because it is visible ASCII.
+#[must_use]
+pub fn answered_by_header(own: &ReplicaId) -> Option<(HeaderName, HeaderValue)> {
+    let value = HeaderValue::try_from(BASE64URL_NOPAD.encode(&own.0)).ok()?;
+    Some((ANSWERED_BY_HEADER, value))
+}
+
 /// [`NOT_OWNER_HEADER`] with this owner. It is always there, because it is visible ASCII.
 #[must_use]
 pub fn not_owner_header(owner: &ReplicaId) -> Option<(HeaderName, HeaderValue)> {
@@ -32,9 +43,9 @@ pub fn not_owner_header(owner: &ReplicaId) -> Option<(HeaderName, HeaderValue)> 
     Some((NOT_OWNER_HEADER, value))
 }
 
-/// The owner that a value of [`NOT_OWNER_HEADER`] names.
+/// The replica that a value of [`NOT_OWNER_HEADER`] or of [`ANSWERED_BY_HEADER`] names.
 #[must_use]
-pub fn owner_of_header(value: &HeaderValue) -> Option<ReplicaId> {
+pub fn replica_of_header(value: &HeaderValue) -> Option<ReplicaId> {
     ReplicaId::from_bytes(&BASE64URL_NOPAD.decode(value.as_bytes()).ok()?)
 }
 

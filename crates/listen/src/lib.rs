@@ -46,8 +46,9 @@ pub use client_peer::{ClientPeer, ForwardingReplica};
 pub use connection_activity::{ConnectionActivity, RequestGuard};
 pub use forwarded_requests::ForwardedRequests;
 pub use forwarding::{
-    FORWARDED_HEADER, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest,
-    ForwardedSender, NOT_OWNER_HEADER, RequestForwarder, not_owner_header, owner_of_header,
+    ANSWERED_BY_HEADER, FORWARDED_HEADER, ForwardError, ForwardedBody, ForwardedClient,
+    ForwardedRequest, ForwardedSender, NOT_OWNER_HEADER, RequestForwarder, answered_by_header,
+    not_owner_header, replica_of_header,
 };
 pub use guarded_stream::{DISCARD_TIME, DISCARDED_BYTES};
 pub use http2::flow_control::Http2Flow;

@@ -198,10 +198,17 @@ impl Replicas {
     /// Starts one more replica and returns its number. The balancer sends requests to it from now
     /// on; the others may not know of it yet.
     pub fn start_another(&mut self) -> usize {
-        self.replicas.push(Replica::new(start_weir(
-            self.program.as_deref(),
-            self.config.clone(),
-        )));
+        self.start_with(self.config.clone())
+    }
+
+    /// Starts a replica with the config of one that ended, as [`Self::start_another`] does.
+    pub fn start_again(&mut self, number: usize) -> usize {
+        self.start_with(self.replica(number).config())
+    }
+
+    fn start_with(&mut self, config: Value) -> usize {
+        let weir = start_weir(self.program.as_deref(), config);
+        self.replicas.push(Replica::new(weir));
         let running = self.replicas.iter().filter(|replica| replica.is_running);
         self.proxy.set_backends(running.map(Replica::address));
         self.replicas.len() - 1

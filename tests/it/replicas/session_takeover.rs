@@ -1,13 +1,14 @@
 //! Sessions outlive the replica that owns them.
 
 use serde_json::json;
+use weir_replica_testkit::{RedisServer, free_port};
 use weir_testkit::mock_server::CallGate;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::change_streams::{expect_list_change, expect_update};
-use super::{at, call, delete, expect_session_gone, open_at, start, use_session};
-use crate::harness::{CheckedStream, within_test_timeout};
+use super::{at, call, config, delete, expect_session_gone, open_at, start, use_session};
+use crate::harness::{CheckedStream, Replicas, within_test_timeout};
 
 async fn upstream(gate: &CallGate) -> MockServer {
     MockServer::legacy(Revision::NEWEST_LEGACY)
@@ -52,6 +53,23 @@ async fn session_goes_on_after_its_owner_is_killed_and_no_call_runs_twice() {
     assert_eq!(upstream.executions("gated"), 2, "no call is made twice");
     delete(&client).await;
     expect_session_gone(&client, &replicas).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_a_killed_replica_go_on_at_once_after_a_start_at_its_address() {
+    let upstream = upstream(&CallGate::new()).await;
+    let config = config(&upstream);
+    let mut first = config.clone();
+    first["cluster"]["listen"] = json!(format!("127.0.0.1:{}", free_port()));
+    let configs = vec![first, config];
+    let mut replicas = Replicas::with_configs(configs, RedisServer::start()).await;
+    let one = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    let two = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    replicas.wait_until_store_is_used().await;
+    replicas.kill(0).await;
+    let again = replicas.start_again(0);
+    call(&at(&one, &replicas, 1), 0).await;
+    call(&at(&two, &replicas, again), 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

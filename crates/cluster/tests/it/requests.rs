@@ -134,6 +134,22 @@ async fn answer_of_another_owner_is_not_passed_on() {
 }
 
 #[tokio::test]
+async fn replica_whose_address_another_one_has_is_reported_as_ended() {
+    let replica = TestReplica::start(&[1]).await;
+    let forwarder = replica.forwarder(&[1]);
+    let answer = forwarder.post("/owned-elsewhere", "").await;
+    let not_owner = ForwardError::NotOwner(Some(OWNER));
+    assert_eq!(answer.map(drop).unwrap_err(), not_owner);
+    assert_eq!(*forwarder.directory.unreachable.borrow(), 0);
+    let answer = forwarder.post("/replaced", "").await;
+    assert!(
+        matches!(answer, Err(ForwardError::NotSent(_))),
+        "it did not run"
+    );
+    assert_eq!(*forwarder.directory.unreachable.borrow(), 1);
+}
+
+#[tokio::test]
 async fn public_listener_ignores_the_header_of_forwarded_requests() {
     let replica = TestReplica::start(&[1]).await;
     let (listener, address) = listen_on_loopback().await;

@@ -14,8 +14,10 @@ use tokio::time::Instant;
 use weir_core::port::ReplicaId;
 use weir_listen::{
     BodyError, ClientPeer, ConnectionActivity, IncomingRequest, ListenerLimits, RequestService,
-    ServedBody, not_owner_header,
+    ServedBody, answered_by_header, not_owner_header,
 };
+
+use crate::test_replica::OTHER;
 
 /// The other end of a streamed answer.
 pub(crate) type AnswerSender = mpsc::Sender<Result<Bytes, BodyError>>;
@@ -91,6 +93,14 @@ async fn answer(
         "/not-owner" => {
             let (name, value) = not_owner_header(&OWNER).unwrap();
             answer.headers_mut().insert(name, value);
+        }
+        "/replaced" => {
+            let headers = [not_owner_header(&OTHER), answered_by_header(&OWNER)];
+            answer.headers_mut().extend(headers.into_iter().flatten());
+        }
+        "/owned-elsewhere" => {
+            let headers = [not_owner_header(&OWNER), answered_by_header(&OTHER)];
+            answer.headers_mut().extend(headers.into_iter().flatten());
         }
         "/hang" => {
             let _hanging = Hanging::begin(service.hanging.clone());

@@ -18,6 +18,7 @@ use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::{
     ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedSender,
+    answered_by_header, not_owner_header,
 };
 use weir_wire::method::Method as Rpc;
 use weir_wire::{IncomingMessage, Message, RequestId, Revision};
@@ -50,7 +51,8 @@ pub(crate) async fn answer_elsewhere<'a>(
     let replicas = match &context.shared.ports.replicas {
         // A replica that forwarded the request hears of the owner, and sends the request there.
         Some(replicas) if context.peer().forwarded_by.is_none() => replicas,
-        _ => return Err(failure),
+        Some(_) => return Err(not_owner(context, failure)),
+        None => return Err(failure),
     };
     let mut failure = failure;
     for _ in 0..MOST_ATTEMPTS {
@@ -90,6 +92,22 @@ pub(crate) async fn answer_elsewhere<'a>(
     }
     let unreachable = RequestFailure::from(RequestRefusal::OwnerUnreachable);
     Err(failure.relabel(unreachable))
+}
+
+/// The failure of a request that another replica forwarded, with the name of this one: it may have
+/// been started at the address of the replica that the request is for.
+fn not_owner(context: &HttpRequestContext, failure: RequestFailure) -> RequestFailure {
+    let Some(owner) = failure.elsewhere() else {
+        return failure;
+    };
+    let headers = not_owner_header(owner)
+        .into_iter()
+        .chain(answered_by_header(&context.shared.ports.replica));
+    let cause = FailureCause::Refused {
+        refusal: RequestRefusal::NotOwner,
+        headers: headers.collect(),
+    };
+    failure.relabel(cause.into())
 }
 
 /// Answers a request through the process that a graceful restart replaced by this one, which has
