@@ -4,14 +4,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
+use tokio::time::Instant;
 use weir_core::telemetry::instruments;
 
 use crate::locking::lock;
 use crate::server_checks::ServerRisk;
 
+/// The least number of refused writes in a row, and the least time between the first and the last of
+/// them, after which the store is of no use. A replica writes a heartbeat every two seconds, so one
+/// refused kind of write alone does not last so long.
+const REFUSED_WRITES: u32 = 3;
+const REFUSING_TIME: Duration = Duration::from_secs(3);
+
 /// The state of the link to the shared store. It logs changes alone.
 #[derive(Debug, Default)]
-pub(crate) struct LinkStatus(Mutex<StatusValues>);
+pub(crate) struct LinkStatus {
+    values: Mutex<StatusValues>,
+    /// Writes in a row that the server refused: the time of the first, and their number.
+    refused: Mutex<Option<(Instant, u32)>>,
+}
 
 /// The values of a [`LinkStatus`].
 #[derive(Clone, Debug, Default)]
@@ -29,29 +40,30 @@ pub(crate) struct StatusValues {
 /// The effect of a command on the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandEffect {
-    /// It leaves them as they are.
+    /// It leaves them as they are, at least in most cases: its success proves no write.
     Reads,
-    /// It may change them.
+    /// It changes them, at least in most cases.
     Writes,
 }
 
 impl LinkStatus {
     /// The values now.
     pub(crate) fn values(&self) -> StatusValues {
-        lock(&self.0).clone()
+        lock(&self.values).clone()
     }
 
     /// Takes note of the answer to a command. Only a write proves that the store is of use: a full
     /// server, or a read-only one, still answers everything else.
     pub(crate) fn note_answer(&self, latency: Duration, effect: CommandEffect) {
         let before = {
-            let mut values = lock(&self.0);
+            let mut values = lock(&self.values);
             values.latency = latency;
             if effect == CommandEffect::Reads {
                 return;
             }
             values.is_reachable.replace(true)
         };
+        lock(&self.refused).take();
         if before != Some(true) {
             instruments().store_up.record(1, &[]);
         }
@@ -62,13 +74,27 @@ impl LinkStatus {
 
     /// Takes note of a failed command.
     pub(crate) fn note_failure(&self, error: &str) {
-        lock(&self.0).last_error = Some(error.into());
+        lock(&self.values).last_error = Some(error.into());
     }
 
-    /// Takes note that the store does not answer.
+    /// Takes note of a write that the server refused. Answers to reads do not end a row of them: a full
+    /// server gives those.
+    pub(crate) fn note_refused_write(&self, error: &str) {
+        let (since, count) = {
+            let mut refused = lock(&self.refused);
+            let row = refused.get_or_insert_with(|| (Instant::now(), 0));
+            row.1 = row.1.saturating_add(1);
+            *row
+        };
+        if count >= REFUSED_WRITES && since.elapsed() >= REFUSING_TIME {
+            self.note_unreachable(error);
+        }
+    }
+
+    /// Takes note that the store does not answer, or refuses writes.
     pub(crate) fn note_unreachable(&self, error: &str) {
         let before = {
-            let mut values = lock(&self.0);
+            let mut values = lock(&self.values);
             values.last_error = Some(error.into());
             values.is_reachable.replace(false)
         };
@@ -80,7 +106,7 @@ impl LinkStatus {
 
     /// Takes note of settings of the server that endanger records. Each is logged once.
     pub(crate) fn note_risks(&self, risks: &[ServerRisk]) {
-        let known = std::mem::replace(&mut lock(&self.0).risks, risks.to_vec());
+        let known = std::mem::replace(&mut lock(&self.values).risks, risks.to_vec());
         for risk in risks.iter().filter(|risk| !known.contains(risk)) {
             tracing::warn!(reason = risk.text(), "shared store may lose sessions");
         }
@@ -88,6 +114,41 @@ impl LinkStatus {
             let has = u64::from(risks.contains(&risk));
             let setting = KeyValue::new("setting", risk.setting());
             instruments().store_risks.record(has, &[setting]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn refuse_for(status: &LinkStatus, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() <= until {
+            status.note_refused_write("OOM");
+            tokio::time::advance(Duration::from_millis(500)).await;
+            status.note_answer(Duration::ZERO, CommandEffect::Reads);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_writes_in_a_row_are_an_outage_though_reads_are_answered() {
+        let status = LinkStatus::default();
+        status.note_answer(Duration::ZERO, CommandEffect::Writes);
+        refuse_for(&status, REFUSING_TIME).await;
+        assert_eq!(status.values().is_reachable, Some(false));
+        assert_eq!(status.values().last_error.as_deref(), Some("OOM"));
+        status.note_answer(Duration::ZERO, CommandEffect::Writes);
+        assert_eq!(status.values().is_reachable, Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_writes_between_others_are_no_outage() {
+        let status = LinkStatus::default();
+        for _ in 0..10 {
+            status.note_answer(Duration::ZERO, CommandEffect::Writes);
+            refuse_for(&status, Duration::from_secs(2)).await;
+            assert_eq!(status.values().is_reachable, Some(true));
         }
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_core::port::{RecordKey, ReplicaId, StoreError};
 
+use crate::link_status::CommandEffect;
 use crate::record_seal::RecordSeal;
-use crate::redis_link::RedisLink;
+use crate::redis_link::{RedisLink, RunningCommand};
 use crate::scripts::{CLAIM, END, RELEASE, SAVE};
 use crate::write_queue::RecordEnd;
 
@@ -125,7 +126,12 @@ impl RecordCommands {
             .arg(self.own.to_string())
             .arg(ended.to_string());
         let limit = self.takeover_limit();
-        let reply: Vec<Vec<u8>> = self.link.invoke("claim", limit, &call).await?;
+        // Most claims only find the owner.
+        let command = RunningCommand {
+            operation: "claim",
+            effect: CommandEffect::Reads,
+        };
+        let reply: Vec<Vec<u8>> = self.link.run_script(command, limit, &call).await?;
         let mut reply = texts(reply);
         let kind = reply.next().unwrap_or_default();
         let first = reply.next().unwrap_or_default();

@@ -270,7 +270,13 @@ impl RedisLink {
                 self.count_success(number, pass, began.elapsed(), effect);
                 return Ok(value);
             }
-            Ok(Err(error)) => (error.to_string(), "error", usability_after(&error)),
+            Ok(Err(error)) => {
+                let text = error.to_string();
+                if effect == CommandEffect::Writes && error.code().is_some() {
+                    self.status.note_refused_write(&text);
+                }
+                (text, "error", usability_after(&error))
+            }
             Err(_) => (
                 format!("no answer within {limit:?}"),
                 "timeout",

@@ -1,11 +1,15 @@
 //! A server that is reached and refuses commands, or delays them: each is an outage with its reason,
 //! and ends by itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use weir_core::port::ReplicaDirectory as _;
+use weir_core::SessionKey;
+use weir_core::port::{ReplayLog as _, ReplicaDirectory as _, StreamKey};
 use weir_replica_testkit::RedisServer;
+use weir_store::{MemoryReplays, ReplayCaps};
+use weir_testkit::TokioClock;
 
 use super::replica::{
     TestReplica, here, key, old_server, prompt, records_in, wait_for, wait_for_outage,
@@ -90,6 +94,31 @@ async fn server_that_refuses_writes_is_an_outage_with_its_reason_and_gets_all_af
     let registry = two.store.registry();
     wait_for("its end", || registry.address(&one.id).is_none()).await;
     assert_eq!(two.locate(&key(33), &one).await, here("value"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_refuses_writes_is_an_outage_while_it_answers_reads() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let local = MemoryReplays::new(Arc::new(TokioClock::new()), ReplayCaps::default());
+    let replays = one.store.replays(Arc::new(local), Duration::from_secs(60));
+    let unknown = StreamKey {
+        session: SessionKey([1; 16]),
+        stream: 1,
+    };
+    server.run(&["CONFIG", "SET", "maxmemory", "1"]);
+    let reading = async {
+        loop {
+            replays.recover(unknown).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        () = reading => {}
+        () = wait_for_outage(&one, "OOM") => {}
+    }
+    server.run(&["CONFIG", "SET", "maxmemory", "0"]);
+    wait_for("the end of it", || one.store.status().is_connected).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
