@@ -1,36 +1,91 @@
-//! The number of writes that wait for the shared store, and the wait until it is zero.
+//! The numbers of writes that wait for the shared store, their sum, and the wait until one of them is
+//! zero.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use weir_core::telemetry::instruments;
+
+use crate::locking::lock;
+
+/// The sum of the writes of all kinds that wait, with its gauge. Clones are the same sum.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PendingSum(Arc<Mutex<usize>>);
+
+impl PendingSum {
+    /// The sum.
+    pub(crate) fn get(&self) -> usize {
+        *lock(&self.0)
+    }
+
+    /// Replaces one part of the sum.
+    fn change(&self, before: usize, now: usize) {
+        let mut sum = lock(&self.0);
+        *sum = sum.saturating_sub(before) + now;
+        // Within the lock, so that the gauge keeps the newest sum.
+        instruments().store_pending.record(*sum as u64, &[]);
+    }
+}
 
 /// A number of writes that changes while others wait for its zero. Clones are the same number.
 #[derive(Clone, Debug)]
-pub(crate) struct PendingCount(watch::Sender<usize>);
+pub(crate) struct PendingCount {
+    count: watch::Sender<usize>,
+    sum: PendingSum,
+}
 
 impl PendingCount {
-    /// No writes.
-    pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(0))
+    /// No writes, as a part of a sum.
+    pub(crate) fn new(sum: PendingSum) -> Self {
+        Self {
+            count: watch::Sender::new(0),
+            sum,
+        }
     }
 
     /// The number.
     pub(crate) fn get(&self) -> usize {
-        *self.0.borrow()
+        *self.count.borrow()
     }
 
     /// Counts again. Counts are taken one after another, so that the last one is the newest; `count`
     /// may lock what the caller has not locked.
     pub(crate) fn update(&self, count: impl FnOnce() -> usize) {
-        self.0.send_modify(|pending| *pending = count());
+        self.count.send_modify(|pending| {
+            let now = count();
+            self.sum.change(*pending, now);
+            *pending = now;
+        });
     }
 
     /// Waits until the number is zero; returns the number at the time limit. Cancel safe.
     pub(crate) async fn wait_for_zero(&self, limit: Duration) -> usize {
-        let mut pending = self.0.subscribe();
+        let mut pending = self.count.subscribe();
         let until = Instant::now() + limit;
         let _ = timeout_at(until, pending.wait_for(|left| *left == 0)).await;
         self.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_has_the_writes_of_all_kinds() {
+        let sum = PendingSum::default();
+        let [records, events] = [(); 2].map(|()| PendingCount::new(sum.clone()));
+        for (count, number, expected) in [
+            (&records, 3, 3),
+            (&events, 4, 7),
+            (&records, 1, 5),
+            (&events, 0, 1),
+            (&records, 0, 0),
+        ] {
+            count.update(|| number);
+            assert_eq!((count.get(), sum.get()), (number, expected));
+        }
     }
 }

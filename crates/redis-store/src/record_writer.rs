@@ -15,7 +15,7 @@ use weir_core::telemetry::instruments;
 
 use crate::jitter::{Backoff, full_jitter};
 use crate::locking::lock;
-use crate::pending_count::PendingCount;
+use crate::pending_count::{PendingCount, PendingSum};
 use crate::record_commands::{EndOutcome, RecordCommands, SaveOutcome};
 use crate::record_notices::RecordNotices;
 use crate::record_seal::{RecordName, record_name};
@@ -75,6 +75,7 @@ impl RecordWriter {
         notices: RecordNotices,
         local: Arc<dyn RecordStore>,
         clock: Arc<dyn Clock>,
+        sum: PendingSum,
     ) -> Self {
         Self {
             commands,
@@ -86,7 +87,7 @@ impl RecordWriter {
                 in_flight: 0,
             }),
             wake: Notify::new(),
-            pending: PendingCount::new(),
+            pending: PendingCount::new(sum),
             times: WriteTimes::new(clock),
             ended: Cache::new(MAX_ENDED),
             written_ends: Mutex::default(),
@@ -374,9 +375,7 @@ impl RecordWriter {
     fn publish_pending(&self) {
         self.pending.update(|| {
             let state = lock(&self.state);
-            let pending = state.queue.len() + state.again.len() + state.in_flight;
-            instruments().store_pending.record(pending as u64, &[]);
-            pending
+            state.queue.len() + state.again.len() + state.in_flight
         });
     }
 }

@@ -18,7 +18,7 @@ use weir_store::MemoryBus;
 
 use crate::lease_trips::keep_leasing;
 use crate::locking::lock;
-use crate::pending_count::PendingCount;
+use crate::pending_count::{PendingCount, PendingSum};
 use crate::rate_commands::RateCommands;
 use crate::record_commands::RecordCommands;
 use crate::record_looks;
@@ -105,6 +105,8 @@ pub struct RedisStore {
     writers: Mutex<Vec<Arc<RecordWriter>>>,
     /// The writes of replay logs and of tasks that wait.
     copies: Mutex<Vec<PendingCount>>,
+    /// All writes that wait.
+    pending: PendingSum,
     buses: Mutex<Vec<Weak<MemoryBus>>>,
     /// The number of gaps in the messages of other replicas.
     gaps: watch::Sender<u64>,
@@ -181,6 +183,7 @@ impl RedisStore {
             ports,
             writers: Mutex::default(),
             copies: Mutex::default(),
+            pending: PendingSum::default(),
             buses: Mutex::default(),
             gaps: watch::Sender::default(),
             changes: Mutex::default(),
@@ -242,7 +245,8 @@ impl RedisStore {
         let commands = RecordCommands::new(self.link.clone(), seal, own);
         let notices = RecordNotices::new(bus, self.registry.own().clone());
         let noticed = notices.subscribe();
-        let writer = RecordWriter::new(commands, notices, local.clone(), clock.clone());
+        let pending = self.pending.clone();
+        let writer = RecordWriter::new(commands, notices, local.clone(), clock.clone(), pending);
         let writer = Arc::new(writer);
         lock(&self.writers).push(writer.clone());
         let (own, looking) = (self.registry.own().clone(), writer.clone());
@@ -264,7 +268,12 @@ impl RedisStore {
     #[must_use]
     pub fn replays(&self, local: Arc<dyn ReplayLog>, age: Duration) -> Arc<SharedReplays> {
         let seal = ReplaySeal(self.seal());
-        let writer = Arc::new(ReplayWriter::new(self.link.clone(), seal, age));
+        let writer = Arc::new(ReplayWriter::new(
+            self.link.clone(),
+            seal,
+            age,
+            self.pending.clone(),
+        ));
         lock(&self.copies).push(writer.pending().clone());
         let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
@@ -274,7 +283,7 @@ impl RedisStore {
     /// The task book of this replica, with copies of settled tasks in the shared store.
     #[must_use]
     pub fn tasks(&self, local: Arc<dyn TaskBook>) -> Arc<SharedTasks> {
-        let writer = Arc::new(TaskWriter::new(self.link.clone()));
+        let writer = Arc::new(TaskWriter::new(self.link.clone(), self.pending.clone()));
         lock(&self.copies).push(writer.pending().clone());
         let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
@@ -434,13 +443,11 @@ impl RedisStore {
     #[must_use]
     pub fn status(&self) -> StoreStatus {
         let values = self.link.status().values();
-        let records: usize = lock(&self.writers).iter().map(|one| one.pending()).sum();
-        let copies: usize = lock(&self.copies).iter().map(PendingCount::get).sum();
         StoreStatus {
             is_connected: values.is_reachable == Some(true),
             last_error: values.last_error,
             latency: values.latency,
-            pending_writes: records + copies,
+            pending_writes: self.pending.get(),
             warnings: values.risks.iter().map(|risk| risk.text()).collect(),
         }
     }

@@ -15,7 +15,7 @@ use weir_core::telemetry::instruments;
 
 use crate::jitter::Backoff;
 use crate::locking::lock;
-use crate::pending_count::PendingCount;
+use crate::pending_count::{PendingCount, PendingSum};
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::replay_queue::{LogWrite, ReplayQueue};
 use crate::replay_seal::{ReplayField, ReplaySeal};
@@ -44,7 +44,12 @@ pub(crate) struct ReplayWriter {
 
 impl ReplayWriter {
     /// A writer of logs that live so long after their last change; [`Self::keep_writing`] sends them.
-    pub(crate) fn new(link: Arc<RedisLink>, seal: ReplaySeal, age: Duration) -> Self {
+    pub(crate) fn new(
+        link: Arc<RedisLink>,
+        seal: ReplaySeal,
+        age: Duration,
+        sum: PendingSum,
+    ) -> Self {
         let writer = Self {
             link,
             seal,
@@ -52,7 +57,7 @@ impl ReplayWriter {
             queue: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             wake: Notify::new(),
-            pending: PendingCount::new(),
+            pending: PendingCount::new(sum),
         };
         writer.set_age(age);
         writer

@@ -13,9 +13,10 @@ use weir_core::port::StoreError;
 use weir_core::telemetry::instruments;
 
 use crate::jitter::Backoff;
+use crate::link_status::CommandEffect;
 use crate::locking::lock;
-use crate::pending_count::PendingCount;
-use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
+use crate::pending_count::{PendingCount, PendingSum};
+use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
 use crate::scripts::{LIST_TASK, READ_TASKS};
 use crate::task_list::{TaskListChange, TaskListKeys};
 
@@ -44,6 +45,16 @@ pub(crate) enum TaskChange {
     Listed(TaskListChange),
 }
 
+impl TaskChange {
+    /// The key that the change is written to, and the field in it if it is one of several.
+    fn target(&self) -> (&str, Option<&str>) {
+        match self {
+            Self::Kept { name, .. } | Self::Removed { name } => (name, None),
+            Self::Listed(change) => (&change.keys.entries, Some(&change.field)),
+        }
+    }
+}
+
 /// The write-behind of kept tasks.
 pub(crate) struct TaskWriter {
     link: Arc<RedisLink>,
@@ -56,13 +67,13 @@ pub(crate) struct TaskWriter {
 
 impl TaskWriter {
     /// A writer without changes; [`Self::keep_writing`] sends them.
-    pub(crate) fn new(link: Arc<RedisLink>) -> Self {
+    pub(crate) fn new(link: Arc<RedisLink>, sum: PendingSum) -> Self {
         Self {
             link,
             waiting: Mutex::default(),
             is_writing: AtomicBool::new(false),
             wake: Notify::new(),
-            pending: PendingCount::new(),
+            pending: PendingCount::new(sum),
         }
     }
 
@@ -73,14 +84,7 @@ impl TaskWriter {
 
     /// Has a change written soon.
     pub(crate) fn write_later(&self, change: TaskChange) {
-        let mut waiting = lock(&self.waiting);
-        waiting.push_back(change);
-        if waiting.len() > MAX_PENDING {
-            waiting.pop_front();
-            let labels = [KeyValue::new("kind", "task")];
-            instruments().store_dropped.add(1, &labels);
-        }
-        drop(waiting);
+        push(&mut lock(&self.waiting), change);
         self.publish_pending();
         self.wake.notify_one();
     }
@@ -106,7 +110,11 @@ impl TaskWriter {
         let mut call = READ_TASKS.prepare_invoke();
         call.key(&keys.order).key(&keys.entries);
         call.arg(after).arg(most);
-        self.link.invoke("list_tasks", limit, &call).await
+        let command = RunningCommand {
+            operation: "list_tasks",
+            effect: CommandEffect::Reads,
+        };
+        self.link.run_script(command, limit, &call).await
     }
 
     async fn write_entry(&self, change: &TaskListChange) -> Result<(), StoreError> {
@@ -125,7 +133,7 @@ impl TaskWriter {
         written.map(drop)
     }
 
-    /// Sends the changes in order. It never ends.
+    /// Sends the changes, those of one key in their order. It never ends.
     pub(crate) async fn keep_writing(&self) {
         let random = self.link.random().clone();
         let mut backoff = Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE);
@@ -136,7 +144,7 @@ impl TaskWriter {
             };
             let is_written = self.write(&change).await.is_ok();
             if !is_written {
-                lock(&self.waiting).push_front(change);
+                put_back(&mut lock(&self.waiting), change);
             }
             self.is_writing.store(false, Ordering::Relaxed);
             self.publish_pending();
@@ -181,6 +189,51 @@ impl TaskWriter {
     }
 }
 
+fn push(waiting: &mut VecDeque<TaskChange>, change: TaskChange) {
+    waiting.push_back(change);
+    if waiting.len() > MAX_PENDING {
+        waiting.pop_front();
+        let labels = [KeyValue::new("kind", "task")];
+        instruments().store_dropped.add(1, &labels);
+    }
+}
+
+/// Has a change that could not be written wait behind the others, which may be written meanwhile. A
+/// later change of the same key makes it needless.
+fn put_back(waiting: &mut VecDeque<TaskChange>, change: TaskChange) {
+    let is_later = |later: &TaskChange| later.target() == change.target();
+    if !waiting.iter().any(is_later) {
+        push(waiting, change);
+    }
+}
+
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(name: &str, sealed: &str) -> TaskChange {
+        TaskChange::Kept {
+            name: name.to_owned(),
+            sealed: sealed.to_owned(),
+            ttl: MAX_TTL,
+        }
+    }
+
+    #[test]
+    fn failed_change_waits_behind_others_unless_a_later_one_replaces_it() {
+        let mut waiting = VecDeque::from([kept("b", "1"), kept("c", "1")]);
+        put_back(&mut waiting, kept("a", "1"));
+        put_back(&mut waiting, kept("c", "0"));
+        let removed = TaskChange::Removed { name: "a".into() };
+        push(&mut waiting, removed);
+        put_back(&mut waiting, kept("a", "0"));
+        let targets: Vec<_> = waiting.iter().map(|change| change.target().0).collect();
+        assert_eq!(targets, ["b", "c", "a", "a"]);
+        let is_last = |change: &TaskChange| matches!(change, TaskChange::Removed { .. });
+        assert!(waiting.back().is_some_and(is_last));
+    }
 }

@@ -193,3 +193,35 @@ async fn list_of_tasks_is_bounded_and_without_redis_that_of_one_replica() {
     let rest = books[0].page_of_all(&ada, &here, shared_position, 10).await;
     assert!(rest.is_err());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_that_cannot_be_written_holds_up_no_others() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    let books = [tasks(&one), tasks(&two)];
+    let here = EndpointId::new("/mcp");
+    let enter = |owner: &Principal, name: &str| {
+        let entered = books[0].enter(owner, &here, listed_task(name, false), Some(TTL));
+        assert!(entered.is_ok(), "{entered:?}");
+    };
+    let (ada, bob) = (principal("ada"), principal("bob"));
+    enter(&ada, "first");
+    let is_written = || one.store.status().pending_writes == 0;
+    wait_for("written tasks", is_written).await;
+    // A value of another type, which the server refuses to change.
+    for key in server.keys() {
+        if key.ends_with(":order") {
+            server.run(&["SET", &key, "text"]);
+        }
+    }
+    enter(&ada, "second");
+    enter(&bob, "third");
+    for _ in 0..400 {
+        if list(&books[1], &bob, 10).await == expected(&["third"]) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("the task of another owner was not written");
+}
