@@ -20,7 +20,7 @@ use crate::bus_frame::encode_frame;
 use crate::jitter::full_jitter;
 use crate::list_value::{decode_value, encode_value, field_name, group_of};
 use crate::locking::lock;
-use crate::redis_link::RedisLink;
+use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::scripts::ANNOUNCE_LISTS;
 
 /// The topic of the messages that have other replicas look at once.
@@ -160,7 +160,7 @@ impl RedisLists {
         range.arg(&self.versions_key).arg(seen).arg("+inf");
         range.arg("WITHSCORES");
         range.arg("LIMIT").arg(0).arg(MAX_BATCH);
-        let limit = self.link.command_timeout();
+        let limit = BACKGROUND_TIMEOUT;
         self.link.query("poll_lists", limit, &range).await
     }
 
@@ -177,7 +177,7 @@ impl RedisLists {
         for (field, _) in &newer {
             get.arg(field);
         }
-        let limit = self.link.command_timeout();
+        let limit = BACKGROUND_TIMEOUT;
         let values: Vec<Option<String>> = self.link.query("fetch_lists", limit, &get).await?;
         let announced = newer
             .iter()
@@ -254,7 +254,7 @@ impl RedisLists {
         for (group, lists) in batch {
             call.arg(field_name(group)).arg(encode_value(lists));
         }
-        let limit = self.link.command_timeout();
+        let limit = BACKGROUND_TIMEOUT;
         let versions: Vec<u64> = self.link.invoke("announce_lists", limit, &call).await?;
         {
             let mut written = lock(&self.written);
@@ -341,7 +341,8 @@ impl ListAnnouncements for RedisLists {
         Box::pin(async move {
             let mut looking = self.is_looking.subscribe();
             let ended = looking.wait_for(|is_looking| !is_looking);
-            // Two commands, each with its own limit, and their way to this task.
+            // A request waits as long as for two commands of its own, and their way to this task. A
+            // look may take longer.
             let _ = timeout(self.link.command_timeout() * 3, ended).await;
         })
     }
