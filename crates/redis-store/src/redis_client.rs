@@ -1,6 +1,7 @@
 //! Opens connections to a server, to the primary server that sentinels know, or to a cluster.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::aio::PubSub;
@@ -12,6 +13,7 @@ use redis::{
     RedisError, RedisResult, TlsCertificates, TlsMode,
 };
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use crate::redis_connection::RedisConnection;
 use crate::server_dialer::ServerDialer;
@@ -23,6 +25,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest time that a node of a cluster gets for one command. The caller's limit is shorter in
 /// most cases.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest time for a subscription at one node of a cluster: another one may answer.
+const NODE_SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Attempts of one command at a cluster, so that a failover of a node is bridged.
 const CLUSTER_RETRIES: u32 = 4;
 
@@ -34,9 +38,17 @@ pub(crate) enum RedisClient {
     /// URL, and without, because sentinels often have no password. The first that works is used.
     Sentinel(Mutex<Vec<SentinelClient>>),
     /// A cluster, and its configured nodes one by one, for subscriptions.
-    Cluster(Box<ClusterClient>, Vec<Client>),
+    Cluster(Box<ClusterClient>, ClusterNodes),
     /// One server, reached by another way than a socket.
     Dialed(Arc<dyn ServerDialer>),
+}
+
+/// The configured nodes of a cluster.
+pub(crate) struct ClusterNodes {
+    clients: Vec<Client>,
+    /// The number of the node that is asked next. A node that answered too late is asked again after
+    /// all others.
+    next: AtomicUsize,
 }
 
 impl RedisSettings {
@@ -108,23 +120,17 @@ impl RedisClient {
         Ok(RedisConnection::Server(connection))
     }
 
-    /// Opens a connection for subscriptions. A cluster forwards messages between its nodes.
-    pub(crate) async fn open_subscriber(&self) -> RedisResult<PubSub> {
-        let nodes = match self {
-            Self::Cluster(_, nodes) => nodes,
-            Self::Dialed(dialer) => return dialer.open_subscriber().await,
+    /// Subscribes to a channel, on a connection of its own.
+    pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<PubSub> {
+        let mut subscription = match self {
+            Self::Cluster(_, nodes) => return nodes.subscribe(channel).await,
+            Self::Dialed(dialer) => dialer.open_subscriber().await?,
             Self::Single(_) | Self::Sentinel(_) => {
-                return self.current_server().await?.get_async_pubsub().await;
+                self.current_server().await?.get_async_pubsub().await?
             }
         };
-        let mut outcome = Err(no_server());
-        for node in nodes {
-            outcome = node.get_async_pubsub().await;
-            if outcome.is_ok() {
-                break;
-            }
-        }
-        outcome
+        subscription.subscribe(channel).await?;
+        Ok(subscription)
     }
 
     async fn current_server(&self) -> RedisResult<Client> {
@@ -142,6 +148,36 @@ impl RedisClient {
             }
             Self::Cluster(..) | Self::Dialed(_) => Err(no_server()),
         }
+    }
+}
+
+impl ClusterNodes {
+    fn new(clients: Vec<Client>) -> Self {
+        Self {
+            clients,
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Subscribes at the first node that answers in time. The nodes forward messages to each other.
+    async fn subscribe(&self, channel: &str) -> RedisResult<PubSub> {
+        let mut outcome = Err(no_server());
+        for _ in &self.clients {
+            let number = self.next.fetch_add(1, Ordering::Relaxed) % self.clients.len();
+            let subscribing = async {
+                let mut subscription = self.clients[number].get_async_pubsub().await?;
+                subscription.subscribe(channel).await?;
+                Ok(subscription)
+            };
+            outcome = match timeout(NODE_SUBSCRIBE_TIMEOUT, subscribing).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(RedisError::from((ErrorKind::Io, "a node did not answer"))),
+            };
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
     }
 }
 
@@ -267,7 +303,7 @@ fn cluster_client(
     servers: Vec<ConnectionInfo>,
     certificates: Option<TlsCertificates>,
 ) -> Result<RedisClient, StartError> {
-    let nodes = servers
+    let clients = servers
         .iter()
         .map(|node| open_client(node.clone(), certificates.as_ref()))
         .collect::<Result<_, _>>()?;
@@ -280,7 +316,10 @@ fn cluster_client(
         builder = builder.certs(certificates);
     }
     let cluster = builder.build().map_err(bad_settings)?;
-    Ok(RedisClient::Cluster(Box::new(cluster), nodes))
+    Ok(RedisClient::Cluster(
+        Box::new(cluster),
+        ClusterNodes::new(clients),
+    ))
 }
 
 #[cfg(test)]

@@ -32,8 +32,10 @@ const MAX_WAITING: usize = 4096;
 const MAX_FRAME_MESSAGES: usize = 64;
 /// The time after which a message that could not be sent is dropped.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest time to subscribe.
+/// The longest time of one attempt to subscribe.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time without a subscription that is logged as a warning.
+const SUBSCRIPTION_MISSING: Duration = Duration::from_secs(10);
 /// The silence after which the subscription is checked.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// The time after a heartbeat in which the frames that it announces arrive: they take another
@@ -134,24 +136,25 @@ impl SharedBus {
     /// Receives the messages of the other replicas. It ends with the bus.
     pub(crate) async fn keep_receiving(&self) {
         let mut backoff = Backoff::new(self.link.random().clone(), FIRST_PAUSE, LONGEST_PAUSE);
+        let mut outage = SubscriptionOutage::begin();
         while self.bus.strong_count() > 0 {
             match timeout(SUBSCRIBE_TIMEOUT, self.subscribe()).await {
                 Ok(Ok(subscription)) => {
                     backoff.reset();
+                    outage.end();
                     self.gaps.send_modify(|gaps| *gaps += 1);
                     self.receive(subscription).await;
+                    outage = SubscriptionOutage::begin();
                 }
-                Ok(Err(error)) => tracing::debug!(%error, "subscription to replicas failed"),
-                Err(_) => tracing::debug!("subscription to replicas timed out"),
+                Ok(Err(error)) => outage.note_failure(&error.to_string()),
+                Err(_) => outage.note_failure("no answer in time"),
             }
             sleep(backoff.next_wait()).await;
         }
     }
 
     async fn subscribe(&self) -> RedisResult<PubSub> {
-        let mut subscription = self.link.client().open_subscriber().await?;
-        subscription.subscribe(&self.channel).await?;
-        Ok(subscription)
+        self.link.client().subscribe(&self.channel).await
     }
 
     /// Receives until the connection is lost.
@@ -201,6 +204,35 @@ impl SharedBus {
             tracing::info!(frames, "messages of other replicas missed");
             instruments().store_missed.add(frames, &[]);
             self.gaps.send_modify(|gaps| *gaps += 1);
+        }
+    }
+}
+
+/// A time without a subscription. It is logged once it is long.
+struct SubscriptionOutage {
+    since: Instant,
+    is_logged: bool,
+}
+
+impl SubscriptionOutage {
+    fn begin() -> Self {
+        Self {
+            since: Instant::now(),
+            is_logged: false,
+        }
+    }
+
+    fn note_failure(&mut self, error: &str) {
+        tracing::debug!(error, "subscription to replicas failed");
+        if !self.is_logged && self.since.elapsed() >= SUBSCRIPTION_MISSING {
+            self.is_logged = true;
+            tracing::warn!(error, "no subscription to messages of other replicas");
+        }
+    }
+
+    fn end(&self) {
+        if self.is_logged {
+            tracing::info!("subscription to messages of other replicas restored");
         }
     }
 }

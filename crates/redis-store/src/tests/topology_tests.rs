@@ -1,5 +1,6 @@
 //! Stores of several servers: a primary server that a sentinel knows, and a cluster.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use weir_core::port::ReplicaDirectory as _;
@@ -59,6 +60,17 @@ async fn slots_that_move_to_other_nodes_are_followed() {
     assert_eq!(records_of(&cluster), 1);
     let two = TestReplica::start_with(&store, 2).await;
     assert_eq!(two.locate_without(&key(1), &one).await, here("moved"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_never_answers_keeps_no_messages_from_replicas() {
+    let (_cluster, mut store) = old_cluster();
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("bound");
+    store.urls.insert(0, format!("redis://{address}/"));
+    let one = TestReplica::start_with(&store, 1).await;
+    let two = TestReplica::start_with(&store, 2).await;
+    BusPair::link(&one, &two).expect_message("body").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
