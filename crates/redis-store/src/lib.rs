@@ -16,7 +16,6 @@ mod lease_plan;
 mod lease_trips;
 mod link_status;
 mod list_value;
-mod local_share;
 mod locking;
 mod opened_connection;
 mod pending_count;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use weir_core::port::Rate;
+use weir_store::LocalShare;
 
 use crate::lease_plan::LeasePlan;
-use crate::local_share::LocalShare;
 
 /// The decision on a charge: `Ok`, or the time until it may pass.
 pub(crate) type LeaseDecision = Result<(), Duration>;

@@ -6,6 +6,7 @@
 
 mod bus;
 mod counters;
+mod local_share;
 mod parking;
 mod records;
 mod replays;
@@ -14,6 +15,7 @@ mod vault;
 
 pub use bus::{BusLinkId, MemoryBus};
 pub use counters::MemoryCounters;
+pub use local_share::LocalShare;
 pub use parking::{MemoryParking, ParkingCaps};
 pub use records::{MemoryRecords, MovedRecord, RecordCaps};
 pub use replays::{MemoryReplays, MovedEvent, MovedLog, MovedStream, ReplayCaps};

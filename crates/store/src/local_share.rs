@@ -9,7 +9,7 @@ use weir_core::port::Rate;
 /// those of the shared one, divided by the number of replicas. It begins full. Tokens of the shared
 /// bucket are taken out of it, too, so that no client gets its burst again by an outage.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LocalShare {
+pub struct LocalShare {
     /// The time at which the bucket is full, in nanoseconds of the monotonic clock.
     full_at: u128,
     /// The tokens that were taken here since the shared bucket was last asked.
@@ -39,8 +39,11 @@ impl ShareSize {
 }
 
 impl LocalShare {
-    /// Takes `cost`, or returns the time until it is there.
-    pub(crate) fn take(
+    /// Takes `cost`.
+    ///
+    /// # Errors
+    /// The time until it is there.
+    pub fn take(
         &mut self,
         rate: &Rate,
         replicas: usize,
@@ -58,13 +61,7 @@ impl LocalShare {
     }
 
     /// Takes tokens out that the shared bucket gave to this replica, as far as they are there.
-    pub(crate) fn note_granted(
-        &mut self,
-        rate: &Rate,
-        replicas: usize,
-        tokens: u32,
-        now: Duration,
-    ) {
+    pub fn note_granted(&mut self, rate: &Rate, replicas: usize, tokens: u32, now: Duration) {
         let size = ShareSize::of(rate, replicas);
         let now = now.as_nanos();
         let full_at = self.full_at.max(now) + size.interval * u128::from(tokens);
@@ -73,7 +70,8 @@ impl LocalShare {
 
     /// The tokens that the shared bucket lacks: those that were taken here, as far as this bucket has
     /// not filled since.
-    pub(crate) fn owed(&self, rate: &Rate, replicas: usize, now: Duration) -> u32 {
+    #[must_use]
+    pub fn owed(&self, rate: &Rate, replicas: usize, now: Duration) -> u32 {
         if self.owed == 0 {
             return 0;
         }
@@ -83,23 +81,18 @@ impl LocalShare {
     }
 
     /// Takes note of tokens that the shared bucket got.
-    pub(crate) fn pay(&mut self, tokens: u32) {
+    pub fn pay(&mut self, tokens: u32) {
         self.owed = self.owed.saturating_sub(tokens);
     }
 
     /// Sets the tokens that the shared bucket lacks.
-    pub(crate) fn set_owed(&mut self, tokens: u32) {
+    pub fn set_owed(&mut self, tokens: u32) {
         self.owed = tokens;
     }
 
     /// The time until `cost` is there; zero if it is there now.
-    pub(crate) fn wait(
-        &self,
-        rate: &Rate,
-        replicas: usize,
-        cost: NonZeroU32,
-        now: Duration,
-    ) -> Duration {
+    #[must_use]
+    pub fn wait(&self, rate: &Rate, replicas: usize, cost: NonZeroU32, now: Duration) -> Duration {
         let size = ShareSize::of(rate, replicas);
         let now = now.as_nanos();
         let full_at = self.full_at.max(now) + size.span(cost);
