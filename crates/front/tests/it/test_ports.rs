@@ -16,11 +16,11 @@ use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
     Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
     Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RateDecision,
-    ReadyOrFut, RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, SenderEntrance,
-    StoreError, StoredRecord, StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
+    ReadyOrFut, RecordKey, RecordKind, RecordStore, SenderEntrance, StoreError, StoredRecord,
+    Verifier, Visibility, WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
-use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
+use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
 use weir_router::Gates;
 
 /// A verifier that takes a token as its bearer's name. `at ADDRESS` is valid from that address

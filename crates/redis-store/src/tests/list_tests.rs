@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_core::capability::CapabilityClass;
 use weir_core::content_version::ContentVersion;
@@ -11,8 +12,8 @@ use weir_core::port::{AnnouncedLists, ListAnnouncements as _, ListDigests, ListG
 use weir_replica_testkit::RedisServer;
 use weir_store::MemoryBus;
 
-use super::replica::{TestReplica, old_server, wait_for};
-use crate::RedisLists;
+use super::replica::{TestReplica, old_server, settings, wait_for};
+use crate::{RedisLists, RedisSettings, RedisTopology};
 
 const VERSIONS: &str = "{test:lists}:versions";
 const DIGESTS: &str = "{test:lists}:digests";
@@ -152,4 +153,17 @@ async fn unknown_values_are_left_out() {
     assert_eq!(two.lists.watch().borrow().len(), 1);
     // Versions as old as these are over.
     assert_eq!(server.run(&["ZCARD", VERSIONS]).text(), "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_announced_though_the_server_answers_too_late_for_requests() {
+    let server = old_server();
+    let impatient = RedisSettings {
+        command_timeout: Duration::from_millis(50),
+        ..settings(&server.url(), RedisTopology::Single)
+    };
+    let one = TestReplica::start_with(&impatient, 1).await;
+    let lists = one.store.lists();
+    server.run(&["CLIENT", "PAUSE", "300", "ALL"]);
+    lists.announce(&group("files"), announced(1)).await.unwrap();
 }
