@@ -367,7 +367,8 @@ fn call(
             .shared
             .sessions
             .register_call(opened.key, id.clone(), &context.limits().session);
-    let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
+    let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight)
+        .over_http_sse(context.is_over_http_sse);
     let asked = ResponseContext::new(context, known, id.clone(), revision, method)
         .with_progress_token(token)
         .about_task(task, as_task);

@@ -164,6 +164,9 @@ pub(crate) struct SessionOwner {
     cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
     cancellation: CallCancellation,
     in_flight: RegisteredCall,
+    /// True if the answer goes to the connection of an HTTP+SSE client. The client may have begun
+    /// another session on it, with the same ids of requests.
+    is_over_http_sse: bool,
 }
 
 impl SessionOwner {
@@ -177,6 +180,15 @@ impl SessionOwner {
             cancelled: Box::pin(cancellation.token().clone().cancelled_owned()),
             cancellation,
             in_flight,
+            is_over_http_sse: false,
+        }
+    }
+
+    /// The same for a call whose answer goes to the connection of an HTTP+SSE client, or not.
+    pub(crate) fn over_http_sse(self, is_over_http_sse: bool) -> Self {
+        Self {
+            is_over_http_sse,
+            ..self
         }
     }
 }
@@ -206,8 +218,9 @@ impl OwnedCall {
         {
             let cut_off = self.running.take().filter(|running| !running.is_over());
             let is_of_client = owner.cancellation.cause() == Some(CancellationCause::Client);
+            let is_silent = is_of_client || owner.is_over_http_sse;
             return Poll::Ready(match cut_off {
-                Some(_) if !is_of_client => {
+                Some(_) if !is_silent => {
                     let failure = LostAnswer::WithSession.failure();
                     CallStep::Event(ReplyEvent::End(failure.into()))
                 }
