@@ -29,6 +29,7 @@ struct FailureParts {
     retry_after: Option<Duration>,
     limited: Option<LimitReached>,
     connection_lost: bool,
+    own_limit: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// The text for operators, unless it is made of the message and its sources.
     cause: Option<Box<str>>,
@@ -142,6 +143,7 @@ impl Failure {
             retry_after: None,
             limited: None,
             connection_lost: false,
+            own_limit: false,
             source: None,
             cause: None,
             rule: None,
@@ -247,6 +249,14 @@ impl Failure {
         self
     }
 
+    /// Records that the limit is the client's own: other clients, and a server of any capacity, do
+    /// not change it.
+    #[must_use]
+    pub fn own_limit(mut self) -> Self {
+        self.0.own_limit = true;
+        self
+    }
+
     /// Keeps the cause for operators. It may name programs, paths and addresses.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
@@ -296,6 +306,12 @@ impl Failure {
     #[must_use]
     pub fn is_connection_lost(&self) -> bool {
         self.0.connection_lost
+    }
+
+    /// True if the client exceeded a limit of its own.
+    #[must_use]
+    pub fn is_own_limit(&self) -> bool {
+        self.0.own_limit
     }
 
     /// The wait before trying again, if known.

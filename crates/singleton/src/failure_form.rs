@@ -17,6 +17,8 @@ pub(crate) struct FailureForm {
     retry_after_ms: Option<u64>,
     #[serde(default)]
     connection_lost: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    own_limit: bool,
     /// The cause for operators.
     #[serde(default)]
     cause: String,
@@ -67,6 +69,7 @@ impl FailureForm {
                 .retry_delay()
                 .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
             connection_lost: failure.is_connection_lost(),
+            own_limit: failure.is_own_limit(),
             cause: failure.cause(),
             code,
             detail,
@@ -82,6 +85,9 @@ impl FailureForm {
         }
         if self.connection_lost {
             failure = failure.connection_lost();
+        }
+        if self.own_limit {
+            failure = failure.own_limit();
         }
         if self.cause.is_empty() {
             failure
@@ -155,12 +161,13 @@ mod tests {
             let failure = Failure::new(kind.clone(), "no")
                 .retry_after(Duration::from_secs(3))
                 .connection_lost()
+                .own_limit()
                 .because("a broken pipe");
             let back = through_the_form(&failure);
             assert_eq!(*back.kind(), kind);
             assert_eq!(back.message(), "no");
             assert_eq!(back.retry_delay(), Some(Duration::from_secs(3)));
-            assert!(back.is_connection_lost());
+            assert!(back.is_connection_lost() && back.is_own_limit());
             assert!(back.cause().contains("a broken pipe"), "{}", back.cause());
         }
     }

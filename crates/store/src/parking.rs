@@ -105,12 +105,16 @@ impl MemoryParking {
                 .filter(|(owner, _)| owner == principal)
                 .count()
         };
-        let full = lot.calls.len() >= lot.caps.total
-            || (!principal.is_anonymous() && own() >= lot.caps.per_principal);
-        if full {
+        let is_full = lot.calls.len() >= lot.caps.total;
+        if is_full || (!principal.is_anonymous() && own() >= lot.caps.per_principal) {
             drop(lot);
             let text = "Too many calls wait for input: answer one, or try again later";
-            return Err(Failure::new(FailureKind::Busy, text));
+            let failure = Failure::new(FailureKind::Busy, text);
+            return Err(if is_full {
+                failure
+            } else {
+                failure.own_limit()
+            });
         }
         let since = self.clock.monotonic();
         let until = since + lot.caps.time;
@@ -269,15 +273,11 @@ mod tests {
         for _ in 0..2 {
             parking.park(of(&ada), None, call()).unwrap();
         }
-        assert_eq!(
-            parking.park(of(&ada), None, call()).unwrap_err().reason(),
-            "busy"
-        );
+        let own = parking.park(of(&ada), None, call()).unwrap_err();
+        assert_eq!((own.reason(), own.is_own_limit()), ("busy", true));
         parking.park(of(&bob), None, call()).unwrap();
-        assert_eq!(
-            parking.park(of(&all), None, call()).unwrap_err().reason(),
-            "busy"
-        );
+        let shared = parking.park(of(&all), None, call()).unwrap_err();
+        assert_eq!((shared.reason(), shared.is_own_limit()), ("busy", false));
         clock.advance(Duration::from_secs(61));
         for _ in 0..3 {
             parking.park(of(&all), None, call()).unwrap();

@@ -17,7 +17,9 @@ use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::render;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_session::{LoadedSession, StreamPermit, SubscribedResource, SubscriptionRenewal};
+use weir_session::{
+    LoadedSession, NoStreamPermit, StreamPermit, SubscribedResource, SubscriptionRenewal,
+};
 use weir_wire::method::Method;
 use weir_wire::params::{Params, ParamsError};
 use weir_wire::scan;
@@ -303,7 +305,13 @@ pub(crate) fn subscription_permit(
             limits.subscriptions,
             limits.subscriptions_per_principal,
         )
-        .map_err(|_| too_many())?;
+        .map_err(|reached| match reached {
+            NoStreamPermit::Principal => too_many(),
+            NoStreamPermit::Total => Failure::new(
+                FailureKind::Busy,
+                "As many resources are subscribed to as may be",
+            ),
+        })?;
     let weight = context
         .shared
         .ports
@@ -324,6 +332,7 @@ fn too_many() -> Failure {
         FailureKind::Busy,
         "This client is told of as many resources as it may be: take some back first",
     )
+    .own_limit()
 }
 
 #[cfg(test)]

@@ -378,11 +378,11 @@ pub(crate) enum FailureBody {
 }
 
 impl RenderedFailure {
-    fn error(status: StatusCode, error: ErrorObject, kind: &FailureKind) -> Self {
+    fn error(status: StatusCode, error: ErrorObject, failure: &Failure) -> Self {
         Self {
             status,
             body: FailureBody::Error(error),
-            outcome: RequestOutcome::of_failure(kind),
+            outcome: RequestOutcome::of_failure(failure),
         }
     }
 
@@ -414,10 +414,10 @@ pub fn render_failure(failure: &Failure, context: FailureContext<'_>) -> Rendere
     let is_modern = context.revision.is_modern();
     let kind = failure.kind();
     let by_era = |modern: (S, i64), legacy: (S, i64)| if is_modern { modern } else { legacy };
-    let error = |(status, code)| RenderedFailure::error(status, failure_data::error(failure, code, context), kind);
+    let error = |(status, code)| RenderedFailure::error(status, failure_data::error(failure, code, context), failure);
     // A failure of weir that a model can act on: an `isError` result of `tools/call`.
     let own = |status, code| render_own(status, code, failure, context);
-    let about = |(status, code), member| RenderedFailure::error(status, failure_data::error_about(failure, code, member, context), kind);
+    let about = |(status, code), member| RenderedFailure::error(status, failure_data::error_about(failure, code, member, context), failure);
     match kind {
         K::TimedOut => own(S::OK, error_code::TIMED_OUT),
         K::Unavailable => own(S::OK, error_code::UNAVAILABLE),
@@ -441,14 +441,14 @@ pub fn render_failure(failure: &Failure, context: FailureContext<'_>) -> Rendere
         ),
         K::Upstream(upstream) => {
             let (status, code) = upstream_error_code(upstream, is_modern);
-            RenderedFailure::error(status, failure_data::of_upstream(upstream, code), kind)
+            RenderedFailure::error(status, failure_data::of_upstream(upstream, code), failure)
         }
         K::Unauthenticated(_) => error((S::UNAUTHORIZED, error_code::INVALID_REQUEST)),
         K::InsufficientScope(_) => error((S::FORBIDDEN, error_code::INVALID_REQUEST)),
         K::Internal => {
             let text = "weir failed while it handled this request: this is a bug of weir's";
             let object = failure_data::error_with_text(failure, error_code::INTERNAL_ERROR, text, context);
-            RenderedFailure::error(S::OK, object, kind)
+            RenderedFailure::error(S::OK, object, failure)
         }
     }
 }
@@ -464,11 +464,11 @@ fn render_own(
         RenderedFailure {
             status,
             body: FailureBody::Result(failure_data::tool_result(failure, code, context)),
-            outcome: RequestOutcome::of_failure(failure.kind()),
+            outcome: RequestOutcome::of_failure(failure),
         }
     } else {
         let error = failure_data::error_with_text(failure, code, failure.to_string(), context);
-        RenderedFailure::error(status, error, failure.kind())
+        RenderedFailure::error(status, error, failure)
     }
 }
 

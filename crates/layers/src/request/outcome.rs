@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use http::StatusCode;
-use weir_core::FailureKind;
+use weir_core::{Failure, FailureKind};
 
 /// The outcomes, from good to bad: the outcome of a batch is that of its worst item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,11 +20,12 @@ pub enum RequestOutcome {
     /// A JSON-RPC error: a malformed envelope, an unknown method, tool or cursor, an upstream's own
     /// error.
     ProtocolError,
-    /// The request was rejected: by its head, for want of credentials or scopes, by a rule or a
-    /// limit, or for arguments against the tool's schema.
+    /// The request was rejected: by its head, for want of credentials or scopes, by a rule, by a
+    /// rate, a quota or another limit of the client itself, or for arguments against the tool's
+    /// schema.
     Refused,
-    /// weir or an upstream failed: not reached, too late, lost, no valid answer, or weir sheds
-    /// load.
+    /// weir or an upstream failed: not reached, too late, lost, no valid answer, or no capacity for
+    /// the request. Capacity that all clients share is not the fault of the client that is refused.
     Failed,
     /// The client cancelled the request or disconnected before the end.
     Cancelled,
@@ -62,8 +63,9 @@ impl RequestOutcome {
     }
 
     /// The outcome of a failure.
-    pub(crate) fn of_failure(kind: &FailureKind) -> Self {
-        match kind {
+    pub(crate) fn of_failure(failure: &Failure) -> Self {
+        match failure.kind() {
+            FailureKind::Busy if failure.is_own_limit() => Self::Refused,
             FailureKind::TimedOut
             | FailureKind::Unavailable
             | FailureKind::BadAnswer
@@ -142,6 +144,20 @@ impl PendingOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn client_that_exceeds_its_own_limit_is_refused() {
+        let busy = || Failure::new(FailureKind::Busy, "too many");
+        assert_eq!(
+            RequestOutcome::of_failure(&busy().own_limit()),
+            RequestOutcome::Refused
+        );
+        assert_eq!(
+            RequestOutcome::of_failure(&busy()),
+            RequestOutcome::Failed,
+            "the capacity that all clients share"
+        );
+    }
 
     #[test]
     fn pending_outcome_is_read_as_it_was_set() {

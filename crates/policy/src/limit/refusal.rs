@@ -65,11 +65,8 @@ pub(super) fn uncounted(name: &Arc<str>) -> Failure {
 
 /// Too many calls at once: `most` are in flight, and the queue is full or the wait was too long.
 pub(super) fn busy(name: &'static str, most: usize, outcome: &'static str) -> Failure {
-    let whose = if name == PRINCIPAL {
-        "of yours"
-    } else {
-        "of this server"
-    };
+    let is_own = name == PRINCIPAL;
+    let whose = if is_own { "of yours" } else { "of this server" };
     let name = Arc::from(name);
     count(&name, outcome);
     let text = format!(
@@ -81,9 +78,10 @@ pub(super) fn busy(name: &'static str, most: usize, outcome: &'static str) -> Fa
         window: Duration::ZERO,
         quota: false,
     };
-    Failure::new(FailureKind::Busy, text)
+    let failure = Failure::new(FailureKind::Busy, text)
         .retry_after(Duration::from_secs(1))
-        .limited_by(limited)
+        .limited_by(limited);
+    if is_own { failure.own_limit() } else { failure }
 }
 
 /// The name of the cap of a principal's calls.

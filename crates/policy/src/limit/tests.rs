@@ -556,6 +556,7 @@ async fn calls_of_a_principal_wait_for_each_other_and_not_for_long() {
         &*waited.limit_reached().unwrap().policy,
         "concurrency:principal"
     );
+    assert!(waited.is_own_limit() && full.is_own_limit());
     assert!(
         waited.message().contains("2 at once") && waited.retry_delay().is_some(),
         "{waited}"

@@ -112,7 +112,7 @@ impl TaskResultRequests {
         let of_principal = all.keys().filter(|(principal, _)| *principal == key.0);
         if !key.0.is_anonymous() && of_principal.count() >= MAX_HELD_REQUESTS_OF_A_PRINCIPAL {
             let text = "As many of your tasks of this upstream wait for input as may: answer or cancel one";
-            return Err(self.label.fail(FailureKind::Busy, text));
+            return Err(self.label.fail(FailureKind::Busy, text).own_limit());
         }
         if all.len() >= MAX_HELD_REQUESTS {
             let text = "As many tasks of this upstream wait for input as may: answer one, or try again later";
