@@ -37,6 +37,9 @@ pub(super) struct CallRecord {
     began: Instant,
     bytes: u64,
     written: bool,
+    /// True once the call was handed to its upstream, unless it turned out that weir refused it
+    /// there.
+    is_upstreams: bool,
     /// Its entry among the running calls.
     live: Option<LiveCallGuard>,
     /// The timings of its upstream.
@@ -63,6 +66,7 @@ impl CallRecord {
             began,
             bytes: 0,
             written: false,
+            is_upstreams: false,
             live: None,
             timings: None,
             carried_in: CarriedRevision::default(),
@@ -73,6 +77,19 @@ impl CallRecord {
     /// Times the call from its beginning.
     pub(super) fn set_timings(&mut self, timings: Arc<CallTimings>) {
         self.timings = Some(timings);
+    }
+
+    /// Marks that the call is handed to its upstream: it counts among the upstream's calls.
+    pub(super) fn hand_to_upstream(&mut self) {
+        self.is_upstreams = true;
+    }
+
+    /// Takes the call out of the upstream's calls if weir refused it before it was sent.
+    fn note_failure(&mut self, failure: &Failure) {
+        self.log(failure);
+        if is_weirs_refusal(failure.kind()) && self.carried_in.revision().is_none() {
+            self.is_upstreams = false;
+        }
     }
 
     /// The cell to which the upstream writes the revision that the call is carried in.
@@ -154,7 +171,7 @@ impl CallRecord {
             ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } => "input_required",
             ReplyEnd::Task(_) => "task",
             ReplyEnd::Failed(ref failure) => {
-                self.log(failure);
+                self.note_failure(failure);
                 failure.reason()
             }
         };
@@ -196,8 +213,11 @@ impl CallRecord {
     }
 
     /// Ends without a reply.
-    pub(super) fn end(mut self, outcome: &'static str) {
-        self.write(outcome);
+    pub(super) fn end(mut self, failed: Option<&Failure>) {
+        if let Some(failure) = failed {
+            self.note_failure(failure);
+        }
+        self.write(failed.map_or("complete", Failure::reason));
     }
 
     fn write(&mut self, outcome: &'static str) {
@@ -214,17 +234,20 @@ impl CallRecord {
             permit,
         } = &mut self.begun;
         let revision = self.carried_in.revision();
-        item.tool
-            .meter
-            .record_call(call.method, outcome, took, trace::sent_span(&call.trace));
+        // A refusal of weir is no failure of the upstream, which knows nothing of the call.
+        if self.is_upstreams {
+            item.tool
+                .meter
+                .record_call(call.method, outcome, took, trace::sent_span(&call.trace));
+            if let Some(span) = &call.trace.span {
+                record_span(span, call, item, outcome, took);
+            }
+            if let Some(timings) = &self.timings {
+                timings.note(outcome, took, ended);
+            }
+        }
         if let Some(revision) = revision {
             item.tool.meter.count_revision(revision);
-        }
-        if let Some(span) = &call.trace.span {
-            record_span(span, call, item, outcome, took);
-        }
-        if let Some(timings) = &self.timings {
-            timings.note(outcome, took, ended);
         }
         self.live = None;
         let attempt = CallAttempt {
@@ -251,6 +274,30 @@ impl CallRecord {
 impl Drop for CallRecord {
     fn drop(&mut self) {
         self.write("cancelled");
+    }
+}
+
+/// True for the failures that weir decides by itself, about the call, its caller or its own
+/// resources. A server may give the same reasons: then the call was carried to it.
+fn is_weirs_refusal(kind: &FailureKind) -> bool {
+    match kind {
+        FailureKind::BadArguments
+        | FailureKind::InvalidParams
+        | FailureKind::UnknownResource(_)
+        | FailureKind::MethodNotFound
+        | FailureKind::MissingCapability(_)
+        | FailureKind::InsufficientScope(_)
+        | FailureKind::Denied
+        | FailureKind::Overloaded => true,
+        FailureKind::Limit
+        | FailureKind::Busy
+        | FailureKind::Unauthenticated(_)
+        | FailureKind::TimedOut
+        | FailureKind::Unavailable
+        | FailureKind::BadAnswer
+        | FailureKind::ResultUnknown
+        | FailureKind::Upstream(_)
+        | FailureKind::Internal => false,
     }
 }
 
@@ -313,7 +360,7 @@ impl PayloadSource for RecordedPayload {
         match &chunk {
             Poll::Ready(None) => self.record.write(self.outcome),
             Poll::Ready(Some(Err(failure))) => {
-                self.record.log(failure);
+                self.record.note_failure(failure);
                 self.record.write(failure.reason());
             }
             Poll::Ready(Some(Ok(bytes))) => self.record.bytes += bytes.len() as u64,

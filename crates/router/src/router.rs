@@ -167,7 +167,8 @@ impl Router {
             verdict,
             permit,
         };
-        let record = CallRecord::begin(self.gates.audit.clone(), begun, admitted_at);
+        let mut record = CallRecord::begin(self.gates.audit.clone(), begun, admitted_at);
+        record.hand_to_upstream();
         let subscribed = self
             .catalog
             .subscribe(
@@ -180,11 +181,7 @@ impl Router {
                 call.session.as_ref(),
             )
             .await;
-        record.end(
-            subscribed
-                .as_ref()
-                .map_or_else(Failure::reason, |_| "complete"),
-        );
+        record.end(subscribed.as_ref().err());
         subscribed
     }
 
@@ -366,6 +363,7 @@ impl Router {
             }
             Err(failure) => return Err(record.refuse(failure)),
         };
+        record.hand_to_upstream();
         let parking = self.parking_of(&call);
         let mut handling = ReplyHandling {
             record,

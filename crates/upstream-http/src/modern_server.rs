@@ -82,7 +82,6 @@ impl ModernServer {
             .capabilities
             .class
             .cut(self.site.permissions.carries(self.tongue));
-        outbound.carried_revision.note(self.tongue.revision());
         let logs = self
             .tongue
             .requested_logs(call.log_messages, self.declares_logging);
@@ -120,6 +119,7 @@ impl ModernServer {
                 .map(|tool| &tool.raw);
             self.add_mirrored_headers(newer.or(known), outbound, &mut headers)?;
         }
+        outbound.carried_revision.note(self.tongue.revision());
         let listener = ResultExpectation {
             dialect: self.tongue,
             filter: self.tongue.message_filter(id, call.wants_progress, logs),

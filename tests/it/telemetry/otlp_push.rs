@@ -1,7 +1,7 @@
 //! Spans and metrics at a collector, and the behaviour without one.
 
 use serde_json::{Value, json};
-use weir_testkit::mock_server::RecordedRequest;
+use weir_testkit::mock_server::{MockTool, RecordedRequest};
 use weir_testkit::{ClosedPort, MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
@@ -51,6 +51,10 @@ async fn one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over_http
         let upstream = MockServer::modern()
             .tools(1)
             .tool("fails", MockBehaviour::error(4242, "sold out", json!({})))
+            .with(MockTool::new("strict").with(
+                "inputSchema",
+                json!({ "type": "object", "required": ["n"] }),
+            ))
             .start()
             .await;
         let otlp = json!({ "endpoint": collector.url(protocol), "protocol": protocol, "interval": "500ms",
@@ -161,6 +165,7 @@ fn hex_is(id: &Value, hex: &Value) -> bool {
 async fn failures(weir: &Weir, collector: &TypedCollector) {
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
     client.call("one__fails", json!({})).await;
+    client.call("one__strict", json!({})).await;
     client.call("nothing-has-this-name", json!({})).await;
     let failed = wait_until("the spans of what failed", || {
         let spans = collector.spans();
@@ -168,15 +173,24 @@ async fn failures(weir: &Weir, collector: &TypedCollector) {
             .into_iter()
             .filter(|span| span["status"]["code"] == "STATUS_CODE_ERROR")
             .collect();
-        (failed.len() >= 3).then_some(failed)
+        (failed.len() >= 4).then_some(failed)
     });
     let names: Vec<&str> = failed
         .iter()
         .map(|span| span["name"].as_str().unwrap())
         .collect();
-    for name in ["tools/call one__fails", "tools/call fails", "tools/call"] {
+    for name in [
+        "tools/call one__fails",
+        "tools/call fails",
+        "tools/call one__strict",
+        "tools/call",
+    ] {
         assert!(names.contains(&name), "{name} in {names:?}");
     }
+    assert!(
+        !names.contains(&"tools/call strict"),
+        "a call that was not sent: {names:?}"
+    );
     assert!(
         failed
             .iter()

@@ -133,3 +133,51 @@ async fn a_request_is_counted_by_how_it_ended() {
         (weir.metric("mcp_server_operation_duration_seconds_count", &refused) == 1.0).then_some(())
     });
 }
+
+/// A call that weir refuses says nothing of the upstream: neither its metrics nor its state for
+/// operators have it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_weir_refuses_are_no_calls_of_the_upstream() {
+    let strict = json!({ "type": "object", "required": ["n"] });
+    let mirrored = json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
+    let upstream = MockServer::modern()
+        .tool("fine", MockBehaviour::echo())
+        .tool("error", MockBehaviour::error(4242, "sold out", json!({})))
+        .with(MockTool::new("strict").with("inputSchema", strict))
+        .with(MockTool::new("mirrored").with("inputSchema", mirrored))
+        .start()
+        .await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
+    for (tool, arguments, reason) in [
+        ("strict", json!({}), "bad_arguments"),
+        // It differs in case alone from the argument that is repeated as a header.
+        ("mirrored", json!({ "Region": "north" }), "invalid_params"),
+    ] {
+        client.call(&format!("one__{tool}"), arguments).await;
+        let log = weir.process.output();
+        assert!(log.contains(reason), "{reason} in {log}");
+    }
+    for tool in ["fine", "error"] {
+        client.call(&format!("one__{tool}"), json!({})).await;
+    }
+    let calls =
+        |labels: &[&str]| weir.metric("mcp_client_operation_duration_seconds_count", labels);
+    let tools = "mcp_method_name=\"tools/call\"";
+    wait_until("the calls to be counted", || {
+        let sent = ["complete", "upstream_error"].map(|end| format!("outcome=\"{end}\""));
+        let all = sent.iter().all(|end| calls(&[tools, end]) == 1.0);
+        all.then_some(())
+    });
+    assert_eq!(calls(&[tools]), 2.0, "those that were sent");
+    assert_eq!(
+        counted(&weir, Revision::MODERN, "tools/call", "refused"),
+        1.0
+    );
+    let shown: Value = serde_json::from_str(&weir.get_admin_page("/admin/upstreams/one")).unwrap();
+    assert_eq!(
+        (&shown["calls"]["recent"], &shown["calls"]["failed"]),
+        (&json!(2), &json!(1)),
+        "{shown}"
+    );
+}

@@ -45,7 +45,7 @@ pub static SERVER_DURATION: DurationHistogram = DurationHistogram::new(Instrumen
         "outcome",
         "error.type",
     ],
-    about: "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it unless it is `ok`. The method is `other` if no revision defines it, and `none` if the request was refused by its head alone, or ended before its body was read",
+    about: "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it unless it is `ok`. A client that exceeds a limit of its own is `refused`; one that finds no capacity, as with `concurrency:upstream`, is `failed`. The method is `other` if no revision defines it, and `none` if the request was refused by its head alone, or ended before its body was read",
 });
 
 /// `mcp.client.operation.duration`.
@@ -61,7 +61,7 @@ pub static CLIENT_DURATION: DurationHistogram = DurationHistogram::new(Instrumen
         "outcome",
         "error.type",
     ],
-    about: "Time of a call at an upstream, including questions to the client. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md). Tool and prompt names are the upstream's own; names beyond `telemetry.metrics.max_names` are `other`. A method that no revision defines is `other` until its first call completes",
+    about: "Time of a call at an upstream, including questions to the client. Calls that weir refuses before it sends them are not included. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md). Tool and prompt names are the upstream's own; names beyond `telemetry.metrics.max_names` are `other`. A method that no revision defines is `other` until its first call completes",
 });
 
 static IS_DISABLED: AtomicBool = AtomicBool::new(false);
