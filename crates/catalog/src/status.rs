@@ -73,6 +73,11 @@ pub enum UpstreamReach {
     Down,
 }
 
+/// True for the states of a list that cannot be read now.
+fn is_unreadable(state: &str) -> bool {
+    matches!(state, "stale" | "down")
+}
+
 impl UpstreamStatus {
     /// The reachability, independent of an operator's actions.
     #[must_use]
@@ -80,8 +85,27 @@ impl UpstreamStatus {
         match self.lists.first().map(|list| list.state) {
             _ if self.health.down => UpstreamReach::Down,
             Some("fresh") => UpstreamReach::Up,
-            Some("pending") | None => UpstreamReach::Unknown,
-            Some(_) => UpstreamReach::Down,
+            Some(state) if is_unreadable(state) => UpstreamReach::Down,
+            Some(_) | None => UpstreamReach::Unknown,
+        }
+    }
+
+    /// The time since which [`Self::reach`] is what it is; absent before the first walk.
+    #[must_use]
+    pub fn since(&self) -> Option<SystemTime> {
+        let listed = self.lists.first().map(|list| (list.state, list.since));
+        let (changed, is_down) = (self.health.down_changed, self.health.down);
+        match (listed, changed) {
+            // It is down for two reasons: since the first of them.
+            (Some((state, since)), Some(changed)) if is_down && is_unreadable(state) => {
+                Some(since.min(changed))
+            }
+            (Some(_), Some(changed)) if is_down => Some(changed),
+            (Some((state, since)), Some(changed)) if !is_unreadable(state) => {
+                Some(since.max(changed))
+            }
+            (Some((_, since)), _) => Some(since),
+            (None, changed) => changed,
         }
     }
 
@@ -141,5 +165,71 @@ fn list(feed: &ListFeed) -> ListStatus {
         walks: snapshot.walks,
         walked_at: snapshot.walked_at,
         error: snapshot.error(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    /// A list in a state since a time, and the server down, or not any more, since another time.
+    fn status(listed: Option<(&'static str, u64)>, down: Option<(bool, u64)>) -> UpstreamStatus {
+        let list = |(state, since)| ListStatus {
+            class: CapabilityClass::BASE,
+            state,
+            since: at(since),
+            tools: 0,
+            prompts: 0,
+            resources: 0,
+            unchecked: 0,
+            rejected: 0,
+            redefined: 0,
+            truncated: None,
+            walks: 0,
+            walked_at: None,
+            error: None,
+        };
+        UpstreamStatus {
+            id: UpstreamId::new("one").unwrap(),
+            health: UpstreamHealth {
+                down: down.is_some_and(|(down, _)| down),
+                down_changed: down.map(|(_, changed)| at(changed)),
+                ..UpstreamHealth::default()
+            },
+            about: None,
+            closed: None,
+            recent: RecentCalls::default(),
+            lists: listed.map(list).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn state_lasts_since_the_change_that_made_it() {
+        use UpstreamReach::{Down, Unknown, Up};
+        for (list, down, reach, since) in [
+            (None, None, Unknown, None),
+            (Some(("pending", 1)), None, Unknown, Some(1)),
+            (Some(("fresh", 1)), None, Up, Some(1)),
+            (Some(("fresh", 1)), Some((true, 5)), Down, Some(5)),
+            (Some(("stale", 3)), Some((true, 5)), Down, Some(3)),
+            (Some(("stale", 7)), Some((true, 5)), Down, Some(5)),
+            (Some(("stale", 3)), Some((false, 5)), Down, Some(3)),
+            (Some(("fresh", 3)), Some((false, 5)), Up, Some(5)),
+            (Some(("fresh", 7)), Some((false, 5)), Up, Some(7)),
+        ] {
+            let status = status(list, down);
+            assert_eq!(
+                (status.reach(), status.since()),
+                (reach, since.map(at)),
+                "{list:?} {down:?}"
+            );
+        }
     }
 }

@@ -12,6 +12,9 @@ pub struct CallDeadlines {
     pub idle: Duration,
     /// Altogether, even with progress.
     pub hard: Duration,
+    /// The silence that the upstream's own limits allow, if the limits of an endpoint are shorter;
+    /// else absent.
+    pub own_silence: Option<Duration>,
 }
 
 impl CallDeadlines {
@@ -20,20 +23,30 @@ impl CallDeadlines {
         connect: Duration::from_secs(2),
         idle: Duration::from_secs(300),
         hard: Duration::from_secs(3600),
+        own_silence: None,
     };
     /// For requests about tasks and, unless the operator configures others, for lists and probes.
     pub const LIST: Self = Self {
         connect: Duration::from_secs(2),
         idle: Duration::from_secs(10),
         hard: Duration::from_secs(10),
+        own_silence: None,
     };
 }
 
 impl CallDeadlines {
-    /// Each limit the shorter of both.
+    /// The silence that shows that the server hangs. The limits of an endpoint end its calls earlier
+    /// and do not change it: they are a wish of its clients, and say nothing of the server.
+    #[must_use]
+    pub fn silence(self) -> Duration {
+        self.own_silence.unwrap_or(self.idle.min(self.hard))
+    }
+
+    /// The upstream's limits, cut by those of an endpoint: each limit the shorter of both.
     #[must_use]
     pub fn cut(self, other: Self) -> Self {
         Self {
+            own_silence: Some(self.silence()),
             connect: self.connect.min(other.connect),
             idle: self.idle.min(other.idle),
             hard: self.hard.min(other.hard),

@@ -16,15 +16,28 @@ use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::question::QuestionWait;
 use crate::reply_events::{NoteKind, Payload, PayloadSource, ReplyEnd, ReplyEvent};
 use crate::upstream::CallDeadlines;
 
 /// The called server: it records that a limit passed and makes the failure for the client.
 pub trait TimeoutHandler: Send + Sync {
-    /// Records that a call's limit passed: the hard one if `whole`, else the idle one.
-    fn timed_out(&self, whole: bool) -> Failure;
+    /// Records a sign of life of the server.
+    fn record_life(&self);
+
+    /// Records that a call's limit passed.
+    fn timed_out(&self, passed: PassedLimit) -> Failure;
+}
+
+/// A limit of a call that passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassedLimit {
+    /// True for the hard limit, false for the idle one.
+    pub is_hard: bool,
+    /// The time for which the server left the call without a sign of life. Zero if it waits for an
+    /// answer to its question, or for a client that reads slowly.
+    pub silence: Duration,
 }
 
 /// The time limits of one call, counted from its start.
@@ -66,6 +79,8 @@ pub struct CallLimits {
     sleep: Pin<Box<Sleep>>,
     /// The questions of the client that are open or were answered since the last look.
     asked: Vec<QuestionWait>,
+    /// True if the server had sent nothing further at the last look.
+    is_waiting: bool,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -82,19 +97,30 @@ impl CallLimits {
             sleep: Box::pin(tokio::time::sleep_until(time.next_deadline())),
             time,
             asked: Vec::new(),
+            is_waiting: true,
             _permit: permit,
         }
     }
 
     /// Returns the failure if the hard limit has passed.
-    pub(crate) fn check_end(&self) -> Option<Failure> {
-        (self.time.end <= Instant::now()).then(|| self.server.timed_out(true))
+    pub(crate) fn check_end(&mut self) -> Option<Failure> {
+        (self.time.end <= Instant::now()).then(|| {
+            self.extend_for_questions();
+            self.expire(true)
+        })
     }
 
     /// Takes an event as a sign of life, and notes a question.
     pub(crate) fn record_event(&mut self, event: &ReplyEvent) {
+        self.is_waiting = false;
         match event {
             ReplyEvent::Note(note) if note.kind == NoteKind::StillWorking => return,
+            // The failure may be weir's own.
+            ReplyEvent::End(ReplyEnd::Failed(failure))
+                if !matches!(failure.kind(), FailureKind::Upstream(_)) =>
+            {
+                return;
+            }
             ReplyEvent::Ask(ask) => self.asked.push(ask.waiting()),
             ReplyEvent::Note(_) | ReplyEvent::End(_) => {}
         }
@@ -103,20 +129,32 @@ impl CallLimits {
 
     /// Only the mark is moved: the timer itself is set anew when it fires.
     fn record_activity(&mut self) {
+        self.is_waiting = false;
         self.time.last = Instant::now();
+        self.server.record_life();
     }
 
-    /// Returns the failure once a limit has passed.
+    /// Returns the failure once a limit has passed. The server has sent nothing further.
     pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        self.is_waiting = true;
         loop {
             ready!(self.sleep.as_mut().poll(cx));
             self.extend_for_questions();
             let next = self.time.next_deadline();
             if next <= Instant::now() {
-                return Poll::Ready(self.server.timed_out(self.time.end <= next));
+                return Poll::Ready(self.expire(self.time.end <= next));
             }
             self.sleep.as_mut().reset(next);
         }
+    }
+
+    fn expire(&self, is_hard: bool) -> Failure {
+        let silence = if self.is_waiting {
+            self.time.last.elapsed()
+        } else {
+            Duration::ZERO
+        };
+        self.server.timed_out(PassedLimit { is_hard, silence })
     }
 
     /// Leaves the time of open questions out of the idle time.
@@ -159,7 +197,9 @@ impl PayloadSource for LimitedPayload {
             Some(failure) => failure,
             None => {
                 if let Poll::Ready(chunk) = source.poll_chunk(cx) {
-                    limits.record_activity();
+                    if !matches!(chunk, Some(Err(_))) {
+                        limits.record_activity();
+                    }
                     return Poll::Ready(chunk);
                 }
                 ready!(limits.poll_expired(cx))
@@ -178,21 +218,23 @@ impl PayloadSource for LimitedPayload {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::sync::{Arc, OnceLock};
+    use std::sync::{Arc, Mutex, OnceLock};
 
-    use futures_util::stream;
+    use futures_util::{StreamExt as _, stream};
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::failure::FailureKind;
     use crate::reply::{Reply, ReplySource};
     use crate::reply_events::ReplyNote;
 
     struct TestTimeoutHandler;
 
     impl TimeoutHandler for TestTimeoutHandler {
-        fn timed_out(&self, whole: bool) -> Failure {
-            Failure::new(FailureKind::TimedOut, if whole { "whole" } else { "idle" })
+        fn record_life(&self) {}
+
+        fn timed_out(&self, passed: PassedLimit) -> Failure {
+            let text = if passed.is_hard { "whole" } else { "idle" };
+            Failure::new(FailureKind::TimedOut, text)
         }
     }
 
@@ -235,6 +277,7 @@ mod tests {
             connect: IDLE,
             idle: IDLE,
             hard: HARD,
+            own_silence: None,
         };
         let time = CallTimeLimits::new(deadlines, Instant::now());
         let permit = permits.clone().try_acquire_owned().unwrap();
@@ -280,6 +323,78 @@ mod tests {
             (1, Err("idle".to_owned())),
             "no life"
         );
+    }
+
+    /// Notes the signs of life and the limit that passed.
+    #[derive(Clone, Default)]
+    struct NotingTimeoutHandler(Arc<Mutex<(usize, Vec<PassedLimit>)>>);
+
+    impl TimeoutHandler for NotingTimeoutHandler {
+        fn record_life(&self) {
+            self.0.lock().unwrap().0 += 1;
+        }
+
+        fn timed_out(&self, passed: PassedLimit) -> Failure {
+            self.0.lock().unwrap().1.push(passed);
+            Failure::new(FailureKind::TimedOut, "late")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_of_the_server_is_measured_from_its_last_sign_of_life() {
+        let limits = |seen: &NotingTimeoutHandler, deadlines| {
+            let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+            let time = CallTimeLimits::new(deadlines, Instant::now());
+            CallLimits::new(seen.clone(), time, permit)
+        };
+        let (idle, hard) = (IDLE, HARD);
+        let deadlines = CallDeadlines {
+            idle,
+            hard,
+            ..CallDeadlines::CALL
+        };
+        let reported = |times| {
+            let notes = stream::iter((0..times).map(|_| note(NoteKind::Progress)));
+            let then = notes.chain(stream::pending());
+            let events: Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>> =
+                Box::pin(then);
+            Reply::live(events)
+        };
+        let seen = NotingTimeoutHandler::default();
+        let reply = reported(3).with_limits(|| limits(&seen, deadlines));
+        tokio::time::advance(IDLE / 2).await;
+        outcome(reply).await.1.unwrap_err();
+        let idle_passed = PassedLimit {
+            is_hard: false,
+            silence: IDLE,
+        };
+        assert_eq!(*seen.0.lock().unwrap(), (3, vec![idle_passed]));
+
+        let only_hard = CallDeadlines {
+            idle: hard,
+            ..deadlines
+        };
+        let seen = NotingTimeoutHandler::default();
+        outcome(reported(0).with_limits(|| limits(&seen, only_hard)))
+            .await
+            .1
+            .unwrap_err();
+        let hard_passed = PassedLimit {
+            is_hard: true,
+            silence: HARD,
+        };
+        assert_eq!(*seen.0.lock().unwrap(), (0, vec![hard_passed]));
+
+        let seen = NotingTimeoutHandler::default();
+        let mut reply = reported(100).with_limits(|| limits(&seen, only_hard));
+        reply.next().await.unwrap();
+        tokio::time::advance(HARD).await;
+        outcome(reply).await.1.unwrap_err();
+        let client_was_slow = PassedLimit {
+            is_hard: true,
+            silence: Duration::ZERO,
+        };
+        assert_eq!(*seen.0.lock().unwrap(), (1, vec![client_was_slow]));
     }
 
     /// A result without end.

@@ -254,8 +254,10 @@ pub struct UpstreamHealth {
     pub revision: Option<&'static str>,
     /// The older revision that it was found to speak beside that.
     pub second_revision: Option<&'static str>,
-    /// True while the breaker is open or the last attempt to reach it failed.
+    /// True while the breaker is open, or if the last attempt did not reach the server.
     pub down: bool,
+    /// The time at which `down` changed last; absent if it never did.
+    pub down_changed: Option<SystemTime>,
     /// True while calls fail at once, since several in a row did not reach it.
     pub breaker_open: bool,
     /// The cause of the last failure, for operators ([`Failure::cause`]). It stays when the

@@ -72,6 +72,8 @@ struct CallForm {
     idle_ms: u64,
     hard_ms: u64,
     #[serde(default)]
+    own_silence_ms: Option<u64>,
+    #[serde(default)]
     whole: bool,
     #[serde(default)]
     safe_to_repeat: bool,
@@ -135,6 +137,7 @@ pub(crate) fn call_frame(kind: FrameKind, outbound: &OutboundCall, random: &dyn 
         connect_ms: millis(outbound.deadlines.connect),
         idle_ms: millis(outbound.deadlines.idle),
         hard_ms: millis(outbound.deadlines.hard),
+        own_silence_ms: outbound.deadlines.own_silence.map(millis),
         whole: outbound.whole,
         safe_to_repeat: outbound.safe_to_repeat,
         has_capabilities: call.capabilities.raw.is_some(),
@@ -209,6 +212,7 @@ pub(crate) fn read_call(frame: &Frame) -> Result<OutboundCall, BadFrame> {
             connect: Duration::from_millis(form.connect_ms),
             idle: Duration::from_millis(form.idle_ms),
             hard: Duration::from_millis(form.hard_ms),
+            own_silence: form.own_silence_ms.map(Duration::from_millis),
         },
         whole: form.whole,
         safe_to_repeat: form.safe_to_repeat,

@@ -23,19 +23,29 @@ struct RemoteState {
     facts: UpstreamFacts,
     /// True if the last attempt to reach it failed.
     is_down: bool,
+    /// The time at which that changed last.
+    changed: Option<SystemTime>,
     last_error: Option<(String, SystemTime)>,
+}
+
+impl RemoteState {
+    fn set_down(&mut self, is_down: bool) {
+        if std::mem::replace(&mut self.is_down, is_down) != is_down {
+            self.changed = Some(SystemTime::now());
+        }
+    }
 }
 
 impl RemoteRecord {
     /// Takes note of an answer of the owner.
     pub(crate) fn note_reached(&self) {
-        self.lock().is_down = false;
+        self.lock().set_down(false);
     }
 
     /// Takes note of a failure to reach the owner, or the server there.
     pub(crate) fn note_failure(&self, failure: &Failure) {
         let mut state = self.lock();
-        state.is_down = true;
+        state.set_down(true);
         state.last_error = Some((failure.cause(), SystemTime::now()));
     }
 
@@ -62,6 +72,7 @@ impl RemoteRecord {
             revision: revision(&state.facts.revision),
             second_revision: revision(&state.facts.second_revision),
             down: state.is_down,
+            down_changed: state.changed,
             last_error,
             last_error_at,
             in_flight,

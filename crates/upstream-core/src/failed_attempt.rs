@@ -59,13 +59,6 @@ impl FailedAttempt {
         self
     }
 
-    /// Marks that the server showed no life for as long as a call may take: the breaker counts it. A
-    /// slow tool is no sign of another server.
-    pub fn mark_silent(mut self) -> Self {
-        self.not_reached = true;
-        self
-    }
-
     /// Marks that the server was not asked.
     pub fn mark_not_attempted(mut self) -> Self {
         self.not_attempted = true;

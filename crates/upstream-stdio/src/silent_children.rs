@@ -53,6 +53,20 @@ impl StdioUpstream {
         !self.silent_children().is_empty()
     }
 
+    /// Asks each child that left calls unanswered for a sign of life. True if a child runs, and none
+    /// is silent.
+    pub async fn answers(&self) -> bool {
+        let silent = self.silent_children();
+        let asked = silent.iter().map(|running| async move {
+            let messages = running.child.pipe.silence.messages();
+            ask_for_life(&self.site, running).await;
+            running.child.pipe.silence.messages() != messages
+        });
+        let answered = join_all(asked).await.into_iter().all(|answered| answered);
+        let all = self.slots.values_where(|_| true);
+        answered && all.iter().any(|running| !running.child.pipe.is_closed())
+    }
+
     fn silent_children(&self) -> Vec<Arc<RunningChild>> {
         let mut silent = self.slots.values_where(|_| true);
         silent.retain(|running| {
@@ -89,15 +103,20 @@ fn is_process_of(running: &RunningChild, origin: &ChildSource) -> bool {
 async fn end_if_silent(site: &UpstreamContext, running: &RunningChild) {
     let pipe = &running.child.pipe;
     let before = pipe.silence.messages();
+    ask_for_life(site, running).await;
+    if pipe.silence.messages() == before && !pipe.is_closed() && !pipe.is_handed_over() {
+        tracing::warn!(upstream = %site.label.id, "child process ended: it answers neither calls nor a ping");
+        pipe.close("the process answered neither calls nor a ping: weir ended it");
+        running.child.stop();
+    }
+}
+
+/// Asks a child for a sign of life within the deadline of lists.
+async fn ask_for_life(site: &UpstreamContext, running: &RunningChild) {
     let method = match running.legacy {
         Some(_) => Method::Ping,
         None => Method::Discover,
     };
     // Any answer is a sign of life, an error too.
     let _answered = stdio_call::request(site, running, CapabilityClass::BASE, method, &[]).await;
-    if pipe.silence.messages() == before && !pipe.is_closed() && !pipe.is_handed_over() {
-        tracing::warn!(upstream = %site.label.id, "child process ended: it answers neither calls nor a ping");
-        pipe.close("the process answered neither calls nor a ping: weir ended it");
-        running.child.stop();
-    }
 }

@@ -1,11 +1,12 @@
 //! The circuit breaker of one upstream. After some failures in a row to reach the server, calls
 //! fail at once, and one call a second goes through as a probe. Sans-IO: the time is an argument.
 //!
-//! It counts failed connections and passed deadlines. Every answer of the server, errors of tools
-//! included, is a sign of life.
+//! It counts failed connections, and calls that passed their deadline while the server was silent.
+//! A server that answered anything meanwhile is slow with one call and does not hang. Every answer,
+//! errors of tools included, is a sign of life.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The failures in a row that open the breaker.
@@ -13,12 +14,38 @@ const FAILURES_TO_OPEN: u32 = 5;
 /// The time between two probes while the breaker is open.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The breaker. A call to a healthy upstream costs it two loads.
+/// The breaker. A call to a healthy upstream costs it three loads and a store.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     failures: AtomicU32,
-    /// The time of the next probe, while the breaker is open.
+    /// True if the last attempt did not reach the server.
+    is_unreached: AtomicBool,
+    last_life: TimeMark,
+    /// The time at which [`Self::is_down`] changed last.
+    changed: TimeMark,
+    /// The time of the next probe, while the breaker is open. Its lock is held by changes.
     next_probe: Mutex<Duration>,
+}
+
+/// A point of time, in whole milliseconds, that threads share.
+#[derive(Debug, Default)]
+pub(crate) struct TimeMark(AtomicU64);
+
+impl TimeMark {
+    /// Sets the time.
+    pub(crate) fn set(&self, now: Duration) {
+        // Zero means that it was never set.
+        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX - 1) + 1;
+        if self.0.load(Ordering::Relaxed) != millis {
+            self.0.store(millis, Ordering::Release);
+        }
+    }
+
+    /// Returns the time; absent if it was never set.
+    pub(crate) fn get(&self) -> Option<Duration> {
+        let millis = self.0.load(Ordering::Acquire).checked_sub(1)?;
+        Some(Duration::from_millis(millis))
+    }
 }
 
 impl Breaker {
@@ -39,17 +66,59 @@ impl Breaker {
         Ok(())
     }
 
-    /// Notes that the server answered.
-    pub(crate) fn record_success(&self) {
-        if self.is_failing() {
-            self.failures.store(0, Ordering::Release);
+    /// Records an answer of the server.
+    pub(crate) fn record_success(&self, now: Duration) {
+        self.last_life.set(now);
+        if self.failures.load(Ordering::Acquire) > 0 {
+            self.change(now, |_| {
+                self.failures.store(0, Ordering::Release);
+                self.is_unreached.store(false, Ordering::Release);
+            });
         }
     }
 
-    /// Notes that the server was not reached, or that a deadline passed, at `now`.
-    pub(crate) fn record_failure(&self, now: Duration) {
-        *self.lock() = now + PROBE_INTERVAL;
-        self.failures.fetch_add(1, Ordering::AcqRel);
+    /// Records a sign of life on a connection that was open before: of a call that runs, or of a
+    /// watch. It does not show that a further connection can be opened.
+    pub(crate) fn record_life(&self, now: Duration) {
+        if self.is_unreached.load(Ordering::Acquire) {
+            self.last_life.set(now);
+        } else {
+            self.record_success(now);
+        }
+    }
+
+    /// Records that the server was not reached.
+    pub(crate) fn record_unreached(&self, now: Duration) {
+        self.record_failure(now, true);
+    }
+
+    /// Records that a call passed its deadline after this `silence`, and returns if that counts: if
+    /// the server showed no life at all for the time `limit`.
+    pub(crate) fn record_silence(&self, now: Duration, silence: Duration, limit: Duration) -> bool {
+        let of_server = self.last_life.get().map(|last| now.saturating_sub(last));
+        let counts = of_server.map_or(silence, |own| own.min(silence)) >= limit;
+        if counts {
+            self.record_failure(now, false);
+        }
+        counts
+    }
+
+    fn record_failure(&self, now: Duration, is_unreached: bool) {
+        self.change(now, |next_probe| {
+            *next_probe = now + PROBE_INTERVAL;
+            self.failures.fetch_add(1, Ordering::AcqRel);
+            self.is_unreached.store(is_unreached, Ordering::Release);
+        });
+    }
+
+    /// Makes a change, and notes its time if the server is down or up by it.
+    fn change(&self, now: Duration, change: impl FnOnce(&mut Duration)) {
+        let mut next_probe = self.lock();
+        let was_down = self.is_down();
+        change(&mut next_probe);
+        if self.is_down() != was_down {
+            self.changed.set(now);
+        }
     }
 
     /// True while the breaker is open and calls fail at once.
@@ -57,9 +126,14 @@ impl Breaker {
         self.failures.load(Ordering::Acquire) >= FAILURES_TO_OPEN
     }
 
-    /// True if the last attempt failed.
-    pub(crate) fn is_failing(&self) -> bool {
-        self.failures.load(Ordering::Acquire) > 0
+    /// True while the breaker is open, or if the last attempt did not reach the server.
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_open() || self.is_unreached.load(Ordering::Acquire)
+    }
+
+    /// Returns the time at which [`Self::is_down`] changed last.
+    pub(crate) fn changed(&self) -> Option<Duration> {
+        self.changed.get()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Duration> {
@@ -75,26 +149,76 @@ mod tests {
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
+    const LIMIT: Duration = Duration::from_secs(60);
 
     // Proves E03.
     #[test]
     fn opens_after_five_failures_in_a_row_and_probes_once_a_second() {
         let breaker = Breaker::default();
         for _ in 0..4 {
-            breaker.record_failure(S);
+            breaker.record_unreached(S);
         }
         assert_eq!(breaker.admit(|| S), Ok(()));
-        breaker.record_success();
+        breaker.record_success(S);
         for _ in 0..5 {
             assert!(!breaker.is_open());
-            breaker.record_failure(S);
+            breaker.record_unreached(S);
         }
         assert!(breaker.is_open());
         assert_eq!(breaker.admit(|| S), Err(S));
         assert_eq!(breaker.admit(|| S + S / 2), Err(S / 2));
         assert_eq!(breaker.admit(|| 2 * S), Ok(()), "one goes through");
         assert_eq!(breaker.admit(|| 2 * S), Err(S), "and no second one");
-        breaker.record_success();
+        breaker.record_success(2 * S);
         assert_eq!(breaker.admit(|| 2 * S), Ok(()));
+    }
+
+    // Proves E03.
+    #[test]
+    fn opens_after_five_calls_that_a_silent_server_left_unanswered() {
+        let breaker = Breaker::default();
+        breaker.record_success(S);
+        for nth in 0..5 {
+            assert!(!breaker.is_down(), "{nth}: it may be slow");
+            assert!(breaker.record_silence(S + LIMIT, LIMIT, LIMIT));
+        }
+        assert!(breaker.is_open() && breaker.is_down());
+        assert_eq!(breaker.changed(), Some(S + LIMIT));
+        breaker.record_life(2 * LIMIT);
+        assert!(!breaker.is_down(), "it shows life");
+        assert_eq!(breaker.changed(), Some(2 * LIMIT));
+    }
+
+    #[test]
+    fn passed_deadline_counts_only_if_the_server_was_silent_for_its_own_limit() {
+        let breaker = Breaker::default();
+        for _ in 0..10 {
+            // The deadline of an endpoint is shorter than that of the upstream.
+            assert!(!breaker.record_silence(LIMIT, LIMIT - S, LIMIT));
+        }
+        breaker.record_life(S);
+        for _ in 0..10 {
+            assert!(!breaker.record_silence(LIMIT, LIMIT, LIMIT), "it answered");
+        }
+        for _ in 0..4 {
+            assert!(breaker.record_silence(S + LIMIT, LIMIT, LIMIT));
+        }
+        breaker.record_life(S + LIMIT);
+        assert!(breaker.record_silence(S + 2 * LIMIT, LIMIT, LIMIT));
+        assert!(!breaker.is_down(), "not in a row");
+    }
+
+    #[test]
+    fn server_is_down_from_the_attempt_that_did_not_reach_it_to_the_next_answer() {
+        let breaker = Breaker::default();
+        assert_eq!((breaker.is_down(), breaker.changed()), (false, None));
+        breaker.record_unreached(S);
+        breaker.record_unreached(2 * S);
+        breaker.record_life(3 * S);
+        assert!(breaker.is_down(), "an open stream lives on");
+        assert_eq!(breaker.changed(), Some(S));
+        breaker.record_success(4 * S);
+        breaker.record_success(5 * S);
+        assert_eq!((breaker.is_down(), breaker.changed()), (false, Some(4 * S)));
     }
 }

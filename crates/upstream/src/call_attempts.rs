@@ -2,8 +2,9 @@
 //! their outcomes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use weir_core::call_limits::TimeoutHandler;
+use weir_core::call_limits::{PassedLimit, TimeoutHandler};
 use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind};
@@ -11,10 +12,8 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use crate::breaker::Breaker;
-use crate::instances::instance_name::InstanceName;
-use crate::instances::{InstanceRoute, ServerInstances};
-use crate::server_transport::ServerTransport;
+use crate::instances::{InstanceRoute, ServerInstance, ServerInstances};
+use crate::single_server::SingleServer;
 
 /// The transport and the circuit breaker of one server. Every running call has a share of it: the
 /// last one to end ends the server's tasks.
@@ -28,60 +27,9 @@ pub(crate) struct CallAttempts {
 #[derive(Debug)]
 pub(crate) enum CalledServer {
     /// A server behind one URL, or a child process.
-    One(SingleServer),
+    One(Arc<SingleServer>),
     /// A server with several URLs.
     Several(ServerInstances),
-}
-
-/// A server behind one URL, or a child process.
-#[derive(Debug)]
-pub(crate) struct SingleServer {
-    pub(crate) transport: ServerTransport,
-    pub(crate) breaker: Breaker,
-    /// The name of the URL: an upstream may have had several URLs when a task began.
-    pub(crate) name: Option<InstanceName>,
-}
-
-impl SingleServer {
-    /// Makes a server that was not called yet. `name` is that of its URL, if it has one.
-    pub(crate) fn new(transport: ServerTransport, name: Option<InstanceName>) -> Self {
-        Self {
-            transport,
-            breaker: Breaker::default(),
-            name,
-        }
-    }
-
-    /// Records the outcome of opening a watch. In a running process that asks it nothing, so that
-    /// it is no sign of life of a silent one.
-    pub(crate) fn record_opened(&self, site: &UpstreamContext, refusal: Option<&FailedAttempt>) {
-        if refusal.is_some() || !self.transport.has_silent_process() {
-            self.record(site, refusal);
-        }
-    }
-
-    /// Records the outcome of an attempt.
-    pub(crate) fn record(&self, site: &UpstreamContext, refusal: Option<&FailedAttempt>) {
-        match refusal {
-            None => self.breaker.record_success(),
-            Some(refusal) => {
-                if refusal.era_in_doubt {
-                    self.transport.doubt_era();
-                }
-                site.record.note_error(&refusal.failure);
-                match (refusal.not_reached, refusal.not_attempted) {
-                    (true, _) => {
-                        self.breaker.record_failure(site.clock.now());
-                        if self.breaker.is_open() {
-                            self.transport.check_processes();
-                        }
-                    }
-                    (false, true) => {}
-                    (false, false) => self.breaker.record_success(),
-                }
-            }
-        }
-    }
 }
 
 impl CallAttempts {
@@ -126,27 +74,43 @@ pub(crate) struct TimedServer {
     pub(crate) attempts: Arc<CallAttempts>,
     /// The way of the call over several URLs.
     pub(crate) route: Option<Arc<InstanceRoute>>,
+    /// The silence of the server that counts as its failure.
+    pub(crate) silence_limit: Duration,
+}
+
+impl TimedServer {
+    fn instance(&self) -> Option<&Arc<ServerInstance>> {
+        match &self.attempts.server {
+            CalledServer::One(_) => None,
+            CalledServer::Several(all) => all.of_route(self.route.as_deref()?),
+        }
+    }
 }
 
 impl TimeoutHandler for TimedServer {
-    fn timed_out(&self, whole: bool) -> Failure {
-        let text = if whole {
+    fn record_life(&self) {
+        match (&self.attempts.server, self.instance()) {
+            (CalledServer::One(one), _) => one.record_life(&self.attempts.site),
+            (CalledServer::Several(_), Some(instance)) => instance.record_life(),
+            (CalledServer::Several(_), None) => {}
+        }
+    }
+
+    fn timed_out(&self, passed: PassedLimit) -> Failure {
+        let text = if passed.is_hard {
             "The call took longer than it may: it was cancelled"
         } else {
             "The upstream showed no life for longer than it may: the call was cancelled"
         };
         let site = &self.attempts.site;
         let failure = site.label.fail(FailureKind::TimedOut, text);
-        let recorded = FailedAttempt::new(site.label.fail(FailureKind::TimedOut, text));
-        let recorded = recorded.mark_silent();
-        match &self.attempts.server {
-            CalledServer::One(one) => one.record(site, Some(&recorded)),
-            CalledServer::Several(all) => {
-                let route = self.route.as_deref();
-                if let Some(instance) = route.and_then(|route| all.of_route(route)) {
-                    instance.record_refusal(&recorded);
-                }
+        let (silence, limit) = (passed.silence, self.silence_limit);
+        match (&self.attempts.server, self.instance()) {
+            (CalledServer::One(one), _) => one.record_silence(site, &failure, silence, limit),
+            (CalledServer::Several(_), Some(instance)) => {
+                instance.record_silence(&failure, silence, limit);
             }
+            (CalledServer::Several(_), None) => {}
         }
         failure
     }

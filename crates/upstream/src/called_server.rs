@@ -18,6 +18,7 @@ use weir_wire::method::Method;
 use crate::call_attempts::{CallAttempts, CalledServer};
 use crate::instances::{InstanceRoute, RequiredInstance, instance_name};
 use crate::server_transport::ServerTransport;
+use crate::single_server::SingleServerWatch;
 
 /// A call with its way over several URLs; absent for a server with one.
 pub(crate) type RoutedCall = (OutboundCall, Option<Arc<InstanceRoute>>);
@@ -100,7 +101,13 @@ impl CallAttempts {
             CalledServer::One(one) => {
                 let opened = one.transport.watch(class).await;
                 one.record_opened(&self.site, opened.as_ref().err());
-                opened
+                opened.map(|inner| {
+                    Box::new(SingleServerWatch {
+                        inner,
+                        server: one.clone(),
+                        site: self.site.clone(),
+                    }) as Box<dyn ListWatch>
+                })
             }
             CalledServer::Several(all) => all.watch(class).await,
         };
@@ -161,12 +168,22 @@ impl CalledServer {
         }
     }
 
-    /// True if the last attempt failed; of several URLs, if none of them takes calls.
-    pub(crate) fn is_failing(&self) -> bool {
+    /// True if the server cannot be reached, or hangs; of several URLs, if none of them takes calls.
+    pub(crate) fn is_down(&self) -> bool {
         match self {
-            Self::One(one) => one.breaker.is_failing(),
+            Self::One(one) => one.breaker.is_down(),
             Self::Several(all) => all.are_down(),
         }
+    }
+
+    /// Returns the time at which [`Self::is_down`] changed last.
+    pub(crate) fn down_changed(&self, site: &UpstreamContext) -> Option<SystemTime> {
+        let changed = match self {
+            Self::One(one) => one.breaker.changed(),
+            Self::Several(all) => all.down_changed(),
+        }?;
+        let age = site.clock.now().saturating_sub(changed);
+        site.clock.wall().checked_sub(age)
     }
 
     /// Returns the server's revision, once it is known; of several URLs, that of the watched one.

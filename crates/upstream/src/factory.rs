@@ -19,12 +19,13 @@ use weir_upstream_http::HttpUpstream;
 use weir_upstream_stdio::{ChildSource, StdioUpstream};
 use weir_wire::write::ObjectWriter;
 
-use crate::call_attempts::{CalledServer, SingleServer};
+use crate::call_attempts::CalledServer;
 use crate::instances::instance_name::InstanceName;
 use crate::instances::{ServerInstance, ServerInstances};
 use crate::ports::UpstreamPorts;
 use crate::server_transport::ServerTransport;
 use crate::settings::{HttpUpstreamSettings, TransportSettings, UpstreamSettings};
+use crate::single_server::SingleServer;
 use crate::upstream_service::UpstreamService;
 
 /// The name and version of weir that every server gets, never the client's own.

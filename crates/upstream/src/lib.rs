@@ -17,6 +17,7 @@ mod repeat;
 mod resend;
 mod server_transport;
 mod settings;
+mod single_server;
 mod stack;
 mod tasks;
 mod upstream_service;

@@ -174,6 +174,15 @@ impl ServerTransport {
         }
     }
 
+    /// Asks the server for a sign of life with a request of weir's own. False if it gives none, or if
+    /// no process runs.
+    pub(crate) async fn answers(&self) -> bool {
+        match self {
+            Self::Http(server) => server.check().await.is_ok(),
+            Self::Stdio(server) => server.answers().await,
+        }
+    }
+
     /// True if a process left a call unanswered and has been silent since.
     pub(crate) fn has_silent_process(&self) -> bool {
         match self {

@@ -67,11 +67,13 @@ impl CallStack {
         outbound: OutboundCall,
     ) -> impl Future<Output = Reply> + Send + use<> {
         let limits = CallTimeLimits::new(outbound.deadlines, outbound.begun);
+        let silence_limit = outbound.deadlines.silence();
         let (outbound, route) = self.attempts.route(self.strip_baggage(outbound));
         let attempts = self.attempts.clone();
         let server = TimedServer {
             attempts: attempts.clone(),
             route: route.clone(),
+            silence_limit,
         };
         // Repeat, above resend, breaker and transport: each try passes all of them.
         let tries = Box::pin(repeat::call_with_repeat(attempts, outbound, route));

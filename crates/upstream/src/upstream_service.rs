@@ -160,7 +160,8 @@ impl Upstream for UpstreamService {
         UpstreamHealth {
             revision: server.revision().map(Revision::as_str),
             second_revision: server.second_revision().map(Revision::as_str),
-            down: server.is_failing(),
+            down: server.is_down(),
+            down_changed: server.down_changed(&self.site),
             breaker_open: server.fails_at_once(),
             last_error,
             last_error_at,

@@ -227,3 +227,29 @@ async fn a_server_that_comes_and_goes_is_used_again_as_soon_as_it_is_back() {
         .await;
     }
 }
+
+/// The deadline of one endpoint is the wish of its clients: the server is as well as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn impatient_endpoint_takes_no_server_from_others() {
+    let slow = MockServer::modern()
+        .tool("hang", MockBehaviour::hang())
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let weir = Weir::with_config(json!({
+        "upstreams": { "slow": { "url": slow.url() } },
+        "endpoints": {
+            "/impatient": { "upstreams": ["slow"], "deadlines": { "hard": "300ms" } },
+            "/patient": { "upstreams": ["slow"] },
+        },
+    }));
+    weir.wait_until_listed("/patient", &["slow__hang", "slow__echo"]);
+    let impatient = CheckedClient::open(&weir.url("/impatient"), Revision::MODERN).await;
+    let patient = CheckedClient::open(&weir.url("/patient"), Revision::MODERN).await;
+    for _ in 0..6 {
+        let late = impatient.call("slow__hang", json!({})).await;
+        assert_eq!(own_error(&late)["reason"], "timed_out");
+        assert_eq!(weir.metric("weir_upstream_up", &["upstream=\"slow\""]), 1.0);
+    }
+    assert_eq!(patient.call("slow__echo", json!({})).await.text(), "{}");
+}

@@ -26,7 +26,7 @@ pub(crate) struct UpstreamView {
     pub id: String,
     /// `up`, `down`, `starting`, `disabled`, `draining` or `drained`.
     pub state: &'static str,
-    /// The time since which its lists, or an operator's change, are as they are.
+    /// The time since which it is in this state.
     pub(crate) since: Rfc3339Time,
     /// The cause why it is not up, with advice; absent while it is up.
     pub(crate) last_error: Option<String>,
@@ -248,7 +248,7 @@ impl UpstreamView {
         let since = status
             .closed
             .map(|closed| closed.since)
-            .or(base.map(|list| list.since))
+            .or(status.since())
             .unwrap_or(now);
         let state = state(status);
         let error = status.cause().filter(|_| state != "up").map(str::to_owned);

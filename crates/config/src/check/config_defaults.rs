@@ -129,6 +129,7 @@ pub(super) fn deadlines(
         connect: time(raw.connect, base.connect, "connect"),
         idle: time(raw.idle, base.idle, "idle"),
         hard: time(raw.hard, base.hard, "hard"),
+        own_silence: None,
     };
     if raw.idle.is_some() && found.idle > found.hard {
         report.add(ConfigProblem::warning(

@@ -20,6 +20,7 @@ const UNBOUNDED: CallDeadlines = CallDeadlines {
     connect: Duration::MAX,
     idle: Duration::MAX,
     hard: Duration::MAX,
+    own_silence: None,
 };
 
 /// The longest path in bytes. A longer one is a mistake.

@@ -206,6 +206,7 @@ async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them
         connect: Duration::MAX,
         idle: Duration::MAX,
         hard,
+        own_silence: None,
     });
     world.apply(vec![Arc::new(endpoint)], &[&one]);
     let desk = RouterWorld::of(world);
@@ -214,6 +215,7 @@ async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them
         *seen.lock().unwrap(),
         [CallDeadlines {
             hard,
+            own_silence: Some(CallDeadlines::CALL.idle),
             ..CallDeadlines::CALL
         }]
     );

@@ -61,7 +61,7 @@ impl CallWait {
     pub(super) fn new(begun: Instant, deadlines: CallDeadlines) -> Self {
         Self {
             last: begun,
-            most: deadlines.idle.min(deadlines.hard),
+            most: deadlines.silence(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use weir_core::upstream::InstanceBreakerState;
 
-use crate::breaker::Breaker;
+use crate::breaker::{Breaker, TimeMark};
 
 /// The answered calls that close a half-open breaker, and the most calls in flight meanwhile.
 const PROBATION_CALLS: u32 = 3;
@@ -24,6 +24,8 @@ pub(crate) struct InstanceBreaker {
     probation: AtomicU32,
     /// The times that it opened since it was last closed.
     openings: AtomicU32,
+    /// The time at which it opened or ceased to be open last.
+    changed: TimeMark,
 }
 
 impl InstanceBreaker {
@@ -67,11 +69,16 @@ impl InstanceBreaker {
         self.openings.load(Ordering::Acquire)
     }
 
-    /// Records an answer of the instance. True if it opened before and is half open now.
-    pub(crate) fn record_success(&self) -> bool {
-        self.failures.record_success();
+    /// Returns the time at which it opened or ceased to be open last.
+    pub(crate) fn changed(&self) -> Option<Duration> {
+        self.changed.get()
+    }
+
+    /// Records an answer of the instance at `now`. True if it opened before and is half open now.
+    pub(crate) fn record_success(&self, now: Duration) -> bool {
+        self.failures.record_success(now);
         if self.is_open() {
-            return self.half_open();
+            return self.half_open(now);
         }
         let less = |left: u32| left.checked_sub(1);
         let before = self
@@ -83,21 +90,41 @@ impl InstanceBreaker {
         false
     }
 
-    /// Lets a few calls through. True if it was open.
-    pub(crate) fn half_open(&self) -> bool {
+    /// Records a sign of life at `now` that is no answer to a further call.
+    pub(crate) fn record_life(&self, now: Duration) {
+        self.failures.record_life(now);
+    }
+
+    /// Lets a few calls through from `now` on. True if it was open.
+    pub(crate) fn half_open(&self, now: Duration) -> bool {
         self.probation.store(PROBATION_CALLS, Ordering::Release);
-        self.failures.record_success();
-        self.open.swap(false, Ordering::AcqRel)
+        self.failures.record_success(now);
+        let was_open = self.open.swap(false, Ordering::AcqRel);
+        if was_open {
+            self.changed.set(now);
+        }
+        was_open
     }
 
     /// Records a failure at `now`. `unreachable` means that no connection could be opened. True if
     /// the breaker opens by it.
     pub(crate) fn record_failure(&self, now: Duration, unreachable: bool) -> bool {
-        self.failures.record_failure(now);
+        self.failures.record_unreached(now);
+        self.open_after_failure(now, unreachable)
+    }
+
+    /// Records at `now` that a call passed its deadline after this `silence`. It counts if the
+    /// instance showed no life at all for the time `limit`. True if the breaker opens by it.
+    pub(crate) fn record_silence(&self, now: Duration, silence: Duration, limit: Duration) -> bool {
+        self.failures.record_silence(now, silence, limit) && self.open_after_failure(now, false)
+    }
+
+    fn open_after_failure(&self, now: Duration, unreachable: bool) -> bool {
         let in_probation = self.probation.swap(0, Ordering::AcqRel) > 0;
         let opens = unreachable || in_probation || self.failures.is_open();
         let opened = opens && !self.open.swap(true, Ordering::AcqRel);
         if opened {
+            self.changed.set(now);
             self.openings.fetch_add(1, Ordering::AcqRel);
         }
         opened
@@ -132,16 +159,16 @@ mod tests {
     fn half_open_breaker_lets_three_calls_through_and_closes_after_three_answers() {
         let breaker = InstanceBreaker::default();
         breaker.record_failure(S, true);
-        assert!(breaker.half_open());
+        assert!(breaker.half_open(S));
         assert_eq!(breaker.state(), InstanceBreakerState::HalfOpen);
         assert!(breaker.takes_call(2) && !breaker.takes_call(3));
-        breaker.record_success();
+        breaker.record_success(S);
         assert!(breaker.record_failure(S, false), "one failure opens it");
         assert_eq!(breaker.openings(), 2);
-        assert!(breaker.record_success(), "an answer of an earlier call");
+        assert!(breaker.record_success(S), "an answer of an earlier call");
         for _ in 0..3 {
             assert_eq!(breaker.state(), InstanceBreakerState::HalfOpen);
-            assert!(!breaker.record_success());
+            assert!(!breaker.record_success(S));
         }
         assert_eq!(
             (breaker.state(), breaker.openings()),

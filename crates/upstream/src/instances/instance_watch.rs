@@ -1,15 +1,18 @@
 //! The watch of the lists of a server with several instances: at one of them at a time. It moves to
 //! another instance if the watched one cannot be reached, or does not give its lists.
 
+use std::sync::Arc;
+
 use weir_core::port::Fut;
 use weir_core::upstream::{
     ListKind, ListKinds, ListPage, ListWatch, ResourceUpdates, ServerDescription,
 };
-use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_core::{CapabilityClass, Failure};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
 use super::watched_instance::WatchedInstance;
 use super::{ServerInstance, ServerInstances};
+use crate::single_server::is_answered;
 
 /// An attempt to open a watch at one instance. An attempt that is given up moves the watch on, so
 /// that the next one does not wait for the same instance.
@@ -39,6 +42,7 @@ impl ServerInstances {
             .await?;
         Ok(Box::new(InstanceWatch {
             inner: opened,
+            instance: self.all[index].clone(),
             index,
             next: self.after(index),
             watched: self.watched.clone(),
@@ -100,6 +104,7 @@ impl ServerInstances {
 /// A watch at one instance.
 struct InstanceWatch {
     inner: Box<dyn ListWatch>,
+    instance: Arc<ServerInstance>,
     index: usize,
     /// The instance that is watched next if this one does not give its lists.
     next: usize,
@@ -123,13 +128,9 @@ impl ListWatch for InstanceWatch {
                 next: Some(self.next),
             };
             let listed = self.inner.list(kind, cursor).await;
-            // An error of the server itself, such as an unknown method, is an answer.
-            let answered = listed.as_ref().map_or_else(
-                |failure| matches!(failure.kind(), FailureKind::Upstream(_)),
-                |_| true,
-            );
-            if answered {
+            if is_answered(&listed) {
                 attempt.next = None;
+                self.instance.record_life();
             }
             drop(attempt);
             listed

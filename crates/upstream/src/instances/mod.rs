@@ -21,6 +21,7 @@ mod watched_instance;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_core::SessionKey;
@@ -169,6 +170,18 @@ impl ServerInstances {
     /// True while no instance takes calls.
     pub(crate) fn are_down(&self) -> bool {
         self.with_weight().all(|one| one.breaker.is_open())
+    }
+
+    /// Returns the time at which [`Self::are_down`] changed last: with the last instance that
+    /// opened, or with the first one that takes calls again.
+    pub(crate) fn down_changed(&self) -> Option<Duration> {
+        let changed = |one: &Arc<ServerInstance>| one.breaker.changed();
+        if self.are_down() {
+            return self.with_weight().filter_map(changed).max();
+        }
+        // None sorts first: an instance that never opened was always up.
+        let closed = self.with_weight().filter(|one| !one.breaker.is_open());
+        closed.map(changed).min().flatten()
     }
 
     /// Returns the instances that may get new calls.

@@ -91,9 +91,14 @@ impl ServerInstance {
 
     /// Records an answer.
     pub(crate) fn record_success(&self) {
-        if self.breaker.record_success() {
+        if self.breaker.record_success(self.site.clock.now()) {
             self.log_half_open();
         }
+    }
+
+    /// Records a sign of life that is no answer to a further call.
+    pub(crate) fn record_life(&self) {
+        self.breaker.record_life(self.site.clock.now());
     }
 
     /// Records an attempt without a reply.
@@ -114,19 +119,36 @@ impl ServerInstance {
     /// Records a call that the instance did not answer. `unreachable` means that no connection could
     /// be opened.
     pub(crate) fn record_failure(self: &Arc<Self>, failure: &Failure, unreachable: bool) {
-        if !self
-            .breaker
-            .record_failure(self.site.clock.now(), unreachable)
-        {
-            return;
+        let now = self.site.clock.now();
+        if self.breaker.record_failure(now, unreachable) {
+            self.log_opened(failure);
+            self.check_until_it_answers();
         }
+    }
+
+    /// Records a call that passed its deadline after this `silence`. It counts if the instance
+    /// showed no life at all for the time `limit`.
+    pub(crate) fn record_silence(
+        self: &Arc<Self>,
+        failure: &Failure,
+        silence: Duration,
+        limit: Duration,
+    ) {
+        self.site.record.note_error(failure);
+        let now = self.site.clock.now();
+        if self.breaker.record_silence(now, silence, limit) {
+            self.log_opened(failure);
+            self.check_until_it_answers();
+        }
+    }
+
+    fn log_opened(&self, failure: &Failure) {
         tracing::warn!(
             upstream = %self.site.label.id,
             url = %self.url,
             error = %failure.cause(),
             "circuit breaker opened for a URL of an upstream"
         );
-        self.check_until_it_answers();
     }
 
     /// Starts the task that waits until the instance answers again. The waits double, with jitter.
@@ -143,7 +165,9 @@ impl ServerInstance {
                 tokio::time::sleep(ceiling / 2 + random).await;
                 times = times.saturating_add(1);
                 match instance.http.check().await {
-                    Ok(()) if instance.breaker.half_open() => instance.log_half_open(),
+                    Ok(()) if instance.breaker.half_open(instance.site.clock.now()) => {
+                        instance.log_half_open();
+                    }
                     Ok(()) => {}
                     Err(refusal) => instance.site.record.note_error(&refusal.failure),
                 }

@@ -1,10 +1,9 @@
-//! Time limits, the bound of calls in flight, and the breaker.
+//! Time limits, and the bound of calls in flight.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use weir_core::CapabilityClass;
-use weir_core::reply::Reply;
 use weir_core::upstream::ListKind;
 use weir_testkit::mock_server::CallGate;
 use weir_testkit::{MockBehaviour, MockServer};
@@ -12,17 +11,6 @@ use weir_upstream::{OwnDeadlines, UpstreamBounds, UpstreamProtocol, UpstreamSett
 use weir_wire::Revision;
 
 use crate::fixtures::*;
-
-async fn hurried(
-    upstream: &std::sync::Arc<dyn weir_core::upstream::Upstream>,
-    tool: &str,
-) -> Reply {
-    let mut call = call(tool, json!({}));
-    call.wants_progress = true;
-    let mut outbound = outbound(tool, call).await;
-    outbound.deadlines = short_deadlines();
-    upstream.clone().call(outbound).await
-}
 
 // Proves E03, E04, E20.
 #[tokio::test]
@@ -134,39 +122,6 @@ async fn a_connection_that_is_never_made_is_unavailable_at_its_limit() {
     });
     let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
-}
-
-// Proves E03.
-#[tokio::test]
-async fn breaker_opens_after_five_timeouts_and_stops_requests() {
-    let mock = MockServer::modern()
-        .tool("hang", MockBehaviour::hang())
-        .tool("echo", MockBehaviour::echo())
-        .start()
-        .await;
-    let upstream = pinned(&mock.url(), UpstreamProtocol::Modern);
-    for _ in 0..5 {
-        assert_eq!(
-            failure(hurried(&upstream, "hang").await).await.reason(),
-            "timed_out"
-        );
-    }
-    let asked = mock.requests_of("tools/call").len();
-    let refused = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
-    assert_eq!(refused.reason(), "unavailable");
-    assert!(refused.retry_delay().is_some());
-    assert_eq!(mock.requests_of("tools/call").len(), asked);
-    let mut tries = 0;
-    while outcome(call_anonymously(&upstream, "echo", json!({})).await)
-        .await
-        .end
-        .is_err()
-    {
-        tries += 1;
-        assert!(tries < 200, "one call a second is let through");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(!upstream.health().down);
 }
 
 #[tokio::test]

@@ -282,11 +282,32 @@ pub(crate) async fn text(reply: Reply) -> String {
         .to_owned()
 }
 
+/// Makes a call with deadlines that pass soon.
+pub(crate) async fn hurried(upstream: &Arc<dyn Upstream>, tool: &str) -> Reply {
+    call_within(upstream, tool, short_deadlines()).await
+}
+
+/// Makes a call with these deadlines.
+pub(crate) async fn call_within(
+    upstream: &Arc<dyn Upstream>,
+    tool: &str,
+    deadlines: CallDeadlines,
+) -> Reply {
+    let mut call = call(tool, json!({}));
+    call.wants_progress = true;
+    let call = OutboundCall {
+        deadlines,
+        ..outbound(tool, call).await
+    };
+    upstream.clone().call(call).await
+}
+
 /// Limits that pass soon.
 pub(crate) fn short_deadlines() -> CallDeadlines {
     CallDeadlines {
         connect: Duration::from_secs(2),
         idle: Duration::from_millis(150),
         hard: Duration::from_millis(600),
+        own_silence: None,
     }
 }

@@ -100,6 +100,26 @@ async fn child_that_answers_beside_long_calls_is_never_ended() {
     );
 }
 
+/// A process of one thread answers nothing beside a long call. The deadlines of an endpoint end
+/// calls long before those of the upstream.
+#[tokio::test]
+async fn busy_child_is_not_suspected_for_the_short_deadlines_of_an_endpoint() {
+    let upstream = build(child("legacy"));
+    let first = pid(&upstream).await;
+    let impatient = CallDeadlines::CALL.cut(short_deadlines());
+    for _ in 0..=CALLS_TO_OPEN {
+        let call = OutboundCall {
+            deadlines: impatient,
+            ..outbound("block", call("block", json!({}))).await
+        };
+        let failure = failure(upstream.clone().call(call).await).await;
+        assert_eq!(failure.reason(), "timed_out", "{failure:?}");
+    }
+    tokio::time::sleep(LIST_DEADLINE + Duration::from_secs(1)).await;
+    assert!(lives(first) && !upstream.health().breaker_open);
+    upstream.retire(Duration::ZERO).await;
+}
+
 /// Calls a tool as this principal.
 async fn call_as(principal: &Principal, upstream: &Arc<dyn Upstream>, call: OutboundCall) -> Value {
     let call = OutboundCall {

@@ -3,6 +3,7 @@
 
 mod answers;
 mod both_eras;
+mod breaker;
 mod calls;
 mod child;
 mod deadlines;

@@ -240,3 +240,24 @@ async fn timeouts_open_the_breaker_of_the_instance_alone() {
     );
     echo(&upstream, 1).await;
 }
+
+#[tokio::test]
+async fn shorter_deadlines_of_an_endpoint_open_no_breaker_of_an_instance() {
+    let slow = MockServer::modern()
+        .tool("echo", MockBehaviour::hang())
+        .start()
+        .await;
+    let [good] = modern().await;
+    let upstream = build(weighted(&[(&slow, 1000), (&good, 1)]));
+    let impatient = CallDeadlines::CALL.cut(short_deadlines());
+    let calls = (0..12).map(async |nth| {
+        let call = OutboundCall {
+            deadlines: impatient,
+            ..outbound("echo", call("echo", json!({"n": nth}))).await
+        };
+        let _late_at_the_slow_one = outcome(upstream.clone().call(call).await).await;
+    });
+    futures_util::future::join_all(calls).await;
+    assert!(slow.requests_of("tools/call").len() >= 5);
+    assert_eq!(breaker(&upstream, 0), InstanceBreakerState::Closed);
+}

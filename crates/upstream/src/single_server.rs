@@ -1,0 +1,176 @@
+//! A server behind one URL, or a child process: its transport, its circuit breaker, and the record
+//! of what is known of its state.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use weir_core::port::Fut;
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
+use weir_core::{Failure, FailureKind};
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::retry_backoff::{jitter, least_wait};
+use weir_upstream_core::upstream_context::UpstreamContext;
+
+use crate::breaker::Breaker;
+use crate::instances::instance_name::InstanceName;
+use crate::server_transport::ServerTransport;
+
+/// The first step of the waits between checks of a server that is down: the wait is 0.8 to 1.6 s.
+const FIRST_CHECK: u32 = 4;
+
+/// A server behind one URL, or a child process.
+#[derive(Debug)]
+pub(crate) struct SingleServer {
+    pub(crate) transport: ServerTransport,
+    pub(crate) breaker: Breaker,
+    /// The name of the URL: an upstream may have had several URLs when a task began.
+    pub(crate) name: Option<InstanceName>,
+    /// True while a task waits for it to answer again.
+    is_checked: AtomicBool,
+}
+
+impl SingleServer {
+    /// Makes a server that was not called yet. `name` is that of its URL, if it has one.
+    pub(crate) fn new(transport: ServerTransport, name: Option<InstanceName>) -> Arc<Self> {
+        Arc::new(Self {
+            transport,
+            breaker: Breaker::default(),
+            name,
+            is_checked: AtomicBool::new(false),
+        })
+    }
+
+    /// Records the outcome of opening a watch. In a running process that asks it nothing, so that
+    /// it is no sign of life of a silent one.
+    pub(crate) fn record_opened(
+        self: &Arc<Self>,
+        site: &Arc<UpstreamContext>,
+        refusal: Option<&FailedAttempt>,
+    ) {
+        if refusal.is_some() || !self.transport.has_silent_process() {
+            self.record(site, refusal);
+        }
+    }
+
+    /// Records the outcome of an attempt.
+    pub(crate) fn record(
+        self: &Arc<Self>,
+        site: &Arc<UpstreamContext>,
+        refusal: Option<&FailedAttempt>,
+    ) {
+        let now = site.clock.now();
+        let Some(refusal) = refusal else {
+            self.breaker.record_success(now);
+            return;
+        };
+        if refusal.era_in_doubt {
+            self.transport.doubt_era();
+        }
+        site.record.note_error(&refusal.failure);
+        if refusal.not_reached {
+            self.breaker.record_unreached(now);
+            self.look_after_failure(site);
+        } else if !refusal.not_attempted {
+            self.breaker.record_success(now);
+        }
+    }
+
+    /// Records a sign of life on a connection that was open before.
+    pub(crate) fn record_life(&self, site: &UpstreamContext) {
+        self.breaker.record_life(site.clock.now());
+    }
+
+    /// Records a call that passed its deadline after this `silence`. It counts if the server showed
+    /// no life at all for the time `limit`.
+    pub(crate) fn record_silence(
+        self: &Arc<Self>,
+        site: &Arc<UpstreamContext>,
+        failure: &Failure,
+        silence: Duration,
+        limit: Duration,
+    ) {
+        site.record.note_error(failure);
+        if self
+            .breaker
+            .record_silence(site.clock.now(), silence, limit)
+        {
+            self.look_after_failure(site);
+        }
+    }
+
+    fn look_after_failure(self: &Arc<Self>, site: &Arc<UpstreamContext>) {
+        if self.breaker.is_open() {
+            self.transport.check_processes();
+        }
+        if self.breaker.is_down() {
+            self.check_until_it_answers(site);
+        }
+    }
+
+    /// Starts the task that asks the server again and again, until it answers: without calls and
+    /// without walks of its lists it would stay down. The waits double, with jitter.
+    fn check_until_it_answers(self: &Arc<Self>, site: &Arc<UpstreamContext>) {
+        if self.is_checked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (server, own) = (self.clone(), site.clone());
+        site.tasks.spawn_endless(async move {
+            let mut times = FIRST_CHECK;
+            while server.breaker.is_down() {
+                let ceiling = least_wait(times);
+                let random = jitter(ceiling / 2, own.clock.random());
+                tokio::time::sleep(ceiling / 2 + random).await;
+                times = times.saturating_add(1);
+                if server.breaker.is_down() && server.transport.answers().await {
+                    server.breaker.record_success(own.clock.now());
+                }
+            }
+            server.is_checked.store(false, Ordering::Release);
+            // It may be down again since the last look.
+            if server.breaker.is_down() {
+                server.check_until_it_answers(&own);
+            }
+        });
+    }
+}
+
+/// True if a page of a list shows that the server lives. An error of the server itself, such as an
+/// unknown method, is an answer.
+pub(crate) fn is_answered(listed: &Result<ListPage, Failure>) -> bool {
+    listed.as_ref().map_or_else(
+        |failure| matches!(failure.kind(), FailureKind::Upstream(_)),
+        |_| true,
+    )
+}
+
+/// A watch whose pages are signs of life of the server.
+pub(crate) struct SingleServerWatch {
+    pub(crate) inner: Box<dyn ListWatch>,
+    pub(crate) server: Arc<SingleServer>,
+    pub(crate) site: Arc<UpstreamContext>,
+}
+
+impl ListWatch for SingleServerWatch {
+    fn about(&self) -> &ServerDescription {
+        self.inner.about()
+    }
+
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(async move {
+            let listed = self.inner.list(kind, cursor).await;
+            if is_answered(&listed) {
+                self.server.record(&self.site, None);
+            }
+            listed
+        })
+    }
+
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+        self.inner.next_change()
+    }
+}
