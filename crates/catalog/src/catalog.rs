@@ -18,6 +18,7 @@ use weir_core::telemetry::instruments;
 use weir_core::telemetry::zeroed_counters::start_endpoint_at_zero;
 use weir_core::upstream::{ListKind, Upstream};
 
+use crate::call_timings::CallTimings;
 use crate::catalog_source::CatalogSource;
 use crate::context::CatalogContext;
 use crate::endpoint_lists::{EndpointLists, ListView, ListViews};
@@ -30,7 +31,6 @@ use crate::session_lists::SessionViewCache;
 use crate::settings::{CatalogPorts, CatalogSettings};
 use crate::view::{EMPTY_VIEW, View};
 use crate::view_updater::{self, UpdateRound};
-use weir_core::call_timings::CallTimings;
 
 /// The endpoints and upstreams of one reload, both in config order.
 #[derive(Default)]

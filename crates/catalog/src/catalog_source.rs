@@ -9,11 +9,11 @@ use weir_core::endpoint::UpstreamRules;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::{ListKind, ServerDescription, Upstream};
 
+use super::call_timings::CallTimings;
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
 use super::list_watcher::ListWatcher;
-use weir_core::call_timings::CallTimings;
 use weir_core::resolved_rules::ResolvedRules;
 
 /// An upstream and its feeds.

@@ -13,6 +13,7 @@
 //! `catalog.rs`.
 
 mod announced_lists;
+mod call_timings;
 mod catalog;
 mod catalog_source;
 mod closed_upstreams;
@@ -53,6 +54,7 @@ mod view_watch;
 mod walk;
 mod walk_span;
 
+pub use call_timings::{CallTimings, RecentCalls};
 pub use catalog::{CallRoute, Catalog, Topology};
 pub use closed_upstreams::{ClosedUpstream, ClosingMode};
 pub use list_changes::{ChangeReceiver, ListChange};

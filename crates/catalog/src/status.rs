@@ -9,9 +9,9 @@ use weir_core::upstream::{ListKind, ServerDescription, UpstreamHealth};
 use weir_schema::ToolSchema;
 
 use super::Catalog;
+use super::call_timings::RecentCalls;
 use super::closed_upstreams::ClosedUpstream;
 use super::list_feed::{FeedState, ListFeed};
-use weir_core::call_timings::RecentCalls;
 
 /// One upstream.
 #[derive(Clone, Debug)]

@@ -14,7 +14,6 @@ mod budget_owner;
 pub mod call;
 mod call_deadlines;
 pub mod call_limits;
-pub mod call_timings;
 pub mod capability;
 pub mod catalog_item;
 pub mod clean;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use weir_catalog::CallTimings;
 use weir_core::call::Call;
-use weir_core::call_timings::CallTimings;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::log_text::sanitize_text;
