@@ -29,7 +29,6 @@ mod ingest;
 mod late_confirmations;
 mod list_changes;
 mod list_entry;
-mod list_fault;
 mod list_feed;
 mod list_watcher;
 mod lists_behind;

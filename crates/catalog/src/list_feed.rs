@@ -16,9 +16,9 @@ use weir_core::tool::Tool;
 use weir_core::upstream::{ListKind, ListKinds, ServerDescription};
 
 use super::announced_lists::{FeedAnnouncement, FollowingWalk};
-use super::list_fault::ListFault;
 use super::view::Freshness;
 use super::view_rebuild::ViewRebuild;
+use weir_items::ListFault;
 
 /// The state of an upstream's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

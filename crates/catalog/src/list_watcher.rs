@@ -20,10 +20,10 @@ use super::announced_lists::FollowingWalk;
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
 use super::late_confirmations::LateConfirmations;
-use super::list_fault::WalkTrigger;
 use super::list_feed::{FeedState, ListFeed, ListSnapshot};
 use super::pace::{Backoff, RefreshPacer};
 use super::walk_span::WalkSpan;
+use weir_items::WalkTrigger;
 
 mod upstream_walk;
 

@@ -6,7 +6,6 @@
 //! upstream's session owns it, so both end together.
 
 mod client_index;
-mod difference;
 pub(crate) mod session_list_table;
 pub(crate) mod session_subscriptions;
 mod session_view_cache;
@@ -25,9 +24,9 @@ use weir_core::names::UpstreamId;
 use weir_core::port::{ListSession, SessionListObserver};
 use weir_core::session_notifier::{SessionMessage, SessionNotifier};
 use weir_core::upstream::{ListKind, ListKinds};
+use weir_items::{ListDifference, WalkMark};
 
 use client_index::ClientIndex;
-use difference::{ListDifference, WalkMark};
 use session_subscriptions::SessionSubscriptions;
 use walk_pace::WalkPace;
 

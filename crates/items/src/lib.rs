@@ -1,8 +1,13 @@
 //! Items of servers' lists: an item is read and checked once, when its list is, and may then be
-//! described as the operator of an endpoint wants it.
+//! described as the operator of an endpoint wants it. A list is compared with another one, and may
+//! have a fault while the server gives its other lists.
 
+mod list_difference;
+mod list_fault;
 mod overrides;
 mod tool_draft;
 
+pub use list_difference::{ListDifference, WalkMark};
+pub use list_fault::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
 pub use overrides::{apply_overrides, link_interface};
 pub use tool_draft::{InvalidItem, ToolDraft};

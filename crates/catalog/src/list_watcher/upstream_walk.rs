@@ -17,10 +17,10 @@ use weir_core::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
 use super::ListWatcher;
 use crate::announced_lists::{FollowingWalk, list_digest};
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
-use crate::list_fault::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
 use crate::list_feed::{FeedState, ListFeed, ListSnapshot};
 use crate::view::Freshness;
 use crate::walk::{WalkResult, or_not_offered, walk};
+use weir_items::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
 
 /// A hint longer than this has no effect, and would overflow the clock (D15).
 const LONGEST_HINT: Duration = Duration::from_secs(3600);

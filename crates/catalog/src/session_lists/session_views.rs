@@ -20,7 +20,6 @@ use weir_core::principal::Principal;
 use weir_core::upstream::{ListKind, ListKinds};
 
 use super::WalkCause;
-use super::difference::ListDifference;
 use super::session_subscriptions::SessionSubscription;
 use super::session_walk::ServedSession;
 use crate::catalog::Catalog;
@@ -28,6 +27,7 @@ use crate::catalog_source::CatalogSource;
 use crate::list_entry::ListEntry;
 use crate::resource_updates::subscription_table::ResourceSubscriber;
 use crate::view::{Freshness, NameIndex, View};
+use weir_items::ListDifference;
 
 /// A client of an endpoint, in its session.
 #[derive(Clone, Copy, Debug)]

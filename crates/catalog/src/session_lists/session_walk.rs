@@ -12,13 +12,13 @@ use weir_core::telemetry::instruments;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
 
-use super::difference::ListDifference;
 use super::{SessionLists, WalkCause};
 use crate::catalog::Catalog;
 use crate::catalog_source::CatalogSource;
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
 use crate::list_feed::FeedState;
 use crate::walk::{or_not_offered, walk};
+use weir_items::ListDifference;
 
 /// The pause after a walk that failed. Meanwhile the client sees the last known list.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);

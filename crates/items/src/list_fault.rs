@@ -10,22 +10,22 @@ use weir_core::upstream::{ListKind, ListKinds};
 
 /// The failure of one list of an upstream whose other lists were read.
 #[derive(Clone, Debug)]
-pub(super) struct ListFault {
+pub struct ListFault {
     /// The cause of the last failure, for operators.
-    pub(super) error: Arc<str>,
+    pub error: Arc<str>,
     /// The first failure in a row.
-    pub(super) since: SystemTime,
+    pub since: SystemTime,
     /// The time to drop the last good items.
-    pub(super) expiry: Instant,
+    pub expiry: Instant,
     /// The time to ask for the list again.
-    pub(super) retry_at: Instant,
+    pub retry_at: Instant,
     /// Failures in a row.
-    pub(super) failures: u32,
+    pub failures: u32,
 }
 
 /// The reason for a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WalkTrigger {
+pub enum WalkTrigger {
     /// The connection is new, an operator or a client asks, or another replica has other lists.
     Requested,
     /// The server announced changes of these lists.
@@ -39,7 +39,7 @@ pub(super) enum WalkTrigger {
 impl WalkTrigger {
     /// True if a walk leaves a list as it is. A list without an answer would hold up the others with
     /// each walk.
-    pub(super) fn leaves(self, kind: ListKind, fault: Option<&ListFault>, now: Instant) -> bool {
+    pub fn leaves(self, kind: ListKind, fault: Option<&ListFault>, now: Instant) -> bool {
         let is_waiting = fault.is_some_and(|fault| now < fault.retry_at);
         match self {
             Self::Requested => false,
@@ -52,7 +52,7 @@ impl WalkTrigger {
 
 /// True if a failure is about the one list that was asked for: the server answered, or did not
 /// answer in time. Any other failure is of the connection.
-pub(super) fn is_of_list_alone(failure: &Failure) -> bool {
+pub fn is_of_list_alone(failure: &Failure) -> bool {
     let is_of_list = matches!(
         failure.kind(),
         FailureKind::TimedOut
@@ -66,7 +66,7 @@ pub(super) fn is_of_list_alone(failure: &Failure) -> bool {
 }
 
 /// True if the server did not answer in time. Such a list is asked for after the others, and seldom.
-pub(super) fn is_late(failure: &Failure) -> bool {
+pub fn is_late(failure: &Failure) -> bool {
     matches!(failure.kind(), FailureKind::TimedOut)
 }
 
@@ -74,6 +74,6 @@ pub(super) fn is_late(failure: &Failure) -> bool {
 const MOST_DOUBLINGS: u32 = 4;
 
 /// The pause before a list is asked for again that had no answer in time so often in a row.
-pub(super) fn pause_after_late(poll: Duration, failures: u32) -> Duration {
+pub fn pause_after_late(poll: Duration, failures: u32) -> Duration {
     poll * (1 << failures.min(MOST_DOUBLINGS))
 }

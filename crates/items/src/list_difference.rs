@@ -14,29 +14,30 @@ const MOST_BYTES: usize = 256 << 10;
 
 /// Counters of a session at the time of a walk. A walk is due once they are higher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct WalkMark {
+pub struct WalkMark {
     /// Notifications, and occasions on which one may have been missed.
-    pub(super) changes: u64,
-    pub(super) calls: u64,
+    pub changes: u64,
+    /// Calls in the session.
+    pub calls: u64,
 }
 
 /// The difference that one walk found.
 #[derive(Debug)]
-pub(super) struct ListDifference {
+pub struct ListDifference {
     /// The session's counters when the walk began.
-    pub(super) mark: WalkMark,
+    pub mark: WalkMark,
     /// Items that are new or defined otherwise than in the shared list, in the server's order.
-    pub(super) changed: Vec<Arc<Tool>>,
+    pub changed: Vec<Arc<Tool>>,
     /// Native names of shared items that the session lacks.
-    pub(super) removed: HashSet<Arc<str>>,
+    pub removed: HashSet<Arc<str>>,
     /// A digest of both.
-    pub(super) digest: ContentVersion,
+    pub digest: ContentVersion,
     _memory: Option<ByteReservation>,
 }
 
 impl ListDifference {
     /// No difference: the session's clients see the shared list.
-    pub(super) fn none(mark: WalkMark) -> Self {
+    pub fn none(mark: WalkMark) -> Self {
         let (changed, removed) = (Vec::new(), HashSet::new());
         Self {
             mark,
@@ -52,7 +53,7 @@ impl ListDifference {
     ///
     /// # Errors
     /// The exceeded bound: `items`, `bytes`, or `memory` for the bound of all sessions together.
-    pub(super) fn between(
+    pub fn between(
         shared: &[Arc<Tool>],
         own: &[Arc<Tool>],
         is_cut: bool,
@@ -109,12 +110,12 @@ impl ListDifference {
     }
 
     /// True if the session's list is the shared one.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.removed.is_empty()
     }
 
     /// The session's own item of this native name.
-    pub(super) fn changed(&self, native: &str) -> Option<&Arc<Tool>> {
+    pub fn changed(&self, native: &str) -> Option<&Arc<Tool>> {
         self.changed.iter().find(|tool| *tool.native == *native)
     }
 }
