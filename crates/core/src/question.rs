@@ -20,6 +20,10 @@ use crate::names::UpstreamId;
 /// one before.
 const MAX_QUEUED_REPORTS: usize = 8;
 
+/// The member of a task's state with the server's own ids of its URL elicitations, by the keys of
+/// their questions. It stays inside of weir: questions of the newest revision have no such ids.
+pub const ELICITATION_IDS: &str = "elicitationIds";
+
 /// A question: a request of the server's own, without its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamQuestion {

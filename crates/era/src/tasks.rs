@@ -2,8 +2,11 @@
 //!
 //! Sources: 2025-11-25, basic/utilities/tasks; SEP-2663.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use weir_core::UpstreamQuestion;
+use weir_core::question::ELICITATION_IDS;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::splice::{MetaEdits, ObjectEdits};
@@ -111,16 +114,24 @@ pub fn failed(task: &Bytes, error: &ErrorObject) -> Bytes {
     })
 }
 
+/// A question of a task to its client.
+#[derive(Clone, Debug)]
+pub struct TaskQuestion {
+    /// The key of its answer.
+    pub key: String,
+    /// The question.
+    pub question: UpstreamQuestion,
+    /// The server's own id, if it is a URL elicitation with one.
+    pub elicitation_id: Option<Arc<str>>,
+}
+
 /// The same with the questions to its client, by key.
 #[must_use]
-pub fn asking<'a>(
-    task: &Bytes,
-    questions: impl Iterator<Item = (&'a str, &'a UpstreamQuestion)>,
-) -> Bytes {
+pub fn asking(task: &Bytes, questions: &[TaskQuestion]) -> Bytes {
     written(task, TaskStatus::InputRequired, |object| {
         object.with("inputRequests", |out| {
             let mut requests = ObjectWriter::new(out);
-            for (key, question) in questions {
+            for TaskQuestion { key, question, .. } in questions {
                 requests.with(key, |out| {
                     ObjectWriter::new(out)
                         .string("method", question.method.as_str())
@@ -130,6 +141,17 @@ pub fn asking<'a>(
             }
             requests.end();
         });
+        if questions.iter().any(|one| one.elicitation_id.is_some()) {
+            object.with(ELICITATION_IDS, |out| {
+                let mut ids = ObjectWriter::new(out);
+                for one in questions {
+                    if let Some(id) = &one.elicitation_id {
+                        ids.string(&one.key, id);
+                    }
+                }
+                ids.end();
+            });
+        }
     })
 }
 
@@ -291,6 +313,7 @@ fn bare(edits: ObjectEdits) -> ObjectEdits {
         .remove("ttl")
         .remove("pollInterval")
         .remove("requestState")
+        .remove(ELICITATION_IDS)
 }
 
 /// Copies the members of `_meta` that belong to the peers.
@@ -448,10 +471,27 @@ mod tests {
             method: Method::RootsList,
             params: Bytes::from_static(b"{}"),
         };
-        let state = asking(&bytes(&legacy("working")), [("k-1", &question)].into_iter());
+        let mut questions = vec![TaskQuestion {
+            key: "k-1".into(),
+            question: question.clone(),
+            elicitation_id: None,
+        }];
+        let state = asking(&bytes(&legacy("working")), &questions);
         let mut expected = modern("input_required");
-        expected["inputRequests"] = json!({ "k-1": { "method": "roots/list", "params": {} } });
+        let asked = json!({ "method": "roots/list", "params": {} });
+        expected["inputRequests"] = json!({ "k-1": asked });
         assert_eq!(value(&state), expected);
+        questions.push(TaskQuestion {
+            key: "k-2".into(),
+            question,
+            elicitation_id: Some("E1".into()),
+        });
+        let state = asking(&bytes(&legacy("working")), &questions);
+        expected["inputRequests"]["k-2"] = asked;
+        expected["elicitationIds"] = json!({ "k-2": "E1" });
+        assert_eq!(value(&state), expected);
+        let told = value(&task_notification(&state, b"1").unwrap());
+        assert_eq!(told["params"].get("elicitationIds"), None);
         assert_eq!(
             TaskStatus::of(&lowered(&state)),
             Some(TaskStatus::InputRequired)

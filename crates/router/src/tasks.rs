@@ -9,13 +9,14 @@ pub(crate) mod poll_backoff;
 mod shared_polls;
 pub(crate) mod task_naming;
 pub(crate) mod task_result;
+mod task_states;
+mod wait_failures;
 mod waited_task;
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::Instant;
 use weir_catalog::{Catalog, ClosingMode};
@@ -26,27 +27,25 @@ use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{KeptTask, ReplicaId};
 use weir_core::principal::Principal;
-use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::{
     CallDeadlines, CarriedRevision, ListKind, OutboundCall, TaskNotifications, Upstream,
 };
 use weir_wire::method::Method;
 use weir_wire::params::Params;
+use weir_wire::scan;
 use weir_wire::splice::ObjectEdits;
-use weir_wire::write::ObjectWriter;
-use weir_wire::{error_code, scan};
 
 use super::item_search::ViewForPrincipal;
-use super::reply_cleaning;
 use super::reply_transform::ReplyTransform;
 use crate::task_names::{TaskLocation, TaskNames};
 use shared_polls::SharedPolls;
-use task_naming::named;
+use task_states::{
+    StateForm, TaskRequestFailure, failure_for_client, is_over, is_refusal, state_for_client,
+    whole_result, without_id,
+};
 
 pub(super) use task_naming::task_of_call;
 
-/// The largest state of a task, its result included: it is read whole.
-const MAX_STATE_BYTES: usize = 16 << 20;
 /// Tasks on a page of a list.
 const TASKS_PER_PAGE: usize = 50;
 /// Upstreams asked at the same time for the states of a page.
@@ -135,7 +134,15 @@ impl TaskRequests {
     /// `InvalidParams` for a task that does not exist or is not the sender's; else the upstream's
     /// failure.
     pub async fn request_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
-        self.request_state(call, StateForm::OfClient).await
+        let (principal, asked) = (call.principal().clone(), call.inner().clone());
+        let answer = self.request_state(call, StateForm::OfClient).await;
+        if asked.method != Method::TasksGet
+            && let Ok(Some(name)) = asked.params.task_id()
+        {
+            let task = (principal, asked.endpoint.clone(), (*name).into());
+            self.polls.note_change(&task);
+        }
+        answer.map_err(TaskRequestFailure::into_failure)
     }
 
     /// The same, with the state in this form.
@@ -143,7 +150,7 @@ impl TaskRequests {
         &self,
         call: Authenticated<Arc<Call>>,
         form: StateForm,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, TaskRequestFailure> {
         let (principal, asked) = (call.principal(), call.inner());
         let given = asked
             .params
@@ -151,7 +158,7 @@ impl TaskRequests {
             .map_err(|error| Failure::invalid_params(error.to_string()))?;
         let name =
             given.ok_or_else(|| Failure::invalid_params("`taskId` is missing: say which task"))?;
-        let unknown = || Failure::unknown_task(&name);
+        let unknown = || TaskRequestFailure::unknown(&name);
         let desk = self.names.as_ref().ok_or_else(unknown)?;
         let home = desk
             .locate(principal, &asked.endpoint, &name)
@@ -167,28 +174,49 @@ impl TaskRequests {
             _ => {}
         }
         if let Some(refusal) = self.disabled_failure(&home) {
-            return Err(refusal);
+            return Err(refusal.into());
         }
         let TaskRoute {
             upstream,
             outbound,
             way,
-        } = self.task_route(&call, home).ok_or_else(unknown)?;
-        let state = whole_result(upstream.call(outbound).await)
-            .await
-            .map_err(|failure| {
-                // The upstream names it by its own id, and no client may see that.
-                let is_unknown = matches!(
-                    failure.kind(),
-                    FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS
-                );
-                if is_unknown { unknown() } else { failure }
-            })?;
-        match form {
-            _ if asked.method != Method::TasksGet => Ok(Bytes::from_static(b"{}")),
-            StateForm::OfClient => state_for_client(&state, &name, &way),
-            StateForm::OfServer => Ok(state),
+        } = self.task_route(&call, home.clone()).ok_or_else(unknown)?;
+        match whole_result(upstream.call(outbound).await).await {
+            Ok(_) if asked.method != Method::TasksGet => Ok(Bytes::from_static(b"{}")),
+            Ok(state) => match form {
+                StateForm::OfClient => Ok(state_for_client(&state, &name, &way)?),
+                StateForm::OfServer => Ok(state),
+            },
+            Err(failure) if is_refusal(&failure) && !self.is_known(&call, &home).await => {
+                Err(unknown())
+            }
+            Err(failure) => {
+                let failure = without_id(failure, &home.native);
+                Err(match form {
+                    StateForm::OfClient => failure_for_client(failure, &way).into(),
+                    StateForm::OfServer => failure.into(),
+                })
+            }
         }
+    }
+
+    /// True if the server of a task may have it, although it refused a request about it with
+    /// `-32602`: that is the code for an unknown task, and for an answer that it does not take.
+    async fn is_known(&self, call: &Authenticated<Arc<Call>>, home: &TaskLocation) -> bool {
+        if call.inner().method == Method::TasksGet {
+            return false;
+        }
+        let reading = call.for_item(Arc::new(Call {
+            method: Method::TasksGet,
+            input_responses: None,
+            input_refusals: None,
+            ..Call::clone(call.inner())
+        }));
+        let Some(route) = self.task_route(&reading, home.clone()) else {
+            return false;
+        };
+        let state = whole_result(route.upstream.call(route.outbound).await).await;
+        !state.is_err_and(|failure| is_refusal(&failure))
     }
 
     /// Subscribes to the status notifications of a task, for a caller that may read the task. No
@@ -431,114 +459,9 @@ impl TaskRequests {
     }
 }
 
-/// The form of a task's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StateForm {
-    /// Under the client's name of the task, and changed as the result of a call is.
-    OfClient,
-    /// As its server has it, for a reply that is changed later.
-    OfServer,
-}
-
 /// The upstream of a task, the request to it, and the changes of its reply.
 struct TaskRoute {
     upstream: Arc<dyn Upstream>,
     outbound: OutboundCall,
     way: ReplyTransform,
-}
-
-/// A state under the client's name, with its questions and its result changed as those of a call
-/// are.
-fn state_for_client(state: &Bytes, name: &str, way: &ReplyTransform) -> Result<Bytes, Failure> {
-    let bad = || {
-        Failure::new(
-            FailureKind::BadAnswer,
-            "The server's answer about the task is malformed",
-        )
-    };
-    let state = named(&way.task_state(state.clone()), name).ok_or_else(bad)?;
-    let Some(at) = scan::find(&state, "result") else {
-        return Ok(state);
-    };
-    let (cleaned, changed) = way.clean(ReplyEnd::Complete(Payload::Whole(state.slice(at))));
-    let removed = changed.removed.of_whole();
-    let edits = match way.apply(cleaned, removed) {
-        ReplyEnd::Complete(Payload::Whole(result)) => ObjectEdits::new().replace(
-            "result",
-            reply_cleaning::strip_hop_members(&result, removed)?,
-        ),
-        ReplyEnd::Failed(failure) => {
-            let failed = failed(&failure);
-            ObjectEdits::new()
-                .remove("result")
-                .set("status", &b"\"failed\""[..])
-                .set("error", failed)
-        }
-        ReplyEnd::Complete(_)
-        | ReplyEnd::InputRequired(_)
-        | ReplyEnd::Parked { .. }
-        | ReplyEnd::Task(_) => return Err(bad()),
-    };
-    edits
-        .apply_checked(&state)
-        .map(|(state, _)| state)
-        .map_err(|error| bad().because(error))
-}
-
-/// The error of a task with a result that cannot be passed on.
-fn failed(failure: &Failure) -> Bytes {
-    let mut out = BytesMut::with_capacity(128);
-    ObjectWriter::new(&mut out)
-        .integer("code", error_code::BAD_ANSWER)
-        .string("message", &failure.to_string())
-        .end();
-    out.freeze()
-}
-
-/// True if a state is final.
-fn is_over(state: &[u8]) -> bool {
-    let status = scan::find(state, "status").and_then(|at| scan::string(&state[at]));
-    matches!(
-        status.as_deref(),
-        Some("completed" | "failed" | "cancelled")
-    )
-}
-
-/// The whole result that a reply ends with.
-async fn whole_result(mut reply: Reply) -> Result<Bytes, Failure> {
-    let too_large = || {
-        Failure::new(
-            FailureKind::BadAnswer,
-            "The task's result is larger than can be passed on",
-        )
-    };
-    loop {
-        match poll_fn(|cx| reply.poll_event(cx)).await {
-            ReplyEvent::Note(_) | ReplyEvent::Ask(_) => {}
-            ReplyEvent::End(ReplyEnd::Complete(
-                Payload::Whole(result) | Payload::Cleaned { result, .. },
-            )) => {
-                return Ok(result);
-            }
-            ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source))) => {
-                let mut held = BytesMut::new();
-                while let Some(chunk) = poll_fn(|cx| source.poll_chunk(cx)).await {
-                    held.extend_from_slice(&chunk?);
-                    if held.len() > MAX_STATE_BYTES {
-                        return Err(too_large());
-                    }
-                }
-                return Ok(held.freeze());
-            }
-            ReplyEvent::End(ReplyEnd::Failed(failure)) => return Err(*failure),
-            ReplyEvent::End(
-                ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } | ReplyEnd::Task(_),
-            ) => {
-                return Err(Failure::new(
-                    FailureKind::BadAnswer,
-                    "The server's answer about the task is none",
-                ));
-            }
-        }
-    }
 }

@@ -19,7 +19,8 @@ use weir_era::upstream_messages::RevisionDialect;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
-use weir_wire::{ErrorObject, error_code};
+use weir_wire::splice::ObjectEdits;
+use weir_wire::{ErrorObject, error_code, scan};
 
 use crate::in_flight::InFlightLimit;
 use crate::stack::CallStack;
@@ -96,7 +97,7 @@ impl UpstreamTaskRequest {
                 if TaskStatus::of(&state).is_some_and(TaskStatus::is_final) {
                     self.release_hold();
                 }
-                return Ok(state);
+                return Ok(self.with_permitted_error(state));
             }
             let text = "The upstream's task asks for input that the client did not say it can give";
             return Err(self.server.site.label.fail(FailureKind::BadAnswer, text));
@@ -131,6 +132,21 @@ impl UpstreamTaskRequest {
             Some(held) => self.questions(&state, held).await,
             None => Ok(tasks::lifted(&state, status)),
         }
+    }
+
+    /// Returns the state of the extension with another error if the server may not make this one of
+    /// a call.
+    fn with_permitted_error(&self, state: Bytes) -> Bytes {
+        let Some(error) = scan::find(&state, "error").map(|at| state.slice(at)) else {
+            return state;
+        };
+        let failure = self.server.site.permissions.call_failure(&error);
+        if *failure.kind() != FailureKind::BadAnswer {
+            return state;
+        }
+        let error = ErrorObject::new(error_code::BAD_ANSWER, failure.message().to_owned());
+        let edits = ObjectEdits::new().set("error", error.to_json());
+        edits.apply_or_keep(&state)
     }
 
     /// Returns the state of a task that is over, with its result.
@@ -168,10 +184,7 @@ impl UpstreamTaskRequest {
         {
             return Ok(tasks::lifted(state, TaskStatus::Working));
         }
-        Ok(tasks::asking(
-            state,
-            open.iter().map(|(key, question)| (key.as_str(), question)),
-        ))
+        Ok(tasks::asking(state, &open))
     }
 
     async fn answer(&self) -> Result<Bytes, Failure> {
@@ -244,10 +257,9 @@ impl UpstreamTaskRequest {
             Err(failure) => failure,
         };
         // Servers without the extension refuse to cancel a task that is over. With it that is no
-        // error.
+        // error, but some servers with the extension refuse as well.
         let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS);
-        let has_extension = self.dialect().map(RevisionDialect::has_task_extension);
-        if is_refused && has_extension == Some(false) {
+        if is_refused {
             let state = self.request(Method::TasksGet).await?;
             if TaskStatus::of(&state).is_some_and(TaskStatus::is_final) {
                 return Ok(ACKNOWLEDGED);

@@ -1,8 +1,12 @@
 //! The polls of tasks whose results several requests wait for at once: each poll is of use to all
 //! of them, so that further waits put no further load on the task's server.
+//!
+//! An answer to the task and its cancellation outdate the polls from before. The server may still
+//! list a question for a while after its answer, so the answered questions are remembered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -12,21 +16,90 @@ use weir_core::principal::Principal;
 
 use super::poll_backoff::PollBackoff;
 
-type PolledTask = (Principal, EndpointId, Arc<str>);
+pub(crate) type PolledTask = (Principal, EndpointId, Arc<str>);
 
 /// The tasks that are polled. The waits for results bound it.
 #[derive(Clone, Default)]
 pub(crate) struct SharedPolls(Arc<Mutex<HashMap<PolledTask, Weak<SharedPoll>>>>);
 
-/// The polls of one task. One wait polls at a time.
-pub(crate) type SharedPoll = tokio::sync::Mutex<PollRecord>;
+/// The polls of one task.
+#[derive(Debug, Default)]
+pub(crate) struct SharedPoll {
+    /// The last polls. One wait polls at a time.
+    pub(crate) record: tokio::sync::Mutex<PollRecord>,
+    /// The number of answers and cancellations so far.
+    changes: AtomicU64,
+    /// The keys of the questions with an answer that the server took, or is about to.
+    answered: Mutex<HashSet<String>>,
+}
 
 /// The last polls of one task.
 #[derive(Debug, Default)]
 pub(crate) struct PollRecord {
-    /// The last state, and the time of its poll.
-    pub(crate) last: Option<(Instant, Bytes)>,
+    pub(crate) last: Option<LastPoll>,
     pub(crate) backoff: PollBackoff,
+}
+
+/// The last poll that was answered.
+#[derive(Clone, Debug)]
+pub(crate) struct LastPoll {
+    /// The time of the answer.
+    pub(crate) polled: Instant,
+    pub(crate) state: Bytes,
+    /// The changes before the poll.
+    pub(crate) changes: u64,
+}
+
+impl SharedPoll {
+    /// The number of answers and cancellations so far. A poll that began before the last one of
+    /// them is outdated.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Notes an answer to the task, or its cancellation.
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Marks a question as answered, unless the mark is dropped.
+    pub(crate) fn mark_answered(&self, key: &str) -> AnsweredMark<'_> {
+        self.lock_answered().insert(key.to_owned());
+        AnsweredMark {
+            poll: self,
+            key: Some(key.to_owned()),
+        }
+    }
+
+    /// True if the question of this key is answered.
+    pub(crate) fn is_answered(&self, key: &str) -> bool {
+        self.lock_answered().contains(key)
+    }
+
+    fn lock_answered(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The mark of a question with an answer on its way. Dropping it removes the mark.
+pub(crate) struct AnsweredMark<'a> {
+    poll: &'a SharedPoll,
+    key: Option<String>,
+}
+
+impl AnsweredMark<'_> {
+    /// Keeps the mark: the server took the answer.
+    pub(crate) fn keep(mut self) {
+        self.key = None;
+    }
+}
+
+impl Drop for AnsweredMark<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.poll.lock_answered().remove(&key);
+        }
+    }
 }
 
 /// The share of one wait in the polls of its task.
@@ -46,6 +119,15 @@ impl SharedPolls {
         PollShare {
             poll,
             entry: Some((self.clone(), task)),
+        }
+    }
+
+    /// Notes an answer to a task, or its cancellation, for the waits for its result.
+    pub(crate) fn note_change(&self, task: &PolledTask) {
+        // Dropped after the lock: the last share of a task takes it.
+        let poll = self.lock().get(task).and_then(Weak::upgrade);
+        if let Some(poll) = poll {
+            poll.note_change();
         }
     }
 

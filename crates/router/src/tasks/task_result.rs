@@ -13,9 +13,11 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use weir_core::Authenticated;
 use weir_core::call::Call;
-use weir_core::failure::{Failure, FailureKind, UpstreamError};
+use weir_core::failure::Failure;
 use weir_core::names::UpstreamId;
-use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
+use weir_core::question::{
+    AnswerEvent, AnswerReceiver, ELICITATION_IDS, PendingQuestion, UpstreamQuestion,
+};
 use weir_core::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_core::upstream::ProgressReports;
 use weir_wire::method::Method;
@@ -23,9 +25,8 @@ use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::{meta, scan, write};
 
 use super::TaskRequests;
-use super::waited_task::{
-    MIN_POLL_INTERVAL, TaskAnswers, TaskResultForm, WaitedTask, of_key, poll_interval,
-};
+use super::wait_failures::TaskResultForm;
+use super::waited_task::{MIN_POLL_INTERVAL, TaskAnswers, WaitedTask, of_key, poll_interval};
 use crate::reply_cleaning;
 use crate::reply_cleaning::RemovedCount;
 
@@ -133,7 +134,7 @@ impl TaskResultWait {
                 return event;
             }
             let Ok(done) = timeout_at(self.until, self.step()).await else {
-                return ReplyEvent::End(self.waited_too_long().into());
+                return ReplyEvent::End(self.task.waited_too_long().into());
             };
             let end = match done {
                 Ok(None) => continue,
@@ -160,16 +161,6 @@ impl TaskResultWait {
             }
             () = sleep_until(self.next) => self.poll_task().await,
         }
-    }
-
-    fn waited_too_long(&self) -> Failure {
-        let text = match self.task.form {
-            TaskResultForm::AsTask => {
-                "The task has taken too long to be waited for: ask for its result again"
-            }
-            TaskResultForm::AsCall => "The call took longer than it may: it was cancelled",
-        };
-        Failure::new(FailureKind::TimedOut, text)
     }
 
     /// Queues a progress notification: on its own call's stream under the token of that call, else
@@ -206,13 +197,7 @@ impl TaskResultWait {
         }
         match &*status {
             "completed" => {
-                let bad = || {
-                    Failure::new(
-                        FailureKind::BadAnswer,
-                        "The server's task is completed, and has no result",
-                    )
-                };
-                let at = scan::find(&state, "result").ok_or_else(bad)?;
+                let at = scan::find(&state, "result").ok_or_else(|| self.task.without_result())?;
                 let result = state.slice(at);
                 self.task.note_fetched(&state);
                 // The server's own result has no number of weir's: it is cleaned later.
@@ -225,10 +210,8 @@ impl TaskResultWait {
                     ReplyEnd::Complete(Payload::Whole(result)),
                 )))
             }
-            "failed" => Err(failed(&state)),
-            "cancelled" => Err(Failure::invalid_params(
-                "The task was cancelled: it has no result",
-            )),
+            "failed" => Err(self.task.failed(&state)),
+            "cancelled" => Err(self.task.cancelled()),
             _ => {
                 self.queue_questions(&state);
                 Ok(None)
@@ -253,18 +236,19 @@ impl TaskResultWait {
             let Some(method) = method.and_then(|method| Method::parse(&method)) else {
                 continue;
             };
-            if !self.asked_keys.insert(key.clone()) {
+            if self.task.is_answered(&key) || !self.asked_keys.insert(key.clone()) {
                 continue;
             }
             let params = scan::find(&request, "params")
                 .map_or(Bytes::from_static(b"{}"), |at| request.slice(at));
-            let (ask, hearing) = PendingQuestion::new(
+            let (mut ask, hearing) = PendingQuestion::new(
                 UpstreamQuestion {
                     method,
                     params: self.related(params),
                 },
                 upstream.clone(),
             );
+            ask.elicitation = elicitation_id(state, &key);
             self.open.push(OpenTaskQuestion {
                 key,
                 method,
@@ -301,29 +285,20 @@ impl TaskResultWait {
             (AnswerEvent::Answer(Err(_)), Method::ElicitationCreate) => {
                 Bytes::from_static(br#"{"action":"cancel"}"#)
             }
-            // Its client went away: a client that comes back is asked again.
-            (AnswerEvent::NoAnswer, _) => {
-                return Err(Failure::invalid_params(
-                    "The client did not answer: ask for the task's result again",
-                ));
-            }
+            (AnswerEvent::NoAnswer, _) => return Err(self.task.unanswered()),
             // The extension has no form for a refusal of sampling and roots.
             (AnswerEvent::Answer(Err(error)), _) => {
                 if self.task.refuse(key, &error).await? {
                     self.next = Instant::now() + MIN_POLL_INTERVAL;
                     return Ok(None);
                 }
-                self.task.request(Method::TasksCancel, None).await?;
+                self.task.cancel().await?;
                 self.is_over = true;
-                return Err(Failure::invalid_params(
-                    "The client did not give the input that the task asks for",
-                ));
+                return Err(self.task.without_input());
             }
         };
         let answers = TaskAnswers::Given(of_key(key, &answer));
-        self.task
-            .request(Method::TasksUpdate, Some(answers))
-            .await?;
+        self.task.answer(key, answers).await?;
         self.next = Instant::now() + MIN_POLL_INTERVAL;
         Ok(None)
     }
@@ -338,6 +313,13 @@ async fn next_report(reports: &mut Option<ProgressReports>) -> Bytes {
         *reports = None;
     }
     std::future::pending().await
+}
+
+/// The server's own id of a question of this state, if it is a URL elicitation with one.
+fn elicitation_id(state: &[u8], key: &str) -> Option<Arc<str>> {
+    let ids = &state[scan::find(state, ELICITATION_IDS)?];
+    let id = &ids[scan::find(ids, key)?];
+    scan::string(id).map(|id| (*id).into())
 }
 
 /// The next event of any of the questions.
@@ -360,29 +342,4 @@ fn poll_answer(
         open.swap_remove(nth);
     }
     Poll::Ready((key, method, word))
-}
-
-/// The error that a task ended with, as its call's own.
-fn failed(state: &Bytes) -> Failure {
-    let bad = || {
-        Failure::new(
-            FailureKind::BadAnswer,
-            "The server's task failed, and has no error",
-        )
-    };
-    let Some(error) = scan::find(state, "error").map(|at| state.slice(at)) else {
-        return bad();
-    };
-    let code = scan::find(&error, "code").and_then(|at| scan::integer(&error[at]));
-    let message = scan::find(&error, "message").and_then(|at| scan::string(&error[at]));
-    let (Some(code), Some(message)) = (code, message) else {
-        return bad();
-    };
-    let data = scan::find(&error, "data").map(|at| error.slice(at));
-    let error = UpstreamError {
-        code,
-        message: message.to_string(),
-        data,
-    };
-    Failure::new(FailureKind::Upstream(error), message.into_owned())
 }

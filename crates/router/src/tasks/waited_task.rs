@@ -16,9 +16,11 @@ use weir_wire::params::Params;
 use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
+use super::TaskRequests;
 use super::poll_backoff::{self, PollBackoff};
-use super::shared_polls::PollShare;
-use super::{StateForm, TaskRequests};
+use super::shared_polls::{LastPoll, PollShare};
+use super::task_states::{StateForm, TaskRequestFailure};
+use super::wait_failures::TaskResultForm;
 
 /// The shortest interval between polls; the task's own interval is clamped to it.
 pub(super) const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -27,15 +29,6 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest time without an answer of the task's server after which the wait ends.
 const MAX_OUTAGE: Duration = Duration::from_secs(60);
-
-/// The form of returning a task's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TaskResultForm {
-    /// To a client that knows of the task.
-    AsTask,
-    /// To a client that knows no tasks: as the result of its call.
-    AsCall,
-}
 
 /// The answers of a client to a task's questions, an object by their keys.
 #[derive(Clone)]
@@ -91,37 +84,66 @@ impl WaitedTask {
     ///
     /// # Errors
     ///
-    /// As [`Self::request`].
+    /// As [`Self::cancel`].
     pub(super) async fn state(&self) -> Result<(Instant, Bytes), Failure> {
-        let mut record = self.polls.poll().lock().await;
-        if let Some((polled, state)) = &record.last
-            && polled.elapsed() < poll_interval(state)
+        let poll = self.polls.poll();
+        let mut record = poll.record.lock().await;
+        let changes = poll.changes();
+        if let Some(last) = &record.last
+            && last.changes == changes
+            && last.polled.elapsed() < poll_interval(&last.state)
         {
-            return Ok((*polled, state.clone()));
+            return Ok((last.polled, last.state.clone()));
         }
         let state = self
             .request_with(&mut record.backoff, Method::TasksGet, None)
             .await?;
         let polled = Instant::now();
-        record.last = Some((polled, state.clone()));
+        record.last = Some(LastPoll {
+            polled,
+            state: state.clone(),
+            changes,
+        });
         Ok((polled, state))
     }
 
-    /// Makes a request about the task, again and again while the server cannot be reached.
+    /// Cancels the task.
     ///
     /// # Errors
     ///
     /// `ResultUnknown` after a long outage, or if the task of a call is lost; else the failure of
     /// the request.
-    pub(super) async fn request(
-        &self,
-        method: Method,
-        answers: Option<TaskAnswers>,
-    ) -> Result<Bytes, Failure> {
-        self.request_with(&mut PollBackoff::default(), method, answers)
-            .await
+    pub(super) async fn cancel(&self) -> Result<(), Failure> {
+        self.change(Method::TasksCancel, None).await
     }
 
+    /// Answers a question of the task.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::cancel`]. The question may be asked again then.
+    pub(super) async fn answer(&self, key: &str, answers: TaskAnswers) -> Result<(), Failure> {
+        // Marked before: a poll of another wait may be answered in the meantime.
+        let mark = self.polls.poll().mark_answered(key);
+        self.change(Method::TasksUpdate, Some(answers)).await?;
+        mark.keep();
+        Ok(())
+    }
+
+    /// True if a wait for this task has passed on an answer to the question of this key.
+    pub(super) fn is_answered(&self, key: &str) -> bool {
+        self.polls.poll().is_answered(key)
+    }
+
+    /// Makes a request that changes the task, again and again while the server cannot be reached.
+    async fn change(&self, method: Method, answers: Option<TaskAnswers>) -> Result<(), Failure> {
+        let mut backoff = PollBackoff::default();
+        let changed = self.request_with(&mut backoff, method, answers).await;
+        self.polls.poll().note_change();
+        changed.map(drop)
+    }
+
+    /// Makes a request about the task, again and again while the server cannot be reached.
     async fn request_with(
         &self,
         backoff: &mut PollBackoff,
@@ -139,14 +161,15 @@ impl WaitedTask {
                     backoff.reset();
                     return Ok(state);
                 }
-                Err(failure) => failure,
+                Err(TaskRequestFailure::Unknown(failure)) => return Err(self.lost_task(failure)),
+                Err(TaskRequestFailure::Failed(failure)) => failure,
             };
             let is_disabled = || {
                 let upstream = self.upstream.as_ref();
                 upstream.is_some_and(|upstream| self.requests.is_disabled(upstream))
             };
             if !poll_backoff::may_pass(&failure) || is_disabled() {
-                return Err(self.lost_task(failure));
+                return Err(self.refused_request(failure));
             }
             let wait = backoff.note_failure(&failure);
             if backoff.outage() + wait > MAX_OUTAGE {
@@ -164,8 +187,8 @@ impl WaitedTask {
     /// The server cannot be reached.
     pub(super) async fn refuse(&self, key: &str, error: &Bytes) -> Result<bool, Failure> {
         let refused = TaskAnswers::Refused(of_key(key, error));
-        match self.request(Method::TasksUpdate, Some(refused)).await {
-            Ok(_) => Ok(true),
+        match self.answer(key, refused).await {
+            Ok(()) => Ok(true),
             Err(failure) if *failure.kind() == FailureKind::MethodNotFound => Ok(false),
             Err(failure) => Err(failure),
         }
@@ -179,39 +202,6 @@ impl WaitedTask {
     /// Cancels the task in the background.
     pub(super) fn cancel_unawaited(&self) {
         self.requests.cancel_unawaited(&self.call);
-    }
-
-    /// The failure if the server does not answer for so long that the wait ends. The task runs on,
-    /// as far as weir knows.
-    fn unreachable(&self, last: Failure) -> Failure {
-        let text = match self.form {
-            TaskResultForm::AsTask => {
-                "The server of the task cannot be reached: ask for the task's result again later"
-            }
-            TaskResultForm::AsCall => {
-                "The server cannot be reached while it makes this call: the tool may have run. \
-                 Check before calling again"
-            }
-        };
-        self.result_unknown(text, last)
-    }
-
-    /// The failure of a client without tasks, if the task of its call does not exist any more.
-    fn lost_task(&self, failure: Failure) -> Failure {
-        if self.form == TaskResultForm::AsTask || *failure.kind() != FailureKind::InvalidParams {
-            return failure;
-        }
-        let text =
-            "The server has lost this call: the tool may have run. Check before calling again";
-        self.result_unknown(text, failure)
-    }
-
-    fn result_unknown(&self, text: &'static str, cause: Failure) -> Failure {
-        let failure = Failure::new(FailureKind::ResultUnknown, text).because(cause);
-        match &self.upstream {
-            Some(upstream) => failure.with_upstream(upstream),
-            None => failure,
-        }
     }
 
     fn about(&self, method: Method, answers: Option<TaskAnswers>) -> Authenticated<Arc<Call>> {

@@ -13,6 +13,7 @@ use futures_util::poll;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use weir_core::call::TaskMode;
+use weir_core::failure::UpstreamError;
 use weir_core::seal::Sealer;
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Authenticated, Call, Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
@@ -31,31 +32,33 @@ type PollAnswers = VecDeque<Result<Value, FailureKind>>;
 type TaskRequestLog = Vec<(Method, Option<Bytes>)>;
 
 /// A router over one upstream with the tool `t`, whose calls become a task.
-struct TaskWorld {
-    desk: RouterWorld,
-    polls: Arc<Mutex<PollAnswers>>,
+pub(crate) struct TaskWorld {
+    pub(crate) desk: RouterWorld,
+    pub(crate) polls: Arc<Mutex<PollAnswers>>,
     /// The requests about the task, but for its polls.
     requests: Arc<Mutex<TaskRequestLog>>,
     poll_count: Arc<AtomicUsize>,
     /// True if the server takes refusals of questions.
     takes_refusals: Arc<AtomicBool>,
+    /// The error by which the server refuses answers, if it does.
+    pub(crate) answer_error: Arc<Mutex<Option<UpstreamError>>>,
 }
 
 fn whole(result: &Value) -> Reply {
     Reply::ended(ReplyEnd::Complete(Payload::Whole(raw(result))))
 }
 
-fn working() -> Value {
+pub(crate) fn working() -> Value {
     json!({ "taskId": "native", "status": "working", "ttlMs": 60_000, "pollIntervalMs": 1000 })
 }
 
-fn completed() -> Value {
+pub(crate) fn completed() -> Value {
     let result = json!({ "content": [] });
     json!({ "taskId": "native", "status": "completed", "result": result })
 }
 
 impl TaskWorld {
-    async fn new(polls: impl IntoIterator<Item = Result<Value, FailureKind>>) -> Self {
+    pub(crate) async fn new(polls: impl IntoIterator<Item = Result<Value, FailureKind>>) -> Self {
         let fake = ScriptedUpstream::new("up", &[]);
         let polls = Arc::new(Mutex::new(polls.into_iter().collect::<PollAnswers>()));
         let requests = Arc::<Mutex<TaskRequestLog>>::default();
@@ -63,6 +66,8 @@ impl TaskWorld {
             (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let (answers, seen) = (polls.clone(), requests.clone());
         let (counted, takes) = (poll_count.clone(), takes_refusals.clone());
+        let answer_error = Arc::<Mutex<Option<UpstreamError>>>::default();
+        let refused = answer_error.clone();
         fake.set(|script| {
             let tool = json!({ "name": "t", "execution": { "taskSupport": "required" } });
             script.tools.push(raw(&tool));
@@ -88,6 +93,11 @@ impl TaskWorld {
                     if is_refused {
                         return Reply::ended(Failure::new(FailureKind::MethodNotFound, "no form"));
                     }
+                    let error = refused.lock().unwrap().clone();
+                    if let Some(error) = error.filter(|_| other == Method::TasksUpdate) {
+                        let text = error.message.clone();
+                        return Reply::ended(Failure::new(FailureKind::Upstream(error), text));
+                    }
                     whole(&json!({}))
                 }
             });
@@ -107,10 +117,11 @@ impl TaskWorld {
             requests,
             poll_count,
             takes_refusals,
+            answer_error,
         }
     }
 
-    async fn call(&self, task_mode: TaskMode) -> Reply {
+    pub(crate) async fn call(&self, task_mode: TaskMode) -> Reply {
         let params = raw(&json!({ "name": "t" }));
         let call: Authenticated<Call> = asked(&endpoint(), Method::ToolsCall, params).await;
         let call = call.map(|call| Call { task_mode, ..call });
@@ -118,13 +129,13 @@ impl TaskWorld {
     }
 
     /// Waits for the result of the task that a call of a client with tasks became.
-    async fn task_result(&self) -> Reply {
+    pub(crate) async fn task_result(&self) -> Reply {
         let task = self.begin().await;
         self.result_of(&task).await
     }
 
     /// Makes a call of a client with tasks; returns the name of the task that it became.
-    async fn begin(&self) -> Value {
+    pub(crate) async fn begin(&self) -> Value {
         let wanted = TaskMode::Wanted { ttl_ms: None };
         let ReplyEnd::Task(created) = end(self.call(wanted).await).await else {
             panic!("the call becomes a task")
@@ -133,20 +144,34 @@ impl TaskWorld {
         created["taskId"].clone()
     }
 
-    async fn result_of(&self, task: &Value) -> Reply {
+    pub(crate) async fn result_of(&self, task: &Value) -> Reply {
         let params = raw(&json!({ "taskId": task }));
         let call = asked(&endpoint(), Method::TasksResult, params).await;
         self.desk.router.tasks().task_result(call.map(Arc::new))
     }
 
     /// The methods of the requests about the task, but for its polls.
-    fn requests(&self) -> Vec<Method> {
+    pub(crate) fn requests(&self) -> Vec<Method> {
         let requests = self.requests.lock().unwrap();
         requests.iter().map(|(method, _)| *method).collect()
     }
 
-    fn polls(&self) -> usize {
+    pub(crate) fn polls(&self) -> usize {
         self.poll_count.load(Ordering::SeqCst)
+    }
+}
+
+/// The error of a server that does not know the task.
+pub(crate) fn unknown_at_server() -> FailureKind {
+    FailureKind::Upstream(invalid_params("no such task"))
+}
+
+/// A server's refusal of the parameters of a request.
+pub(crate) fn invalid_params(message: &str) -> UpstreamError {
+    UpstreamError {
+        code: -32602,
+        message: message.to_owned(),
+        data: None,
     }
 }
 
@@ -192,7 +217,7 @@ async fn wait_for_a_server_that_stays_away_ends_without_a_known_result() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_task_of_a_call_may_have_run() {
-    let world = TaskWorld::new([Ok(working()), Err(FailureKind::InvalidParams)]).await;
+    let world = TaskWorld::new([Ok(working()), Err(unknown_at_server())]).await;
     let ended = failure(end(world.call(TaskMode::AwaitedByWeir).await).await);
     assert_eq!(ended.kind(), &FailureKind::ResultUnknown);
 }
@@ -308,7 +333,7 @@ async fn tasks_are_not_polled_as_often_as_they_like() {
     assert!((20..=42).contains(&polls), "{polls} in 10 s");
 }
 
-fn asking() -> Value {
+pub(crate) fn asking() -> Value {
     let question = json!({ "method": "sampling/createMessage", "params": {} });
     let requests = json!({ "q-1": question });
     json!({ "taskId": "native", "status": "input_required", "inputRequests": requests })

@@ -28,6 +28,7 @@ mod running_replies;
 
 mod sessions;
 mod support;
+mod task_answers;
 mod toolsets;
 mod updates;
 mod walks;

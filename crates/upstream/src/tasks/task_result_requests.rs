@@ -11,9 +11,8 @@ use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use weir_core::port::Fut;
-use weir_core::{
-    Failure, FailureKind, PendingQuestion, Principal, Reply, ReplyEvent, UpstreamQuestion, parked,
-};
+use weir_core::{Failure, FailureKind, PendingQuestion, Principal, Reply, ReplyEvent, parked};
+use weir_era::tasks::TaskQuestion;
 use weir_upstream_core::background_tasks::BackgroundTasks;
 use weir_upstream_core::upstream_clock::UpstreamClock;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -196,8 +195,8 @@ impl TaskResultRequest {
         self.lock().asked > 0
     }
 
-    /// Returns the open questions, by key.
-    pub(crate) fn open_questions(&self) -> Vec<(String, UpstreamQuestion)> {
+    /// Returns the open questions.
+    pub(crate) fn open_questions(&self) -> Vec<TaskQuestion> {
         let mut state = self.lock();
         // The server may have withdrawn a question.
         let withdrawn = |open: &mut HeldTaskQuestion| {
@@ -209,7 +208,11 @@ impl TaskResultRequest {
         state
             .open
             .iter()
-            .map(|open| (open.key.clone(), open.ask.question.clone()))
+            .map(|open| TaskQuestion {
+                key: open.key.clone(),
+                question: open.ask.question.clone(),
+                elicitation_id: open.ask.elicitation.clone(),
+            })
             .collect()
     }
 
@@ -271,8 +274,8 @@ impl TaskResultRequest {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use weir_core::UpstreamId;
     use weir_core::question::AnswerEvent;
+    use weir_core::{UpstreamId, UpstreamQuestion};
     use weir_wire::method::Method;
 
     use super::*;
@@ -303,7 +306,7 @@ mod tests {
     fn keys(held: &TaskResultRequest) -> Vec<String> {
         held.open_questions()
             .into_iter()
-            .map(|(key, _)| key)
+            .map(|open| open.key)
             .collect()
     }
 

@@ -5,6 +5,7 @@ mod answers;
 mod both_eras;
 mod breaker;
 mod calls;
+mod cancelled_tasks;
 mod child;
 mod deadlines;
 mod early_questions;
