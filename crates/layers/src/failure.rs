@@ -6,6 +6,7 @@ pub mod failure_data;
 pub mod message_refusal;
 pub mod request_refusal;
 pub mod response_table;
+mod task_error;
 
 use std::convert::Infallible;
 
@@ -23,6 +24,7 @@ pub use self::response_table::{
     accepted, into_answer, into_message_answer, message_error, no_content, ok, ok_message,
     redirect, refusal_answer, render_failure,
 };
+pub use self::task_error::task_state_for_modern;
 use crate::http::answer;
 use crate::http::body::HttpAnswer;
 use crate::request::request_span::RequestSpan;

@@ -22,6 +22,7 @@ mod secret_patterns;
 mod sessionless;
 mod shutdown;
 mod structured_content;
+mod task_errors;
 mod tasks_over_reloads;
 mod tool_lists;
 mod tool_names;

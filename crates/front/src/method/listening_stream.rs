@@ -19,6 +19,8 @@ use weir_core::session_notifier::{SessionMessage, SessionReceiver};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_era::render::{self, WeirIdentity};
+use weir_era::tasks;
+use weir_layers::failure;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{GetStreamGuard, SessionListChanges, StreamPermit, SubscribedResource};
 use weir_wire::{RequestId, sse};
@@ -347,7 +349,10 @@ impl http_body::Body for ListeningStream {
                 && !opening
                 && let Poll::Ready(state) = own.poll_state(cx)
             {
-                if let Some(message) = weir_era::tasks::task_notification(&state, id.as_json()) {
+                let state = failure::task_state_for_modern(&state).ok();
+                let message =
+                    state.and_then(|state| tasks::task_notification(&state, id.as_json()));
+                if let Some(message) = message {
                     this.write_message(&message);
                 }
                 continue;

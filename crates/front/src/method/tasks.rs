@@ -200,13 +200,12 @@ async fn serve_task_method(
     let state = tasks
         .request_task(call.for_item(call.inner().clone()))
         .await?;
-    if method == Method::TasksGet {
+    let (state, edits) = if method == Method::TasksGet {
         tasks.note_fetched(&call, &state);
-    }
-    let edits = if method == Method::TasksGet {
-        tasks::rendered(&context.about)
+        let state = failure::task_state_for_modern(&state)?;
+        (state, tasks::rendered(&context.about))
     } else {
-        tasks::acknowledged(&context.about)
+        (state, tasks::acknowledged(&context.about))
     };
     let malformed = |error| Failure::internal("a state of a task is malformed").because(error);
     edits

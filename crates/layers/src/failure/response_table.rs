@@ -474,7 +474,7 @@ fn render_own(
 
 /// The status and code of an upstream's own error: its own code, except for those that belong to
 /// one hop (`-32020` to `-32022`, `-32000` and `-32001`) or do not exist in the client's revision.
-fn upstream_error_code(error: &UpstreamError, is_modern: bool) -> (StatusCode, i64) {
+pub(super) fn upstream_error_code(error: &UpstreamError, is_modern: bool) -> (StatusCode, i64) {
     match error.code {
         error_code::MISSING_REQUIRED_CLIENT_CAPABILITY
             if is_modern && failure_data::names_capabilities(error) =>
