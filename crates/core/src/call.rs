@@ -45,6 +45,9 @@ pub struct Call {
     /// The JSON-RPC errors by which the client refuses questions of a task, an object by their
     /// keys. Servers of 2025-11-25 alone take them.
     pub input_refusals: Option<Bytes>,
+    /// True if weir makes it to go on with a call of the client that was charged at its beginning:
+    /// it takes no rate and no quota. Only weir's own repeats have it, never a client's request.
+    pub is_continuation: bool,
     /// The permission to answer it with a task.
     pub task_mode: TaskMode,
     /// The name of a method that no revision knows; [`Self::method`] has only that fact.
@@ -72,6 +75,7 @@ impl Call {
             resume: None,
             input_responses: None,
             input_refusals: None,
+            is_continuation: false,
             task_mode: TaskMode::default(),
             extension: None,
             request,

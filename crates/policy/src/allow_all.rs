@@ -86,6 +86,15 @@ impl Limiter for NoLimits {
     ) -> Result<PermitWait<'a>, Failure> {
         Ok(PermitWait::Now(CallPermit::free()))
     }
+
+    fn admit_continuation<'a>(
+        &'a self,
+        _principal: &'a Principal,
+        _call: &'a Call,
+        _item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        Ok(PermitWait::Now(CallPermit::free()))
+    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ use arc_swap::{ArcSwap, Guard};
 use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
-use weir_core::names::EndpointId;
+use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{
     CallPermit, Clock, Fut, Limiter, PermitWait, RateDecision, RateUnit, SharedCounters,
     SharedRates,
@@ -156,6 +156,16 @@ impl PolicyLimiter {
         )))
     }
 
+    /// Takes the slots of a call without a charge.
+    fn enter<'a>(
+        &'a self,
+        principal: &'a Principal,
+        upstream: &'a UpstreamId,
+    ) -> Result<PermitWait<'a>, Failure> {
+        let rates = self.rates.load();
+        self.places.enter(principal, upstream, &rates.concurrency)
+    }
+
     /// Makes the charges from a pending one on, takes the daily quotas, and waits for the slots.
     async fn admit_later<'a>(
         &'a self,
@@ -264,6 +274,15 @@ impl Limiter for PolicyLimiter {
             upstream,
             tool,
         })
+    }
+
+    fn admit_continuation<'a>(
+        &'a self,
+        principal: &'a Principal,
+        _call: &'a Call,
+        item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        self.enter(principal, &item.tool.upstream)
     }
 }
 

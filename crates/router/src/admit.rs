@@ -54,6 +54,15 @@ pub struct Gates {
     pub audit: Arc<dyn AuditLog>,
 }
 
+/// The charge of a call at its rates and quotas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallCharge {
+    /// It is charged.
+    Due,
+    /// It goes on with a call that was charged at its beginning.
+    Paid,
+}
+
 /// Decides if the principal may make this call of `item`, an item that it sees, and if it may make
 /// at `now`. Waits its turn if the limiter queues it. Both decisions are recorded. Cancel safe: a
 /// future that is dropped while it waits has taken no permit.
@@ -66,6 +75,7 @@ pub(crate) async fn admit(
     gates: &Gates,
     call: Authenticated<Arc<Call>>,
     item: CatalogItem,
+    charge: CallCharge,
     now: Instant,
 ) -> Result<Admitted, Failure> {
     let AuthenticatedParts {
@@ -78,8 +88,12 @@ pub(crate) async fn admit(
         call: &call,
         item: Some(&item),
     };
+    let permit = || match charge {
+        CallCharge::Due => gates.limiter.admit_call(&principal, &call, &item),
+        CallCharge::Paid => gates.limiter.admit_continuation(&principal, &call, &item),
+    };
     let decided = match gates.authorizer.may_call(&principal, &call, &item) {
-        Ok(verdict) => match gates.limiter.admit_call(&principal, &call, &item) {
+        Ok(verdict) => match permit() {
             Ok(PermitWait::Now(permit)) => Ok((verdict, permit, now)),
             Ok(PermitWait::Later(turn)) => {
                 turn.await.map(|permit| (verdict, permit, Instant::now()))

@@ -32,7 +32,7 @@ use weir_core::upstream::{
 };
 use weir_wire::method::Method;
 
-use crate::admit::{Admitted, AdmittedParts, Gates, admit};
+use crate::admit::{Admitted, AdmittedParts, CallCharge, Gates, admit};
 use crate::answer_search::AnswerSearch;
 use crate::call_record::{CallRecord, RecordedCall};
 use crate::item_search::{ItemSearch, ViewForPrincipal};
@@ -123,8 +123,9 @@ impl Router {
             && item.tool.tasks == TaskSupport::Required;
         let awaiting = awaited.then(|| call.for_item(call.inner().clone()));
         let live = self.live.begin(&call, &item);
+        let charge = self.charge_of(&call);
         let sent = match live
-            .unless_stopped(admit(&self.gates, call, item, live.begun()))
+            .unless_stopped(admit(&self.gates, call, item, charge, live.begun()))
             .await
         {
             Ok(Ok(call)) => self.send(call, live, awaiting),
@@ -157,7 +158,7 @@ impl Router {
             permit,
             admitted_at,
             ..
-        } = admit(&self.gates, call, item, Instant::now())
+        } = admit(&self.gates, call, item, CallCharge::Due, Instant::now())
             .await?
             .into_parts();
         let begun = RecordedCall {
@@ -404,6 +405,24 @@ impl Router {
             parking: place,
             until,
         })
+    }
+
+    /// The charge of a call. A client's answer goes on without one only with a call that is parked:
+    /// any other state can be brought again and again, and makes the upstream work each time.
+    fn charge_of(&self, call: &Authenticated<Arc<Call>>) -> CallCharge {
+        let (principal, call) = (call.principal(), call.inner());
+        let goes_on = match call.resume {
+            Some(CallResumption::Parked(id)) => self
+                .parking_of(call)
+                .is_some_and(|parking| parking.is_parked(principal, id)),
+            Some(CallResumption::Upstream(_) | CallResumption::Again) | None => {
+                call.is_continuation
+            }
+        };
+        match goes_on {
+            true => CallCharge::Paid,
+            false => CallCharge::Due,
+        }
     }
 
     /// The parking of a call whose client is asked by rounds.

@@ -184,6 +184,8 @@ pub(crate) fn read_call(frame: &Frame) -> Result<OutboundCall, BadFrame> {
         },
         input_responses: part(INPUT_RESPONSES, form.has_input_responses),
         input_refusals: part(INPUT_REFUSALS, form.has_input_refusals),
+        // The calling replica has admitted it.
+        is_continuation: false,
         task_mode: match form.task {
             TaskForm::Never => TaskMode::Never,
             TaskForm::Allowed => TaskMode::Allowed,

@@ -171,6 +171,14 @@ impl CallParking for MemoryParking {
         TAKE.time(|| self.take_now(principal, id))
     }
 
+    fn is_parked(&self, principal: &Principal, id: ParkedId) -> bool {
+        let now = self.clock.monotonic();
+        self.lock()
+            .calls
+            .get(&(principal.clone(), id))
+            .is_some_and(|place| place.until > now)
+    }
+
     fn sweep(&self) {
         let now = self.clock.monotonic();
         self.drop_matching(|place| place.until <= now);
@@ -255,10 +263,14 @@ mod tests {
             parking.park(of(&ada), None, call()).unwrap(),
             parking.park(of(&ada), None, call()).unwrap(),
         );
+        let seen = |principal, id| parking.is_parked(principal, id);
+        assert!(seen(&ada, first) && !seen(&bob, first));
         assert!(parking.take(&bob, first).is_none());
         assert!(parking.take(&ada, first).is_some());
         assert!(parking.take(&ada, first).is_none());
+        assert!(!seen(&ada, first) && seen(&ada, second));
         clock.advance(Duration::from_secs(60));
+        assert!(!seen(&ada, second), "too late");
         assert!(parking.take(&ada, second).is_none(), "too late");
     }
 

@@ -25,6 +25,9 @@ pub trait CallParking: Send + Sync {
     /// same.
     fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply>;
 
+    /// True if a call of the principal is parked under this name. It stays parked.
+    fn is_parked(&self, principal: &Principal, id: ParkedId) -> bool;
+
     /// Drops the calls that are over time: their upstreams receive a cancellation. To be called now
     /// and then.
     fn sweep(&self);

@@ -173,6 +173,19 @@ pub trait Limiter: Send + Sync {
         call: &'a Call,
         item: &'a CatalogItem,
     ) -> Result<PermitWait<'a>, Failure>;
+
+    /// Takes a permit among those in flight for a call that goes on: its beginning was charged.
+    /// Cancel safe, like [`Self::admit_call`].
+    ///
+    /// # Errors
+    ///
+    /// `Busy`.
+    fn admit_continuation<'a>(
+        &'a self,
+        principal: &'a Principal,
+        call: &'a Call,
+        item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure>;
 }
 
 /// The permit of a call, at once or after a bounded wait.

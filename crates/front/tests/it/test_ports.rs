@@ -237,6 +237,15 @@ impl Limiter for AllowAllPolicy {
     ) -> Result<PermitWait<'a>, Failure> {
         Ok(PermitWait::Now(CallPermit::free()))
     }
+
+    fn admit_continuation<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a Call,
+        _: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        Ok(PermitWait::Now(CallPermit::free()))
+    }
 }
 
 impl AuditLog for AllowAllPolicy {

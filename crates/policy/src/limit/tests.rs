@@ -87,6 +87,14 @@ impl LimiterFixture {
         }
     }
 
+    /// The decision on a call that goes on.
+    async fn continuation(&self, principal: &Principal) -> Result<CallPermit, Failure> {
+        match self.limits.enter(principal, &self.upstream)? {
+            PermitWait::Now(permit) => Ok(permit),
+            PermitWait::Later(turn) => turn.await,
+        }
+    }
+
     /// The decision on a request, which is known at once.
     fn request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
         match self.limits.admit_request(principal, endpoint) {
@@ -534,6 +542,29 @@ fn few(principal: usize, upstream: usize, queue: usize) -> LimiterFixture {
         concurrency,
         ..LimitSettings::default()
     })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_goes_on_takes_a_slot_and_no_charge() {
+    let rates = |principal| LimitSettings {
+        tools: vec![tool("files/a", daily("tool", 1), 1)],
+        concurrency: ConcurrencyLimits {
+            principal,
+            queue: 0,
+            ..ConcurrencyLimits::default()
+        },
+        ..LimitSettings::default()
+    };
+    let world = LimiterFixture::new(rates(1));
+    let one = somebody("one").await;
+    drop(world.call(&one, "a").await.unwrap());
+    let spent = world.call(&one, "a").await.unwrap_err();
+    assert_eq!(spent.kind(), &FailureKind::Limit);
+    let held = world.continuation(&one).await.unwrap();
+    let full = world.continuation(&one).await.unwrap_err();
+    assert_eq!(full.kind(), &FailureKind::Busy);
+    drop(held);
+    assert!(world.continuation(&one).await.is_ok());
 }
 
 // Proves R282.

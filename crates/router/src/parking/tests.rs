@@ -44,6 +44,11 @@ impl CallParking for MapParking {
         self.calls.lock().unwrap().remove(&(principal.clone(), id))
     }
 
+    fn is_parked(&self, principal: &Principal, id: ParkedId) -> bool {
+        let calls = self.calls.lock().unwrap();
+        calls.contains_key(&(principal.clone(), id))
+    }
+
     fn sweep(&self) {}
 
     fn waiting(&self) -> Vec<ParkedCall> {

@@ -215,6 +215,52 @@ async fn result_of_a_call_that_was_resumed_becomes_the_one_of_a_task() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rounds_of_one_call_are_charged_once() {
+    let world = RunningWorld::new().await.with_stores();
+    let reply = world.call(|call| call.input_mode = InputMode::Rounds).await;
+    let mut ended = end(reply);
+    let mut spent = None;
+    for round in 0..3 {
+        let (ask, _answer) = question();
+        world.send(ask).await;
+        let ReplyEnd::Parked { id, result } = ended.await else {
+            panic!("the question ends the call of round {round}")
+        };
+        let asked: Value = serde_json::from_slice(&result).unwrap();
+        let key = asked["inputRequests"].as_object().unwrap().keys().next();
+        let answers = json!({ (key.unwrap()): { "action": "decline" } });
+        let reply = world.call(|call| {
+            call.input_mode = InputMode::Rounds;
+            call.resume = Some(CallResumption::Parked(id));
+            call.input_responses = Some(raw(&answers));
+        });
+        ended = end(reply.await);
+        spent = Some(id);
+    }
+    assert_eq!(world.desk.gate.charged(), 1);
+    // A state that names no parked call is charged like a new call.
+    let again = world.call(|call| {
+        call.input_mode = InputMode::Rounds;
+        call.resume = spent.map(CallResumption::Parked);
+    });
+    assert_eq!(
+        failure(end(again.await).await).kind(),
+        &FailureKind::InvalidParams
+    );
+    assert_eq!(world.desk.gate.charged(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_weir_repeats_for_its_client_are_not_charged() {
+    let world = RunningWorld::new().await;
+    let whole = Payload::Whole(Bytes::from_static(b"{}"));
+    world.send(ReplyEvent::End(ReplyEnd::Complete(whole))).await;
+    let reply = world.call(|call| call.is_continuation = true).await;
+    assert!(matches!(end(reply).await, ReplyEnd::Complete(_)));
+    assert_eq!(world.desk.gate.charged(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn question_without_a_way_to_the_client_gets_no_answer() {
     let world = RunningWorld::new().await;
     let mut reply = world.call(|call| call.input_mode = InputMode::Rounds).await;

@@ -2,6 +2,7 @@
 //! keep the records.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use weir_core::catalog_item::CatalogItem;
@@ -30,6 +31,8 @@ pub(crate) struct ScriptedGate {
     rules: Mutex<Vec<(String, String, GateRule)>>,
     outcomes: Mutex<Vec<&'static str>>,
     refused: Mutex<Vec<&'static str>>,
+    /// The number of calls that were charged.
+    charged: AtomicUsize,
     /// No call without a record, and no record can be kept.
     pub(crate) closed: Mutex<bool>,
 }
@@ -60,6 +63,10 @@ impl ScriptedGate {
 
     pub(crate) fn refused(&self) -> Vec<&'static str> {
         self.refused.lock().unwrap().clone()
+    }
+
+    pub(crate) fn charged(&self) -> usize {
+        self.charged.load(Ordering::Relaxed)
     }
 
     fn of(&self, principal: &Principal, item: &CatalogItem) -> Vec<GateRule> {
@@ -142,6 +149,16 @@ impl Limiter for ScriptedGate {
     }
 
     fn admit_call<'a>(
+        &'a self,
+        principal: &'a Principal,
+        call: &'a Call,
+        item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        self.charged.fetch_add(1, Ordering::Relaxed);
+        self.admit_continuation(principal, call, item)
+    }
+
+    fn admit_continuation<'a>(
         &'a self,
         principal: &'a Principal,
         _: &'a Call,
