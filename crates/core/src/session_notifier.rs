@@ -4,13 +4,13 @@
 //! session of that client sends to it. There are no queues for clients without a stream: a message
 //! that cannot be delivered now is returned to its sender.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use weir_wire::log_level::LogLevel;
 
 use crate::call::{LogMessages, SessionKey};
@@ -23,6 +23,10 @@ const MAX_QUEUED_MESSAGES: usize = 128;
 /// The places that log messages leave to the others: a burst of them must not displace a question
 /// or a change of a list.
 const PLACES_WITHOUT_LOGS: usize = 32;
+/// The newest completed URL elicitations that are remembered, for calls that wait for one.
+const MAX_COMPLETED: usize = 256;
+/// The longest name of an elicitation that is remembered, in bytes.
+const LONGEST_REMEMBERED: usize = 512;
 
 /// A message for a client.
 #[derive(Debug)]
@@ -56,7 +60,13 @@ pub struct SessionLogMessage {
 pub struct SessionNotifier {
     receivers: Mutex<HashMap<SessionKey, OpenReceiver>>,
     next: AtomicU64,
+    completed: watch::Sender<CompletedElicitations>,
 }
+
+/// The URL elicitations that upstreams lately reported as complete, by their own names, the newest
+/// last.
+#[derive(Debug, Default)]
+struct CompletedElicitations(VecDeque<(UpstreamId, Arc<str>)>);
 
 /// The notifier's side of a receiver.
 #[derive(Debug)]
@@ -124,6 +134,36 @@ impl SessionNotifier {
             .sender
             .try_send(ring)
             .map_err(mpsc::error::TrySendError::into_inner)
+    }
+
+    /// Remembers that an upstream reported a URL elicitation as complete, under its own name.
+    pub fn record_elicitation_complete(&self, upstream: &UpstreamId, name: &str) {
+        if name.len() > LONGEST_REMEMBERED {
+            return;
+        }
+        self.completed.send_modify(|CompletedElicitations(names)| {
+            if names.len() >= MAX_COMPLETED {
+                names.pop_front();
+            }
+            names.push_back((upstream.clone(), name.into()));
+        });
+    }
+
+    /// Waits until the upstream has reported a URL elicitation as complete whose name `is_awaited`;
+    /// maybe it did so before. Cancel safe.
+    pub async fn wait_for_elicitation(
+        &self,
+        upstream: &UpstreamId,
+        is_awaited: impl Fn(&str) -> bool,
+    ) {
+        let mut completed = self.completed.subscribe();
+        let is_there = |CompletedElicitations(names): &CompletedElicitations| {
+            names
+                .iter()
+                .any(|(of, name)| of == upstream && is_awaited(name))
+        };
+        // The sender lives as long as `self`.
+        let _seen = completed.wait_for(is_there).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, OpenReceiver>> {
@@ -227,6 +267,27 @@ mod tests {
         drop(line);
         assert!(bells.notify(&own, visited("d")).is_err());
         assert!(bells.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn completed_elicitation_is_noticed_before_and_during_the_wait() {
+        let bells = Arc::<SessionNotifier>::default();
+        let [shop, other] = ["shop", "other"].map(|name| UpstreamId::new(name).unwrap());
+        let mut wait = Box::pin(bells.wait_for_elicitation(&shop, |name| name == "sign-in"));
+        assert!(futures_util::poll!(&mut wait).is_pending());
+        bells.record_elicitation_complete(&other, "sign-in");
+        bells.record_elicitation_complete(&shop, "pay");
+        assert!(futures_util::poll!(&mut wait).is_pending());
+        bells.record_elicitation_complete(&shop, "sign-in");
+        wait.await;
+        bells
+            .wait_for_elicitation(&shop, |name| name == "sign-in")
+            .await;
+        for nth in 0..2 * MAX_COMPLETED {
+            bells.record_elicitation_complete(&shop, &nth.to_string());
+            bells.record_elicitation_complete(&shop, &"x".repeat(LONGEST_REMEMBERED + 1));
+        }
+        assert_eq!(bells.completed.borrow().0.len(), MAX_COMPLETED);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! the digest in it.
 
 mod digest;
+mod url_visits;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,8 @@ use bytes::{BufMut, BytesMut};
 use weir_core::port::{Random, ReplicaId};
 use weir_core::seal::Sealer;
 use weir_core::{CallResumption, EndpointId, ParkedId, Principal};
+
+pub use url_visits::{UrlVisits, VisitedUrl};
 
 const VERSION: u8 = 2;
 /// An upstream's own state.
@@ -31,6 +34,20 @@ pub struct SealedResume {
     pub resume: CallResumption,
     /// The replica that holds the parked call, if it is parked.
     pub owner: Option<ReplicaId>,
+    /// The URLs that the client was asked to visit, if the call is made again after that.
+    pub visits: UrlVisits,
+}
+
+impl SealedResume {
+    /// A state without a replica.
+    #[must_use]
+    pub fn of(resume: CallResumption) -> Self {
+        Self {
+            resume,
+            owner: None,
+            visits: UrlVisits::default(),
+        }
+    }
 }
 
 /// The call that a state is bound to.
@@ -98,7 +115,7 @@ pub fn seal(
             plain.put_slice(&id.0);
             plain.put_slice(&origin.owner.as_ref().map_or([0; 8], |owner| owner.0));
         }
-        CallResumption::Again => {}
+        CallResumption::Again => origin.visits.write(&mut plain),
     }
     sealer.seal(random, &binding.purpose(), &plain)
 }
@@ -132,22 +149,19 @@ pub fn open(
     match *kind {
         UPSTREAM => {
             let state = String::from_utf8(state.to_vec()).map_err(|_| InvalidRequestState)?;
-            Ok(SealedResume {
-                resume: CallResumption::Upstream(state),
-                owner: None,
-            })
+            Ok(SealedResume::of(CallResumption::Upstream(state)))
         }
         PARKED => {
             let (id, owner) = state.split_first_chunk::<16>().ok_or(InvalidRequestState)?;
             let owner = owner.try_into().map_err(|_| InvalidRequestState)?;
             Ok(SealedResume {
-                resume: CallResumption::Parked(ParkedId(*id)),
                 owner: Some(ReplicaId(owner)),
+                ..SealedResume::of(CallResumption::Parked(ParkedId(*id)))
             })
         }
         AGAIN => Ok(SealedResume {
-            resume: CallResumption::Again,
-            owner: None,
+            visits: UrlVisits::read(state).ok_or(InvalidRequestState)?,
+            ..SealedResume::of(CallResumption::Again)
         }),
         _ => Err(InvalidRequestState),
     }

@@ -11,6 +11,7 @@
 mod question_refusal;
 mod revision_forms;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -219,6 +220,20 @@ pub fn is_by_url(params: &[u8], method: Method) -> bool {
     method == Method::ElicitationCreate && mode.as_deref() == Some("url")
 }
 
+/// The URL of a question that sends the user there.
+#[must_use]
+pub fn elicited_url(params: &[u8], method: Method) -> Option<Cow<'_, str>> {
+    let url = scan::find(params, "url").filter(|_| is_by_url(params, method))?;
+    scan::string(&params[url])
+}
+
+/// True for an answer by which the user agrees to an elicitation.
+#[must_use]
+pub fn is_accepted(answer: &[u8]) -> bool {
+    let action = scan::find(answer, "action").and_then(|range| scan::string(&answer[range]));
+    action.as_deref() == Some("accept")
+}
+
 /// True for a URL that a user may be sent to: over TLS, or on their own machine. It is a URI of
 /// visible characters (RFC 3986), because a client without such questions shows it as text, where
 /// other characters could hide.
@@ -374,6 +389,12 @@ pub fn url_elicitations_data(
     out.freeze()
 }
 
+/// The key of the question about the visit at this index.
+#[must_use]
+pub fn visit_key(index: usize) -> String {
+    format!("visit-{}", index + 1)
+}
+
 /// An `input_required` result that asks for visits.
 #[must_use]
 pub fn url_elicitation_result(visits: &[UrlElicitation]) -> Bytes {
@@ -383,7 +404,7 @@ pub fn url_elicitation_result(visits: &[UrlElicitation]) -> Bytes {
     result.with("inputRequests", |out| {
         let mut requests = ObjectWriter::new(out);
         for (nth, visit) in visits.iter().enumerate() {
-            requests.with(&format!("visit-{}", nth + 1), |out| {
+            requests.with(&visit_key(nth), |out| {
                 let mut request = ObjectWriter::new(out);
                 request.string("method", Method::ElicitationCreate.as_str());
                 request.with("params", |out| {

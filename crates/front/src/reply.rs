@@ -1,9 +1,11 @@
 //! Replies of calls: who owns a running call, the questions to its client, and the encoding of its
 //! answer.
 
+pub(crate) mod call_repeats;
 pub(crate) mod client_asker;
 pub(crate) mod client_questions;
 pub(crate) mod encode;
 pub(crate) mod message_parts;
 pub(crate) mod question_id;
 pub(crate) mod running_call;
+pub(crate) mod url_visits;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use opentelemetry::KeyValue;
 use weir_core::endpoint::{Endpoint, EndpointMode};
 use weir_core::names::UpstreamId;
@@ -88,6 +88,26 @@ impl MessageEdits {
         edits.apply_or_keep(result)
     }
 
+    /// The `data` of the error of a server that requires visits of URLs first (`-32042`). Malformed
+    /// ones pass.
+    pub(super) fn required_visits(&self, data: &Bytes) -> Bytes {
+        let list = scan::find(data, "elicitations").filter(|at| data[at.clone()].starts_with(b"["));
+        let Some(list) = list.map(|at| data.slice(at)) else {
+            return data.clone();
+        };
+        let mut out = BytesMut::with_capacity(list.len() + 64);
+        for element in scan::elements(&list) {
+            out.put_u8(if out.is_empty() { b'[' } else { b',' });
+            out.put_slice(&self.question(Method::ElicitationCreate, &list.slice(element)));
+        }
+        if out.is_empty() {
+            return data.clone();
+        }
+        out.put_u8(b']');
+        let edits = ObjectEdits::new().replace("elicitations", out.freeze());
+        edits.apply_or_keep(data)
+    }
+
     fn request(&self, request: Bytes) -> Bytes {
         let method = scan::find(&request, "method").and_then(|range| scan::string(&request[range]));
         let method = method.and_then(|method| Method::parse(&method));
@@ -152,6 +172,23 @@ mod tests {
         assert!(String::from_utf8_lossy(&alone).contains(r#""message":"Who?""#));
         let odd = Bytes::from_static(br#"{"inputRequests":5}"#);
         assert_eq!(dress(Some("shop")).questions(&odd), odd);
+    }
+
+    // Proves R190.
+    #[test]
+    fn required_visits_name_their_server_on_aggregating_endpoints() {
+        let data = Bytes::from_static(
+            br#"{"elicitations":[{"mode":"url","message":"Sign in","url":"https://a.example/"},{"message":"Pay"},5],"x":1.50}"#,
+        );
+        assert_eq!(
+            dress(Some("shop")).required_visits(&data),
+            r#"{"elicitations":[{"mode":"url","message":"[shop] Sign in","url":"https://a.example/"},{"message":"[shop] Pay"},5],"x":1.50}"#
+        );
+        assert_eq!(dress(None).required_visits(&data), data);
+        for odd in ["{}", r#"{"elicitations":5}"#, r#"{"elicitations":[]}"#, "5"] {
+            let odd = Bytes::from_static(odd.as_bytes());
+            assert_eq!(dress(Some("shop")).required_visits(&odd), odd);
+        }
     }
 
     // Proves R218.

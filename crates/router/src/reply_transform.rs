@@ -239,11 +239,22 @@ impl ReplyTransform {
             (ReplyEnd::Failed(failure), Some(uri)) if is_not_found(&failure) => {
                 Failure::unknown_resource(uri).into()
             }
+            (ReplyEnd::Failed(failure), _) => self.name_visits(*failure).into(),
             (ReplyEnd::Complete(Payload::Whole(result)), _) if self.completion => {
                 ReplyEnd::Complete(Payload::Whole(cut_completion(result)))
             }
             (end, _) => end,
         }
+    }
+
+    /// Names the server in the visits of URLs that its error requires.
+    fn name_visits(&self, failure: Failure) -> Failure {
+        failure.with_upstream_error(|error| {
+            if error.code == error_code::URL_ELICITATION_REQUIRED {
+                let visits = error.data.as_ref();
+                error.data = visits.map(|data| self.message_edits.required_visits(data));
+            }
+        })
     }
 }
 

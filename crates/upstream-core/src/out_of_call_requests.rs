@@ -186,21 +186,25 @@ impl OutOfCallRequests {
     }
 
     /// Notifies the client that a URL elicitation is complete, maybe long after the call that
-    /// asked.
+    /// asked. A client without a session has a call that waits for it.
     fn notify_elicitation_complete(&self, params: &[u8]) {
-        let Some(session) = self.client.session.get() else {
-            return;
-        };
+        let OutOfCallClient {
+            site,
+            session,
+            class,
+            ..
+        } = &self.client;
         let name =
             scan::find(params, "elicitationId").and_then(|range| scan::string(&params[range]));
-        if let Some(name) = name.filter(|_| self.client.class.has(CapabilityClass::ELICITATION_URL))
-        {
-            let ring = SessionMessage::ElicitationComplete(
-                self.client.site.label.id.clone(),
-                (*name).into(),
-            );
+        let Some(name) = name.filter(|_| class.has(CapabilityClass::ELICITATION_URL)) else {
+            return;
+        };
+        let upstream = &site.label.id;
+        site.bells.record_elicitation_complete(upstream, &name);
+        if let Some(session) = session.get() {
+            let ring = SessionMessage::ElicitationComplete(upstream.clone(), (*name).into());
             // A client without a stream sees it when it comes back to the page or calls again.
-            let _unheard = self.client.site.bells.notify(&session, ring);
+            let _unheard = site.bells.notify(&session, ring);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Failures that users of other gateways have reported, one test each.
 
+mod call_rounds;
 mod child_processes;
 mod cleaned_results;
 mod client_headers;

@@ -10,6 +10,7 @@ use weir_core::port::{Evidence, Fut, Verifier};
 use weir_core::principal::{Subject, VerifiedIdentity};
 
 use super::*;
+use crate::server_questions::UrlElicitation;
 
 struct CountingBytesRandom;
 
@@ -75,10 +76,7 @@ impl SealingFixture {
     }
 
     fn seal(&self, arguments: Option<&str>) -> String {
-        let origin = SealedResume {
-            resume: CallResumption::Upstream("theirs".to_owned()),
-            owner: None,
-        };
+        let origin = SealedResume::of(CallResumption::Upstream("theirs".to_owned()));
         seal(
             &self.sealer,
             &CountingBytesRandom,
@@ -100,6 +98,41 @@ impl SealingFixture {
 }
 
 /// Bytes of arguments that were read while `work` was done.
+#[test]
+fn visits_of_a_call_that_is_made_again_come_back() {
+    let world = SealingFixture::new();
+    let visit = |url: &str, id: Option<&str>| {
+        VisitedUrl::of(&UrlElicitation {
+            message: String::new(),
+            url: url.to_owned(),
+            id: id.map(str::to_owned),
+        })
+    };
+    let visits = UrlVisits {
+        accepted: vec![visit("https://a.example/", Some("a"))],
+        asked: vec![
+            visit("https://b.example/", None),
+            visit("https://c.example/", Some("c")),
+        ],
+    };
+    for visits in [visits, UrlVisits::default()] {
+        let origin = SealedResume {
+            visits,
+            ..SealedResume::of(CallResumption::Again)
+        };
+        let (binding, end) = (world.binding(None), UNIX_EPOCH + Duration::from_secs(100));
+        let state = seal(&world.sealer, &CountingBytesRandom, &binding, &origin, end);
+        let opened = open(&world.sealer, &binding, &state, UNIX_EPOCH).unwrap();
+        assert_eq!(opened, origin);
+    }
+    let one = visit("https://a.example/", Some("a"));
+    assert!(one.is_same(&visit("https://a.example/", Some("b"))));
+    assert!(one.is_same(&visit("https://a.example/?state=2", Some("a"))));
+    assert!(!one.is_same(&visit("https://b.example/", Some("b"))));
+    assert!(!visit("https://a.example/", None).is_same(&visit("https://b.example/", None)));
+    assert!(one.is_named("a") && !one.is_named("b"));
+}
+
 fn read(work: impl FnOnce()) -> usize {
     let before = digest::READ.get();
     work();

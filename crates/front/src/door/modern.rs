@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName};
 use weir_core::call::{CallResumption, InputMode, ParkedId};
 use weir_core::port::ReplicaId;
-use weir_core::{Authenticated, Call, Failure, FailureKind};
+use weir_core::{Authenticated, Call, Failure, FailureKind, Reply};
 use weir_era::lift::{self, LiftedRequest};
-use weir_era::request_state::{self, RequestStateBinding};
+use weir_era::request_state::{self, RequestStateBinding, SealedResume, UrlVisits};
 use weir_era::server_questions;
 use weir_layers::failure;
 use weir_layers::failure::message_refusal::MessageRefusal;
@@ -33,6 +33,7 @@ use crate::method::tasks;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall};
+use crate::reply::url_visits::{self, UrlVisitRepeats, VisitAnswers};
 
 /// Serves a request with a protocol version in its `_meta`.
 pub(crate) async fn serve(
@@ -289,28 +290,52 @@ fn make_call(
     };
     let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
     let binding = encode::binding(context, known, method, &lifted.params).map_err(fail)?;
-    let resume = match open_state(context, &binding.as_binding(), &lifted.params).map_err(fail)? {
-        Some(ResumePlace::Here(resume)) => Some(resume),
+    let origin = match open_state(context, &binding.as_binding(), &lifted.params).map_err(fail)? {
+        Some(ResumePlace::Here(origin)) => Some(*origin),
         Some(ResumePlace::Elsewhere(owner)) => return Err(FailureCause::Elsewhere(owner).into()),
         Some(ResumePlace::Predecessor) => return Err(FailureCause::InPredecessor.into()),
         Some(ResumePlace::Successor) => return Err(RequestRefusal::OwnerUnreachable.into()),
         None => None,
     };
+    let (resume, visits) = match origin {
+        Some(origin) => (Some(origin.resume), origin.visits),
+        None => (None, UrlVisits::default()),
+    };
+    let is_after_visits = resume == Some(CallResumption::Again);
+    let answers = lifted.params.input_responses();
+    let answers = answers.map_err(|error| fail(Failure::invalid_params(error.to_string())))?;
     let as_task = tasks::task_mode_of_modern(class);
-    let call = Call {
+    let call = Arc::new(Call {
         input_mode: InputMode::Rounds,
         resume,
         task_mode: as_task,
         ..canonical_call(context, method, lifted)
+    });
+    let shared = &context.shared;
+    let (running, accepted) = match url_visits::read_answers(visits, answers.as_deref()) {
+        Ok(VisitAnswers::Accepted(accepted)) => {
+            let (router, sent) = (shared.router.clone(), known.for_item(call.clone()));
+            let running = RunningCall::new(Box::pin(async move { router.call(sent).await }));
+            let running = if is_after_visits {
+                let repeats = UrlVisitRepeats::new(shared.clone(), known, &call, &accepted);
+                running.with_repeats(repeats)
+            } else {
+                running
+            };
+            (running, accepted)
+        }
+        // The call has nothing to do at the server.
+        Ok(VisitAnswers::Declined) => {
+            let declined = Reply::ended(url_visits::end_of_declined(&call));
+            let running = RunningCall::new(Box::pin(std::future::ready(declined)));
+            (running, Vec::new())
+        }
+        Err(failure) => return Err(fail(failure).into()),
     };
-    let (router, call) = (
-        context.shared.router.clone(),
-        known.for_item(Arc::new(call)),
-    );
-    let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
     let asked = ResponseContext::new(context, known, id.clone(), Revision::MODERN, method)
         .with_progress_token(token)
         .with_binding(binding)
+        .with_accepted_visits(accepted)
         .with_url_elicitation(if server_questions::may_have_questions(method) {
             UrlElicitationForm::Questions(class)
         } else {
@@ -325,7 +350,7 @@ fn make_call(
 /// The place of the call that a client goes on with.
 enum ResumePlace {
     /// On this replica, or on any.
-    Here(CallResumption),
+    Here(Box<SealedResume>),
     /// The call is parked on another replica.
     Elsewhere(ReplicaId),
     /// The call is parked in the process before this one, or before that one.
@@ -348,7 +373,7 @@ fn open_state(
     let opened = request_state::open(&context.shared.sealer, binding, &state, now);
     let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
     let ports = &context.shared.ports;
-    match (origin.owner, &origin.resume) {
+    match (origin.owner.clone(), &origin.resume) {
         (Some(owner), _) if ports.may_answer(&owner) => Ok(Some(ResumePlace::Elsewhere(owner))),
         (Some(owner), _) if owner != ports.replica => Err(lost_while_parked()),
         (_, CallResumption::Parked(id)) if id.generation() != ports.generation => {
@@ -362,7 +387,7 @@ fn open_state(
                 Err(lost_while_parked())
             }
         }
-        _ => Ok(Some(ResumePlace::Here(origin.resume))),
+        _ => Ok(Some(ResumePlace::Here(Box::new(origin)))),
     }
 }
 

@@ -8,10 +8,12 @@
 mod question_round;
 mod rounds;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use weir_core::port::Fut;
 use weir_core::question::PendingQuestion;
 use weir_core::{Authenticated, Call, Reply, ReplyEnd, SessionKey};
@@ -20,8 +22,10 @@ use weir_layers::settings::FrontSettings;
 use weir_layers::state::FrontState;
 use weir_wire::{Revision, scan};
 
+use crate::reply::call_repeats::CallRepeats;
 use crate::reply::client_questions::ClientQuestions;
 use question_round::QuestionRound;
+pub(crate) use rounds::end_of_declined;
 
 /// The most URL elicitations of one call that are remembered, for the notification of their
 /// completion; the newest are kept.
@@ -36,7 +40,12 @@ pub(crate) struct ClientAsker {
     questions: ClientQuestions,
     /// The questions of a modern server's call that ended with them.
     round: Option<QuestionRound>,
+    /// The rounds in which the client was asked.
     rounds: u32,
+    /// The repeats since then, for a server that has its client wait.
+    repeats: CallRepeats,
+    /// Digests of the URLs to which the client's user agreed.
+    accepted: HashSet<[u8; 32]>,
     /// URL elicitations of this call: the server's name, if it gave one, and weir's.
     elicitations: Vec<(Option<Arc<str>>, String)>,
     /// False once the client no longer reads the stream.
@@ -67,6 +76,8 @@ impl ClientAsker {
             questions: ClientQuestions::new(request.shared.clone(), session, revision),
             round: None,
             rounds: 0,
+            repeats: CallRepeats::default(),
+            accepted: HashSet::new(),
             elicitations: Vec::new(),
             is_listening: true,
         })
@@ -112,10 +123,15 @@ impl ClientAsker {
     }
 
     /// Handles a call's end: returns it, or `None` if the call goes on.
-    pub(crate) fn handle_end(&mut self, end: ReplyEnd) -> Option<ReplyEnd> {
+    /// `deadline` is that of the call that ended.
+    pub(crate) fn handle_end(
+        &mut self,
+        end: ReplyEnd,
+        deadline: Option<Instant>,
+    ) -> Option<ReplyEnd> {
         self.withdraw_all();
         match end {
-            ReplyEnd::InputRequired(payload) => self.begin_round(payload),
+            ReplyEnd::InputRequired(payload) => self.begin_round(payload, deadline),
             ReplyEnd::Complete(payload) => {
                 // A modern server does not report visits of a URL: its result implies the visit.
                 let done = self

@@ -55,10 +55,11 @@ impl ResponseContext {
             ReplyEnd::InputRequired(payload) => return self.encode_input_required(payload, None),
             ReplyEnd::Task(created) => return self.encode_task(&created),
             ReplyEnd::Parked { id, result } => {
-                return self.encode_input_required(
-                    Payload::Whole(result),
-                    Some(CallResumption::Parked(id)),
-                );
+                let origin = SealedResume {
+                    owner: Some(self.shared.ports.replica.clone()),
+                    ..SealedResume::of(CallResumption::Parked(id))
+                };
+                return self.encode_input_required(Payload::Whole(result), Some(origin));
             }
         };
         let edits = render::complete(self.revision, self.method, self.is_anonymous, &self.about);
@@ -125,12 +126,8 @@ impl ResponseContext {
         said.map_or_else(|failure| self.encode_failure(&failure), EncodedEnd::Message)
     }
 
-    fn encode_input_required(
-        &self,
-        payload: Payload,
-        resume: Option<CallResumption>,
-    ) -> EncodedEnd {
-        match self.input_required(payload, resume) {
+    fn encode_input_required(&self, payload: Payload, origin: Option<SealedResume>) -> EncodedEnd {
+        match self.input_required(payload, origin) {
             Ok(said) => EncodedEnd::Message(said),
             Err(failure) => self.encode_failure(&failure),
         }
@@ -225,11 +222,11 @@ impl ResponseContext {
 
     /// Encodes a request for input. Only a call with a binding gets a further round; its state is
     /// sealed.
-    /// The call continues from `resume`; without it, from the server's own state, if it gave one.
+    /// The call continues from `origin`; without it, from the server's own state, if it gave one.
     fn input_required(
         &self,
         payload: Payload,
-        resume: Option<CallResumption>,
+        origin: Option<SealedResume>,
     ) -> Result<RenderedMessage, Failure> {
         let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
         let Some(bound) = &self.binding else {
@@ -243,21 +240,20 @@ impl ResponseContext {
         if result.len() > LARGEST_INPUT_REQUIRED {
             return Err(bad("The server's request for input is too large"));
         }
-        let resume = match (resume, weir_wire::scan::find(&result, "requestState")) {
-            (Some(resume), _) => Some(resume),
+        let origin = match (origin, weir_wire::scan::find(&result, "requestState")) {
+            (Some(origin), _) => Some(origin),
             (None, None) => None,
             (None, Some(range)) => {
                 let state = weir_wire::scan::string(&result[range]);
                 let state =
                     state.ok_or_else(|| bad("The server's `requestState` is not a string"))?;
-                Some(CallResumption::Upstream(state.into_owned()))
+                let resume = CallResumption::Upstream(state.into_owned());
+                Some(SealedResume::of(resume))
             }
         };
-        let sealed = resume.map(|resume| {
+        let sealed = origin.map(|origin| {
             let ports = &self.shared.ports;
             let expires = ports.clock.wall() + self.limits().state_time;
-            let owner = matches!(resume, CallResumption::Parked(_)).then(|| ports.replica.clone());
-            let origin = SealedResume { resume, owner };
             request_state::seal(
                 &self.shared.sealer,
                 &*ports.random,

@@ -17,12 +17,15 @@ use weir_wire::method::Method;
 
 use crate::reply::client_asker::{ClientAsker, NextStep};
 use crate::reply::encode::unknown_result::LostAnswer;
+use crate::reply::url_visits::UrlVisitRepeats;
 
 /// A call in progress: first the wait for its reply, then the reply's events. Dropping it cancels
 /// the call.
 pub(crate) struct RunningCall {
     stage: CallStage,
     asker: Option<Box<ClientAsker>>,
+    /// The repeats after visits of URLs.
+    repeats: Option<Box<UrlVisitRepeats>>,
     /// The latest end of the call.
     until: Option<Instant>,
 }
@@ -51,6 +54,7 @@ impl RunningCall {
         Self {
             stage: CallStage::Asking(asking),
             asker: None,
+            repeats: None,
             until: None,
         }
     }
@@ -59,6 +63,14 @@ impl RunningCall {
     pub(crate) fn with_asker(self, asker: Box<ClientAsker>) -> Self {
         Self {
             asker: Some(asker),
+            ..self
+        }
+    }
+
+    /// The call with repeats while its server waits for visits of URLs.
+    pub(crate) fn with_repeats(self, repeats: Box<UrlVisitRepeats>) -> Self {
+        Self {
+            repeats: Some(repeats),
             ..self
         }
     }
@@ -110,7 +122,7 @@ impl RunningCall {
             return match event {
                 Some(ReplyEvent::Ask(_)) => None,
                 Some(ReplyEvent::Note(note)) => Some(ReplyEvent::Note(note)),
-                Some(ReplyEvent::End(end)) => self.finish(end),
+                Some(ReplyEvent::End(end)) => self.repeat_or_finish(end),
                 None => self.finish(Failure::internal("a reply ended without an end").into()),
             };
         };
@@ -123,11 +135,22 @@ impl RunningCall {
                 asker.complete_elicitation(&params);
             }
             Some(ReplyEvent::Note(note)) => return Some(ReplyEvent::Note(note)),
-            Some(ReplyEvent::End(end)) => match asker.handle_end(end) {
+            Some(ReplyEvent::End(end)) => match asker.handle_end(end, self.until) {
                 Some(end) => self.stage = CallStage::Ending(end),
                 None => self.stage = CallStage::AwaitingAnswers,
             },
             None => return self.finish(Failure::internal("a reply ended without an end").into()),
+        }
+        None
+    }
+
+    fn repeat_or_finish(&mut self, end: ReplyEnd) -> Option<ReplyEvent> {
+        let Some(repeats) = &mut self.repeats else {
+            return self.finish(end);
+        };
+        match repeats.next_call(end, self.until) {
+            Ok(call) => self.stage = CallStage::Asking(call),
+            Err(end) => return self.finish(end),
         }
         None
     }
@@ -237,12 +260,11 @@ impl OwnedCall {
         })
     }
 
-    /// The latest end of the call, if it is known. A call that asks its client may be repeated, so
-    /// it has none.
+    /// The latest end of the call, if it is known. A call that may be repeated has none.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.running
             .as_ref()
-            .filter(|running| running.asker.is_none())
+            .filter(|running| running.asker.is_none() && running.repeats.is_none())
             .and_then(|running| running.until)
     }
 

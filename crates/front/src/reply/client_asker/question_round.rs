@@ -1,10 +1,12 @@
 //! One round with a modern server: its questions are sent, the answers arrive, the call is made
 //! again.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::Sleep;
+use weir_core::parked::is_answer_shape;
 use weir_era::server_questions;
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
@@ -15,35 +17,54 @@ pub(super) struct QuestionRound {
     /// The server's own state, unchanged.
     pub(super) state: Option<String>,
     pub(super) answers: Vec<(String, Bytes)>,
+    /// Digests of the URLs of questions that send the user to one, by their keys.
+    pub(super) urls: HashMap<String, [u8; 32]>,
     /// The client's error, if it declined: the call gets no answers.
     pub(super) declined: Option<ErrorObject>,
+    /// True if the server asked a question.
+    pub(super) has_questions: bool,
     /// True if the client was asked; otherwise the call is only repeated after a delay.
     pub(super) asks: bool,
     pub(super) until: Pin<Box<Sleep>>,
 }
 
 impl QuestionRound {
-    /// Takes an answer. An elicitation can express a refusal; sampling and roots cannot.
+    /// Takes an answer. An elicitation can express a refusal; sampling and roots cannot. An answer
+    /// without the shape of its question's result counts as the client's error.
     pub(super) fn take_answer(
         &mut self,
         key: String,
         method: Method,
         outcome: Result<Bytes, Bytes>,
     ) {
-        match (outcome, method) {
-            (Ok(result), _) => self
-                .answers
-                .push((key, server_questions::lift_answer(&result))),
-            (Err(_), Method::ElicitationCreate) => {
-                self.answers
-                    .push((key, Bytes::from_static(br#"{"action":"cancel"}"#)));
+        let error = match outcome {
+            Ok(result) if is_answer_shape(method, &result) => {
+                let answer = server_questions::lift_answer(&result);
+                return self.answers.push((key, answer));
             }
-            (Err(error), _) => {
-                let unreadable =
-                    |_| ErrorObject::new(error_code::INTERNAL_ERROR, "a malformed error");
-                self.declined = Some(ErrorObject::parse(&error).unwrap_or_else(unreadable));
-            }
+            Ok(_) => ErrorObject::new(
+                error_code::INVALID_PARAMS,
+                "the client's answer is not a result of the question",
+            ),
+            Err(error) => ErrorObject::parse(&error).unwrap_or_else(|_| {
+                ErrorObject::new(error_code::INTERNAL_ERROR, "a malformed error")
+            }),
+        };
+        if method == Method::ElicitationCreate {
+            let cancelled = Bytes::from_static(br#"{"action":"cancel"}"#);
+            self.answers.push((key, cancelled));
+        } else {
+            self.declined = Some(error);
         }
+    }
+
+    /// Digests of the URLs to which the user agreed.
+    pub(super) fn accepted_urls(&self) -> impl Iterator<Item = [u8; 32]> {
+        let accepted = |(key, answer): &(String, Bytes)| {
+            let url = self.urls.get(key).copied();
+            url.filter(|_| server_questions::is_accepted(answer))
+        };
+        self.answers.iter().filter_map(accepted)
     }
 
     pub(super) fn responses(&self) -> Bytes {

@@ -1,13 +1,14 @@
 //! Rounds with a modern server: its questions are sent, the answers arrive, the call is made again.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::future::Future as _;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::sleep;
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, sleep};
 use weir_core::call::TaskMode;
 use weir_core::failure::UpstreamError;
 use weir_core::{Call, CallResumption, Failure, FailureKind, Payload, ReplyEnd, UpstreamQuestion};
@@ -24,24 +25,20 @@ use crate::reply::client_questions::QuestionSource;
 const MAX_ROUNDS: u32 = 16;
 /// The most questions of one round.
 const MAX_QUESTIONS: usize = 32;
-/// The delay before the call is repeated for a server without questions, at first and at most.
-const FIRST_REPEAT_DELAY: Duration = Duration::from_millis(100);
-const MAX_REPEAT_DELAY: Duration = Duration::from_secs(5);
 
 impl ClientAsker {
-    /// Begins a round; returns an end if no round is possible.
-    pub(super) fn begin_round(&mut self, payload: Payload) -> Option<ReplyEnd> {
+    /// Begins a round; returns an end if no round is possible. A URL to which the user agreed is not
+    /// asked for again: consent is not yet the visit, for which the server may still wait. If
+    /// nothing else is asked, the call is only repeated, within the time of the call that ended.
+    pub(super) fn begin_round(
+        &mut self,
+        payload: Payload,
+        deadline: Option<Instant>,
+    ) -> Option<ReplyEnd> {
         let bad = |text: &'static str| Some(Failure::new(FailureKind::BadAnswer, text).into());
         let Payload::Whole(result) = payload else {
             return bad("The server's request for input is too large");
         };
-        if !self.is_listening {
-            return bad("The server asks for input, and the client went away");
-        }
-        self.rounds += 1;
-        if self.rounds > MAX_ROUNDS {
-            return bad("The server asks for input again and again");
-        }
         let state = scan::find(&result, "requestState")
             .map(|range| scan::string(&result[range]).map(Cow::into_owned));
         if state == Some(None) {
@@ -54,48 +51,64 @@ impl ClientAsker {
         if asked.len() > MAX_QUESTIONS {
             return bad("The server asks for too much at once");
         }
-        let wait = match asked.len() {
-            0 => FIRST_REPEAT_DELAY
-                .saturating_mul(1 << (self.rounds - 1))
-                .min(MAX_REPEAT_DELAY),
-            _ => self.settings.limits.state_time,
-        };
+        let has_questions = !asked.is_empty();
+        let (accepted, asked): (Vec<_>, Vec<_>) = asked
+            .into_iter()
+            .map(|member| {
+                let request = RoundRequest::read(&requests.slice(member.value.clone()));
+                (member.key.decode().into_owned(), request)
+            })
+            .partition(|(_, request)| {
+                let url = request.as_ref().and_then(RoundRequest::url_digest);
+                url.is_some_and(|url| self.accepted.contains(&url))
+            });
         let asks = !asked.is_empty();
-        let until = Box::pin(sleep(wait));
+        let wait = if asks {
+            if !self.is_listening {
+                return bad("The server asks for input, and the client went away");
+            }
+            self.rounds += 1;
+            if self.rounds > MAX_ROUNDS {
+                return bad("The server asks for input again and again");
+            }
+            self.repeats.reset();
+            self.settings.limits.state_time
+        } else {
+            match self.repeats.next_delay(deadline) {
+                Some(delay) => delay,
+                None => return Some(still_waiting().into()),
+            }
+        };
+        let consent = |(key, _)| (key, Bytes::from_static(br#"{"action":"accept"}"#));
         self.round = Some(QuestionRound {
             state: state.flatten(),
-            answers: Vec::new(),
+            answers: accepted.into_iter().map(consent).collect(),
+            urls: HashMap::new(),
             declined: None,
+            has_questions,
             asks,
-            until,
+            until: Box::pin(sleep(wait)),
         });
-        for member in asked {
-            let request = requests.slice(member.value.clone());
-            self.send_round_question(member.key.decode().into_owned(), &request);
+        for (key, request) in asked {
+            // The method was checked for permission when the server's answer was read.
+            if let Some(request) = request {
+                self.send_round_question(key, request);
+            }
         }
         None
     }
 
-    fn send_round_question(&mut self, key: String, request: &Bytes) {
-        let method = scan::find(request, "method").and_then(|range| scan::string(&request[range]));
-        let params = scan::find(request, "params").map(|range| request.slice(range));
-        let params = params.unwrap_or_else(|| Bytes::from_static(b"{}"));
-        // The method was checked for permission when the server's answer was read.
-        let Some(method) = method.and_then(|method| Method::parse(&method)) else {
-            return;
-        };
-        let (question, elicitation) = (
-            UpstreamQuestion { method, params },
-            self.questions.elicitation_id(None),
-        );
-        match self.questions.send_question(
-            &question,
-            &elicitation,
-            QuestionSource::Round { key, method },
-        ) {
-            Ok(()) if server_questions::is_by_url(&question.params, method) => {
-                self.elicitations.push((None, elicitation))
-            }
+    fn send_round_question(&mut self, key: String, request: RoundRequest) {
+        let RoundRequest(question) = &request;
+        let method = question.method;
+        let elicitation = self.questions.elicitation_id(None);
+        let url = request.url_digest();
+        if let (Some(round), Some(url)) = (&mut self.round, url) {
+            round.urls.insert(key.clone(), url);
+        }
+        let asker = QuestionSource::Round { key, method };
+        match self.questions.send_question(question, &elicitation, asker) {
+            Ok(()) if url.is_some() => self.elicitations.push((None, elicitation)),
             Err((unaskable, QuestionSource::Round { key, .. })) => {
                 if let Some(round) = &mut self.round {
                     round.take_answer(key, method, unaskable.answer(method));
@@ -132,12 +145,14 @@ impl ClientAsker {
         let Some(round) = self.round.take() else {
             return Poll::Pending;
         };
-        let answers = round.asks.then(|| round.responses());
+        self.accepted.extend(round.accepted_urls());
+        let answers = round.has_questions.then(|| round.responses());
         let resume = round.state.map(CallResumption::Upstream);
         let trace = self.call.trace.clone().next_hop(&*self.shared.ports.random);
         let call = Arc::new(Call {
             resume,
             input_responses: answers,
+            is_continuation: true,
             trace,
             ..(*self.call).clone()
         });
@@ -148,8 +163,35 @@ impl ClientAsker {
     }
 }
 
+/// A question of a modern server, one of those that its call ended with.
+struct RoundRequest(UpstreamQuestion);
+
+impl RoundRequest {
+    fn read(request: &Bytes) -> Option<Self> {
+        let method = scan::find(request, "method").and_then(|range| scan::string(&request[range]));
+        let params = scan::find(request, "params").map(|range| request.slice(range));
+        Some(Self(UpstreamQuestion {
+            method: Method::parse(&method?)?,
+            params: params.unwrap_or_else(|| Bytes::from_static(b"{}")),
+        }))
+    }
+
+    /// The digest of its URL, if it sends the user to one.
+    fn url_digest(&self) -> Option<[u8; 32]> {
+        let Self(UpstreamQuestion { method, params }) = self;
+        let url = server_questions::elicited_url(params, *method)?;
+        Some(Sha256::digest(&*url).into())
+    }
+}
+
+/// The failure of a call whose server had its client wait for longer than the call's time.
+fn still_waiting() -> Failure {
+    let text = "The server still waits for what it asked for: call again later";
+    Failure::new(FailureKind::TimedOut, text)
+}
+
 /// The end of a call that its client declined. A modern server gets no notice of it.
-fn end_of_declined(call: &Call, error: &ErrorObject) -> ReplyEnd {
+pub(crate) fn end_of_declined(call: &Call, error: &ErrorObject) -> ReplyEnd {
     let text = format!(
         "The client did not give the input that the server asked for: {}",
         error.message

@@ -9,7 +9,7 @@ use weir_core::call::{RequestName, TaskMode};
 use weir_core::port::RecordKey;
 use weir_core::{Authenticated, CapabilityClass, EndpointId, Failure, Principal, SessionKey};
 use weir_era::render::WeirIdentity;
-use weir_era::request_state::RequestStateBinding;
+use weir_era::request_state::{RequestStateBinding, VisitedUrl};
 use weir_layers::http::answer::RenderedMessage;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::settings::{FrontLimits, FrontSettings};
@@ -46,6 +46,8 @@ pub(crate) struct ResponseContext {
     pub(super) used_session: Option<RecordKey>,
     /// The form in which the client is asked to visit a URL.
     pub(super) url_elicitation: UrlElicitationForm,
+    /// The visits of URLs to which the client's user agreed.
+    pub(super) accepted_visits: Vec<VisitedUrl>,
     /// The task of a `tasks/result` request, by the client's own name.
     pub(super) task: Option<String>,
     /// True if the answer is to be a task: then there is no tool result that could carry an error.
@@ -155,6 +157,7 @@ impl ResponseContext {
             resumption: None,
             used_session: None,
             url_elicitation: UrlElicitationForm::Text,
+            accepted_visits: Vec::new(),
             task: None,
             as_task: false,
             connection_flow: context
@@ -206,6 +209,14 @@ impl ResponseContext {
     pub(crate) fn with_url_elicitation(self, url_elicitation: UrlElicitationForm) -> Self {
         Self {
             url_elicitation,
+            ..self
+        }
+    }
+
+    /// Sets the visits of URLs to which the client's user agreed: it is not asked for them again.
+    pub(crate) fn with_accepted_visits(self, accepted_visits: Vec<VisitedUrl>) -> Self {
+        Self {
+            accepted_visits,
             ..self
         }
     }

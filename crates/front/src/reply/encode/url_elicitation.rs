@@ -1,13 +1,15 @@
 //! `-32042` of 2025-11-25: a server requires its caller to visit URLs first. Other revisions have
 //! no such code.
 //!
-//! A modern client is asked to visit them, and the call is repeated unchanged. A client of
+//! A modern client is asked to visit them, and the call is repeated unchanged once its user agreed
+//! (see [`crate::reply::url_visits`]). A client of
 //! 2025-11-25 with URL elicitation gets the same error, under weir's names; any other client gets a
 //! text.
 
 use bytes::{Bytes, BytesMut};
 use weir_core::failure::UpstreamError;
 use weir_core::{CallResumption, CapabilityClass, Failure, FailureKind, Payload, SessionKey};
+use weir_era::request_state::{SealedResume, UrlVisits, VisitedUrl};
 use weir_era::{render, server_questions};
 use weir_layers::failure;
 use weir_layers::request::outcome::RequestOutcome;
@@ -17,21 +19,12 @@ use weir_wire::{ErrorObject, error_code};
 
 use super::response_context::{EncodedEnd, ResponseContext, UrlElicitationForm};
 use crate::reply::client_questions;
+use crate::reply::url_visits::required_visits;
 
 impl ResponseContext {
     /// Converts the failure if it is `-32042`; `None` for any other.
     pub(super) fn url_elicitation_required(&self, failure: &Failure) -> Option<EncodedEnd> {
-        let FailureKind::Upstream(error) = failure.kind() else {
-            return None;
-        };
-        if error.code != error_code::URL_ELICITATION_REQUIRED {
-            return None;
-        }
-        let visits = error
-            .data
-            .as_deref()
-            .map(server_questions::url_elicitations)
-            .unwrap_or_default();
+        let (error, visits) = required_visits(failure)?;
         let form = if visits.is_empty() {
             UrlElicitationForm::Unsupported
         } else {
@@ -61,9 +54,22 @@ impl ResponseContext {
             return self
                 .encode_failure(&Failure::new(FailureKind::MissingCapability(needed), text));
         }
+        let accepted = &self.accepted_visits;
+        let is_new = |visit: &&server_questions::UrlElicitation| {
+            let visit = VisitedUrl::of(visit);
+            !accepted.iter().any(|known| known.is_same(&visit))
+        };
+        let asked: Vec<_> = visits.iter().filter(is_new).cloned().collect();
+        let origin = SealedResume {
+            visits: UrlVisits {
+                accepted: accepted.clone(),
+                asked: asked.iter().map(VisitedUrl::of).collect(),
+            },
+            ..SealedResume::of(CallResumption::Again)
+        };
         self.encode_input_required(
-            Payload::Whole(server_questions::url_elicitation_result(visits)),
-            Some(CallResumption::Again),
+            Payload::Whole(server_questions::url_elicitation_result(&asked)),
+            Some(origin),
         )
     }
 
