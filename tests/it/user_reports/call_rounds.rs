@@ -291,12 +291,12 @@ async fn rounds_of_one_call_are_charged_once() {
     };
     let fill = [ask.clone(), ask.clone(), ask, AnswerStep::Echo];
     let legacy = MockServer::legacy(Revision::V2025_11_25)
-        .tool("fill", MockBehaviour::steps(fill))
+        .tool("ask", MockBehaviour::steps(fill))
         .start()
         .await;
     let weir = Weir::with_config(json!({
         "upstreams": { "modern": { "url": modern.url() }, "legacy": { "url": legacy.url() } },
-        "rates": { "tools": { "*/fill": { "rate": "1/h", "daily": 1 }, "*/wait": { "daily": 1 } } },
+        "rates": { "tools": { "*/fill": { "rate": "1/h", "daily": 1 }, "*/wait": { "daily": 1 }, "*/ask": { "rate": "1/h" } } },
     }));
     let [old, new] = [client(&weir, BOTH[0]).await, client(&weir, BOTH[1]).await];
     let declined = json!({ "action": "decline" });
@@ -305,7 +305,7 @@ async fn rounds_of_one_call_are_charged_once() {
         assert_eq!(asked.len(), questions);
         assert_eq!(last["result"]["content"][0]["text"], "done", "{last}");
     }
-    let mut said = new.call("legacy__fill", json!({})).await;
+    let mut said = new.call("legacy__ask", json!({})).await;
     let mut rounds = 0;
     while let Some(requests) = said.result()["inputRequests"].as_object() {
         rounds += 1;
@@ -314,14 +314,14 @@ async fn rounds_of_one_call_are_charged_once() {
             .map(|key| (key.clone(), declined.clone()))
             .collect::<serde_json::Map<_, _>>()
             .into();
-        said = answer(&new, "legacy__fill", &said, answers).await;
+        said = answer(&new, "legacy__ask", &said, answers).await;
     }
     assert_eq!((rounds, said.text()), (3, "{}"), "{}", said.last());
-    let next = new.call("legacy__fill", json!({})).await;
+    let next = new.call("legacy__ask", json!({})).await;
     assert_eq!(
         next.result()["isError"],
         true,
-        "the quota holds: {}",
+        "the rate holds: {}",
         next.last()
     );
 }
