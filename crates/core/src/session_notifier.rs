@@ -60,13 +60,9 @@ pub struct SessionLogMessage {
 pub struct SessionNotifier {
     receivers: Mutex<HashMap<SessionKey, OpenReceiver>>,
     next: AtomicU64,
-    completed: watch::Sender<CompletedElicitations>,
+    /// The URL elicitations that upstreams lately reported as complete, by their own names.
+    completed: watch::Sender<VecDeque<(UpstreamId, Arc<str>)>>,
 }
-
-/// The URL elicitations that upstreams lately reported as complete, by their own names, the newest
-/// last.
-#[derive(Debug, Default)]
-struct CompletedElicitations(VecDeque<(UpstreamId, Arc<str>)>);
 
 /// The notifier's side of a receiver.
 #[derive(Debug)]
@@ -141,7 +137,7 @@ impl SessionNotifier {
         if name.len() > LONGEST_REMEMBERED {
             return;
         }
-        self.completed.send_modify(|CompletedElicitations(names)| {
+        self.completed.send_modify(|names| {
             if names.len() >= MAX_COMPLETED {
                 names.pop_front();
             }
@@ -157,13 +153,9 @@ impl SessionNotifier {
         is_awaited: impl Fn(&str) -> bool,
     ) {
         let mut completed = self.completed.subscribe();
-        let is_there = |CompletedElicitations(names): &CompletedElicitations| {
-            names
-                .iter()
-                .any(|(of, name)| of == upstream && is_awaited(name))
-        };
+        let is_there = |(of, name): &(UpstreamId, Arc<str>)| of == upstream && is_awaited(name);
         // The sender lives as long as `self`.
-        let _seen = completed.wait_for(is_there).await;
+        let _seen = completed.wait_for(|names| names.iter().any(is_there)).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, OpenReceiver>> {
@@ -287,7 +279,7 @@ mod tests {
             bells.record_elicitation_complete(&shop, &nth.to_string());
             bells.record_elicitation_complete(&shop, &"x".repeat(LONGEST_REMEMBERED + 1));
         }
-        assert_eq!(bells.completed.borrow().0.len(), MAX_COMPLETED);
+        assert_eq!(bells.completed.borrow().len(), MAX_COMPLETED);
     }
 
     #[test]

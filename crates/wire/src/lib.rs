@@ -5,6 +5,7 @@
 //! crate does no IO, reads no clock, draws no random numbers and has no knowledge of the sender or
 //! receiver of a message.
 
+pub mod answer_shape;
 pub mod case_folding;
 pub mod envelope_outline;
 pub mod error_code;

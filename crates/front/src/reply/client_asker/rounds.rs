@@ -92,14 +92,14 @@ impl ClientAsker {
         for (key, request) in asked {
             // The method was checked for permission when the server's answer was read.
             if let Some(request) = request {
-                self.send_round_question(key, request);
+                self.send_round_question(key, &request);
             }
         }
         None
     }
 
-    fn send_round_question(&mut self, key: String, request: RoundRequest) {
-        let RoundRequest(question) = &request;
+    fn send_round_question(&mut self, key: String, request: &RoundRequest) {
+        let RoundRequest(question) = request;
         let method = question.method;
         let elicitation = self.questions.elicitation_id(None);
         let url = request.url_digest();
