@@ -31,7 +31,7 @@ fn requires(page: &str) -> MockBehaviour {
 }
 
 /// The end of a modern server's call that asks one question.
-fn asks(key: &str, method: &str, params: Value) -> Value {
+fn asks(key: &str, method: &str, params: &Value) -> Value {
     let requests = json!({ (key): { "method": method, "params": params } });
     json!({ "resultType": "input_required", "inputRequests": requests, "requestState": key })
 }
@@ -164,9 +164,8 @@ async fn declined_visit_ends_the_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn legacy_client_is_asked_once_for_a_url_that_a_modern_server_repeats() {
     let visit = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/" });
-    let rounds = (0..4).map(|nth| {
-        MockBehaviour::result(asks(&nth.to_string(), "elicitation/create", visit.clone()))
-    });
+    let rounds = (0..4)
+        .map(|nth| MockBehaviour::result(asks(&nth.to_string(), "elicitation/create", &visit)));
     let server = MockServer::modern()
         .with(MockTool::new("visit").does_in_turn(rounds.chain([MockBehaviour::text("signed in")])))
         .start()
@@ -192,12 +191,12 @@ async fn malformed_answers_of_legacy_clients_are_not_passed_to_modern_servers() 
     let prompt = json!({ "messages": [], "maxTokens": 1 });
     let server = MockServer::modern()
         .with(MockTool::new("fill").does_in_turn([
-            MockBehaviour::result(asks("q", "elicitation/create", form())),
+            MockBehaviour::result(asks("q", "elicitation/create", &form())),
             MockBehaviour::text("done"),
         ]))
         .tool(
             "sample",
-            MockBehaviour::result(asks("q", "sampling/createMessage", prompt)),
+            MockBehaviour::result(asks("q", "sampling/createMessage", &prompt)),
         )
         .start()
         .await;
@@ -226,8 +225,8 @@ async fn progress_increases_over_all_rounds_of_a_call() {
     let done = json!({ "content": [] });
     let server = MockServer::modern()
         .with(MockTool::new("fill").does_in_turn([
-            round(2, asks("q", "elicitation/create", form())),
-            round(2, asks("r", "elicitation/create", form())),
+            round(2, asks("q", "elicitation/create", &form())),
+            round(2, asks("r", "elicitation/create", &form())),
             round(5, done),
         ]))
         .start()
@@ -270,7 +269,7 @@ async fn progress_increases_over_all_rounds_of_a_call() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rounds_of_one_call_are_charged_once() {
-    let questions = || (0..3).map(|nth| asks(&nth.to_string(), "elicitation/create", form()));
+    let questions = || (0..3).map(|nth| asks(&nth.to_string(), "elicitation/create", &form()));
     let later = (0..3).map(
         |nth| json!({ "resultType": "input_required", "requestState": format!("later {nth}") }),
     );
