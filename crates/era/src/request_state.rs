@@ -17,7 +17,7 @@ use weir_core::port::{Random, ReplicaId};
 use weir_core::seal::Sealer;
 use weir_core::{CallResumption, EndpointId, ParkedId, Principal};
 
-pub use url_visits::{UrlVisits, VisitedUrl};
+pub use url_visits::{UrlVisits, VisitAnswers, VisitedUrl};
 
 const VERSION: u8 = 2;
 /// An upstream's own state.

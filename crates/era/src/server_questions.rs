@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::call::InputMode;
-use weir_core::{Call, CapabilityClass, UpstreamQuestion};
+use weir_core::failure::UpstreamError;
+use weir_core::{Call, CapabilityClass, Failure, FailureKind, UpstreamQuestion};
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::write::{self, ObjectWriter};
@@ -360,6 +361,16 @@ pub fn url_elicitations(data: &[u8]) -> Vec<UrlElicitation> {
     } else {
         Vec::new()
     }
+}
+
+/// The visits that a failure requires; `None` for any other failure.
+#[must_use]
+pub fn required_visits(failure: &Failure) -> Option<(&UpstreamError, Vec<UrlElicitation>)> {
+    let FailureKind::Upstream(error) = failure.kind() else {
+        return None;
+    };
+    let data = error.data.as_deref().unwrap_or_default();
+    (error.code == error_code::URL_ELICITATION_REQUIRED).then(|| (error, url_elicitations(data)))
 }
 
 /// The `data` of `-32042` for a client of 2025-11-25, under the names that `name` gives (schema,

@@ -1,7 +1,6 @@
 //! Replies of calls: who owns a running call, the questions to its client, and the encoding of its
 //! answer.
 
-pub(crate) mod call_repeats;
 pub(crate) mod client_asker;
 pub(crate) mod client_questions;
 pub(crate) mod encode;

@@ -1,10 +1,12 @@
-//! HTTP without MCP: answers and their heads, bodies, checks of a head, documents under `/.well-
+//! HTTP without MCP: answers, their heads and their memory, bodies, checks of a head, documents under `/.well-
 //! known/`.
 
 pub mod answer;
+pub mod batch_budget;
 pub mod body;
 pub mod challenge;
 pub(crate) mod client_address;
 pub mod head_guard;
 pub mod header_names;
+pub mod held_part;
 pub mod well_known_documents;

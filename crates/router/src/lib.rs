@@ -9,6 +9,7 @@
 mod admit;
 mod answer_search;
 mod call_record;
+mod call_repeats;
 #[cfg(test)]
 mod fakes;
 mod item_search;
@@ -29,6 +30,7 @@ mod uri_names;
 mod uri_renaming;
 
 pub use admit::Gates;
+pub use call_repeats::CallRepeats;
 pub use router::Router;
 pub use task_names::{TaskLocation, TaskNames};
 pub use tasks::TaskRequests;

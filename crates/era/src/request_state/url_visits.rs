@@ -3,8 +3,12 @@
 
 use bytes::{BufMut, BytesMut};
 use sha2::{Digest as _, Sha256};
+use weir_core::Failure;
+use weir_wire::answer_shape::is_answer_shape;
+use weir_wire::method::Method;
+use weir_wire::scan;
 
-use crate::server_questions::UrlElicitation;
+use crate::server_questions::{self, UrlElicitation};
 
 /// Bytes of a digest.
 const DIGEST: usize = 16;
@@ -48,6 +52,15 @@ impl VisitedUrl {
     }
 }
 
+/// A client's answers to the questions about visits.
+#[derive(Debug, PartialEq, Eq)]
+pub enum VisitAnswers {
+    /// The user agreed to these visits, now or before.
+    Accepted(Vec<VisitedUrl>),
+    /// The user declined one.
+    Declined,
+}
+
 /// The visits of a call that is made again after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UrlVisits {
@@ -58,6 +71,37 @@ pub struct UrlVisits {
 }
 
 impl UrlVisits {
+    /// Reads the answers of a client, by the keys of the questions.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidParams`: an answer does not have the shape of an elicitation's result.
+    pub fn read_answers(self, answers: Option<&[u8]>) -> Result<VisitAnswers, Failure> {
+        let Self {
+            mut accepted,
+            asked,
+        } = self;
+        let mut is_declined = false;
+        for (index, visit) in asked.into_iter().enumerate() {
+            let key = server_questions::visit_key(index);
+            let answer = answers.and_then(|answers| Some(&answers[scan::find(answers, &key)?]));
+            let Some(answer) = answer else { continue };
+            if !is_answer_shape(Method::ElicitationCreate, answer) {
+                let text = format!("`inputResponses.{key}` is no answer to what was asked");
+                return Err(Failure::invalid_params(text));
+            }
+            if server_questions::is_accepted(answer) {
+                accepted.push(visit);
+            } else {
+                is_declined = true;
+            }
+        }
+        Ok(match is_declined {
+            true => VisitAnswers::Declined,
+            false => VisitAnswers::Accepted(accepted),
+        })
+    }
+
     pub(super) fn write(&self, out: &mut BytesMut) {
         let accepted = &self.accepted[self.accepted.len().saturating_sub(MAX_ACCEPTED)..];
         for visits in [accepted, &self.asked] {

@@ -7,7 +7,7 @@ use weir_core::call::{CallResumption, InputMode, ParkedId};
 use weir_core::port::ReplicaId;
 use weir_core::{Authenticated, Call, Failure, FailureKind, Reply};
 use weir_era::lift::{self, LiftedRequest};
-use weir_era::request_state::{self, RequestStateBinding, SealedResume, UrlVisits};
+use weir_era::request_state::{self, RequestStateBinding, SealedResume, UrlVisits, VisitAnswers};
 use weir_era::server_questions;
 use weir_layers::failure;
 use weir_layers::failure::message_refusal::MessageRefusal;
@@ -33,7 +33,7 @@ use crate::method::tasks;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall};
-use crate::reply::url_visits::{self, UrlVisitRepeats, VisitAnswers};
+use crate::reply::url_visits::{self, UrlVisitRepeats};
 
 /// Serves a request with a protocol version in its `_meta`.
 pub(crate) async fn serve(
@@ -312,7 +312,7 @@ fn make_call(
         ..canonical_call(context, method, lifted)
     });
     let shared = &context.shared;
-    let (running, accepted) = match url_visits::read_answers(visits, answers.as_deref()) {
+    let (running, accepted) = match visits.read_answers(answers.as_deref()) {
         Ok(VisitAnswers::Accepted(accepted)) => {
             let (router, sent) = (shared.router.clone(), known.for_item(call.clone()));
             let running = RunningCall::new(Box::pin(async move { router.call(sent).await }));

@@ -20,9 +20,9 @@ use weir_core::{Authenticated, Call, Reply, ReplyEnd, SessionKey};
 use weir_layers::request::request_context::HttpRequestContext as Request;
 use weir_layers::settings::FrontSettings;
 use weir_layers::state::FrontState;
+use weir_router::CallRepeats;
 use weir_wire::{Revision, scan};
 
-use crate::reply::call_repeats::CallRepeats;
 use crate::reply::client_questions::ClientQuestions;
 use question_round::QuestionRound;
 pub(crate) use rounds::end_of_declined;

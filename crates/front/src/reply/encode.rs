@@ -1,9 +1,7 @@
 //! Encodes replies as answers: JSON if the first event is the end; an event stream if a
 //! notification comes first, or the wait grows long.
 
-pub(crate) mod batch_budget;
 mod call_event_stream;
-mod held_part;
 pub(crate) mod response_context;
 mod result_stream;
 pub(crate) mod unknown_result;
@@ -23,8 +21,10 @@ use weir_layers::failure::RequestResult;
 use weir_layers::failure::failure_data::FailureContext;
 use weir_layers::failure::response_table::log_and_render;
 use weir_layers::http::answer::{self, RenderedMessage};
+use weir_layers::http::batch_budget::{BatchBudget, BatchedAnswer};
 use weir_layers::http::body::ResponseBody;
 use weir_layers::http::challenge;
+use weir_layers::http::held_part::{HeldPart, UNRESERVED_BYTES};
 use weir_layers::request::outcome::RequestOutcome;
 use weir_wire::method::Method;
 use weir_wire::splice::{BlockReplacer, ObjectEdits};
@@ -32,9 +32,7 @@ use weir_wire::splice::{BlockReplacer, ObjectEdits};
 use crate::reply::running_call::{CallStep, OwnedCall};
 use crate::session::replay::ReplayRecorder;
 use crate::session::session_use::body_in_session;
-use batch_budget::{BatchBudget, BatchedAnswer};
 use call_event_stream::FirstEvent;
-use held_part::{HeldPart, UNRESERVED_BYTES};
 pub(crate) use response_context::{EncodedEnd, ResponseContext, binding};
 use result_stream::ResultEdits;
 use unknown_result::UnknownResult;

@@ -10,81 +10,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::timeout;
-use weir_core::failure::UpstreamError;
-use weir_core::parked::is_answer_shape;
 use weir_core::port::Fut;
 use weir_core::{
     Authenticated, Call, CallResumption, Failure, FailureKind, Reply, ReplyEnd, UpstreamId,
 };
-use weir_era::request_state::{UrlVisits, VisitedUrl};
-use weir_era::server_questions::{self, UrlElicitation};
+use weir_era::request_state::VisitedUrl;
+use weir_era::server_questions::{UrlElicitation, required_visits};
 use weir_layers::state::FrontState;
-use weir_wire::method::Method;
-use weir_wire::{ErrorObject, error_code, scan};
+use weir_router::CallRepeats;
+use weir_wire::{ErrorObject, error_code};
 
-use super::call_repeats::CallRepeats;
 use super::client_asker;
 
 /// The wait for a visit to be reported as complete before the client is asked for another one. A
 /// server may name a new URL in each of its refusals.
 const WAIT_BEFORE_NEW_VISIT: Duration = Duration::from_secs(5);
 
-/// A client's answers to the questions about visits.
-pub(crate) enum VisitAnswers {
-    /// The user agreed to these visits, now or before.
-    Accepted(Vec<VisitedUrl>),
-    /// The user declined one.
-    Declined,
-}
-
-/// Reads the answers of a client, by the keys of the questions.
-///
-/// # Errors
-///
-/// `InvalidParams`: an answer does not have the shape of an elicitation's result.
-pub(crate) fn read_answers(
-    visits: UrlVisits,
-    answers: Option<&[u8]>,
-) -> Result<VisitAnswers, Failure> {
-    let UrlVisits {
-        mut accepted,
-        asked,
-    } = visits;
-    let mut is_declined = false;
-    for (index, visit) in asked.into_iter().enumerate() {
-        let key = server_questions::visit_key(index);
-        let answer = answers.and_then(|answers| Some(&answers[scan::find(answers, &key)?]));
-        let Some(answer) = answer else { continue };
-        if !is_answer_shape(Method::ElicitationCreate, answer) {
-            let text = format!("`inputResponses.{key}` is no answer to what was asked");
-            return Err(Failure::invalid_params(text));
-        }
-        if server_questions::is_accepted(answer) {
-            accepted.push(visit);
-        } else {
-            is_declined = true;
-        }
-    }
-    Ok(match is_declined {
-        true => VisitAnswers::Declined,
-        false => VisitAnswers::Accepted(accepted),
-    })
-}
-
 /// The end of a call whose user declined a visit.
 pub(crate) fn end_of_declined(call: &Call) -> ReplyEnd {
     let text = "the user did not agree to visit the URL";
     client_asker::end_of_declined(call, &ErrorObject::new(error_code::INTERNAL_ERROR, text))
-}
-
-/// The visits that a failure requires; `None` for any other failure.
-pub(crate) fn required_visits(failure: &Failure) -> Option<(&UpstreamError, Vec<UrlElicitation>)> {
-    let FailureKind::Upstream(error) = failure.kind() else {
-        return None;
-    };
-    let data = error.data.as_deref().unwrap_or_default();
-    (error.code == error_code::URL_ELICITATION_REQUIRED)
-        .then(|| (error, server_questions::url_elicitations(data)))
 }
 
 /// The repeats of a call whose client agreed to visits.

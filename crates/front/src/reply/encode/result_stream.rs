@@ -13,14 +13,13 @@ use weir_core::{Failure, FailureKind};
 use weir_era::render;
 use weir_layers::failure;
 use weir_layers::http::answer::RenderedMessage;
+use weir_layers::http::batch_budget::BatchShare;
+use weir_layers::http::held_part::HeldPart;
 use weir_layers::request::outcome::{PendingOutcome, RequestOutcome, ResponseOutcome};
 use weir_wire::splice::{
     BlockReplacer, ObjectEdits, ObjectRewriter, ObservedMembers, SpliceError, StructuredAsText,
 };
 use weir_wire::{RequestId, meta};
-
-use super::batch_budget::BatchShare;
-use super::held_part::HeldPart;
 
 /// A whole response message as chunks: head, edited result, closing brace.
 pub(crate) struct ResultStream {

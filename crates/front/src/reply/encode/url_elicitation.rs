@@ -19,12 +19,11 @@ use weir_wire::{ErrorObject, error_code};
 
 use super::response_context::{EncodedEnd, ResponseContext, UrlElicitationForm};
 use crate::reply::client_questions;
-use crate::reply::url_visits::required_visits;
 
 impl ResponseContext {
     /// Converts the failure if it is `-32042`; `None` for any other.
     pub(super) fn url_elicitation_required(&self, failure: &Failure) -> Option<EncodedEnd> {
-        let (error, visits) = required_visits(failure)?;
+        let (error, visits) = server_questions::required_visits(failure)?;
         let form = if visits.is_empty() {
             UrlElicitationForm::Unsupported
         } else {

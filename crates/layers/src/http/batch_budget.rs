@@ -4,13 +4,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::http::answer::RenderedMessage;
 use bytes::Bytes;
 use weir_core::budget::{BudgetOwner, ByteBudget, ByteReservation};
 use weir_core::{Failure, FailureKind};
-use weir_layers::http::answer::RenderedMessage;
 
 /// The bytes that the answers of one batch may have together.
-pub(crate) struct BatchBudget {
+#[derive(Debug)]
+pub struct BatchBudget {
     left: AtomicUsize,
     budget: ByteBudget,
     owner: BudgetOwner,
@@ -18,7 +19,7 @@ pub(crate) struct BatchBudget {
 
 /// The kind of an answer in a batch: it decides what the client is told if there is no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BatchedAnswer {
+pub enum BatchedAnswer {
     /// The result of a tool, which ran.
     ToolResult,
     /// The error of a server to a call of its tool, which may have run.
@@ -68,7 +69,8 @@ impl BatchedAnswer {
 
 impl BatchBudget {
     /// A budget of `bytes`.
-    pub(crate) fn new(bytes: usize, budget: &ByteBudget, owner: BudgetOwner) -> Self {
+    #[must_use]
+    pub fn new(bytes: usize, budget: &ByteBudget, owner: BudgetOwner) -> Self {
         Self {
             left: AtomicUsize::new(bytes),
             budget: budget.clone(),
@@ -77,7 +79,8 @@ impl BatchBudget {
     }
 
     /// An empty share for one answer.
-    pub(super) fn share(&self, kind: BatchedAnswer) -> BatchShare<'_> {
+    #[must_use]
+    pub fn share(&self, kind: BatchedAnswer) -> BatchShare<'_> {
         BatchShare {
             room: self,
             memory: self.budget.empty_of(self.owner),
@@ -89,7 +92,7 @@ impl BatchBudget {
     ///
     /// # Errors
     /// As for [`BatchShare::grow`].
-    pub(crate) fn hold(
+    pub fn hold(
         &self,
         said: RenderedMessage,
         kind: BatchedAnswer,
@@ -105,7 +108,8 @@ impl BatchBudget {
 }
 
 /// The part of one answer. If it is dropped, the other answers of the batch may have it.
-pub(super) struct BatchShare<'a> {
+#[derive(Debug)]
+pub struct BatchShare<'a> {
     room: &'a BatchBudget,
     memory: ByteReservation,
     kind: BatchedAnswer,
@@ -116,7 +120,7 @@ impl BatchShare<'_> {
     ///
     /// # Errors
     /// The batch is at its limit, or the memory is in use.
-    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
         let left = &self.room.left;
         let less = |left: usize| left.checked_sub(bytes);
         left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
@@ -129,7 +133,8 @@ impl BatchShare<'_> {
     }
 
     /// The answer, which has the share until its last part is dropped.
-    pub(super) fn hold(mut self, answer: Bytes) -> Bytes {
+    #[must_use]
+    pub fn hold(mut self, answer: Bytes) -> Bytes {
         let none = self.room.budget.empty();
         std::mem::replace(&mut self.memory, none).hold(answer)
     }
@@ -146,8 +151,8 @@ impl Drop for BatchShare<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_layers::failure;
-    use weir_layers::request::outcome::RequestOutcome;
+    use crate::failure;
+    use crate::request::outcome::RequestOutcome;
 
     #[test]
     fn the_answers_of_a_batch_share_its_room() {

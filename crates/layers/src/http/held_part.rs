@@ -1,18 +1,19 @@
 //! The part of one result that is held while the rest passes: its limit and its memory.
 
+use std::fmt;
 use std::sync::Arc;
 
+use crate::state::FrontState;
 use weir_core::hold::HoldReservation;
-use weir_layers::state::FrontState;
 
 /// The size up to which a whole answer needs no reservation: each connection has that much.
-pub(super) const UNRESERVED_BYTES: usize = 8 << 10;
+pub const UNRESERVED_BYTES: usize = 8 << 10;
 
 /// The bytes of one reservation.
 const RESERVED_AT_ONCE: usize = 64 << 10;
 
 /// The memory of the held part. The first bytes need no reservation, as with a small answer.
-pub(super) struct HeldPart {
+pub struct HeldPart {
     shared: Arc<FrontState>,
     held: usize,
     reserved: usize,
@@ -20,7 +21,9 @@ pub(super) struct HeldPart {
 }
 
 impl HeldPart {
-    pub(super) fn new(shared: Arc<FrontState>) -> Self {
+    /// An empty part.
+    #[must_use]
+    pub fn new(shared: Arc<FrontState>) -> Self {
         Self {
             shared,
             held: 0,
@@ -31,7 +34,7 @@ impl HeldPart {
 
     /// Returns true if this many further bytes can be held: within `limits.hold_per_call`, and
     /// within the free part of `limits.hold`.
-    pub(super) fn try_grow(&mut self, bytes: usize) -> bool {
+    pub fn try_grow(&mut self, bytes: usize) -> bool {
         let held = self.held.saturating_add(bytes);
         let most = self.shared.hold_budget.per_call();
         if held > most {
@@ -50,8 +53,14 @@ impl HeldPart {
     }
 
     /// Releases all memory.
-    pub(super) fn release(&mut self) {
+    pub fn release(&mut self) {
         (self.held, self.reserved) = (0, UNRESERVED_BYTES);
         self.reservations.clear();
+    }
+}
+
+impl fmt::Debug for HeldPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HeldPart({} bytes)", self.held)
     }
 }

@@ -11,7 +11,7 @@ const MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// The repeats since the last answer of the client.
 #[derive(Debug, Default)]
-pub(crate) struct CallRepeats {
+pub struct CallRepeats {
     repeats: u32,
     /// The end of the time for all of them.
     until: Option<Instant>,
@@ -20,7 +20,8 @@ pub(crate) struct CallRepeats {
 impl CallRepeats {
     /// The delay before the next repeat; `None` if the time is over. It is that of the first call
     /// since the last answer, with this deadline.
-    pub(crate) fn next_delay(&mut self, deadline: Option<Instant>) -> Option<Duration> {
+    #[must_use]
+    pub fn next_delay(&mut self, deadline: Option<Instant>) -> Option<Duration> {
         let now = Instant::now();
         let until = *self.until.get_or_insert(deadline.unwrap_or(now));
         let delay = FIRST_DELAY
@@ -31,7 +32,7 @@ impl CallRepeats {
     }
 
     /// Begins anew: the client has answered.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         *self = Self::default();
     }
 }
