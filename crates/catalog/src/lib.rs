@@ -45,6 +45,7 @@ mod status;
 mod superseded_views;
 mod traced_tool;
 mod unlisted_items;
+mod upstream_retirement;
 mod view;
 mod view_builder;
 mod view_rebuild;

@@ -7,15 +7,14 @@ use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_core::content_version::ContentVersion;
+use weir_core::names::EndpointId;
 use weir_core::network::SenderNetwork;
 use weir_core::port::{
-    RecordKey, RecordKind, StoredRecord, StreamKey, WriteCondition, WriteOutcome,
+    KeptTask, RecordKey, RecordKind, StoredRecord, StreamKey, WriteCondition, WriteOutcome,
 };
 use weir_core::{Principal, SessionKey};
 use weir_front::MovedSession;
-use weir_store::{MovedEvent, MovedLog, MovedRecord, MovedStream};
-
-use super::movable_tasks::{WireTask, WireTaskName};
+use weir_store::{MovedEvent, MovedLog, MovedRecord, MovedStream, MovedTask};
 
 /// A message. The predecessor sends the first six kinds first; the tasks come before the upstreams.
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,30 +107,21 @@ impl<'de> Deserialize<'de> for WireId {
 /// The full name of a session's record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct WireKey {
-    /// Issuer and subject; absent for the anonymous principal.
-    owner: Option<(String, String)>,
+    owner: OwnerName,
     id: WireId,
 }
 
 impl WireKey {
     pub(super) fn of(key: &RecordKey) -> Self {
-        let owner = key
-            .principal
-            .owner_name()
-            .map(|(issuer, subject)| (issuer.to_owned(), subject.to_owned()));
         Self {
-            owner,
+            owner: owner_name(&key.principal),
             id: WireId(key.id),
         }
     }
 
     pub(super) fn key(&self) -> RecordKey {
-        let owner = self
-            .owner
-            .as_ref()
-            .map(|(issuer, subject)| (issuer.as_str(), subject.as_str()));
         RecordKey {
-            principal: Principal::owner(owner),
+            principal: owner(self.owner.as_ref()),
             kind: RecordKind::Session,
             id: self.id.0,
         }
@@ -448,4 +438,68 @@ impl WireId {
 
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Issuer and subject of a principal; absent for the anonymous one.
+pub(super) type OwnerName = Option<(String, String)>;
+
+pub(super) fn owner_name(principal: &Principal) -> OwnerName {
+    let (issuer, subject) = principal.owner_name()?;
+    Some((issuer.to_owned(), subject.to_owned()))
+}
+
+pub(super) fn owner(name: Option<&(String, String)>) -> Principal {
+    Principal::owner(name.map(|(issuer, subject)| (issuer.as_str(), subject.as_str())))
+}
+
+/// The full name of a task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WireTaskName {
+    pub(super) owner: OwnerName,
+    pub(super) endpoint: String,
+    pub(super) name: String,
+}
+
+/// A kept task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WireTask {
+    owner: OwnerName,
+    endpoint: String,
+    name: String,
+    state: Base64Bytes,
+    is_settled: bool,
+    is_fetched: bool,
+    position: u64,
+    /// The time until it expires, in milliseconds.
+    left: u64,
+}
+
+impl WireTask {
+    pub(super) fn of(moved: MovedTask) -> Self {
+        Self {
+            owner: owner_name(&moved.principal),
+            endpoint: moved.endpoint.as_str().to_owned(),
+            name: moved.task.name.to_string(),
+            state: Base64Bytes(moved.task.state),
+            is_settled: moved.task.settled,
+            is_fetched: moved.is_fetched,
+            position: moved.position,
+            left: millis(moved.left),
+        }
+    }
+
+    pub(super) fn task(self) -> MovedTask {
+        MovedTask {
+            principal: owner(self.owner.as_ref()),
+            endpoint: EndpointId::new(&self.endpoint),
+            task: KeptTask {
+                name: self.name.into(),
+                state: self.state.0,
+                settled: self.is_settled,
+            },
+            position: self.position,
+            is_fetched: self.is_fetched,
+            left: Duration::from_millis(self.left),
+        }
+    }
 }

@@ -5,14 +5,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use serde::{Deserialize, Serialize};
 use weir_core::names::EndpointId;
 use weir_core::port::{Fut, KeptTask, TaskBook};
 use weir_core::{Failure, HandoverArrival, Principal};
 use weir_store::{MemoryTasks, MovedTask};
 
 use super::link::HandoverLink;
-use super::message::{Base64Bytes, HandoverMessage, RecordReply, RecordRequest, millis};
+use super::message::{
+    HandoverMessage, RecordReply, RecordRequest, WireTask, WireTaskName, owner, owner_name,
+};
 
 /// The task book of this process.
 pub struct MovableTasks {
@@ -179,70 +180,6 @@ impl TaskBook for MovableTasks {
             self.arrival.wait().await;
             Ok(self.own.page(principal, endpoint, after, most))
         })
-    }
-}
-
-/// Issuer and subject of a principal; absent for the anonymous one.
-type OwnerName = Option<(String, String)>;
-
-fn owner_name(principal: &Principal) -> OwnerName {
-    let (issuer, subject) = principal.owner_name()?;
-    Some((issuer.to_owned(), subject.to_owned()))
-}
-
-fn owner(name: Option<&(String, String)>) -> Principal {
-    Principal::owner(name.map(|(issuer, subject)| (issuer.as_str(), subject.as_str())))
-}
-
-/// The full name of a task.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct WireTaskName {
-    owner: OwnerName,
-    endpoint: String,
-    name: String,
-}
-
-/// A kept task.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct WireTask {
-    owner: OwnerName,
-    endpoint: String,
-    name: String,
-    state: Base64Bytes,
-    is_settled: bool,
-    is_fetched: bool,
-    position: u64,
-    /// The time until it expires, in milliseconds.
-    left: u64,
-}
-
-impl WireTask {
-    fn of(moved: MovedTask) -> Self {
-        Self {
-            owner: owner_name(&moved.principal),
-            endpoint: moved.endpoint.as_str().to_owned(),
-            name: moved.task.name.to_string(),
-            state: Base64Bytes(moved.task.state),
-            is_settled: moved.task.settled,
-            is_fetched: moved.is_fetched,
-            position: moved.position,
-            left: millis(moved.left),
-        }
-    }
-
-    fn task(self) -> MovedTask {
-        MovedTask {
-            principal: owner(self.owner.as_ref()),
-            endpoint: EndpointId::new(&self.endpoint),
-            task: KeptTask {
-                name: self.name.into(),
-                state: self.state.0,
-                settled: self.is_settled,
-            },
-            position: self.position,
-            is_fetched: self.is_fetched,
-            left: Duration::from_millis(self.left),
-        }
     }
 }
 

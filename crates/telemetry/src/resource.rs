@@ -47,25 +47,21 @@ fn random_uuid(random: &dyn Random) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_system::SystemRandom;
+
     use super::*;
-
-    struct FixedRandom(u8);
-
-    impl Random for FixedRandom {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(self.0);
-        }
-    }
 
     #[test]
     fn instance_id_is_a_uuid_of_version_4() {
-        assert_eq!(
-            random_uuid(&FixedRandom(0xff)),
-            "ffffffff-ffff-4fff-bfff-ffffffffffff"
-        );
-        assert_eq!(
-            random_uuid(&FixedRandom(0)),
-            "00000000-0000-4000-8000-000000000000"
-        );
+        let random = SystemRandom;
+        for _ in 0..64 {
+            let id = random_uuid(&random);
+            let parts: Vec<&str> = id.split('-').collect();
+            let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+            assert_eq!(lengths, [8, 4, 4, 4, 12], "{id}");
+            assert!(parts[2].starts_with('4'), "{id}");
+            assert!(parts[3].starts_with(['8', '9', 'a', 'b']), "{id}");
+            assert_ne!(id, random_uuid(&random));
+        }
     }
 }

@@ -25,8 +25,9 @@ use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::{meta, scan, write};
 
 use super::TaskRequests;
-use super::wait_failures::TaskResultForm;
-use super::waited_task::{MIN_POLL_INTERVAL, TaskAnswers, WaitedTask, of_key, poll_interval};
+use super::waited_task::{
+    MIN_POLL_INTERVAL, TaskAnswers, TaskResultForm, WaitedTask, of_key, poll_interval,
+};
 use crate::reply_cleaning;
 use crate::reply_cleaning::RemovedCount;
 

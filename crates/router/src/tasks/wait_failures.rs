@@ -5,16 +5,7 @@ use bytes::Bytes;
 use weir_core::failure::{Failure, FailureKind, UpstreamError};
 use weir_wire::scan;
 
-use super::waited_task::WaitedTask;
-
-/// The form of returning a task's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TaskResultForm {
-    /// To a client that knows of the task.
-    AsTask,
-    /// To a client that knows no tasks: as the result of its call.
-    AsCall,
-}
+use super::waited_task::{TaskResultForm, WaitedTask};
 
 impl WaitedTask {
     /// The failure of a wait that reached its time limit.

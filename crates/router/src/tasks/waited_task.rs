@@ -20,7 +20,6 @@ use super::TaskRequests;
 use super::poll_backoff::{self, PollBackoff};
 use super::shared_polls::{LastPoll, PollShare};
 use super::task_states::{StateForm, TaskRequestFailure};
-use super::wait_failures::TaskResultForm;
 
 /// The shortest interval between polls; the task's own interval is clamped to it.
 pub(super) const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -37,6 +36,15 @@ pub(super) enum TaskAnswers {
     Given(Bytes),
     /// The JSON-RPC errors by which the client refuses.
     Refused(Bytes),
+}
+
+/// The form of returning a task's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskResultForm {
+    /// To a client that knows of the task.
+    AsTask,
+    /// To a client that knows no tasks: as the result of its call.
+    AsCall,
 }
 
 /// The task of one wait.

@@ -1,0 +1,69 @@
+//! The retirement of upstreams that a reload replaced or removed: the catalog knows them until their
+//! calls and tasks have ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::principal::Principal;
+use weir_core::upstream::Upstream;
+
+use super::Catalog;
+use super::catalog_source::CatalogSource;
+use super::retiring_upstreams::RetiringUpstream;
+
+impl Catalog {
+    /// Retires an upstream that a reload took away. It serves its running calls, and the tasks that
+    /// began in its sessions and child processes: until they end if another upstream of its id
+    /// replaces it, else for the grace of calls.
+    pub(crate) fn run_out(
+        &self,
+        source: &Arc<CatalogSource>,
+        endpoints: Vec<EndpointId>,
+        is_replaced: bool,
+    ) {
+        source.stop();
+        let stop = self.context.stop.child_token();
+        self.retiring.add(RetiringUpstream {
+            source: source.clone(),
+            endpoints,
+            stop: stop.clone(),
+        });
+        let grace = self.context.settings.retire_grace;
+        let longest = if is_replaced { Duration::MAX } else { grace };
+        let (retiring, source) = (self.retiring.clone(), source.clone());
+        self.context.tasks.spawn(async move {
+            let begun = Instant::now();
+            let upstream = source.upstream();
+            let running_out = timeout(longest, upstream.clone().run_out(grace));
+            let _stopped = stop.run_until_cancelled(running_out).await;
+            retiring.remove(&source);
+            let left = grace.saturating_sub(begun.elapsed());
+            upstream.clone().retire(left).await;
+        });
+    }
+
+    /// The upstream that a task is asked about at: the one of this number in whose session or child
+    /// process it runs, also if it is retired; else the present one.
+    #[must_use]
+    pub fn upstream_of_task(
+        &self,
+        id: &UpstreamId,
+        incarnation: u32,
+        principal: &Principal,
+        native: &str,
+    ) -> Option<Arc<dyn Upstream>> {
+        let holder = self.retiring.holder_of_task(incarnation, principal, native);
+        holder.or_else(|| self.upstream(id))
+    }
+
+    /// The upstreams that may have sessions of clients: those of the newest reload, and those that
+    /// still end.
+    #[must_use]
+    pub fn upstreams_with_sessions(&self) -> Vec<Arc<dyn Upstream>> {
+        let mut all = self.upstreams();
+        all.extend(self.retiring.upstreams());
+        all
+    }
+}
