@@ -2,8 +2,6 @@
 //! ends when its credentials end or an operator blocks its owner, and is a use of its session until
 //! then. Streams of calls do not use it: they end with the call.
 
-mod credential_check;
-
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,11 +14,11 @@ use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::Principal;
 use weir_core::port::{Clock, jittered};
+use weir_layers::request::credential_check::{CheckOutcome, CredentialCheck};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{LoadedSession, SessionUser, StreamRegistration};
 use weir_wire::sse;
 
-use self::credential_check::{CheckOutcome, CredentialCheck};
 use crate::session::session_use::SessionUse;
 
 /// The next comment of a waiting stream, and its latest end.

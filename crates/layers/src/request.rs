@@ -1,5 +1,6 @@
 //! One request: its context, its facts, its labels and its trace.
 
+pub mod credential_check;
 pub mod endpoint_meters;
 pub mod endpoint_request;
 pub mod kept_task;
@@ -8,4 +9,4 @@ pub mod request_context;
 pub(crate) mod request_facts;
 pub mod request_span;
 pub mod request_tracing;
-pub mod stream_credentials;
+pub(crate) mod stream_credentials;

@@ -13,7 +13,7 @@ use crate::request::request_context::HttpRequestContext;
 
 /// The credentials of a request that opened a stream. They end with the stream, go to the verifier
 /// alone, and cannot be printed.
-pub struct StreamCredentials {
+pub(crate) struct StreamCredentials {
     bearer: Option<Box<str>>,
     api_key: Option<Box<str>>,
     certificate: Option<Arc<[u8]>>,
@@ -24,7 +24,7 @@ pub struct StreamCredentials {
 impl StreamCredentials {
     /// The credentials of an authenticated request with these headers.
     #[must_use]
-    pub fn of(context: &HttpRequestContext, headers: &HeaderMap) -> Self {
+    pub(crate) fn of(context: &HttpRequestContext, headers: &HeaderMap) -> Self {
         Self {
             bearer: bearer_in(headers).ok().flatten().map(Box::from),
             api_key: api_key_in(headers).ok().flatten().map(Box::from),
@@ -36,7 +36,7 @@ impl StreamCredentials {
 
     /// The evidence for the verifier.
     #[must_use]
-    pub fn evidence(&self) -> Evidence<'_> {
+    pub(crate) fn evidence(&self) -> Evidence<'_> {
         Evidence {
             bearer: self.bearer.as_deref().map(BorrowedSecret::new),
             api_key: self.api_key.as_deref().map(BorrowedSecret::new),

@@ -1,6 +1,7 @@
 //! Checks of the credentials of a waiting stream: a stream ends soon after its API key is removed,
 //! its token revoked, or its endpoint requires scopes that its principal does not have.
 
+use std::fmt;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,9 +12,10 @@ use http::HeaderMap;
 use tokio::time::{Duration, Instant, Sleep, sleep_until};
 use weir_core::port::{Fut, jittered};
 use weir_core::{FailureKind, Principal, authenticate};
-use weir_layers::request::request_context::HttpRequestContext;
-use weir_layers::request::stream_credentials::StreamCredentials;
-use weir_layers::state::FrontState;
+
+use crate::request::request_context::HttpRequestContext;
+use crate::request::stream_credentials::StreamCredentials;
+use crate::state::FrontState;
 
 /// The longest time between two checks. Most cost no more than a look at what the verifier knows: a
 /// token is verified again, and its issuer asked, at most once in a minute.
@@ -22,12 +24,18 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The check of the credentials of one stream, again and again.
-pub(super) struct CredentialCheck {
+pub struct CredentialCheck {
     stream: Arc<CheckedStream>,
     interval: Duration,
     retry_interval: Duration,
     next: Pin<Box<Sleep>>,
     checking: Option<Fut<'static, CheckOutcome>>,
+}
+
+impl fmt::Debug for CredentialCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CredentialCheck(<secret>)")
+    }
 }
 
 struct CheckedStream {
@@ -37,10 +45,13 @@ struct CheckedStream {
 }
 
 /// The outcome of a check.
-pub(super) enum CheckOutcome {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckOutcome {
     /// The credentials are valid, up to this time, and trusted for this one.
     Valid {
+        /// The end of the credentials, if it is known.
         expires: Option<SystemTime>,
+        /// The time for which the verifier trusts them without another check.
         trusted: Option<Duration>,
     },
     /// They are not valid, or no longer those of the principal, or it may not use the endpoint.
@@ -51,7 +62,7 @@ pub(super) enum CheckOutcome {
 
 impl CredentialCheck {
     /// The check of a stream that a request with these headers opened, for its principal.
-    pub(super) fn new(
+    pub fn new(
         context: &HttpRequestContext,
         principal: &Principal,
         headers: &HeaderMap,
@@ -74,7 +85,7 @@ impl CredentialCheck {
     }
 
     /// The outcome of a check that has ended, if one has. The task is woken for the next one.
-    pub(super) fn poll_outcome(&mut self, cx: &mut Task<'_>) -> Option<CheckOutcome> {
+    pub fn poll_outcome(&mut self, cx: &mut Task<'_>) -> Option<CheckOutcome> {
         if self.checking.is_none() {
             if self.next.as_mut().poll(cx).is_pending() {
                 return None;
