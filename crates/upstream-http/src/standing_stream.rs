@@ -24,7 +24,7 @@ use weir_wire::{Message, Request, RequestId, Revision};
 pub(crate) struct StandingStream {
     client: OutOfCallClient,
     /// The running requests, the newest last, and true for those that may have questions.
-    calls: Mutex<BTreeMap<u64, (Arc<RequestInbox>, bool)>>,
+    calls: Mutex<BTreeMap<u64, (Arc<RequestInbox>, RequestKind)>>,
 }
 
 /// The outcome of dispatching a message.
@@ -35,6 +35,18 @@ enum DispatchOutcome {
     Refused(Box<Request>),
     /// It belongs to no call.
     ForNoCall(Box<Message>),
+}
+
+/// The kind of a registered request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    /// A client's call that may have questions.
+    AskingCall,
+    /// Any other call of a client.
+    Call,
+    /// A request of weir's own. Log messages beside it are not about it: they go to a call, or to
+    /// the client of the session.
+    Own,
 }
 
 /// The registration of a call at the standing stream. Dropping it removes the call.
@@ -91,11 +103,11 @@ impl StandingStream {
         })
     }
 
-    /// Registers the request with this id; `asks` if it may have questions.
-    pub(crate) fn register(self: &Arc<Self>, id: u64, asks: bool) -> CallRegistration {
+    /// Registers the request with this id.
+    pub(crate) fn register(self: &Arc<Self>, id: u64, kind: RequestKind) -> CallRegistration {
         let site = &self.client.site;
         let inbox = Arc::new(RequestInbox::new(site.messages.clone()));
-        self.lock().insert(id, (inbox.clone(), asks));
+        self.lock().insert(id, (inbox.clone(), kind));
         CallRegistration {
             standing: self.clone(),
             id,
@@ -112,8 +124,15 @@ impl StandingStream {
     fn dispatch(&self, message: Message) -> DispatchOutcome {
         let message = copy_out_of_chunk(message);
         let calls = self.lock();
-        let only = || calls.values().next().filter(|_| calls.len() == 1);
-        let asking = || calls.values().filter(|(_, asks)| *asks);
+        let of_clients = || {
+            let is_call = |kind: &RequestKind| *kind != RequestKind::Own;
+            calls.values().filter(move |(_, kind)| is_call(kind))
+        };
+        let only = || of_clients().next().filter(|_| of_clients().count() == 1);
+        let asking = || {
+            let may_ask = |kind: &RequestKind| *kind == RequestKind::AskingCall;
+            calls.values().filter(move |(_, kind)| may_ask(kind))
+        };
         let call = match &message {
             Message::Request(request)
                 if request
@@ -152,7 +171,7 @@ impl StandingStream {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Arc<RequestInbox>, bool)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Arc<RequestInbox>, RequestKind)>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

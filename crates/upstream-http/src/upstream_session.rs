@@ -42,7 +42,7 @@ use super::refused_response::RefusedResponse;
 use super::response_reader::ResponseReader;
 use super::session_channel::{SessionChannel, SessionUse};
 use super::side_channel::{SideChannel, StreamRefusal};
-use super::standing_stream::{self, StandingStream};
+use super::standing_stream::{self, RequestKind, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
 use super::stream_reader;
 
@@ -331,13 +331,20 @@ impl UpstreamSession {
         SessionPost { id, headers, body }: SessionPost,
         listener: ResultExpectation,
     ) -> Result<Reply, FailedAttempt> {
-        let entry = self
-            .standing
-            .as_ref()
-            .map(|standing| standing.register(id, listener.filter.may_have_questions()));
         // A request of weir's own has no client for messages that come before the head, and is no
         // use of the session.
         let is_call = !listener.is_unsplit;
+        let kind = if !is_call {
+            RequestKind::Own
+        } else if listener.filter.may_have_questions() {
+            RequestKind::AskingCall
+        } else {
+            RequestKind::Call
+        };
+        let entry = self
+            .standing
+            .as_ref()
+            .map(|standing| standing.register(id, kind));
         let session_use = is_call.then(|| SessionUse::new(self.channel.clone()));
         let mut pending = PendingRequest::new(Some(self.clone()), id)
             .with_registration(entry)

@@ -375,6 +375,29 @@ async fn log_level_reaches_the_server_of_the_clients_session_without_a_call() {
     }
 }
 
+/// A request of weir's own, such as the one for a level, is no call that a log message could be of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_message_beside_a_request_of_weir_reaches_the_client_of_that_session() {
+    let server = server().await;
+    let weir = weir(&server);
+    let url = weir.url("/mcp");
+    let client =
+        CheckedClient::with_capabilities(&url, Revision::NEWEST_LEGACY, capabilities()).await;
+    let mut stream = client.open_change_stream().await;
+    client.call("shop__tool_0000", json!({})).await.result();
+    let session = session_of(&server, "tool_0000");
+    server.add_rule("logging/setLevel", 1, MockBehaviour::hang());
+    let _client = client.with_log_level(LogLevel::Debug).await;
+    server
+        .wait_until("the level", |server| {
+            !server.requests_of("logging/setLevel").is_empty()
+        })
+        .await;
+    server.send_on_get_stream(&session, &log("debug", "meanwhile"));
+    let message = stream.next().await.unwrap();
+    assert_eq!(message["params"]["data"], "meanwhile");
+}
+
 /// A process serves several client sessions, so the message does not name its client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_message_outside_of_calls_of_a_child_process_reaches_no_client() {
