@@ -14,6 +14,7 @@ mod in_flight;
 mod instances;
 mod ports;
 mod repeat;
+mod repeated_checks;
 mod resend;
 mod server_transport;
 mod settings;

@@ -2,18 +2,17 @@
 //! of what is known of its state.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{Failure, FailureKind};
 use weir_upstream_core::failed_attempt::FailedAttempt;
-use weir_upstream_core::retry_backoff::{jitter, least_wait};
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::breaker::Breaker;
 use crate::instances::instance_name::InstanceName;
+use crate::repeated_checks::{CheckedServer, RepeatedChecks, check_until_it_answers};
 use crate::server_transport::ServerTransport;
 
 /// The first step of the waits between checks of a server that is down: the wait is 0.8 to 1.6 s.
@@ -26,8 +25,7 @@ pub(crate) struct SingleServer {
     pub(crate) breaker: Breaker,
     /// The name of the URL: an upstream may have had several URLs when a task began.
     pub(crate) name: Option<InstanceName>,
-    /// True while a task waits for it to answer again.
-    is_checked: AtomicBool,
+    checks: RepeatedChecks,
 }
 
 impl SingleServer {
@@ -37,7 +35,7 @@ impl SingleServer {
             transport,
             breaker: Breaker::default(),
             name,
-            is_checked: AtomicBool::new(false),
+            checks: RepeatedChecks::default(),
         })
     }
 
@@ -104,34 +102,28 @@ impl SingleServer {
             self.transport.check_processes();
         }
         if self.breaker.is_down() {
-            self.check_until_it_answers(site);
+            check_until_it_answers(self, site);
         }
     }
+}
 
-    /// Starts the task that asks the server again and again, until it answers: without calls and
-    /// without walks of its lists it would stay down. The waits double, with jitter.
-    fn check_until_it_answers(self: &Arc<Self>, site: &Arc<UpstreamContext>) {
-        if self.is_checked.swap(true, Ordering::AcqRel) {
-            return;
+impl CheckedServer for SingleServer {
+    fn checks(&self) -> &RepeatedChecks {
+        &self.checks
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.breaker.is_down()
+    }
+
+    fn first_step(&self) -> u32 {
+        FIRST_CHECK
+    }
+
+    async fn check(&self, site: &UpstreamContext) {
+        if self.breaker.is_down() && self.transport.answers().await {
+            self.breaker.record_success(site.clock.now());
         }
-        let (server, own) = (self.clone(), site.clone());
-        site.tasks.spawn_endless(async move {
-            let mut times = FIRST_CHECK;
-            while server.breaker.is_down() {
-                let ceiling = least_wait(times);
-                let random = jitter(ceiling / 2, own.clock.random());
-                tokio::time::sleep(ceiling / 2 + random).await;
-                times = times.saturating_add(1);
-                if server.breaker.is_down() && server.transport.answers().await {
-                    server.breaker.record_success(own.clock.now());
-                }
-            }
-            server.is_checked.store(false, Ordering::Release);
-            // It may be down again since the last look.
-            if server.breaker.is_down() {
-                server.check_until_it_answers(&own);
-            }
-        });
     }
 }
 

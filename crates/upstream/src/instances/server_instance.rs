@@ -1,6 +1,6 @@
 //! One instance of a server that has several URLs: its transport, circuit breaker and load.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use http::Uri;
 use weir_core::Failure;
 use weir_core::upstream::InstanceHealth;
 use weir_upstream_core::failed_attempt::FailedAttempt;
-use weir_upstream_core::retry_backoff::{jitter, least_wait};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_http::HttpUpstream;
 
@@ -17,6 +16,7 @@ use super::instance_choice::Candidate;
 use super::instance_load::{PeakEwma, RecentCalls};
 use super::instance_name::InstanceName;
 
+use crate::repeated_checks::{CheckedServer, RepeatedChecks, check_until_it_answers};
 use crate::settings::InstanceSettings;
 
 /// One instance.
@@ -32,8 +32,7 @@ pub(crate) struct ServerInstance {
     url: Arc<str>,
     in_flight: AtomicUsize,
     load: Mutex<InstanceLoad>,
-    /// True while a task waits for it to answer again.
-    is_checked: AtomicBool,
+    checks: RepeatedChecks,
 }
 
 impl ServerInstance {
@@ -51,7 +50,7 @@ impl ServerInstance {
             url: without_secrets(&settings.url).into(),
             in_flight: AtomicUsize::new(0),
             load: Mutex::default(),
-            is_checked: AtomicBool::new(false),
+            checks: RepeatedChecks::default(),
         }
     }
 
@@ -122,7 +121,7 @@ impl ServerInstance {
         let now = self.site.clock.now();
         if self.breaker.record_failure(now, unreachable) {
             self.log_opened(failure);
-            self.check_until_it_answers();
+            check_until_it_answers(self, &self.site);
         }
     }
 
@@ -138,7 +137,7 @@ impl ServerInstance {
         let now = self.site.clock.now();
         if self.breaker.record_silence(now, silence, limit) {
             self.log_opened(failure);
-            self.check_until_it_answers();
+            check_until_it_answers(self, &self.site);
         }
     }
 
@@ -149,35 +148,6 @@ impl ServerInstance {
             error = %failure.cause(),
             "circuit breaker opened for a URL of an upstream"
         );
-    }
-
-    /// Starts the task that waits until the instance answers again. The waits double, with jitter.
-    fn check_until_it_answers(self: &Arc<Self>) {
-        if self.is_checked.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let instance = self.clone();
-        self.site.tasks.spawn_endless(async move {
-            let mut times = instance.breaker.openings();
-            while instance.breaker.is_open() {
-                let ceiling = least_wait(times);
-                let random = jitter(ceiling / 2, instance.site.clock.random());
-                tokio::time::sleep(ceiling / 2 + random).await;
-                times = times.saturating_add(1);
-                match instance.http.check().await {
-                    Ok(()) if instance.breaker.half_open(instance.site.clock.now()) => {
-                        instance.log_half_open();
-                    }
-                    Ok(()) => {}
-                    Err(refusal) => instance.site.record.note_error(&refusal.failure),
-                }
-            }
-            instance.is_checked.store(false, Ordering::Release);
-            // It may have opened again since the last look.
-            if instance.breaker.is_open() {
-                instance.check_until_it_answers();
-            }
-        });
     }
 
     fn log_half_open(&self) {
@@ -205,6 +175,28 @@ impl ServerInstance {
     fn load(&self) -> MutexGuard<'_, InstanceLoad> {
         // The load stays meaningful after a panic of its holder.
         self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CheckedServer for ServerInstance {
+    fn checks(&self) -> &RepeatedChecks {
+        &self.checks
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    fn first_step(&self) -> u32 {
+        self.breaker.openings()
+    }
+
+    async fn check(&self, site: &UpstreamContext) {
+        match self.http.check().await {
+            Ok(()) if self.breaker.half_open(site.clock.now()) => self.log_half_open(),
+            Ok(()) => {}
+            Err(refusal) => site.record.note_error(&refusal.failure),
+        }
     }
 }
 

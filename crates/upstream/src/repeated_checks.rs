@@ -1,0 +1,55 @@
+//! Checks of a server that is down, by requests of weir's own: without calls and without walks of
+//! its lists it would stay down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weir_upstream_core::retry_backoff::{jitter, least_wait};
+use weir_upstream_core::upstream_context::UpstreamContext;
+
+/// The checks of one server: at most one task makes them.
+#[derive(Debug, Default)]
+pub(crate) struct RepeatedChecks {
+    is_running: AtomicBool,
+}
+
+/// A server that is checked again and again while it is down.
+pub(crate) trait CheckedServer: Send + Sync + 'static {
+    /// Its checks.
+    fn checks(&self) -> &RepeatedChecks;
+
+    /// True while it has to be checked.
+    fn is_awaited(&self) -> bool;
+
+    /// The step of the waits at which new checks begin ([`least_wait`]).
+    fn first_step(&self) -> u32;
+
+    /// Checks it once, and records the outcome.
+    fn check(&self, site: &UpstreamContext) -> impl Future<Output = ()> + Send;
+}
+
+/// Starts the task that checks a server until it answers. The waits double, with jitter.
+pub(crate) fn check_until_it_answers<S: CheckedServer>(
+    server: &Arc<S>,
+    site: &Arc<UpstreamContext>,
+) {
+    if server.checks().is_running.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (server, own) = (server.clone(), site.clone());
+    site.tasks.spawn_endless(async move {
+        let mut step = server.first_step();
+        while server.is_awaited() {
+            let ceiling = least_wait(step);
+            let random = jitter(ceiling / 2, own.clock.random());
+            tokio::time::sleep(ceiling / 2 + random).await;
+            step = step.saturating_add(1);
+            server.check(&own).await;
+        }
+        server.checks().is_running.store(false, Ordering::Release);
+        // It may be down again since the last look.
+        if server.is_awaited() {
+            check_until_it_answers(&server, &own);
+        }
+    });
+}
