@@ -373,6 +373,21 @@ pub fn required_visits(failure: &Failure) -> Option<(&UpstreamError, Vec<UrlElic
     (error.code == error_code::URL_ELICITATION_REQUIRED).then(|| (error, url_elicitations(data)))
 }
 
+/// The text of a failure that requires visits, if it names none that a user may make.
+pub const NO_VISIT_NAMED: &str = "The server wants a URL visited first, and does not say which";
+
+/// The text that asks for visits where no question can: the server's `message`, the visits, and the
+/// advice to call again.
+#[must_use]
+pub fn visits_as_text(message: &str, visits: &[UrlElicitation]) -> String {
+    let mut text = message.to_owned();
+    for visit in visits {
+        text.push_str(&format!("\n{}: {}", visit.message, visit.url));
+    }
+    text.push_str("\nOpen this in a browser, and then call again.");
+    text
+}
+
 /// The `data` of `-32042` for a client of 2025-11-25, under the names that `name` gives (schema,
 /// `URLElicitationRequiredError`).
 #[must_use]

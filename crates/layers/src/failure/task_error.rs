@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use weir_core::failure::UpstreamError;
 use weir_core::{Failure, FailureKind};
-use weir_era::{server_questions, upstream_messages};
+use weir_era::server_questions::{self, UrlElicitation};
+use weir_era::upstream_messages;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::{ErrorObject, error_code, scan};
 
@@ -20,10 +21,13 @@ pub fn task_state_for_modern(state: &Bytes) -> Result<Bytes, Failure> {
         return Ok(state.clone());
     };
     let failure = upstream_messages::failure(&error);
-    let object = if let FailureKind::Upstream(error) = failure.kind() {
-        error_for_modern(error)
-    } else {
-        ErrorObject::new(error_code::BAD_ANSWER, failure.message().to_owned())
+    let object = match (server_questions::required_visits(&failure), failure.kind()) {
+        (Some((error, visits)), _) => visits_required(error, &visits),
+        (None, FailureKind::Upstream(error)) => {
+            let (_, code) = upstream_error_code(error, true);
+            failure_data::of_upstream(error, code)
+        }
+        (None, _) => ErrorObject::new(error_code::BAD_ANSWER, failure.message().to_owned()),
     };
     let malformed = |error| Failure::internal("a state of a task is malformed").because(error);
     let edits = ObjectEdits::new().set("error", object.to_json());
@@ -33,28 +37,13 @@ pub fn task_state_for_modern(state: &Bytes) -> Result<Bytes, Failure> {
         .map_err(malformed)
 }
 
-fn error_for_modern(error: &UpstreamError) -> ErrorObject {
-    if error.code == error_code::URL_ELICITATION_REQUIRED {
-        return visits_as_text(error);
-    }
-    let (_, code) = upstream_error_code(error, true);
-    failure_data::of_upstream(error, code)
-}
-
 /// The error of a task that requires visits of URLs first. The task is over, so its client is asked
 /// to make the call again.
-fn visits_as_text(error: &UpstreamError) -> ErrorObject {
-    let data = error.data.as_deref().unwrap_or_default();
-    let visits = server_questions::url_elicitations(data);
+fn visits_required(error: &UpstreamError, visits: &[UrlElicitation]) -> ErrorObject {
     if visits.is_empty() {
-        let text = "The server wants a URL visited first, and does not say which";
-        return ErrorObject::new(error_code::BAD_ANSWER, text);
+        return ErrorObject::new(error_code::BAD_ANSWER, server_questions::NO_VISIT_NAMED);
     }
-    let mut text = error.message.clone();
-    for visit in visits {
-        text.push_str(&format!("\n{}: {}", visit.message, visit.url));
-    }
-    text.push_str("\nOpen this in a browser, and then call again.");
+    let text = server_questions::visits_as_text(&error.message, visits);
     ErrorObject::new(error_code::INTERNAL_ERROR, text)
 }
 

@@ -36,7 +36,7 @@ impl ResponseContext {
             }
             UrlElicitationForm::Text => self.elicit_by_text(&error.message, &visits),
             UrlElicitationForm::Unsupported => {
-                let text = "The server wants a URL visited first, and does not say which";
+                let text = server_questions::NO_VISIT_NAMED;
                 self.encode_failure(&Failure::new(FailureKind::BadAnswer, text))
             }
         })
@@ -100,11 +100,7 @@ impl ResponseContext {
         said: &str,
         visits: &[server_questions::UrlElicitation],
     ) -> EncodedEnd {
-        let mut text = said.to_owned();
-        for visit in visits {
-            text.push_str(&format!("\n{}: {}", visit.message, visit.url));
-        }
-        text.push_str("\nOpen this in a browser, and then call again.");
+        let text = server_questions::visits_as_text(said, visits);
         let message = if self.method == Method::ToolsCall {
             let mut out = BytesMut::with_capacity(text.len() + 96);
             let mut result = ObjectWriter::new(&mut out);
