@@ -17,8 +17,8 @@ use weir_layers::request::kept_task::count_forwarded;
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::{
-    ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedSender,
-    answered_by_header, not_owner_header,
+    ForwardError, ForwardedBody, ForwardedRequest, ForwardedSender, answered_by_header,
+    not_owner_header,
 };
 use weir_wire::method::Method as Rpc;
 use weir_wire::{IncomingMessage, Message, RequestId, Revision};
@@ -220,18 +220,11 @@ fn forwarded_request(authenticated: &AuthenticatedRequest, body: Bytes) -> Forwa
     if let Some(Ok(parent)) = span.map(|span| HeaderValue::try_from(span.traceparent())) {
         copy.headers.insert(&header_names::TRACEPARENT, parent);
     }
-    let peer = context.peer();
     ForwardedRequest {
         sender: ForwardedSender::Client,
         head: copy,
         body,
-        client: ForwardedClient {
-            forwarded_by: context.shared.ports.replica.clone(),
-            request: context.name.clone(),
-            address: peer.address,
-            secure: peer.secure,
-            certificate: peer.certificate.clone(),
-        },
+        client: context.forwarded_client(),
     }
 }
 

@@ -13,7 +13,7 @@ use weir_core::port::{KeptTask, ReplicaId};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::CallDeadlines;
 use weir_era::tasks;
-use weir_listen::{ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedSender};
+use weir_listen::{ForwardedBody, ForwardedRequest, ForwardedSender};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::write::{ObjectWriter, string};
@@ -104,18 +104,11 @@ fn state_request(
         .string("method", method)
         .with("params", |params| write_params(params, name))
         .end();
-    let peer = context.peer();
     Some(ForwardedRequest {
         sender: ForwardedSender::Client,
         head,
         body: body.freeze(),
-        client: ForwardedClient {
-            forwarded_by: context.shared.ports.replica.clone(),
-            request: context.name.clone(),
-            address: peer.address,
-            secure: peer.secure,
-            certificate: peer.certificate.clone(),
-        },
+        client: context.forwarded_client(),
     })
 }
 

@@ -9,7 +9,7 @@ use weir_core::call::{RequestName, TraceContext};
 use weir_core::{Authenticated, EndpointId};
 use weir_era::lift;
 use weir_era::render::WeirIdentity;
-use weir_listen::ClientPeer;
+use weir_listen::{ClientPeer, ForwardedClient};
 
 use crate::http::header_names;
 use crate::request::endpoint_meters::EndpointMeters;
@@ -53,6 +53,19 @@ impl HttpRequestContext {
     /// The connection of the request.
     pub fn peer(&self) -> &ClientPeer {
         &self.facts.peer
+    }
+
+    /// The client of the request, as another process hears of it.
+    #[must_use]
+    pub fn forwarded_client(&self) -> ForwardedClient {
+        let peer = self.peer();
+        ForwardedClient {
+            forwarded_by: self.shared.ports.replica.clone(),
+            request: self.name.clone(),
+            address: peer.address,
+            secure: peer.secure,
+            certificate: peer.certificate.clone(),
+        }
     }
 
     /// True if another replica sent the request on to this one, which it had admitted.
