@@ -8,6 +8,15 @@ use super::{COUNT, at, config, open_at, start};
 use crate::harness::{CheckedClient, Replicas, wait_until_async};
 use crate::tenant_isolation::TENANTS;
 
+/// Starts a modern server with tasks and one tool.
+async fn server_with_tasks() -> MockServer {
+    MockServer::modern()
+        .with_tasks_of(Revision::MODERN)
+        .tools(1)
+        .start()
+        .await
+}
+
 /// Makes a call whose result comes at once and is kept as a task; returns the name of that.
 async fn begin(client: &CheckedClient) -> String {
     let params = json!({ "name": "tool_0000", "arguments": { "n": 1 }, "task": { "ttl": 60_000 } });
@@ -25,11 +34,7 @@ fn copies(replicas: &Replicas) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn result_of_a_task_outlives_its_replica() {
-    let upstream = MockServer::modern()
-        .with_tasks_of(Revision::MODERN)
-        .tools(1)
-        .start()
-        .await;
+    let upstream = server_with_tasks().await;
     let mut replicas = start(&upstream).await;
     let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
     let name = begin(&client).await;
@@ -60,11 +65,7 @@ async fn result_of_a_task_outlives_its_replica() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_result_of_a_task_is_found_at_every_replica_while_its_own_one_lives() {
-    let upstream = MockServer::modern()
-        .with_tasks_of(Revision::MODERN)
-        .tools(1)
-        .start()
-        .await;
+    let upstream = server_with_tasks().await;
     let mut replicas = start(&upstream).await;
     let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
     let text = "x".repeat(20_000);
@@ -102,11 +103,7 @@ async fn listed(client: &CheckedClient) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_a_principal_are_listed_at_every_replica() {
-    let upstream = MockServer::modern()
-        .with_tasks_of(Revision::MODERN)
-        .tools(1)
-        .start()
-        .await;
+    let upstream = server_with_tasks().await;
     let mut config = config(&upstream);
     let keys = TENANTS.each_ref().map(|tenant| {
         let mut key = tenant.api_key();

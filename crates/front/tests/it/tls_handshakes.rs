@@ -192,16 +192,21 @@ async fn garbage_and_stalled_handshakes_are_closed_and_others_served() {
     list(&world, stream).await;
 }
 
+/// A front with few handshakes at a time, each of which may take longer than any test.
+async fn front_of_few_handshakes(files: &CertificateFiles) -> TestFront {
+    let mut settings = settings();
+    settings.tls = Some(files.0.clone());
+    settings.limits.listener.handshake_time = Duration::from_secs(3600);
+    settings.limits.listener.handshakes = 16;
+    TestFront::anonymous(settings).await
+}
+
 // Proves A15.
 #[tokio::test]
 async fn silent_connections_of_an_address_take_no_handshake_from_it() {
     let files = CertificateFiles::new("same-address");
     let root = files.write();
-    let mut settings = settings();
-    settings.tls = Some(files.0.clone());
-    settings.limits.listener.handshake_time = Duration::from_secs(3600);
-    settings.limits.listener.handshakes = 16;
-    let world = TestFront::anonymous(settings).await;
+    let world = front_of_few_handshakes(&files).await;
     let mut silent = Vec::new();
     for _ in 0..32 {
         silent.push(TcpStream::connect(world.front.local_addr()).await.unwrap());
@@ -217,11 +222,7 @@ async fn silent_connections_of_an_address_take_no_handshake_from_it() {
 async fn stalled_handshakes_of_a_few_addresses_do_not_block_others() {
     let files = CertificateFiles::new("silent");
     let root = files.write();
-    let mut settings = settings();
-    settings.tls = Some(files.0.clone());
-    settings.limits.listener.handshake_time = Duration::from_secs(3600);
-    settings.limits.listener.handshakes = 16;
-    let world = TestFront::anonymous(settings).await;
+    let world = front_of_few_handshakes(&files).await;
     let mut stalled = Vec::new();
     for number in 0..32 {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
