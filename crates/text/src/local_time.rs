@@ -17,7 +17,7 @@ impl TimeZone {
     /// Returns the time of day, such as `09:05:00`.
     pub fn time_of_day(&self, time: SystemTime) -> String {
         let time = Timestamp::try_from(time).unwrap_or_default();
-        let local = time.to_zoned(self.0.clone());
+        let local = time.to_zoned_datetime(self.0.clone());
         local.strftime("%H:%M:%S").to_string()
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn rfc3339(unix: i64, offset: i64) -> String {
     } else {
         "%Y-%m-%dT%H:%M:%S%:z"
     };
-    let local = time.to_zoned(zone.to_time_zone());
+    let local = time.to_zoned_datetime(zone.to_time_zone());
     local.strftime(form).to_string()
 }
 

@@ -95,7 +95,9 @@ pub(crate) fn parse_expiry(text: &str) -> Option<SystemTime> {
         20 if text.ends_with('Z') && text.as_bytes()[10] == b'T' => text.parse().ok()?,
         _ => return None,
     };
-    (time >= Timestamp::UNIX_EPOCH).then(|| time.into())
+    (time >= Timestamp::UNIX_EPOCH)
+        .then(|| time.try_into().ok())
+        .flatten()
 }
 
 #[cfg(test)]
