@@ -1,12 +1,15 @@
 //! Parked calls: calls that wait for an answer while their client is away. The client received the
 //! questions as the end of its call, and will make the call again with the answers.
 //!
-//! The call at the upstream runs on in the meantime, unread: a [`ParkedReply`] holds its reply, and
-//! dropping it cancels the call. [`crate::port::CallParking`] keeps parked calls, and bounds their
-//! number and time.
+//! The call at the upstream runs on in the meantime, and its reply is read on: a [`ParkedReply`]
+//! holds it, and dropping it cancels the call. [`crate::port::CallParking`] keeps parked calls, and
+//! bounds their number and time.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use tokio::task::JoinSet;
 
 pub use weir_wire::answer_shape::is_answer_shape;
 
@@ -16,18 +19,25 @@ use crate::names::request_name::RequestName;
 use crate::names::{EndpointId, UpstreamId};
 use crate::principal::Principal;
 use crate::question::PendingQuestion;
-use crate::reply::Reply;
+use crate::reply::{Reply, ReplyEvent};
 
 /// A call that waits. Dropping it cancels the call at the upstream.
 #[derive(Debug)]
 pub struct ParkedReply {
-    /// The reply of the call, unread.
+    /// The reply of the call.
     pub reply: Reply,
+    /// The events that were read while the call waited.
+    pub unread: VecDeque<ReplyEvent>,
+    /// The task that reads the reply on.
+    pub reading: JoinSet<()>,
     /// The questions without an answer.
     pub open: Vec<KeyedQuestion>,
     /// The number of questions so far.
     pub asked: u64,
 }
+
+/// A parked call, which a task reads on; absent once it was taken.
+pub type SharedParkedReply = Arc<Mutex<Option<ParkedReply>>>;
 
 /// The description of a parked call for operators: its owner, its item and its questions.
 #[derive(Clone, Debug)]
@@ -77,6 +87,8 @@ impl ParkedReply {
     pub fn new(reply: Reply) -> Self {
         Self {
             reply,
+            unread: VecDeque::new(),
+            reading: JoinSet::new(),
             open: Vec::new(),
             asked: 0,
         }

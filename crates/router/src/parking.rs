@@ -1,6 +1,7 @@
 //! Parks a call when it asks its client, and goes on with it when the client comes back.
 
 mod open_questions;
+mod reading_on;
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -16,7 +17,10 @@ use weir_core::parked::{ParkedCallDetails, ParkedReply};
 use weir_core::port::CallParking;
 use weir_core::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
 
-use open_questions::{asked_methods, check_answers, input_required, keep_question, pass_answers};
+use open_questions::{
+    asked_methods, check_answers, drop_withdrawn, input_required, keep_question, pass_answers,
+};
+use reading_on::{lock, read_on, stop_reading};
 
 /// The wait for further questions after one, so that the questions a server asks at once are asked
 /// in one round.
@@ -50,17 +54,22 @@ impl ParkingContext {
                 "This call no longer waits for input: make it again without `requestState`",
             )
         };
-        let parked = self
+        let shared = self
             .parking
             .take(&self.details.principal, id)
             .ok_or_else(gone)?;
         let none = Bytes::from_static(b"{}");
         let answers = answers.unwrap_or(&none);
-        if let Err(failure) = check_answers(&parked, answers) {
-            self.parking
-                .park(self.details_of(&parked), Some(id), parked)?;
+        let checked = {
+            let parked = lock(&shared);
+            let parked = parked.as_ref().ok_or_else(gone)?;
+            check_answers(parked, answers).map_err(|failure| (failure, self.details_of(parked)))
+        };
+        if let Err((failure, details)) = checked {
+            self.parking.park(details, Some(id), shared)?;
             return Err(failure);
         }
+        let parked = stop_reading(&shared).ok_or_else(gone)?;
         Ok(self.reply_of(pass_answers(parked, answers)))
     }
 
@@ -96,10 +105,12 @@ impl ReplySource for ParkingReply {
                     Failure::internal("a parked call was read on").into(),
                 ));
             };
-            parked
-                .open
-                .retain_mut(|open| open.ask.poll_withdrawn(cx).is_pending());
-            match parked.reply.poll_event(cx) {
+            drop_withdrawn(parked, cx);
+            let event = match parked.unread.pop_front() {
+                Some(unread) => Poll::Ready(unread),
+                None => parked.reply.poll_event(cx),
+            };
+            match event {
                 Poll::Ready(ReplyEvent::Ask(ask)) => keep_question(parked, *ask),
                 note @ Poll::Ready(ReplyEvent::Note(_)) => return note,
                 end @ Poll::Ready(ReplyEvent::End(_)) => {
@@ -127,12 +138,8 @@ impl ParkingReply {
         let Some(parked) = self.parked.take() else {
             return Failure::internal("a call was parked twice").into();
         };
-        let result = input_required(&parked);
-        match self
-            .place
-            .parking
-            .park(self.place.details_of(&parked), None, parked)
-        {
+        let (details, result) = (self.place.details_of(&parked), input_required(&parked));
+        match self.place.parking.park(details, None, read_on(parked)) {
             Ok(id) => ReplyEnd::Parked { id, result },
             Err(failure) => failure.into(),
         }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::parked::{ParkedCall, ParkedCallDetails};
+use weir_core::parked::{ParkedCall, ParkedCallDetails, SharedParkedReply};
 use weir_core::port::{CallParking, Clock, Random, random_id};
 use weir_core::telemetry::{StoreOperation, instruments};
-use weir_core::{ParkedId, ParkedReply, Principal};
+use weir_core::{ParkedId, Principal};
 
 use crate::lock;
 
@@ -54,7 +54,7 @@ struct ParkedCalls {
 }
 
 struct ParkedEntry {
-    call: ParkedReply,
+    call: SharedParkedReply,
     stay: ParkedCallDetails,
     number: u64,
     since: Duration,
@@ -92,7 +92,7 @@ impl MemoryParking {
         &self,
         stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        call: ParkedReply,
+        call: SharedParkedReply,
     ) -> Result<ParkedId, Failure> {
         self.sweep();
         let principal = &stay.principal;
@@ -134,7 +134,7 @@ impl MemoryParking {
         Ok(id)
     }
 
-    fn take_now(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply> {
+    fn take_now(&self, principal: &Principal, id: ParkedId) -> Option<SharedParkedReply> {
         self.sweep();
         let place = self.lock().calls.remove(&(principal.clone(), id))?;
         count_parked(-1);
@@ -162,12 +162,12 @@ impl CallParking for MemoryParking {
         &self,
         stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        parked: ParkedReply,
+        parked: SharedParkedReply,
     ) -> Result<ParkedId, Failure> {
         PARK.time(|| self.park_now(stay, again, parked))
     }
 
-    fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply> {
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<SharedParkedReply> {
         TAKE.time(|| self.take_now(principal, id))
     }
 
@@ -218,15 +218,16 @@ impl std::fmt::Debug for MemoryParking {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use weir_core::Reply;
     use weir_core::call::RequestName;
     use weir_core::names::{EndpointId, UpstreamId};
+    use weir_core::{ParkedReply, Reply};
 
     use super::*;
     use crate::fake::{StoreFakeRandom, StoreManualClock, principal_named};
 
-    fn call() -> ParkedReply {
-        ParkedReply::new(Reply::ended(Failure::internal("over")))
+    fn call() -> SharedParkedReply {
+        let parked = ParkedReply::new(Reply::ended(Failure::internal("over")));
+        Arc::new(Mutex::new(Some(parked)))
     }
 
     fn of(principal: &Principal) -> ParkedCallDetails {

@@ -2,7 +2,7 @@
 //! increases, and they are charged once.
 
 use serde_json::{Value, json};
-use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockTool};
+use weir_testkit::mock_server::{AnswerStep, CallGate, MockBehaviour, MockTool};
 use weir_testkit::{ClientAnswer, MockServer};
 use weir_wire::Revision;
 
@@ -74,6 +74,50 @@ async fn call_answering(client: &CheckedClient, tool: &str, answer: &Value) -> (
                 .unwrap();
             asked.push(message["params"].clone());
         }
+    }
+}
+
+// Proves R105.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_of_a_server_whose_question_waits_are_answered_at_once() {
+    let question =
+        json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form() });
+    for revision in [Revision::V2025_06_18, Revision::V2025_11_25] {
+        let gate = CallGate::new();
+        let request = |method| AnswerStep::Ask {
+            method,
+            params: json!({}),
+        };
+        let steps = [
+            AnswerStep::Send(question.to_string()),
+            AnswerStep::Gate(gate.clone()),
+            request("ping"),
+            request("tasks/list"),
+            request("ping"),
+            AnswerStep::Result(json!({ "content": [{ "type": "text", "text": "gone on" }] })),
+        ];
+        let server = MockServer::legacy(revision)
+            .tool("asks", MockBehaviour::steps(steps))
+            .start()
+            .await;
+        let weir = weir_over(&[("shop", &server)]);
+        let client = client(&weir, Revision::MODERN).await;
+        let asked = client.call("shop__asks", json!({})).await;
+        assert_eq!(asked.result()["resultType"], "input_required");
+        gate.open();
+        server
+            .wait_until("the answers to the requests", |server| {
+                server.answers().len() == 3
+            })
+            .await;
+        let answers = server.answers();
+        assert_eq!(answers[0]["result"], json!({}));
+        assert_eq!(answers[1]["error"]["code"], -32601);
+        assert_eq!(answers[2]["result"], json!({}));
+        // The server went on without the answer of its client.
+        let accept = json!({ "input-1": { "action": "cancel" } });
+        let last = answer(&client, "shop__asks", &asked, accept).await;
+        assert_eq!(last.text(), "gone on", "{}", last.last());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::call::ParkedId;
 use crate::failure::Failure;
-use crate::parked::{ParkedCall, ParkedCallDetails, ParkedReply};
+use crate::parked::{ParkedCall, ParkedCallDetails, SharedParkedReply};
 use crate::principal::Principal;
 
 /// Calls that wait for input, each for its principal. They hold a connection to their upstream, so
@@ -18,12 +18,12 @@ pub trait CallParking: Send + Sync {
         &self,
         stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        parked: ParkedReply,
+        parked: SharedParkedReply,
     ) -> Result<ParkedId, Failure>;
 
     /// Takes a call out: a name is good once. Unknown, foreign, used and expired ones are all the
     /// same.
-    fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply>;
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<SharedParkedReply>;
 
     /// True if a call of the principal is parked under this name. It stays parked.
     fn is_parked(&self, principal: &Principal, id: ParkedId) -> bool;

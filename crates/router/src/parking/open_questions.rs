@@ -1,5 +1,7 @@
 //! The open questions of a parked call, and the client's answers to them.
 
+use std::task::Context;
+
 use bytes::{Bytes, BytesMut};
 use weir_core::failure::Failure;
 use weir_core::parked::{KeyedQuestion, ParkedReply, is_answer_shape};
@@ -55,6 +57,12 @@ pub(super) fn keep_question(parked: &mut ParkedReply, ask: PendingQuestion) {
             ask,
         });
     }
+}
+
+/// Drops the questions that the upstream withdrew.
+pub(super) fn drop_withdrawn(parked: &mut ParkedReply, cx: &mut Context<'_>) {
+    let open = &mut parked.open;
+    open.retain_mut(|open| open.ask.poll_withdrawn(cx).is_pending());
 }
 
 /// The methods of the open questions, in the order of asking.

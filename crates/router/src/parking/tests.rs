@@ -4,11 +4,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use weir_core::names::{EndpointId, RequestName, UpstreamId};
-use weir_core::parked::ParkedCall;
+use weir_core::parked::{ParkedCall, SharedParkedReply};
 use weir_core::principal::{Principal, VerifiedIdentity};
 use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
-use weir_core::reply::Payload;
+use weir_core::reply::{NoteKind, Payload, ReplyNote};
+use weir_wire::log_level::LogLevel;
 use weir_wire::method::Method;
 
 use super::*;
@@ -17,7 +19,7 @@ use crate::fakes::principal;
 /// Parks in a map.
 #[derive(Default)]
 struct MapParking {
-    calls: Mutex<HashMap<(Principal, ParkedId), ParkedReply>>,
+    calls: Mutex<HashMap<(Principal, ParkedId), SharedParkedReply>>,
     named: AtomicU8,
     /// The description of each.
     told: Mutex<Vec<ParkedCallDetails>>,
@@ -28,7 +30,7 @@ impl CallParking for MapParking {
         &self,
         stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        parked: ParkedReply,
+        parked: SharedParkedReply,
     ) -> Result<ParkedId, Failure> {
         let id =
             again.unwrap_or_else(|| ParkedId([self.named.fetch_add(1, Ordering::Relaxed); 16]));
@@ -40,7 +42,7 @@ impl CallParking for MapParking {
         Ok(id)
     }
 
-    fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply> {
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<SharedParkedReply> {
         self.calls.lock().unwrap().remove(&(principal.clone(), id))
     }
 
@@ -81,8 +83,11 @@ struct ParkingWorld {
     events: mpsc::Sender<ReplyEvent>,
 }
 
+/// The events of the upstream that wait to be read.
+const UNREAD: usize = 16;
+
 fn world() -> (ParkingWorld, Reply) {
-    let (events, script) = mpsc::channel(16);
+    let (events, script) = mpsc::channel(UNREAD);
     let stay = ParkedCallDetails {
         principal: principal(VerifiedIdentity::subject("iss", "ada")),
         request: RequestName::from_bits(7),
@@ -112,6 +117,24 @@ impl ParkingWorld {
             .await
             .unwrap();
         hearing
+    }
+
+    async fn sends(&self, kind: NoteKind, params: String) {
+        let params = Bytes::from(params);
+        let note = ReplyEvent::Note(ReplyNote { kind, params });
+        let sent = timeout(Duration::from_secs(60), self.events.send(note));
+        sent.await.expect("the call is read").unwrap();
+    }
+
+    async fn ends(&self) {
+        let end = ReplyEnd::Complete(Payload::Whole(Bytes::from_static(b"{}")));
+        self.events.send(ReplyEvent::End(end)).await.unwrap();
+    }
+
+    /// Waits until all events were read.
+    async fn is_read(&self) {
+        let unread = timeout(Duration::from_secs(60), self.events.reserve_many(UNREAD));
+        unread.await.expect("the call is read").unwrap();
     }
 
     fn resume(&self, id: ParkedId, answers: &'static str) -> Result<Reply, Failure> {
@@ -248,5 +271,107 @@ async fn dropping_a_parked_reply_cancels_the_call() {
     let (id, _) = parked(&mut reply).await;
     assert!(!world.events.is_closed());
     drop(world.place.parking.take(&world.place.details.principal, id));
+    assert!(world.events.is_closed());
+}
+
+/// The params of the notes that come before the reply waits, or ends.
+async fn notes(reply: &mut Reply) -> Vec<(NoteKind, String)> {
+    let mut notes = Vec::new();
+    while let Ok(Some(ReplyEvent::Note(note))) = timeout(Duration::from_secs(1), reply.next()).await
+    {
+        let params = String::from_utf8(note.params.to_vec()).unwrap();
+        notes.push((note.kind, params));
+    }
+    notes
+}
+
+// Proves R105.
+#[tokio::test(start_paused = true)]
+async fn parked_call_is_read_on_and_keeps_a_bounded_part_of_its_notes() {
+    let (world, mut reply) = world();
+    let _form = world.asks(Method::ElicitationCreate).await;
+    let (id, _) = parked(&mut reply).await;
+    let log = NoteKind::Log(LogLevel::Info);
+    for nth in 0..100 {
+        world.sends(NoteKind::Progress, format!("p{nth}")).await;
+        world.sends(NoteKind::StillWorking, String::new()).await;
+        world.sends(log, format!("l{nth}")).await;
+    }
+    world.is_read().await;
+    let mut reply = world.resume(id, CANCEL).unwrap();
+    let kept = notes(&mut reply).await;
+    assert_eq!(kept.len(), 32, "{kept:?}");
+    let progress = (NoteKind::Progress, "p99".to_owned());
+    assert_eq!(kept[30..], [progress, (log, "l99".to_owned())]);
+    world.ends().await;
+    let end = reply.next().await;
+    assert!(matches!(end, Some(ReplyEvent::End(ReplyEnd::Complete(_)))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_notes_of_a_parked_call_leave_out_older_ones() {
+    let (world, mut reply) = world();
+    let _form = world.asks(Method::ElicitationCreate).await;
+    let (id, _) = parked(&mut reply).await;
+    let log = NoteKind::Log(LogLevel::Info);
+    for bytes in [20_000, 10_001, 10_002, 10_003, 40_000] {
+        world.sends(log, "x".repeat(bytes)).await;
+    }
+    world.is_read().await;
+    let mut reply = world.resume(id, CANCEL).unwrap();
+    let kept = notes(&mut reply).await;
+    let sizes: Vec<usize> = kept.iter().map(|(_, params)| params.len()).collect();
+    assert_eq!(sizes, [10_001, 10_002, 10_003]);
+}
+
+// Proves R105, R176.
+#[tokio::test(start_paused = true)]
+async fn questions_while_a_call_is_parked_are_asked_in_the_next_round() {
+    let (world, mut reply) = world();
+    let withdrawn = world.asks(Method::ElicitationCreate).await;
+    let (id, _) = parked(&mut reply).await;
+    let _roots = world.asks(Method::RootsList).await;
+    world.is_read().await;
+    drop(withdrawn);
+    let mut reply = world.resume(id, CANCEL).unwrap();
+    let (id, questions) = parked(&mut reply).await;
+    assert!(
+        questions.contains(r#""input-2":{"method":"roots/list""#),
+        "{questions}"
+    );
+    assert!(!questions.contains("input-1"), "{questions}");
+    // After a malformed answer it is read on, too.
+    world.resume(id, r#"{"input-2":5}"#).unwrap_err();
+    world.sends(NoteKind::Progress, "p".into()).await;
+    world.is_read().await;
+    assert!(world.resume(id, r#"{"input-2":{"roots":[]}}"#).is_ok());
+}
+
+// Proves R105.
+#[tokio::test(start_paused = true)]
+async fn end_of_a_parked_call_is_noticed_and_comes_with_the_next_round() {
+    let (world, mut reply) = world();
+    let _form = world.asks(Method::ElicitationCreate).await;
+    let (id, _) = parked(&mut reply).await;
+    world.sends(NoteKind::Progress, "last".into()).await;
+    world.ends().await;
+    // A reply drops its source at its end.
+    let closed = timeout(Duration::from_secs(60), world.events.closed());
+    closed.await.expect("the end is noticed");
+    let mut reply = world.resume(id, CANCEL).unwrap();
+    let last = reply.next().await;
+    assert!(matches!(last, Some(ReplyEvent::Note(_))), "{last:?}");
+    let end = reply.next().await;
+    assert!(matches!(end, Some(ReplyEvent::End(ReplyEnd::Complete(_)))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn parked_call_that_is_dropped_is_cancelled_while_it_is_read() {
+    let (world, mut reply) = world();
+    let _form = world.asks(Method::ElicitationCreate).await;
+    let (_id, _) = parked(&mut reply).await;
+    world.sends(NoteKind::Progress, "p".into()).await;
+    world.is_read().await;
+    assert_eq!(world.place.parking.stop(&|_, _| true), 1);
     assert!(world.events.is_closed());
 }
