@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use arc_swap::ArcSwap;
 use opentelemetry::KeyValue;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use weir_core::capability::CapabilityClass;
 use weir_core::endpoint::{Endpoint, UpstreamRules};
 use weir_core::fast::{FastMap, FastState};
@@ -375,6 +375,13 @@ impl Catalog {
                 Ok(ListChange::EndpointGone) | Err(_) => return desk.view(),
             }
         }
+    }
+
+    /// Builds all views again, from what the upstreams are known to offer now, and waits for that.
+    pub async fn rebuild_views(&self) {
+        self.context.rebuild.request();
+        let views = self.context.rebuild.wait_for_views();
+        let _in_time = timeout(self.context.settings.first_list_wait, views).await;
     }
 
     /// Announcements of changes of one list, from now on.

@@ -146,6 +146,16 @@ pub trait Upstream: Send + Sync {
     /// first call opens it. The call has the client's identity and capabilities.
     fn open_client_session(self: Arc<Self>, _outbound: OutboundCall) {}
 
+    /// Finds out if a server whose lists are watched without a session has sessions as well, as this
+    /// call of a client with a session would: it may have other items there. The future ends once
+    /// [`Self::carries`] has the outcome, or the server could not be asked. Absent if that is known.
+    fn find_sessions(
+        self: Arc<Self>,
+        _call: &dyn Fn() -> OutboundCall,
+    ) -> Option<Fut<'static, ()>> {
+        None
+    }
+
     /// Subscribes to the status notifications of a task; the call is a request about the task by
     /// its native id. No value if the server sends none; its state can be polled all the same.
     fn follow_task(

@@ -8,7 +8,7 @@ use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::EndpointMode;
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::names::resource_uri;
+use weir_core::names::{UpstreamId, resource_uri};
 use weir_core::port::{Authorizer, Visibility};
 use weir_core::principal::Principal;
 use weir_core::upstream::ListKind;
@@ -240,19 +240,10 @@ impl ItemSearch<'_> {
         let is_absent = |missing: &&IncompleteUpstream| {
             matches!(missing.reason, "pending" | "down" | "disabled")
         };
-        let is_seen = |missing: &&IncompleteUpstream| {
-            let item = self.catalog.absent_item(
-                &call.endpoint,
-                &missing.upstream,
-                target.kind,
-                &target.name,
-            );
-            item.is_some_and(|item| {
-                let sight = self.authorizer.may_see(principal, &call.endpoint, &item);
-                sight == Visibility::Visible
-            })
-        };
         let mut absent = whole.missing.iter().filter(is_absent);
+        let is_seen = |missing: &&IncompleteUpstream| {
+            self.may_have(principal, call, &missing.upstream, target)
+        };
         match absent.find(is_seen) {
             Some(IncompleteUpstream { upstream, .. }) => {
                 self.catalog.closed_failure(upstream).unwrap_or_else(|| {
@@ -262,6 +253,49 @@ impl ItemSearch<'_> {
             }
             None => target::unknown(target),
         }
+    }
+
+    /// The upstreams in service that may have the item of a call that failed for want of it, though
+    /// their lists do not show it. Only those of which the sender may see an item of this name.
+    pub(super) fn upstreams_with_unlisted(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        failure: &Failure,
+    ) -> Vec<UpstreamId> {
+        let is_unknown_item = matches!(
+            failure.kind(),
+            FailureKind::InvalidParams | FailureKind::UnknownResource(_)
+        );
+        let endpoint = self.catalog.endpoint(&call.endpoint);
+        let (true, Some(endpoint), Ok(target)) = (is_unknown_item, endpoint, target::of(call))
+        else {
+            return Vec::new();
+        };
+        let may_have = |upstream: &&UpstreamId| {
+            self.catalog.closed_failure(upstream).is_none()
+                && self.may_have(principal, call, upstream, &target)
+        };
+        let upstreams = endpoint.mode.upstreams().iter();
+        upstreams.filter(may_have).cloned().collect()
+    }
+
+    /// True if an upstream may have an item that its lists do not show, and the sender may see it.
+    fn may_have(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        upstream: &UpstreamId,
+        target: &CallTarget<'_>,
+    ) -> bool {
+        let endpoint = &call.endpoint;
+        let item = self
+            .catalog
+            .absent_item(endpoint, upstream, target.kind, &target.name);
+        item.is_some_and(|item| {
+            let sight = self.authorizer.may_see(principal, endpoint, &item);
+            sight == Visibility::Visible
+        })
     }
 }
 

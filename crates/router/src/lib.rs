@@ -22,6 +22,7 @@ mod reply_transform;
 mod router;
 mod schema_check;
 mod sent_call;
+mod session_search;
 mod size_check;
 mod target;
 mod task_names;

@@ -27,9 +27,7 @@ use weir_core::principal::Principal;
 use weir_core::question::PendingQuestion;
 use weir_core::reply::Reply;
 use weir_core::tool::TaskSupport;
-use weir_core::upstream::{
-    CallDeadlines, CarriedRevision, ClientSessionChange, ListKind, OutboundCall,
-};
+use weir_core::upstream::{ClientSessionChange, ListKind, OutboundCall};
 use weir_wire::method::Method;
 
 use crate::admit::{Admitted, AdmittedParts, CallCharge, Gates, admit};
@@ -42,6 +40,7 @@ use crate::parking::ParkingContext;
 use crate::recorded_reply::{ReplyHandling, ReplyRules};
 use crate::reply_transform::ReplyTransform;
 use crate::sent_call::SentCall;
+use crate::session_search::opening_call;
 use crate::task_names::TaskNames;
 use crate::tasks::{TaskRequests, task_of_call};
 
@@ -104,7 +103,7 @@ impl Router {
     /// call, at the upstream too.
     pub async fn call(&self, call: Authenticated<impl Into<Arc<Call>>>) -> Reply {
         let call = call.map(Into::into);
-        let item = match self.items().find_item(call.principal(), call.inner()).await {
+        let item = match self.items().find_item_with_sessions(&call).await {
             Ok(item) => item,
             Err(failure) => return Reply::ended(self.record_refusal(&call, failure)),
         };
@@ -146,7 +145,7 @@ impl Router {
         inbox: &UpdateInbox,
     ) -> Result<ResourceSubscription, Failure> {
         let call = call.map(Arc::new);
-        let item = match self.items().find_item(call.principal(), call.inner()).await {
+        let item = match self.items().find_item_with_sessions(&call).await {
             Ok(item) => item,
             Err(failure) => return Err(self.record_refusal(&call, failure)),
         };
@@ -212,18 +211,7 @@ impl Router {
         let Some(upstream) = self.catalog.upstream(upstream) else {
             return;
         };
-        upstream.open_client_session(OutboundCall {
-            principal: principal.clone(),
-            token: call.token().cloned(),
-            call: asked.clone(),
-            native: "".into(),
-            tool: None,
-            begun: Instant::now(),
-            deadlines: CallDeadlines::LIST,
-            whole: false,
-            carried_revision: CarriedRevision::default(),
-            safe_to_repeat: false,
-        });
+        upstream.open_client_session(opening_call(call));
     }
 
     /// Notifies the upstreams of a change of client sessions.

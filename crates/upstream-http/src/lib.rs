@@ -185,6 +185,26 @@ impl HttpUpstream {
         }
     }
 
+    /// True while it is unknown if a modern server has sessions for clients that have them.
+    pub fn may_find_sessions(&self) -> bool {
+        let dialog = self.era.dialog.load();
+        matches!(dialog.as_deref(), Some(ServerDialog::Modern(..)))
+            && self.may_have_sessions(CapabilityClass::SESSIONS)
+            && self.era.second_era.known().is_none()
+    }
+
+    /// Finds out if a modern server has sessions, with the client of the caller's account if calls
+    /// are made in the name of callers.
+    pub async fn find_sessions(&self, outbound: &OutboundCall) {
+        let Ok(own) = self.caller_client(outbound) else {
+            return;
+        };
+        let era = &self.era.second_era;
+        let _known_now = era
+            .find(&self.site, &self.http, own.as_ref(), self.sharing)
+            .await;
+    }
+
     /// True if a client of this class is served in a session, provided the modern server has
     /// sessions.
     fn may_have_sessions(&self, class: CapabilityClass) -> bool {

@@ -178,6 +178,18 @@ impl StdioUpstream {
         }
     }
 
+    /// True while it is unknown if a modern server has a legacy era as well.
+    pub fn may_find_sessions(&self) -> bool {
+        let eras = &self.starter.eras;
+        eras.may_be_legacy(CapabilityClass::SESSIONS) && !eras.has_second()
+    }
+
+    /// Finds out if a modern server has a legacy era as well: starts the child of this call.
+    pub async fn find_sessions(self: &Arc<Self>, outbound: &OutboundCall) {
+        // The call itself reports a failure.
+        drop(self.take_legacy(outbound).await);
+    }
+
     /// Returns a child for a call, with the turn to be asked if it takes one.
     async fn take(
         self: &Arc<Self>,

@@ -229,6 +229,29 @@ impl CalledServer {
         }
     }
 
+    /// True while it is unknown if a server without sessions so far has sessions as well; of
+    /// several URLs, the watched one.
+    pub(crate) fn may_find_sessions(&self) -> bool {
+        match self {
+            Self::One(one) => one.transport.may_find_sessions(),
+            Self::Several(all) => all
+                .watched()
+                .is_some_and(|watched| watched.http.may_find_sessions()),
+        }
+    }
+
+    /// Finds that out as this call would.
+    pub(crate) async fn find_sessions(&self, outbound: &OutboundCall) {
+        match self {
+            Self::One(one) => one.transport.find_sessions(outbound).await,
+            Self::Several(all) => {
+                if let Some(watched) = all.watched() {
+                    watched.http.find_sessions(outbound).await;
+                }
+            }
+        }
+    }
+
     /// Forwards news of client sessions.
     pub(crate) fn forward_session_news(
         &self,

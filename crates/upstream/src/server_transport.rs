@@ -103,6 +103,22 @@ impl ServerTransport {
         }
     }
 
+    /// True while it is unknown if a server without sessions so far has sessions as well.
+    pub(crate) fn may_find_sessions(&self) -> bool {
+        match self {
+            Self::Http(server) => server.may_find_sessions(),
+            Self::Stdio(server) => server.may_find_sessions(),
+        }
+    }
+
+    /// Finds that out as this call would.
+    pub(crate) async fn find_sessions(&self, outbound: &OutboundCall) {
+        match self {
+            Self::Http(server) => server.find_sessions(outbound).await,
+            Self::Stdio(server) => server.find_sessions(outbound).await,
+        }
+    }
+
     /// Forwards news of client sessions.
     pub(crate) fn forward_session_news(
         &self,

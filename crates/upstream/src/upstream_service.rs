@@ -100,6 +100,16 @@ impl Upstream for UpstreamService {
         });
     }
 
+    fn find_sessions(self: Arc<Self>, call: &dyn Fn() -> OutboundCall) -> Option<Fut<'static, ()>> {
+        if !self.server().may_find_sessions() || self.server().fails_at_once() {
+            return None;
+        }
+        let outbound = self.stack.strip_baggage(call());
+        Some(Box::pin(async move {
+            self.server().find_sessions(&outbound).await;
+        }))
+    }
+
     fn follow_task(
         self: Arc<Self>,
         outbound: OutboundCall,

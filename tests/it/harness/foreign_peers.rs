@@ -48,6 +48,8 @@ pub enum ForeignServer {
     DualTypeScript,
     DualRust,
     DualFastMcp,
+    /// A server of both eras on the TypeScript SDK 2.x, with a tool in each era alone.
+    Apart,
 }
 
 fn node(module: &str) -> Vec<String> {
@@ -103,7 +105,7 @@ impl ForeignServer {
                 vec![env!("CARGO_BIN_EXE_rmcp-peer").into(), "serve".into()]
             }
             Self::Fixture(_) => node("fixture/main.mjs"),
-            Self::DualTypeScript | Self::DualRust | Self::DualFastMcp => {
+            Self::DualTypeScript | Self::DualRust | Self::DualFastMcp | Self::Apart => {
                 panic!("{self:?} speaks HTTP")
             }
         };
@@ -125,7 +127,8 @@ impl ForeignServer {
             | Self::Toolsets
             | Self::DualTypeScript
             | Self::DualRust
-            | Self::DualFastMcp => {}
+            | Self::DualFastMcp
+            | Self::Apart => {}
         }
         words
     }
@@ -167,6 +170,11 @@ impl ForeignServer {
                 words
             }
             Self::DualTypeScript => node("dual.mjs"),
+            Self::Apart => {
+                let mut words = node("dual.mjs");
+                words.push("--apart".into());
+                words
+            }
             // Clients of the SDKs do not request completions of a server that does not declare
             // them.
             Self::DualRust => {

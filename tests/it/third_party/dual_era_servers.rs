@@ -5,8 +5,13 @@
 
 use serde_json::{Value, json};
 
+use weir_testkit::ClientAnswer;
+use weir_wire::Revision;
+
 use super::sdk_questions::{QuestionTry, asked, over};
-use crate::harness::{ForeignClient, ForeignServer, peers_are_enabled};
+use crate::harness::{
+    CheckedClient, ForeignClient, ForeignServer, peers_are_enabled, wait_until_async,
+};
 
 const LEGACY: [ForeignClient; 4] = [
     ForeignClient::TypeScript1,
@@ -218,4 +223,46 @@ fn the_rust_sdks_server_is_read_by_every_sdk() {
 #[test]
 fn fastmcps_server_is_read_by_every_sdk() {
     library(ForeignServer::DualFastMcp);
+}
+
+/// The first call of a client of 2025-11-25, at a weir that has called no tool of the server before.
+async fn first_call(tool: &str) -> ClientAnswer {
+    let (_running, weir) = over(ForeignServer::Apart);
+    let url = weir.url("/mcp");
+    weir.wait_until_listed("/mcp", &["peer__both", "peer__only_modern"]);
+    let client = CheckedClient::open(&url, Revision::NEWEST_LEGACY).await;
+    assert!(
+        !client
+            .list_tool_names()
+            .await
+            .contains(&"peer__only_legacy".to_owned())
+    );
+    let first = client.call(tool, json!({})).await;
+    // From now on the list is of both eras.
+    wait_until_async("the list of the session", async || {
+        let names = client.list_tool_names().await;
+        (names == ["peer__both", "peer__only_legacy", "peer__only_modern"]).then_some(())
+    })
+    .await;
+    first
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_call_of_a_legacy_client_is_made_in_the_era_that_has_the_tool() {
+    if !peers_are_enabled() {
+        return;
+    }
+    for (tool, era) in [
+        ("both", "legacy"),
+        ("only_legacy", "legacy"),
+        ("only_modern", "modern"),
+    ] {
+        let answer = first_call(&format!("peer__{tool}")).await;
+        let text = format!("{tool} in the {era} era");
+        assert_eq!(answer.text(), text, "{}", answer.last());
+    }
+    let answer = first_call("peer__neither").await;
+    assert_eq!(answer.code(), -32602, "{}", answer.last());
+    let message = answer.error()["message"].as_str().unwrap();
+    assert!(message.contains("Unknown tool"), "{message}");
 }

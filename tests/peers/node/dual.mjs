@@ -1,8 +1,9 @@
 // A conformance server as one is written on the TypeScript SDK 2.x today: both eras on one URL, legacy clients in sessions of
 // the SDK's Node transport, modern ones by its handler. Its legacy questions are put while their call runs.
 //
-// node dual.mjs [--port N]
-// Port 0, the default, takes a free one. Prints `listening <url>` once it serves.
+// node dual.mjs [--port N] [--apart]
+// Port 0, the default, takes a free one. Prints `listening <url>` once it serves. With `--apart` it has three tools instead: one
+// in both eras, and one in each of them alone.
 
 import {
     NodeStreamableHTTPServerTransport,
@@ -11,7 +12,7 @@ import {
     toNodeHandler,
     toWebRequest
 } from '@modelcontextprotocol/node';
-import { createMcpHandler, isInitializeRequest, isLegacyRequest } from '@modelcontextprotocol/server';
+import { McpServer, createMcpHandler, isInitializeRequest, isLegacyRequest } from '@modelcontextprotocol/server';
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { json } from 'node:stream/consumers';
@@ -21,10 +22,13 @@ import { Events } from './fixture/events.mjs';
 import { build } from './fixture/server.mjs';
 import { World } from './fixture/world.mjs';
 
-const { values: flags } = parseArgs({ options: { port: { type: 'string', default: '0' } } });
+const { values: flags } = parseArgs({
+    options: { port: { type: 'string', default: '0' }, apart: { type: 'boolean', default: false } }
+});
 
 const world = new World();
-const handler = createMcpHandler(({ era }) => build(era, world, { pushing: true }).server, { legacy: 'reject' });
+const made = era => (flags.apart ? apart(era) : build(era, world, { pushing: true }));
+const handler = createMcpHandler(({ era }) => made(era).server, { legacy: 'reject' });
 world.modern = handler.notify;
 const modern = toNodeHandler(handler);
 
@@ -69,7 +73,7 @@ async function session(request, body) {
     const id = request.headers['mcp-session-id'];
     if (id !== undefined) return sessions.get(id);
     if (!isInitializeRequest(body)) return null;
-    const built = build('legacy', world, { pushing: true });
+    const built = made('legacy');
     const transport = new NodeStreamableHTTPServerTransport({
         sessionIdGenerator: randomUUID,
         eventStore: new Events(),
@@ -84,6 +88,16 @@ async function session(request, body) {
         if (transport.sessionId) sessions.delete(transport.sessionId);
     };
     return transport;
+}
+
+/** A server with a tool of both eras, and one of this era alone. */
+function apart(era) {
+    const server = new McpServer({ name: 'apart', version: '1.0.0' });
+    for (const name of ['both', `only_${era}`]) {
+        const text = `${name} in the ${era} era`;
+        server.registerTool(name, { description: 'Tells the era.' }, async () => ({ content: [{ type: 'text', text }] }));
+    }
+    return { server, watched: new Set() };
 }
 
 function refuse(response, status, code, message) {

@@ -8,9 +8,9 @@ use weir_catalog::View;
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 
-use crate::calls::RouterWorld;
+use crate::calls::{RouterWorld, failure};
 use crate::classes::{called, class_of, listing_apart};
-use crate::support::{CatalogWorld, endpoint, exposed, principal};
+use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed, principal};
 
 const SESSIONS: CapabilityClass = CapabilityClass::SESSIONS;
 
@@ -56,4 +56,62 @@ async fn features_of_sessions_are_offered_to_clients_with_sessions_alone() {
             .await;
         assert_eq!(exposed(&prompts).len(), usize::from(has_prompts));
     }
+}
+
+/// An upstream that lists other items in sessions, of which it is unknown if it has them.
+fn not_searched() -> Arc<ScriptedUpstream> {
+    let fake = listing_apart();
+    fake.set(|script| {
+        script.carries = CapabilityClass::BASE;
+        script.session_search = Some(Duration::from_millis(300));
+    });
+    fake
+}
+
+fn searches(fake: &ScriptedUpstream) -> usize {
+    ScriptedUpstream::count(&fake.searches)
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_call_of_a_client_with_sessions_is_made_in_the_era_that_lists_the_tool() {
+    for (name, class) in [("both__with", "sessions"), ("both__without", "base")] {
+        let fake = not_searched();
+        let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+        desk.world.settled().await;
+        assert_eq!(searches(&fake), 0, "lists search nothing");
+        let first = called(&desk, SESSIONS, name).await;
+        assert_eq!(class_of(first), class, "{name}");
+        class_of(called(&desk, SESSIONS, name).await);
+        assert_eq!(searches(&fake), 1, "{name}");
+        // The definition is that of sessions, too.
+        let refused = failure(called(&desk, SESSIONS, "both__a").await);
+        assert_eq!(refused.reason(), "bad_arguments");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_call_of_a_tool_that_neither_era_has_is_of_an_unknown_tool() {
+    for has_sessions in [true, false] {
+        let fake = not_searched();
+        if !has_sessions {
+            fake.set(|script| script.in_sessions = None);
+        }
+        let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+        desk.world.settled().await;
+        let refused = failure(called(&desk, SESSIONS, "both__neither").await);
+        assert_eq!(refused.message(), "Unknown tool: both__neither");
+        assert_eq!(searches(&fake), 1);
+        assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_are_searched_for_calls_in_sessions_at_servers_that_may_have_the_item() {
+    let fake = not_searched();
+    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    desk.world.settled().await;
+    called(&desk, CapabilityClass::BASE, "both__a").await;
+    failure(called(&desk, CapabilityClass::BASE, "both__with").await);
+    failure(called(&desk, SESSIONS, "other__with").await);
+    assert_eq!(searches(&fake), 0);
 }

@@ -1,6 +1,6 @@
 //! Servers that speak both eras on one URL: each caller is served in its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -89,6 +89,43 @@ async fn each_caller_is_served_in_its_era_and_the_probe_session_is_ended() {
     );
     upstream.retire(Duration::ZERO).await;
     assert_eq!(mock.sessions(), 0);
+}
+
+/// Finds out if a server has sessions, for a call of a client with one. False if that is known.
+pub(crate) async fn find_sessions(upstream: &Arc<dyn Upstream>) -> bool {
+    let mut call = Call {
+        session: Some(SessionKey([1; 16])),
+        ..call("echo", json!({}))
+    };
+    call.capabilities.class = CapabilityClass::SESSIONS;
+    let call = Mutex::new(Some(outbound("echo", call).await));
+    let search = upstream
+        .clone()
+        .find_sessions(&|| call.lock().unwrap().take().unwrap());
+    let is_unknown = search.is_some();
+    if let Some(search) = search {
+        search.await;
+    }
+    is_unknown
+}
+
+#[tokio::test]
+async fn sessions_are_found_before_the_first_call_in_one() {
+    let dual = MockServer::dual().tools(1).start().await;
+    let modern = MockServer::modern().tools(1).start().await;
+    for (mock, has_sessions) in [(dual, true), (modern, false)] {
+        let upstream = upstream(&mock.url());
+        assert!(!find_sessions(&upstream).await, "its era is unknown");
+        let _watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
+        assert_eq!(mock.requests_of("initialize").len(), 0);
+        assert!(find_sessions(&upstream).await);
+        assert_eq!(
+            upstream.carries().has(CapabilityClass::SESSIONS),
+            has_sessions
+        );
+        assert!(!find_sessions(&upstream).await);
+        assert_eq!(mock.requests_of("initialize").len(), 1);
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use weir_core::{CapabilityClass, SessionKey};
 use weir_testkit::wait_for_condition;
 use weir_upstream::{SecretText, SessionSharing, UpstreamProtocol, UpstreamSettings};
 
+use crate::both_eras::find_sessions;
 use crate::child::{self, with};
 use crate::fixtures::*;
 
@@ -112,6 +113,20 @@ async fn each_caller_is_served_by_a_process_of_its_era() {
     assert_eq!(started(&starts), 2, "they watch, too");
     upstream.retire(Duration::from_secs(1)).await;
     std::fs::remove_file(starts).unwrap();
+}
+
+#[tokio::test]
+async fn second_era_is_found_before_the_first_call_in_it() {
+    for (manner, has_second) in [("both", true), ("modern", false)] {
+        let upstream = build(child::settings(manner));
+        assert!(!find_sessions(&upstream).await, "its era is unknown");
+        pid(&upstream).await;
+        assert!(find_sessions(&upstream).await, "{manner}");
+        assert_eq!(upstream.carries().has(SESSIONS), has_second, "{manner}");
+        if has_second {
+            assert!(!find_sessions(&upstream).await);
+        }
+    }
 }
 
 #[tokio::test]

@@ -29,6 +29,8 @@ pub(crate) struct ScriptedUpstream {
     pub(crate) opened: AtomicUsize,
     pub(crate) walks: AtomicUsize,
     pub(crate) calls: AtomicUsize,
+    /// Searches for its sessions.
+    pub(crate) searches: AtomicUsize,
     pub(crate) retired: AtomicUsize,
     pub(crate) lines: Arc<UpdateStreams>,
     /// Virtual times of the first pages.
@@ -67,6 +69,11 @@ pub(crate) struct UpstreamScript {
     pub(crate) page_delay: Duration,
     pub(crate) hint: Option<(u64, bool)>,
     pub(crate) carries: CapabilityClass,
+    /// The time that it takes to find out if it has sessions, which it has if it lists
+    /// [`Self::in_sessions`]; absent once that is known.
+    pub(crate) session_search: Option<Duration>,
+    /// Its server cannot be reached.
+    pub(crate) down: bool,
     /// The native ids of tasks that run in sessions of it.
     pub(crate) running_tasks: Vec<String>,
     pub(crate) answer: CallAnswer,
@@ -128,6 +135,8 @@ impl ScriptedUpstream {
                 page_delay: Duration::ZERO,
                 hint: None,
                 carries: CapabilityClass::BASE,
+                session_search: None,
+                down: false,
                 running_tasks: Vec::new(),
                 answer,
             }),
@@ -136,6 +145,7 @@ impl ScriptedUpstream {
             opened: AtomicUsize::new(0),
             walks: AtomicUsize::new(0),
             calls: AtomicUsize::new(0),
+            searches: AtomicUsize::new(0),
             retired: AtomicUsize::new(0),
             lines: Arc::default(),
             walked_at: Mutex::default(),
@@ -258,8 +268,28 @@ impl Upstream for ScriptedUpstream {
         self.script.lock().unwrap().carries
     }
 
+    fn find_sessions(
+        self: Arc<Self>,
+        _call: &dyn Fn() -> OutboundCall,
+    ) -> Option<Fut<'static, ()>> {
+        let time = self.script.lock().unwrap().session_search?;
+        self.searches.fetch_add(1, Ordering::SeqCst);
+        Some(Box::pin(async move {
+            tokio::time::sleep(time).await;
+            self.set(|script| {
+                script.session_search = None;
+                if script.in_sessions.is_some() {
+                    script.carries = script.carries.with(CapabilityClass::SESSIONS);
+                }
+            });
+        }))
+    }
+
     fn health(&self) -> UpstreamHealth {
-        UpstreamHealth::default()
+        UpstreamHealth {
+            down: self.script.lock().unwrap().down,
+            ..UpstreamHealth::default()
+        }
     }
 
     fn holds_task(&self, _principal: &Principal, native: &str) -> bool {

@@ -1,0 +1,95 @@
+//! The search for the sessions of a server before the first call of a client with a session: the
+//! server may have other items in a session than in the lists that such clients saw so far.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use weir_catalog::Catalog;
+use weir_core::Authenticated;
+use weir_core::call::Call;
+use weir_core::capability::CapabilityClass;
+use weir_core::catalog_item::CatalogItem;
+use weir_core::failure::Failure;
+use weir_core::names::UpstreamId;
+use weir_core::port::Fut;
+use weir_core::upstream::{CallDeadlines, CarriedRevision, OutboundCall, Upstream};
+
+use crate::item_search::ItemSearch;
+
+/// A server, and the search for its sessions.
+type SessionSearch = (Arc<dyn Upstream>, Fut<'static, ()>);
+
+impl ItemSearch<'_> {
+    /// The item that a call names, as its sender sees it. If it was unknown that its server has
+    /// sessions, the item is searched for again in the lists of clients with sessions.
+    pub(crate) async fn find_item_with_sessions(
+        &self,
+        call: &Authenticated<Arc<Call>>,
+    ) -> Result<CatalogItem, Failure> {
+        let (principal, asked) = (call.principal(), call.inner());
+        let found = self.find_item(principal, asked).await;
+        let searches = self.session_searches(call, &found);
+        if searches.is_empty() || !Box::pin(find_sessions(self.catalog, searches)).await {
+            return found;
+        }
+        self.find_item(principal, asked).await
+    }
+
+    /// The searches at the servers that may have the item of a call in a session, by the item that
+    /// was found without one. Empty if it is known which of them have sessions.
+    fn session_searches(
+        &self,
+        call: &Authenticated<Arc<Call>>,
+        found: &Result<CatalogItem, Failure>,
+    ) -> Vec<SessionSearch> {
+        let asked = call.inner();
+        let has_session = asked.capabilities.class.has(CapabilityClass::SESSIONS);
+        if !has_session || asked.extension.is_some() {
+            return Vec::new();
+        }
+        let search = |id: &UpstreamId| {
+            let upstream = self.catalog.upstream(id)?;
+            let searching = upstream.clone().find_sessions(&|| opening_call(call))?;
+            Some((upstream, searching))
+        };
+        match found {
+            Ok(item) => search(&item.tool.upstream).into_iter().collect(),
+            Err(failure) => {
+                let others = self.upstreams_with_unlisted(call.principal(), asked, failure);
+                others.iter().filter_map(search).collect()
+            }
+        }
+    }
+}
+
+/// Makes these searches. True if a server was found to have sessions.
+async fn find_sessions(catalog: &Catalog, searches: Vec<SessionSearch>) -> bool {
+    let (upstreams, searches): (Vec<_>, Vec<_>) = searches.into_iter().unzip();
+    join_all(searches).await;
+    let has_sessions = |upstream: &Arc<dyn Upstream>| {
+        let carried = upstream.carries();
+        carried.has(CapabilityClass::SESSIONS)
+    };
+    let has_new = upstreams.iter().any(has_sessions);
+    if has_new {
+        catalog.rebuild_views().await;
+    }
+    has_new
+}
+
+/// A call without an item, for the session that the client's calls will have.
+pub(crate) fn opening_call(call: &Authenticated<Arc<Call>>) -> OutboundCall {
+    OutboundCall {
+        principal: call.principal().clone(),
+        token: call.token().cloned(),
+        call: call.inner().clone(),
+        native: "".into(),
+        tool: None,
+        begun: Instant::now(),
+        deadlines: CallDeadlines::LIST,
+        whole: false,
+        carried_revision: CarriedRevision::default(),
+        safe_to_repeat: false,
+    }
+}
