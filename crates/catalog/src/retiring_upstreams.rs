@@ -59,7 +59,7 @@ impl RetiringUpstreams {
         upstreams.collect()
     }
 
-    /// The upstream with this number, if a task runs in a session or child process of it.
+    /// The upstream with this number, if a task runs at it.
     pub(crate) fn holder_of_task(
         &self,
         incarnation: u32,

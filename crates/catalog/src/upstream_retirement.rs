@@ -15,8 +15,8 @@ use super::retiring_upstreams::RetiringUpstream;
 
 impl Catalog {
     /// Retires an upstream that a reload took away. It serves its running calls, and the tasks that
-    /// began in its sessions and child processes: until they end if another upstream of its id
-    /// replaces it, else for the grace of calls.
+    /// began at it: until they end if another upstream of its id replaces it, else for the grace of
+    /// calls.
     pub(crate) fn run_out(
         &self,
         source: &Arc<CatalogSource>,
@@ -44,8 +44,8 @@ impl Catalog {
         });
     }
 
-    /// The upstream that a task is asked about at: the one of this number in whose session or child
-    /// process it runs, also if it is retired; else the present one.
+    /// The upstream that a task is asked about at: the one of this number at which it runs, also if
+    /// it is retired; else the present one.
     #[must_use]
     pub fn upstream_of_task(
         &self,
@@ -54,8 +54,16 @@ impl Catalog {
         principal: &Principal,
         native: &str,
     ) -> Option<Arc<dyn Upstream>> {
+        let present = self.upstream(id);
         let holder = self.retiring.holder_of_task(incarnation, principal, native);
-        holder.or_else(|| self.upstream(id))
+        // A server that keeps its tasks outside of sessions may have moved to another URL.
+        let may_have_moved = |holder: &Arc<dyn Upstream>| {
+            let health = holder.health();
+            present.is_some() && health.down && health.sessions == 0
+        };
+        holder
+            .filter(|holder| !may_have_moved(holder))
+            .or_else(|| present.clone())
     }
 
     /// The upstreams that may have sessions of clients: those of the newest reload, and those that

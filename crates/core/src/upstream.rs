@@ -204,15 +204,15 @@ pub trait Upstream: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// Returns true if a task of this principal's, by its native id, runs in a session or a child
-    /// process of this upstream, or has ended there lately. Other sessions and child processes of
-    /// the same server may not know it.
+    /// Returns true if a task of this principal's, by its native id, began in a call of this upstream
+    /// and runs, or has ended lately. Another server, and other sessions and child processes of the
+    /// same one, may not know it.
     fn holds_task(&self, _principal: &Principal, _native: &str) -> bool {
         false
     }
 
-    /// Waits until its running calls are done, at most `grace`, and then until no task runs in its
-    /// sessions and child processes, and the clients had time to read the end of the last one.
+    /// Waits until its running calls are done, at most `grace`, and then until no task of its calls
+    /// runs, and the clients had time to read the end of the last one.
     /// Requests about the tasks work meanwhile.
     fn run_out(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
         Box::pin(std::future::ready(()))

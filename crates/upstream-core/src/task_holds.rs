@@ -1,6 +1,6 @@
-//! The sessions and child processes that are held open for tasks: a server may know a task only
-//! where it began. A hold ends with its task, with the session of its client, and at the latest
-//! with the time for which the server keeps the task.
+//! The tasks that run at an upstream, with the sessions and child processes that are held open for
+//! them: a server may know a task only where it began. A hold ends with its task, with the session
+//! of its client, and at the latest with the time for which the server keeps the task.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,7 +78,7 @@ impl TaskHolds {
         }
     }
 
-    /// Keeps a value alive for the MCP task of this `CreateTaskResult`.
+    /// Notes the MCP task of this `CreateTaskResult`, and keeps a value alive for it.
     pub fn hold(&self, owner: TaskOwner, created: &Bytes, held: impl Send + 'static) {
         let Some(native) = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]))
         else {

@@ -398,11 +398,9 @@ impl HttpCallReply {
     }
 
     fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> ReplyEvent {
-        let side = self
-            .pending
-            .side
-            .clone()
-            .filter(|_| self.listener.task_owner.is_some());
+        // A server may know its tasks only in the session in which they began. A task without a
+        // session is noted as well: a reload may remove the upstream while it runs.
+        let session = self.pending.side.clone();
         self.refuse_open_questions();
         self.close();
         let result = match outcome {
@@ -412,8 +410,7 @@ impl HttpCallReply {
             }
         };
         let end = classify_result(&self.site.responses, &self.listener, result);
-        if let (ReplyEnd::Task(created), Some(session)) = (&end, side) {
-            // A server may know its tasks only in the session in which they began.
+        if let ReplyEnd::Task(created) = &end {
             self.listener
                 .note_task(&self.site.task_holds, created, session);
         }

@@ -230,6 +230,23 @@ async fn replaced_upstream_keeps_its_tasks_until_they_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tasks_of_a_server_that_moved_are_asked_about_at_its_new_url() {
+    let (before, after) = (with_task("one", "t1"), ScriptedUpstream::new("one", &["a"]));
+    let world = CatalogWorld::of(&[&before]);
+    world.settled().await;
+    let first = number(&world);
+    world.show(&[&after], NamePrefix::Always, 1000);
+    before.set(|script| script.down = true);
+    assert_eq!(asked(&world, first, "t1").await, address(&after));
+    before.set(|script| script.down = false);
+    assert_eq!(asked(&world, first, "t1").await, address(&before));
+    // Without a new URL, its failure is the answer.
+    before.set(|script| script.down = true);
+    world.show(&[], NamePrefix::Always, 1000);
+    assert_eq!(asked(&world, first, "t1").await, address(&before));
+}
+
+#[tokio::test(start_paused = true)]
 async fn removed_upstream_keeps_its_tasks_as_long_as_its_calls() {
     let (one, two) = (with_task("one", "t1"), ScriptedUpstream::new("two", &["b"]));
     let world = CatalogWorld::of(&[&one, &two]);

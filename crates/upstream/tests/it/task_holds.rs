@@ -12,6 +12,7 @@ use weir_core::reply::{ReplyEnd, ReplyEvent};
 use weir_core::upstream::{OutboundCall, Upstream};
 use weir_core::{CapabilityClass, Principal};
 use weir_testkit::MockServer;
+use weir_testkit::mock_server::MockServerBuilder;
 use weir_upstream::{UpstreamBounds, UpstreamSettings};
 use weir_upstream_core::background_tasks::BackgroundTasks;
 use weir_upstream_core::task_holds::{TaskHolds, TaskOwner};
@@ -56,10 +57,11 @@ async fn task_call(principal: &Principal) -> OutboundCall {
 
 /// A server with tasks, and an upstream that ends sessions soon after their use.
 async fn server() -> (MockServer, Arc<dyn Upstream>) {
-    let mock = MockServer::legacy(Revision::V2025_11_25)
-        .with_tasks()
-        .start()
-        .await;
+    server_of(MockServer::legacy(Revision::V2025_11_25)).await
+}
+
+async fn server_of(mock: MockServerBuilder) -> (MockServer, Arc<dyn Upstream>) {
+    let mock = mock.with_tasks().start().await;
     let bounds = UpstreamBounds {
         session_idle: Duration::from_millis(80),
         ..UpstreamBounds::default()
@@ -113,7 +115,16 @@ async fn session_of_a_task_ends_after_its_result_was_fetched() {
 
 #[tokio::test]
 async fn upstream_runs_out_once_its_tasks_have_ended_and_knows_them_until_then() {
-    let (_mock, upstream) = server().await;
+    for mock in [
+        MockServer::legacy(Revision::V2025_11_25),
+        MockServer::modern(),
+    ] {
+        runs_out_after_its_tasks(mock).await;
+    }
+}
+
+async fn runs_out_after_its_tasks(mock: MockServerBuilder) {
+    let (_mock, upstream) = server_of(mock).await;
     let (somebody, other) = (
         principal(Some("somebody")).await,
         principal(Some("other")).await,
