@@ -1,15 +1,16 @@
 //! The polls of tasks whose results several requests wait for at once: each poll is of use to all
 //! of them, so that further waits put no further load on the task's server.
 //!
-//! An answer to the task and its cancellation outdate the polls from before. The server may still
-//! list a question for a while after its answer, so the answered questions are remembered.
+//! An answer to the task and its cancellation outdate the polls from before, and wake all waits. The
+//! server may still list a question for a while after its answer, so the answered questions are
+//! remembered.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use weir_core::names::EndpointId;
 use weir_core::principal::Principal;
@@ -28,7 +29,7 @@ pub(crate) struct SharedPoll {
     /// The last polls. One wait polls at a time.
     pub(crate) record: tokio::sync::Mutex<PollRecord>,
     /// The number of answers and cancellations so far.
-    changes: AtomicU64,
+    changes: watch::Sender<u64>,
     /// The keys of the questions with an answer that the server took, or is about to.
     answered: Mutex<HashSet<String>>,
 }
@@ -54,12 +55,17 @@ impl SharedPoll {
     /// The number of answers and cancellations so far. A poll that began before the last one of
     /// them is outdated.
     pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::SeqCst)
+        *self.changes.borrow()
+    }
+
+    /// Announcements of answers and cancellations from now on.
+    pub(crate) fn watch_changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Notes an answer to the task, or its cancellation.
     pub(crate) fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Marks a question as answered, unless the mark is dropped.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use weir_core::Authenticated;
 use weir_core::call::Call;
@@ -49,8 +50,10 @@ impl TaskRequests {
 
     fn wait(&self, call: Authenticated<Arc<Call>>, told: TaskResultForm, until: Instant) -> Reply {
         let (upstream, reports) = self.upstream_of(&call).unzip();
+        let task = WaitedTask::new(self.clone(), call, told, upstream);
         let waiting = TaskResultWait {
-            task: WaitedTask::new(self.clone(), call, told, upstream),
+            changes: task.watch_changes(),
+            task,
             reports: reports.flatten(),
             asked_keys: HashSet::new(),
             open: Vec::new(),
@@ -101,6 +104,8 @@ impl TaskRequests {
 
 struct TaskResultWait {
     task: WaitedTask,
+    /// Announcements of answers and cancellations, of this wait and of others.
+    changes: watch::Receiver<u64>,
     reports: Option<ProgressReports>,
     /// Keys of the questions so far; no key comes twice in the life of a task.
     asked_keys: HashSet<String>,
@@ -150,7 +155,7 @@ impl TaskResultWait {
         }
     }
 
-    /// Waits for the next answer, progress notification or poll; returns the end if the task is
+    /// Waits for the next answer, progress notification, change or poll; returns the end if the task is
     /// over. Dropping the future may lose an answer.
     async fn step(&mut self) -> Result<Option<ReplyEnd>, Failure> {
         tokio::select! {
@@ -158,6 +163,11 @@ impl TaskResultWait {
             (key, method, word) = poll_fn(|cx| poll_answer(&mut self.open, cx)) => self.pass_answer(&key, method, word).await,
             report = next_report(&mut self.reports) => {
                 self.queue_progress(report);
+                Ok(None)
+            }
+            // The task owns the sender.
+            Ok(()) = self.changes.changed() => {
+                self.next = self.next.min(Instant::now() + MIN_POLL_INTERVAL);
                 Ok(None)
             }
             () = sleep_until(self.next) => self.poll_task().await,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use weir_core::Authenticated;
 use weir_core::call::{Call, LogMessages};
@@ -81,6 +82,11 @@ impl WaitedTask {
             upstream,
             polls,
         }
+    }
+
+    /// Announcements of answers to the task and of its cancellation, by any request.
+    pub(super) fn watch_changes(&self) -> watch::Receiver<u64> {
+        self.polls.poll().watch_changes()
     }
 
     /// The client's name of the task.

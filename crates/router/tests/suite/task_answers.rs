@@ -62,6 +62,43 @@ async fn task_is_polled_soon_after_an_answer_whatever_its_interval() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_waits_for_a_task_poll_it_soon_after_an_answer_to_one_of_them() {
+    let world = TaskWorld::new([Ok(patient(asking()))]).await;
+    let task = world.begin().await;
+    let (mut first, mut second) = (world.result_of(&task).await, world.result_of(&task).await);
+    let (Some(ReplyEvent::Ask(answered)), Some(ReplyEvent::Ask(_open))) =
+        (first.next().await, second.next().await)
+    else {
+        panic!("no question")
+    };
+    *world.polls.lock().unwrap() = [Ok(completed())].into();
+    answered.answer(Ok(Bytes::from_static(b"{}")));
+    let begun = tokio::time::Instant::now();
+    let (first, second) = tokio::join!(answer_all(first), answer_all(second));
+    for (_, ended) in [first, second] {
+        assert!(matches!(ended, ReplyEnd::Complete(_)));
+    }
+    assert!(begun.elapsed().as_secs() < 2, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_for_a_task_polls_it_soon_after_another_request_changed_it() {
+    for method in [Method::TasksCancel, Method::TasksUpdate] {
+        let world = TaskWorld::new([Ok(patient(working()))]).await;
+        let task = world.begin().await;
+        let mut waiting = world.result_of(&task).await;
+        let short = Duration::from_millis(100);
+        assert!(timeout(short, waiting.next()).await.is_err());
+        *world.polls.lock().unwrap() = [Ok(completed())].into();
+        request(&world, method, &task).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let (_, ended) = answer_all(waiting).await;
+        assert!(matches!(ended, ReplyEnd::Complete(_)));
+        assert!(begun.elapsed().as_secs() < 2, "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn answered_question_is_not_asked_again_while_its_server_still_lists_it() {
     let world = TaskWorld::new([Ok(patient(asking()))]).await;
     let task = world.begin().await;
