@@ -1,5 +1,7 @@
 //! The capabilities of clients that a server may use.
 
+use std::fmt;
+
 use bytes::Bytes;
 use weir_core::failure::UpstreamError;
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -8,6 +10,26 @@ use weir_era::{capabilities, capability_forwarding};
 use weir_wire::{error_code, scan};
 
 use crate::upstream_label::UpstreamLabel;
+
+/// The cause of a failure in place of a server's error that no client may get.
+#[derive(Debug)]
+pub struct WithheldError(String);
+
+impl WithheldError {
+    /// True for a failure that stands for such an error.
+    pub fn is_cause_of(failure: &Failure) -> bool {
+        let cause = std::error::Error::source(failure);
+        cause.is_some_and(|cause| cause.is::<Self>())
+    }
+}
+
+impl fmt::Display for WithheldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WithheldError {}
 
 /// The capabilities of clients that a server may use, by the config.
 #[derive(Clone, Debug)]
@@ -55,7 +77,8 @@ impl ServerPermissions {
     pub fn call_failure(&self, error: &Bytes) -> Failure {
         let failure = upstream_messages::failure(error).with_upstream(&self.label.id);
         let FailureKind::Upstream(said) = failure.kind() else {
-            return failure;
+            let malformed = std::error::Error::source(&failure).map(ToString::to_string);
+            return failure.because(WithheldError(malformed.unwrap_or_default()));
         };
         let text = match said.code {
             error_code::URL_ELICITATION_REQUIRED if !self.allows_url_elicitation => {
@@ -66,7 +89,8 @@ impl ServerPermissions {
             }
             _ => return failure,
         };
-        self.label.fail(FailureKind::BadAnswer, text)
+        let cause = WithheldError(format!("error {}", said.code));
+        self.label.fail(FailureKind::BadAnswer, text).because(cause)
     }
 
     /// True if the config lets the server ask for all capabilities that it misses.

@@ -17,6 +17,7 @@ use weir_core::{Call, Failure, FailureKind, Principal};
 use weir_era::tasks::{self, TaskStatus};
 use weir_era::upstream_messages::RevisionDialect;
 use weir_upstream_core::own_requests;
+use weir_upstream_core::server_permissions::WithheldError;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::splice::ObjectEdits;
@@ -141,11 +142,10 @@ impl UpstreamTaskRequest {
             return state;
         };
         let failure = self.server.site.permissions.call_failure(&error);
-        if *failure.kind() != FailureKind::BadAnswer {
+        if !WithheldError::is_cause_of(&failure) {
             return state;
         }
-        let error = ErrorObject::new(error_code::BAD_ANSWER, failure.message().to_owned());
-        let edits = ObjectEdits::new().set("error", error.to_json());
+        let edits = ObjectEdits::new().set("error", in_place_of_withheld(&failure).to_json());
         edits.apply_or_keep(&state)
     }
 
@@ -155,13 +155,16 @@ impl UpstreamTaskRequest {
             Ok(result) => return Ok(tasks::completed(state, &result)),
             Err(failure) => failure,
         };
-        let FailureKind::Upstream(error) = failure.kind() else {
+        let error = if let FailureKind::Upstream(error) = failure.kind() {
+            ErrorObject {
+                code: error.code,
+                message: error.message.clone(),
+                data: error.data.clone(),
+            }
+        } else if WithheldError::is_cause_of(&failure) {
+            in_place_of_withheld(&failure)
+        } else {
             return Err(failure);
-        };
-        let error = ErrorObject {
-            code: error.code,
-            message: error.message.clone(),
-            data: error.data.clone(),
         };
         Ok(tasks::failed(state, &error))
     }
@@ -345,6 +348,11 @@ impl UpstreamTaskRequest {
             self.outbound.native.clone(),
         )
     }
+}
+
+/// The error of a task in place of one that no client may get.
+fn in_place_of_withheld(failure: &Failure) -> ErrorObject {
+    ErrorObject::new(error_code::BAD_ANSWER, failure.message().to_owned())
 }
 
 /// The text for answers to a question that the server did not ask this process.

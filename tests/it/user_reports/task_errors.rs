@@ -121,26 +121,51 @@ async fn modern_client_gets_the_error_of_a_failed_task_with_a_code_of_its_revisi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failed_task_asks_for_no_visit_that_the_config_forbids() {
-    let server = failing_server(Revision::MODERN, &visit_first("own-1")).await;
-    // The server cannot tell its callers apart.
-    let weir = Weir::with_config(json!({
-        "upstreams": { "shop": { "url": server.url(), "headers": { "x-service-key": "of-the-operator" } } },
-        "endpoints": { "/shop": { "upstream": "shop" } },
-        "auth": { "mode": "required", "api_keys": [TENANTS[0].api_key()] },
-    }));
-    let client = CheckedClient::with_capabilities_and_header(
-        &weir.url("/shop"),
-        Revision::MODERN,
-        able(Revision::MODERN),
-        TENANTS[0].header(),
-    )
-    .await;
-    let task = begin(&client, "task_waits").await;
-    let state = client.ask("tasks/get", json!({ "taskId": task })).await;
-    let seen = &state.result()["error"];
-    assert_eq!(seen["code"], 1003, "{seen}");
-    assert!(!seen.to_string().contains("idp.example"), "{seen}");
+async fn failed_task_with_an_error_that_no_client_may_get_has_an_error_of_weirs() {
+    let missing = json!({ "requiredCapabilities": { "sampling": {} } });
+    let errors = [
+        visit_first("own-1"),
+        json!({ "code": -32021, "message": "own-1", "data": missing }),
+        json!({ "message": "own-1" }),
+    ];
+    for revision in [Revision::MODERN, Revision::V2025_11_25] {
+        for error in &errors {
+            let server = failing_server(revision, error).await;
+            // The server cannot tell its callers apart, and may ask them for a form alone.
+            let weir = Weir::with_config(json!({
+                "upstreams": { "shop": {
+                    "url": server.url(),
+                    "headers": { "x-service-key": "of-the-operator" },
+                    "asks": ["elicitation"],
+                } },
+                "endpoints": { "/shop": { "upstream": "shop" } },
+                "auth": { "mode": "required", "api_keys": [TENANTS[0].api_key()] },
+            }));
+            let client = CheckedClient::with_capabilities_and_header(
+                &weir.url("/shop"),
+                Revision::MODERN,
+                able(Revision::MODERN),
+                TENANTS[0].header(),
+            )
+            .await;
+            let task = begin(&client, "task_waits").await;
+            let state = client.ask("tasks/get", json!({ "taskId": task })).await;
+            let state = state.result();
+            assert_eq!(state["status"], "failed", "{state}");
+            let seen = &state["error"];
+            assert_eq!(seen["code"], 1003, "{seen}");
+            assert!(
+                seen["message"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("The upstream "),
+                "{seen}"
+            );
+            for withheld in ["idp.example", "own-1"] {
+                assert!(!seen.to_string().contains(withheld), "{seen}");
+            }
+        }
+    }
 }
 
 // Proves R186.
