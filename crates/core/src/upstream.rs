@@ -251,10 +251,20 @@ pub type ProgressReports = Pin<Box<dyn futures_core::Stream<Item = Bytes> + Send
 pub enum ClientSessionChange {
     /// It is over.
     Ended,
+    /// It is over at this replica. It may live on at another one, which took it over.
+    EndedHere,
     /// The client's roots changed.
     RootsChanged,
     /// The client asked for the log messages from this level up.
     LogLevel(LogLevel),
+}
+
+impl ClientSessionChange {
+    /// Returns true if this replica gets no more calls of the session.
+    #[must_use]
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Ended | Self::EndedHere)
+    }
 }
 
 /// The health of an upstream, for the admin view and the metrics.

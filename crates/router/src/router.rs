@@ -220,7 +220,7 @@ impl Router {
             .upstreams_with_sessions()
             .iter()
             .for_each(|upstream| upstream.notify_sessions(sessions, news));
-        if news == ClientSessionChange::Ended {
+        if news.is_end() {
             self.catalog.end_sessions(sessions);
         }
     }

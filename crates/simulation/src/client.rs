@@ -19,6 +19,7 @@ use crate::host::HostClock;
 use crate::open_policy::ISSUER;
 use crate::redis_server::RedisServer;
 use crate::seeded::Seeded;
+use crate::tool_server::ToolServer;
 use crate::trace::Trace;
 
 /// The revision of legacy clients.
@@ -62,6 +63,7 @@ pub(crate) struct ClientWorld {
     pub(crate) random: Seeded,
     pub(crate) trace: Trace,
     pub(crate) redis: RedisServer,
+    pub(crate) tools: ToolServer,
     /// Clients make no more changes, and ask every replica once.
     pub(crate) is_over: Arc<std::sync::atomic::AtomicBool>,
     /// The calls that did not run, by their answers.
@@ -212,6 +214,7 @@ impl Client {
     }
 
     async fn end_session(&mut self, session: Session) {
+        self.world.tools.note_end(&session.principal);
         let request = self.request(Method::DELETE, &session.principal, Some(&session.id));
         let request = request.body(Bytes::new()).unwrap_or_default();
         let event = format!("{} ends", session.principal);

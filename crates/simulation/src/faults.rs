@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::links::HostName;
+use crate::options::FaultScenario;
 use crate::redis_server::{Refusal, Subscriptions};
 use crate::seeded::Seeded;
 use crate::tool_server::TOOLS_HOST;
@@ -43,11 +44,37 @@ pub(crate) enum Fault {
     ListChange,
 }
 
+/// A fault with the times of its beginning and its length.
+type PlannedFault = (Duration, Fault, Duration);
+
 /// The faults of a seed, by the time of their beginning, each with the time that it lasts.
-pub(crate) fn plan_faults(random: &Seeded) -> Vec<(Duration, Fault, Duration)> {
+pub(crate) fn plan_faults(random: &Seeded, scenario: FaultScenario) -> Vec<PlannedFault> {
+    match scenario {
+        FaultScenario::All => plan_all_kinds(random),
+        FaultScenario::MovingSessions => plan_moves(random),
+    }
+}
+
+/// Two replicas at a time do not reach each other, for long enough to notice it: each takes over
+/// the sessions of the other one that it gets requests of.
+fn plan_moves(random: &Seeded) -> Vec<PlannedFault> {
+    let mut plan = Vec::new();
+    let mut begins = Duration::from_millis(FIRST);
+    while begins < FAULT_TIME {
+        let lasts = Duration::from_millis(random.between(3_000, 8_000));
+        let one = usize::try_from(random.below(REPLICAS.len() as u64)).unwrap_or(0);
+        let (one, other) = (REPLICAS[one], REPLICAS[(one + 1) % REPLICAS.len()]);
+        plan.push((begins, Fault::Cut(one, other), lasts));
+        plan.push((begins, Fault::Reset(one, other), Duration::ZERO));
+        begins += lasts + Duration::from_millis(random.between(0, 1_500));
+    }
+    plan
+}
+
+fn plan_all_kinds(random: &Seeded) -> Vec<PlannedFault> {
     let most = u64::try_from(FAULT_TIME.as_millis()).unwrap_or(0) - 3_000;
     let count = random.between(3, 12);
-    let mut plan: Vec<(Duration, Fault, Duration)> = (0..count)
+    let mut plan: Vec<PlannedFault> = (0..count)
         .map(|_| {
             let begins = Duration::from_millis(random.between(FIRST, most));
             let lasts = Duration::from_millis(random.between(50, 6_000));

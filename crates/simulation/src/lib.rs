@@ -24,5 +24,5 @@ mod tool_server;
 mod trace;
 mod world;
 
-pub use options::{PlantedFault, SimulationOptions};
+pub use options::{FaultScenario, PlantedFault, SimulationOptions};
 pub use world::{SimulationOutcome, simulate};

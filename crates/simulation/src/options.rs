@@ -11,6 +11,16 @@ pub enum PlantedFault {
     NoTombstones,
 }
 
+/// The kind of faults of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FaultScenario {
+    /// Faults of all kinds.
+    #[default]
+    All,
+    /// Replicas lose each other again and again: their sessions move away, and back.
+    MovingSessions,
+}
+
 /// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulationOptions {
@@ -18,6 +28,8 @@ pub struct SimulationOptions {
     pub seed: u64,
     /// A fault in the simulation itself.
     pub planted: Option<PlantedFault>,
+    /// The kind of faults.
+    pub scenario: FaultScenario,
     /// True if the trace has each part of a stream that is sent.
     pub traces_streams: bool,
 }
@@ -29,6 +41,7 @@ impl SimulationOptions {
         Self {
             seed,
             planted: None,
+            scenario: FaultScenario::All,
             traces_streams: false,
         }
     }

@@ -57,6 +57,10 @@ struct ServerState {
     ends_asked: BTreeMap<Text, AskedEnd>,
     /// The last time at which a replica claimed a record that was not there, in milliseconds.
     missed_claims: BTreeMap<(HostName, Text), u64>,
+    /// The replicas that each record was taken over from.
+    owners_before: BTreeMap<Text, BTreeSet<Text>>,
+    /// The records that came back to a replica, once for each time.
+    taken_back: usize,
 }
 
 /// The end of a record, with times in milliseconds.
@@ -145,6 +149,11 @@ impl RedisServer {
         claims.any(|((host, name), at)| {
             *host == replica && *at >= since && String::from_utf8_lossy(name).contains(part)
         })
+    }
+
+    /// The times that a replica claimed a record that it had before, from another replica.
+    pub(crate) fn count_taken_back(&self) -> usize {
+        self.lock().taken_back
     }
 
     /// The time since a replica asked to end a record whose name has this text, and since `replica`
@@ -358,11 +367,25 @@ impl ServerState {
         for (channel, message) in published {
             self.publish(&channel, &message);
         }
-        if has_name(&digest, "CLAIM") && reply == Reply::Many(vec![Reply::text("missing")]) {
-            let claim = (host, keys[0].clone());
-            self.missed_claims.insert(claim, self.data.now);
+        if has_name(&digest, "CLAIM") {
+            self.note_claim(host, &keys[0], &args[0], &reply);
         }
         reply
+    }
+
+    fn note_claim(&mut self, host: HostName, record: &Text, replica: &Text, reply: &Reply) {
+        let Reply::Many(parts) = reply else { return };
+        if parts[..] == [Reply::text("missing")] {
+            let claim = (host, record.clone());
+            self.missed_claims.insert(claim, self.data.now);
+        }
+        if let [_, _, _, Reply::Bulk(owner)] = &parts[..]
+            && owner != replica
+        {
+            let before = self.owners_before.entry(record.clone()).or_default();
+            self.taken_back += usize::from(before.contains(replica));
+            before.insert(owner.clone());
+        }
     }
 
     fn publish(&mut self, channel: &[u8], message: &[u8]) {

@@ -4,7 +4,7 @@
 //! tenure of the lease starts another child, and a write to a child that is not the newest one is a
 //! violation.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,6 +51,10 @@ struct ServerRecord {
     executions: BTreeMap<String, Vec<String>>,
     /// The number of the newest child.
     newest_child: u64,
+    /// The principals of the client sessions that the child had calls of: each session has its own.
+    sessions: BTreeMap<[u8; 16], String>,
+    /// The principals whose clients ended their sessions.
+    ended: BTreeSet<String>,
 }
 
 impl ToolServer {
@@ -91,6 +95,20 @@ impl ToolServer {
             .entry(call.to_owned())
             .or_default()
             .push(principal.to_owned());
+    }
+
+    /// Takes note that the client of a principal ends its session.
+    pub(crate) fn note_end(&self, principal: &str) {
+        self.lock().ended.insert(principal.to_owned());
+    }
+
+    /// The principal of a session that the child hears the end of, though its client goes on.
+    fn find_early_end(&self, sessions: &HashSet<SessionKey>) -> Option<String> {
+        let record = self.lock();
+        let known = record.sessions.iter();
+        let mut heard = known.filter(|(key, _)| sessions.contains(&SessionKey(**key)));
+        let early = heard.find(|(_, principal)| !record.ended.contains(*principal))?;
+        Some(early.1.clone())
     }
 
     fn start_child(&self) -> u64 {
@@ -191,6 +209,10 @@ impl SimUpstream {
             .owner_name()
             .map_or("", |(_, subject)| subject);
         let call = argument(&outbound, "call");
+        if let (Some(_), Some(SessionKey(key))) = (&self.child, outbound.call.session) {
+            let mut record = self.server.lock();
+            record.sessions.insert(key, principal.to_owned());
+        }
         let outcome = match &self.child {
             None => self.call_server(&call, principal).await,
             Some(child) => self.call_child(child, &call, principal).await,
@@ -331,7 +353,15 @@ impl Upstream for SimUpstream {
         CapabilityClass::BASE
     }
 
-    fn notify_sessions(&self, _: &HashSet<SessionKey>, _: ClientSessionChange) {}
+    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+        if self.child.is_some()
+            && news.is_end()
+            && let Some(principal) = self.server.find_early_end(sessions)
+        {
+            let text = format!("the child hears that the session of {principal} ended");
+            self.server.trace.violate(self.clock.now(), text);
+        }
+    }
 
     fn health(&self) -> UpstreamHealth {
         UpstreamHealth::default()

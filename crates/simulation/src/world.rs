@@ -36,6 +36,8 @@ pub struct SimulationOutcome {
     pub violations: Vec<String>,
     /// The calls that a tool executed.
     pub executed: usize,
+    /// The times that a replica took back a session that another one had taken over.
+    pub taken_back: usize,
 }
 
 struct ReplicaHost {
@@ -72,6 +74,7 @@ pub fn simulate(options: SimulationOptions) -> SimulationOutcome {
         trace: world.trace.events(),
         violations: world.trace.violations(),
         executed: world.tools.all_executions().len(),
+        taken_back: world.redis.count_taken_back(),
     }
 }
 
@@ -92,6 +95,7 @@ impl World {
             random: Seeded::new(seed, 3),
             trace: trace.clone(),
             redis: redis.clone(),
+            tools: tools.clone(),
             is_over: Arc::new(AtomicBool::new(false)),
             did_not_run: Arc::new(Mutex::new(BTreeSet::new())),
         };
@@ -119,7 +123,8 @@ impl World {
     }
 
     fn run(&mut self) {
-        let plan = plan_faults(&Seeded::new(self.options.seed, 5));
+        let random = Seeded::new(self.options.seed, 5);
+        let plan = plan_faults(&random, self.options.scenario);
         let mut plan = plan.into_iter().peekable();
         for number in 0..CLIENTS {
             let client = Client::new(self.client_world.clone(), number);

@@ -328,12 +328,16 @@ impl Upstream for SingletonUpstream {
     }
 
     fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+        // Sessions that ended at this replica alone may go on at another one, whose calls reach
+        // the same child. If they do not, their state at the child ends by its own limits.
+        let Some(frame) = news_frame(sessions, news) else {
+            return;
+        };
         self.local.notify_sessions(sessions, news);
         if self.lease.own_epoch().is_none()
             && let Some(this) = self.shared.upgrade()
         {
-            let news = news_frame(sessions, news);
-            self.tasks.spawn(async move { this.send_news(news).await });
+            self.tasks.spawn(async move { this.send_news(frame).await });
         }
     }
 

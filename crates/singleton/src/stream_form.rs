@@ -28,21 +28,22 @@ struct SessionNewsForm {
     log_level: Option<String>,
 }
 
-/// The frame of news.
+/// The frame of news. `None` for a change that concerns this replica alone.
 pub(crate) fn news_frame<'a>(
     sessions: impl IntoIterator<Item = &'a SessionKey>,
     news: ClientSessionChange,
-) -> Frame {
+) -> Option<Frame> {
     let log_level = match news {
         ClientSessionChange::LogLevel(level) => Some(level.as_str().to_owned()),
         ClientSessionChange::Ended | ClientSessionChange::RootsChanged => None,
+        ClientSessionChange::EndedHere => return None,
     };
     let form = SessionNewsForm {
         sessions: sessions.into_iter().map(|SessionKey(key)| *key).collect(),
         has_ended: news == ClientSessionChange::Ended,
         log_level,
     };
-    Frame::new(FrameKind::SessionNews, &form)
+    Some(Frame::new(FrameKind::SessionNews, &form))
 }
 
 /// The news of a frame.
@@ -78,9 +79,16 @@ mod tests {
             ClientSessionChange::RootsChanged,
             ClientSessionChange::LogLevel(LogLevel::Notice),
         ] {
-            let (read, change) = read_news(&news_frame(&sessions, news)).unwrap();
+            let frame = news_frame(&sessions, news).unwrap();
+            let (read, change) = read_news(&frame).unwrap();
             assert_eq!(change, news);
             assert!(read.eq(sessions));
         }
+    }
+
+    #[test]
+    fn end_at_one_replica_is_no_news_for_the_others() {
+        let sessions = [SessionKey([7; 16])];
+        assert!(news_frame(&sessions, ClientSessionChange::EndedHere).is_none());
     }
 }

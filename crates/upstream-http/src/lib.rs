@@ -410,7 +410,7 @@ impl HttpUpstream {
 
     /// Forwards news of client sessions.
     pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
-        if news == ClientSessionChange::Ended {
+        if news.is_end() {
             self.site.task_holds.end_sessions(sessions);
         }
         if let Some(ServerDialog::Sse(line)) = self.era.dialog.load().as_deref() {

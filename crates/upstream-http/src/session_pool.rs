@@ -381,7 +381,7 @@ impl SessionPool {
                 .is_some_and(|session| sessions.contains(&session))
         };
         match news {
-            ClientSessionChange::Ended => self
+            ClientSessionChange::Ended | ClientSessionChange::EndedHere => self
                 .slots
                 .take_where(is_its_own)
                 .into_iter()

@@ -434,7 +434,7 @@ impl StdioUpstream {
         };
         match news {
             // Dropping a child ends its process.
-            ClientSessionChange::Ended => {
+            ClientSessionChange::Ended | ClientSessionChange::EndedHere => {
                 self.site.task_holds.end_sessions(sessions);
                 drop(self.slots.take_where(is_its_own));
                 for running in self.slots.values_where(|_| true) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
+use weir_core::upstream::ClientSessionChange;
 use weir_testkit::{HttpExchange, RawClient, RawSocket};
 use weir_wire::error_code;
 
@@ -146,7 +147,8 @@ async fn second_initialize_on_a_connection_ends_the_session_before() {
         .await
         .unwrap();
     let ended = async {
-        while world.upstream.ended() == 0 {
+        let ends = || world.upstream.count_ended(ClientSessionChange::Ended);
+        while ends() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -155,7 +157,8 @@ async fn second_initialize_on_a_connection_ends_the_session_before() {
         let listed = client.ask(id, "tools/list", &json!({})).await;
         assert!(listed["result"]["tools"].is_array(), "{listed}");
     }
-    assert_eq!(world.upstream.ended(), 1);
+    let ends = world.upstream.count_ended(ClientSessionChange::Ended);
+    assert_eq!(ends, 1);
 }
 
 #[tokio::test]

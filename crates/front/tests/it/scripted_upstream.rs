@@ -1,6 +1,6 @@
 //! An upstream whose tools are named after their behaviour.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -27,8 +27,8 @@ pub(crate) struct FrontUpstream {
     dropped: mpsc::Sender<()>,
     /// The number of calls of `wait`.
     waits: watch::Sender<usize>,
-    /// The sessions that ended.
-    ended: Mutex<HashSet<SessionKey>>,
+    /// The sessions that ended, each with its end.
+    ended: Mutex<HashMap<SessionKey, ClientSessionChange>>,
     /// All resources that it was asked to send updates of, at each request.
     wanted: watch::Sender<Vec<Vec<Arc<str>>>>,
     consents: Arc<Semaphore>,
@@ -61,9 +61,10 @@ impl FrontUpstream {
         *self.waits.borrow()
     }
 
-    /// The number of sessions that ended.
-    pub(crate) fn ended(&self) -> usize {
-        self.ended.lock().unwrap().len()
+    /// The number of sessions with this end.
+    pub(crate) fn count_ended(&self, end: ClientSessionChange) -> usize {
+        let ended = self.ended.lock().unwrap();
+        ended.values().filter(|known| **known == end).count()
     }
 
     /// Waits until it is asked to send updates of exactly these resources. Returns all requests up
@@ -128,8 +129,9 @@ impl Upstream for FrontUpstream {
     }
 
     fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
-        if news == ClientSessionChange::Ended {
-            self.ended.lock().unwrap().extend(sessions);
+        if news.is_end() {
+            let ended = sessions.iter().map(|session| (*session, news));
+            self.ended.lock().unwrap().extend(ended);
         }
     }
 

@@ -41,7 +41,9 @@ pub enum SessionUser {
 impl LegacySessions {
     /// Ends sessions here, and announces their end to every other replica.
     pub(super) fn end_and_announce(&self, keys: &[SessionKey]) {
-        self.end_here(keys);
+        self.count_ended(keys);
+        self.lock_ended().extend_from_slice(keys);
+        self.ended_notify.notify_one();
         for keys in keys.chunks(ENDED_PER_MESSAGE) {
             let mut body = BytesMut::with_capacity(16 * (1 + keys.len()));
             body.put_slice(&self.replica);
@@ -53,26 +55,10 @@ impl LegacySessions {
         }
     }
 
-    /// Ends sessions on this replica.
-    fn end_here(&self, keys: &[SessionKey]) {
-        self.count_ended(keys);
-        self.lock_ended().extend_from_slice(keys);
-        self.ended_notify.notify_one();
-    }
-
     fn count_ended(&self, keys: &[SessionKey]) {
         let ended = i64::try_from(keys.len()).unwrap_or(i64::MAX);
         instruments().sessions.add(-ended, &[]);
         keys.iter().for_each(|key| self.anonymous.remove(key));
-    }
-
-    /// Ends the sessions that expired on this replica. Their end is not announced: another replica
-    /// may have taken them over while this one was paused. A store that replicas share has their
-    /// copies dropped once it confirms the end.
-    fn end_expired(&self) {
-        let expired = self.ports.records.expired(RecordKind::Session);
-        let expired: Vec<_> = expired.iter().map(key_of_record).collect();
-        self.end_here(&expired);
     }
 
     /// Counts an open stream or a call as a use of its session: the session is not idle. The
@@ -89,19 +75,17 @@ impl LegacySessions {
         }
     }
 
-    /// Removes the local state of the sessions that another replica took over since the last call,
-    /// and returns them. They live on there, so their end here is not announced. The state of one
-    /// that this replica has taken back meanwhile stays.
-    fn remove_taken_over(&self) -> Vec<SessionKey> {
-        let lost = self.ports.records.lost(RecordKind::Session);
-        let keys: Vec<_> = lost.iter().map(key_of_record).collect();
+    /// Removes the local state of sessions whose records left this replica, and returns them. The
+    /// state of one that this replica has taken back meanwhile stays.
+    fn remove_left(&self, left: &[RecordKey]) -> Vec<SessionKey> {
+        let keys: Vec<_> = left.iter().map(key_of_record).collect();
         // A session that came back has been counted again.
         self.count_ended(&keys);
         let is_gone = |record: &&RecordKey| {
             let is_here = || self.ports.records.contains(record);
             self.remove_state(&key_of_record(record), is_here)
         };
-        lost.iter().filter(is_gone).map(key_of_record).collect()
+        left.iter().filter(is_gone).map(key_of_record).collect()
     }
 
     /// The sessions that another replica has ended.
@@ -211,11 +195,11 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
             },
             _ = frequent.tick() => {
                 upkeep.router.drop_expired_parked();
-                forget_all(&upkeep, &sessions.remove_taken_over()).await;
+                leave_all(&upkeep, &sessions.ports.records.lost(RecordKind::Session)).await;
             }
             _ = sweep.tick() => {
                 sessions.ports.replays.expire();
-                sessions.end_expired();
+                leave_all(&upkeep, &sessions.ports.records.expired(RecordKind::Session)).await;
             }
         }
     }
@@ -227,17 +211,28 @@ async fn end_all(upkeep: &SessionUpkeep, ended: &[SessionKey]) {
     for keys in ended.chunks(ENDED_PER_MESSAGE) {
         keys.iter()
             .for_each(|key| upkeep.sessions.remove_local(key));
-        forget_all(upkeep, keys).await;
+        forget_all(upkeep, keys, ClientSessionChange::Ended).await;
+    }
+}
+
+/// Ends the local state of sessions whose records left this replica: they expired here, or another
+/// replica took them over. Their end is not announced, because they may go on at another replica:
+/// also those that expired here, if this replica was paused meanwhile. A store that replicas share
+/// has the copies of expired sessions dropped once it confirms the end.
+async fn leave_all(upkeep: &SessionUpkeep, left: &[RecordKey]) {
+    for records in left.chunks(ENDED_PER_MESSAGE) {
+        let keys = upkeep.sessions.remove_left(records);
+        forget_all(upkeep, &keys, ClientSessionChange::EndedHere).await;
     }
 }
 
 /// Has the other parts of weir forget sessions whose local state is removed.
-async fn forget_all(upkeep: &SessionUpkeep, ended: &[SessionKey]) {
+async fn forget_all(upkeep: &SessionUpkeep, ended: &[SessionKey], change: ClientSessionChange) {
     for keys in ended.chunks(ENDED_PER_MESSAGE) {
         keys.iter().for_each(|key| upkeep.known_clients.forget(key));
         upkeep
             .router
-            .notify_sessions(&keys.iter().copied().collect(), ClientSessionChange::Ended);
+            .notify_sessions(&keys.iter().copied().collect(), change);
         tokio::task::yield_now().await;
     }
 }
@@ -275,8 +270,8 @@ mod tests {
         let mut ends = sessions.ports.bus.subscribe(ENDED_TOPIC);
         let record = store_record(&sessions, Duration::from_secs(1)).await;
         tokio::time::advance(Duration::from_secs(2)).await;
-        sessions.end_expired();
-        assert_eq!(*sessions.lock_ended(), [key_of_record(&record)]);
+        let expired = sessions.ports.records.expired(RecordKind::Session);
+        assert_eq!(sessions.remove_left(&expired), [key_of_record(&record)]);
         assert!(ends.try_recv().is_err());
         sessions.end_and_announce(&[key_of_record(&record)]);
         assert!(ends.try_recv().is_ok());

@@ -5,14 +5,16 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
-use weir_simulation::{PlantedFault, SimulationOptions, simulate};
+use weir_simulation::{FaultScenario, PlantedFault, SimulationOptions, simulate};
 
 const SEED: &str = "WEIR_SIMULATION_SEED";
 const STREAMS: &str = "WEIR_SIMULATION_STREAMS";
 const PLANTED: &str = "WEIR_SIMULATION_PLANTED";
+const MOVES: &str = "WEIR_SIMULATION_MOVES";
 /// The beginning of the lines with the outcome.
 const EVENT: &str = "event: ";
 const VIOLATION: &str = "violation: ";
+const TAKEN_BACK: &str = "taken back: ";
 
 /// The outcome of a seed.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(crate) struct SeedRun {
     pub(crate) seed: u64,
     pub(crate) trace: Vec<String>,
     pub(crate) violations: Vec<String>,
+    /// The times that a session came back to a replica.
+    pub(crate) taken_back: usize,
 }
 
 /// Runs the seed of the environment, or the first one.
@@ -35,6 +39,11 @@ fn seed_of_the_environment_keeps_all_invariants() {
     let outcome = simulate(SimulationOptions {
         seed: seed.unwrap_or(1),
         planted,
+        scenario: if env::var_os(MOVES).is_some() {
+            FaultScenario::MovingSessions
+        } else {
+            FaultScenario::All
+        },
         traces_streams: env::var_os(STREAMS).is_some(),
     });
     for event in &outcome.trace {
@@ -43,6 +52,7 @@ fn seed_of_the_environment_keeps_all_invariants() {
     for violation in &outcome.violations {
         eprintln!("{VIOLATION}{violation}");
     }
+    eprintln!("{TAKEN_BACK}{}", outcome.taken_back);
     assert!(outcome.executed > 50, "{} calls ran", outcome.executed);
     assert_eq!(outcome.violations, Vec::<String>::new());
 }
@@ -50,10 +60,23 @@ fn seed_of_the_environment_keeps_all_invariants() {
 impl SeedRun {
     /// Runs a seed in a process of its own.
     pub(crate) fn of(seed: u64, planted: Option<PlantedFault>) -> Self {
+        Self::run(seed, planted, FaultScenario::All)
+    }
+
+    /// Runs a seed whose faults have sessions move away and back.
+    pub(crate) fn of_moves(seed: u64) -> Self {
+        Self::run(seed, None, FaultScenario::MovingSessions)
+    }
+
+    fn run(seed: u64, planted: Option<PlantedFault>, scenario: FaultScenario) -> Self {
         let test = "seed_process::seed_of_the_environment_keeps_all_invariants";
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", test, "--nocapture"]);
-        command.env(SEED, seed.to_string()).env_remove(PLANTED);
+        command.env(SEED, seed.to_string());
+        command.env_remove(PLANTED).env_remove(MOVES);
+        if scenario == FaultScenario::MovingSessions {
+            command.env(MOVES, "1");
+        }
         if let Some(planted) = planted {
             command.env(PLANTED, format!("{planted:?}"));
         }
@@ -69,6 +92,10 @@ impl SeedRun {
             seed,
             trace: lines(EVENT),
             violations: lines(VIOLATION),
+            taken_back: lines(TAKEN_BACK)
+                .iter()
+                .map(|count| count.parse::<usize>().unwrap())
+                .sum(),
         };
         let has_failed = !output.status.success() && run.violations.is_empty();
         assert!(!has_failed, "seed {seed} failed: {text}");

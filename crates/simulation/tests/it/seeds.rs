@@ -58,3 +58,16 @@ fn same_seed_gives_the_same_trace() {
     assert_eq!(first, second);
     assert_ne!(first.trace, SeedRun::of(6, None).trace);
 }
+
+#[test]
+fn sessions_that_move_away_and_back_go_on() {
+    let runs: Vec<_> = (1..=FEW).map(SeedRun::of_moves).collect();
+    for run in &runs {
+        run.check();
+        assert!(
+            run.taken_back > 0,
+            "seed {}: no session came back",
+            run.seed
+        );
+    }
+}

@@ -154,7 +154,7 @@ impl ServerInstances {
         sessions: &HashSet<SessionKey>,
         news: ClientSessionChange,
     ) {
-        if news == ClientSessionChange::Ended {
+        if news.is_end() {
             self.affinity.forget(sessions);
         }
         for instance in &self.all {
