@@ -149,6 +149,9 @@ impl Weir {
         let cluster = listeners.cluster.as_ref();
         let cluster = cluster.and_then(|cluster| cluster.local_addr().ok());
         let replicas = ReplicaLinks::start(&config, base.replica_base(), cluster)?;
+        if let (Some(replicas), Some(others)) = (&replicas, &will.other_replicas) {
+            replicas.import_view(others);
+        }
         let singletons = replicas.as_ref().map(ReplicaLinks::singletons);
         let BuiltUpstreams {
             all: upstreams,

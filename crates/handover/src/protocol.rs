@@ -62,6 +62,10 @@ pub struct HandoverState {
     /// The name of the replica among others, in hexadecimal digits: the successor goes on under it.
     #[serde(default)]
     pub replica: Option<String>,
+    /// The other replicas as this process last knew them, in the form of the shared store. The
+    /// successor uses it until the store answers.
+    #[serde(default)]
+    pub other_replicas: Option<String>,
     /// The generation of the successor: the number of graceful restarts before it.
     #[serde(default)]
     pub generation: u32,

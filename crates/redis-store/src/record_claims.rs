@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use quick_cache::sync::Cache;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use weir_core::port::{
-    Clock, RecordKey, RecordPlace, RecordStore, ReplicaId, StoreError, WriteCondition, WriteOutcome,
+    RecordKey, RecordPlace, RecordStore, ReplicaId, StoreError, WriteCondition, WriteOutcome,
 };
 use weir_core::telemetry::instruments;
 
@@ -18,12 +17,9 @@ use crate::record_commands::ClaimOutcome;
 use crate::record_seal::{RecordName, record_name};
 use crate::record_writer::RecordWriter;
 use crate::registry_view::OwnerState;
+use crate::remembered_owners::RememberedOwners;
 use crate::replica_registry::ReplicaRegistry;
 
-/// Owners that are remembered, of records of other replicas.
-const MAX_OWNERS: usize = 65_536;
-/// The time in use of a remembered owner, without a question to the store.
-const OWNER_AGE: Duration = Duration::from_secs(5);
 /// Claims of one record in a row: its owner may end, and the next one, too.
 const MAX_ROUNDS: usize = 3;
 /// Further attempts of a claim after an error, within the time limit of its request.
@@ -36,15 +32,8 @@ pub(crate) struct RecordClaims {
     writer: Arc<RecordWriter>,
     registry: Arc<ReplicaRegistry>,
     local: Arc<dyn RecordStore>,
-    clock: Arc<dyn Clock>,
-    owners: Cache<RecordName, RememberedOwner>,
+    owners: Arc<RememberedOwners>,
     flights: Mutex<HashMap<RecordName, ClaimFlight>>,
-}
-
-#[derive(Clone)]
-struct RememberedOwner {
-    id: ReplicaId,
-    at: Duration,
 }
 
 /// The outcome of a claim that several requests wait for.
@@ -56,14 +45,13 @@ impl RecordClaims {
         writer: Arc<RecordWriter>,
         registry: Arc<ReplicaRegistry>,
         local: Arc<dyn RecordStore>,
-        clock: Arc<dyn Clock>,
+        owners: Arc<RememberedOwners>,
     ) -> Self {
         Self {
             writer,
             registry,
             local,
-            clock,
-            owners: Cache::new(MAX_OWNERS),
+            owners,
             flights: Mutex::default(),
         }
     }
@@ -79,9 +67,9 @@ impl RecordClaims {
         }
         let name = record_name(key);
         let remembered = self.owners.get(&name);
-        let is_fresh =
-            |owner: &RememberedOwner| self.clock.monotonic().saturating_sub(owner.at) <= OWNER_AGE;
-        let fresh = remembered.clone().filter(is_fresh);
+        let fresh = remembered
+            .clone()
+            .filter(|owner| self.owners.is_fresh(owner));
         let candidate = fresh.map_or_else(|| opened_by.clone(), |owner| owner.id);
         if self.is_live(&candidate) {
             return Ok(RecordPlace::Elsewhere(candidate));
@@ -218,9 +206,7 @@ impl RecordClaims {
     }
 
     fn remember(&self, key: &RecordKey, id: ReplicaId) -> RecordPlace {
-        let at = self.clock.monotonic();
-        let owner = RememberedOwner { id: id.clone(), at };
-        self.owners.insert(record_name(key), owner);
+        self.owners.insert(record_name(key), id.clone());
         RecordPlace::Elsewhere(id)
     }
 

@@ -12,10 +12,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use weir_core::port::{Clock, RecordKey, RecordKind, RecordStore, StoreError};
 use weir_core::telemetry::instruments;
+use weir_store::{PendingCount, PendingSum};
 
 use crate::jitter::{Backoff, full_jitter};
 use crate::locking::lock;
-use crate::pending_count::{PendingCount, PendingSum};
 use crate::record_commands::{EndOutcome, RecordCommands, SaveOutcome};
 use crate::record_notices::RecordNotices;
 use crate::record_seal::{RecordName, record_name};

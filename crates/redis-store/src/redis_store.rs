@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
@@ -14,11 +15,10 @@ use weir_core::port::{
     StoreError, TaskBook,
 };
 use weir_core::seal::{Sealer, SealerKey, SealingKeyName};
-use weir_store::MemoryBus;
+use weir_store::{MemoryBus, PendingCount, PendingSum};
 
 use crate::lease_trips::keep_leasing;
 use crate::locking::lock;
-use crate::pending_count::{PendingCount, PendingSum};
 use crate::rate_commands::RateCommands;
 use crate::record_commands::RecordCommands;
 use crate::record_looks;
@@ -32,6 +32,8 @@ use crate::redis_leases::RedisLeases;
 use crate::redis_link::RedisLink;
 use crate::redis_lists::{RedisLists, TOPIC as LIST_TOPIC};
 use crate::redis_rates::RedisRates;
+use crate::registry_view::MovedView;
+use crate::remembered_owners::RememberedOwners;
 use crate::replay_seal::ReplaySeal;
 use crate::replay_writer::ReplayWriter;
 use crate::replica_info::ReplicaInfo;
@@ -96,6 +98,13 @@ pub struct StoreStatus {
     pub warnings: Vec<&'static str>,
 }
 
+/// The knowledge of one process about the other replicas, for the next process.
+#[derive(Serialize, Deserialize)]
+struct MovedKnowledge {
+    view: MovedView,
+    owners: String,
+}
+
 /// The shared store of this replica. Dropping it ends its tasks and its connections.
 pub struct RedisStore {
     link: Arc<RedisLink>,
@@ -112,6 +121,7 @@ pub struct RedisStore {
     gaps: watch::Sender<u64>,
     changes: Mutex<Option<Arc<RedisChanges>>>,
     lists: Arc<RedisLists>,
+    owners: Arc<RememberedOwners>,
     rates: Mutex<Vec<Arc<RedisRates>>>,
     /// Those that act under the name of this replica.
     tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
@@ -177,6 +187,7 @@ impl RedisStore {
         ));
         let store = Self {
             lists: Arc::new(lists),
+            owners: Arc::new(RememberedOwners::new(ports.clock.clone())),
             link: link.clone(),
             registry: registry.clone(),
             namespace: settings.namespace.clone(),
@@ -202,14 +213,38 @@ impl RedisStore {
         self.registry.clone()
     }
 
+    /// Describes the other replicas, and the owners of records, for the process that goes on under
+    /// the name of this replica. `None` if the store has not answered yet.
+    #[must_use]
+    pub fn export_view(&self) -> Option<String> {
+        let moved = MovedKnowledge {
+            view: self.registry.export_view()?,
+            owners: self.owners.export(),
+        };
+        serde_json::to_string(&moved).ok()
+    }
+
+    /// Goes on with the replicas and owners that the process before described, until the store
+    /// answers. A description of another form has no effect.
+    pub fn import_view(&self, description: &str) {
+        if let Ok(moved) = serde_json::from_str::<MovedKnowledge>(description) {
+            self.owners.import(&moved.owners);
+            self.registry.import_view(moved.view);
+        }
+    }
+
     /// Waits for a view of the registry that begins now, up to `limit`: with it this replica knows
-    /// the keys of the others.
+    /// the keys of the others. While the store does not answer, the last view stays in force.
     ///
     /// # Errors
-    /// The store does not answer in time.
+    /// The store does not answer in time, and there is no view.
     pub async fn wait_for_view(&self, limit: Duration) -> Result<(), StoreError> {
-        let refreshed = timeout(limit, self.registry.refresh()).await;
-        refreshed.unwrap_or_else(|_| Err(StoreError(format!("no answer within {limit:?}"))))
+        match timeout(limit, self.registry.refresh()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) if self.registry.has_view() => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(StoreError(format!("no answer within {limit:?}"))),
+        }
     }
 
     /// Replaces the sealing keys of this process, newest first. They open from now on; a new one
@@ -259,8 +294,8 @@ impl RedisStore {
         }
         let (looking, gaps) = (writer.clone(), self.gaps.subscribe());
         self.spawn(async move { looking.keep_looking(gaps).await });
-        let registry = self.registry.clone();
-        Arc::new(SharedRecords::new(local, writer, registry, clock.clone()))
+        let (registry, owners) = (self.registry.clone(), self.owners.clone());
+        Arc::new(SharedRecords::new(local, writer, registry, owners))
     }
 
     /// Replay logs in the memory of this replica, with copies in the shared store that live for `age`

@@ -7,9 +7,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use weir_core::port::{ReplicaId, ReplicaSeen};
+use weir_store::FrameNumbers;
 
-use crate::frame_numbers::FrameNumbers;
 use crate::replica_info::ReplicaInfo;
 use crate::sealing_rotation::ListedKeys;
 
@@ -61,7 +62,7 @@ pub(crate) enum OwnerState {
     Unknown,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct KnownReplica {
     info: ReplicaInfo,
     stamp: String,
@@ -86,7 +87,47 @@ pub(crate) struct RegistryView {
     asked_at: Option<Duration>,
 }
 
+/// The view of a process, for the one that goes on under the name of its replica. Its clock is
+/// another one: times are those that have passed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct MovedView {
+    /// The replicas, by the texts of their names.
+    replicas: Vec<(String, KnownReplica)>,
+    born: Option<String>,
+    since_emptied: Option<Duration>,
+    age: Duration,
+}
+
 impl RegistryView {
+    /// The view for another process. `None` before the first one.
+    pub(crate) fn export(&self, now: Duration) -> Option<MovedView> {
+        let since = |at: Duration| now.saturating_sub(at);
+        let replicas = self.replicas.iter();
+        Some(MovedView {
+            replicas: replicas
+                .map(|(id, known)| (id.to_string(), known.clone()))
+                .collect(),
+            born: self.born.clone(),
+            since_emptied: self.emptied_at.map(since),
+            age: since(self.asked_at?),
+        })
+    }
+
+    /// The view of another process.
+    pub(crate) fn import(moved: MovedView, now: Duration) -> Self {
+        let at = |since: Duration| now.saturating_sub(since);
+        let replicas = moved.replicas.into_iter();
+        Self {
+            replicas: replicas
+                .filter_map(|(id, known)| Some((ReplicaId::from_text(&id)?, known)))
+                .collect(),
+            absent: HashSet::new(),
+            born: moved.born,
+            emptied_at: moved.since_emptied.map(at),
+            asked_at: Some(at(moved.age)),
+        }
+    }
+
     /// Takes in the reply to a heartbeat that was sent at `asked_at`. `minted` is the value that
     /// this replica offers as `born`.
     pub(crate) fn apply(

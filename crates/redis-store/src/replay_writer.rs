@@ -12,10 +12,10 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use weir_core::port::{StoreError, StreamKey};
 use weir_core::telemetry::instruments;
+use weir_store::{PendingCount, PendingSum};
 
 use crate::jitter::Backoff;
 use crate::locking::lock;
-use crate::pending_count::{PendingCount, PendingSum};
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::replay_queue::{LogWrite, ReplayQueue};
 use crate::replay_seal::{ReplayField, ReplaySeal};

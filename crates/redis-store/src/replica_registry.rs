@@ -14,13 +14,13 @@ use weir_core::port::{
 };
 use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
+use weir_store::{FrameNumbers, SentFrames};
 
-use crate::frame_numbers::{FrameNumbers, SentFrames};
 use crate::jitter::full_jitter;
 use crate::locking::lock;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::registry_view::{
-    HEARTBEAT_INTERVAL, HeartbeatReply, ListedReplica, OwnerState, RegistryView,
+    HEARTBEAT_INTERVAL, HeartbeatReply, ListedReplica, MovedView, OwnerState, RegistryView,
 };
 use crate::replica_info::ReplicaInfo;
 use crate::scripts::HEARTBEAT;
@@ -87,6 +87,25 @@ impl ReplicaRegistry {
             info_key: format!("{{{namespace}:replicas}}:info"),
             born_key: format!("{{{namespace}:replicas}}:born"),
         }
+    }
+
+    /// The view for the process that goes on under the name of this replica. `None` before the first
+    /// one.
+    pub(crate) fn export_view(&self) -> Option<MovedView> {
+        lock(&self.view).export(self.clock.monotonic())
+    }
+
+    /// Goes on with the view of the process before, unless the store has answered already.
+    pub(crate) fn import_view(&self, moved: MovedView) {
+        {
+            let mut view = lock(&self.view);
+            if view.asked_at().is_some() {
+                return;
+            }
+            *view = RegistryView::import(moved, self.clock.monotonic());
+        }
+        self.record_live();
+        self.review_keys();
     }
 
     /// Sends heartbeats: at once, every interval, and when the facts of this replica or the

@@ -14,10 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use weir_core::port::{BusMessage, ReplicaDirectory as _, StoreError};
 use weir_core::telemetry::instruments;
-use weir_store::{BusLinkId, MemoryBus};
+use weir_store::{BusLinkId, MemoryBus, ReceivedFrames};
 
 use crate::bus_frame::{decode_frame, encode_frame};
-use crate::frame_numbers::ReceivedFrames;
 use crate::jitter::Backoff;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::replica_registry::ReplicaRegistry;

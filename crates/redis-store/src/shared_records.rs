@@ -8,12 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::Either;
 use weir_core::port::{
-    Clock, Fut, ReadyOrFut, RecordKey, RecordKind, RecordPlace, RecordStore, ReplicaId, StoreError,
+    Fut, ReadyOrFut, RecordKey, RecordKind, RecordPlace, RecordStore, ReplicaId, StoreError,
     StoredRecord, WriteCondition, WriteOutcome,
 };
 
 use crate::record_claims::RecordClaims;
 use crate::record_writer::RecordWriter;
+use crate::remembered_owners::RememberedOwners;
 use crate::replica_registry::ReplicaRegistry;
 use crate::write_queue::RecordEnd;
 
@@ -31,9 +32,9 @@ impl SharedRecords {
         local: Arc<dyn RecordStore>,
         writer: Arc<RecordWriter>,
         registry: Arc<ReplicaRegistry>,
-        clock: Arc<dyn Clock>,
+        owners: Arc<RememberedOwners>,
     ) -> Self {
-        let claims = RecordClaims::new(writer.clone(), registry, local.clone(), clock);
+        let claims = RecordClaims::new(writer.clone(), registry, local.clone(), owners);
         Self {
             local,
             writer,

@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use weir_core::port::StoreError;
 use weir_core::telemetry::instruments;
+use weir_store::{PendingCount, PendingSum};
 
 use crate::jitter::Backoff;
 use crate::link_status::CommandEffect;
 use crate::locking::lock;
-use crate::pending_count::{PendingCount, PendingSum};
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
 use crate::scripts::{LIST_TASK, READ_TASKS};
 use crate::task_list::{TaskListChange, TaskListKeys};

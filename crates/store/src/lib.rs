@@ -6,8 +6,10 @@
 
 mod bus;
 mod counters;
+mod frame_numbers;
 mod local_share;
 mod parking;
+mod pending_count;
 mod records;
 mod replays;
 mod tasks;
@@ -15,8 +17,10 @@ mod vault;
 
 pub use bus::{BusLinkId, MemoryBus};
 pub use counters::MemoryCounters;
+pub use frame_numbers::{FrameNumbers, ReceivedFrames, SentFrames};
 pub use local_share::LocalShare;
 pub use parking::{MemoryParking, ParkingCaps};
+pub use pending_count::{PendingCount, PendingSum};
 pub use records::{MemoryRecords, MovedRecord, RecordCaps};
 pub use replays::{MemoryReplays, MovedEvent, MovedLog, MovedStream, ReplayCaps};
 pub use tasks::{MemoryTasks, MovedTask, TaskCaps};

@@ -6,7 +6,10 @@ use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::parked_calls::{client, upstream};
-use super::{COUNT, at, call, delete, expect_session_gone, open_at, start, use_session};
+use super::store_outages::{call_everywhere, open_clients};
+use super::{
+    COUNT, at, call, delete, expect_session_gone, open_at, start, store_outages, use_session,
+};
 use crate::handover::{is_gone, successors};
 use crate::harness::{retry_params, wait_until};
 
@@ -63,4 +66,27 @@ async fn parked_calls_of_a_replica_that_restarts_gracefully_go_on_from_any_repli
         assert_eq!(done.text(), "{}", "{}", done.last());
     }
     assert_eq!(upstream.executions("ask"), COUNT);
+}
+
+/// The new process has no answer of the store yet, and goes on with what the old one knew of the
+/// other replicas.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_that_begins_while_the_store_is_away_serves_sessions_of_other_replicas() {
+    let upstream = store_outages::upstream().await;
+    let mut replicas = start(&upstream).await;
+    let clients = open_clients(&replicas).await;
+    call_everywhere(&clients, &replicas).await;
+    replicas.redis_mut().kill();
+    let restarted = replicas.replica(0);
+    let before = restarted.process.id();
+    restarted.process.signal("USR2");
+    wait_until("the successor", || successors(restarted).first().copied());
+    call_everywhere(&clients, &replicas).await;
+    wait_until("the end of the old process", || {
+        is_gone(before).then_some(())
+    });
+    call_everywhere(&clients, &replicas).await;
+    replicas.redis_mut().restart();
+    replicas.wait_until_store_is_used().await;
+    call_everywhere(&clients, &replicas).await;
 }

@@ -111,6 +111,18 @@ impl ReplicaLinks {
         }))
     }
 
+    /// Describes the other replicas for a successor process. `None` if the store has not answered
+    /// yet.
+    pub(super) fn export_view(&self) -> Option<String> {
+        self.store.export_view()
+    }
+
+    /// Goes on with the other replicas as the previous process described them, until the store
+    /// answers.
+    pub(super) fn import_view(&self, description: &str) {
+        self.store.import_view(description);
+    }
+
     /// The records that replicas share, over those of this one.
     pub(super) fn records(
         &self,

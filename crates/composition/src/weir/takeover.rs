@@ -15,6 +15,7 @@ use weir_handover::{
 
 use super::Weir;
 use super::components::Stores;
+use super::replica_links::ReplicaLinks;
 
 impl RunningGateway for Weir {
     fn handover_resources(&self) -> std::io::Result<HandoverResources> {
@@ -38,6 +39,7 @@ impl RunningGateway for Weir {
         let changes = self.listeners.desk.begin_handover();
         let audit = self.components.policy.auditing.release_files().await;
         let text = |head: Option<ChainHead>| head.map(|head| head.to_string());
+        let replicas = self.components.replicas.as_ref();
         HandoverState {
             audit: text(audit.calls),
             refusals: text(audit.refusals),
@@ -45,6 +47,7 @@ impl RunningGateway for Weir {
             sessions_move: true,
             tasks_move: true,
             replica: None,
+            other_replicas: replicas.and_then(ReplicaLinks::export_view),
             generation: self.components.base.generation.saturating_add(1),
         }
         .with_replica(&self.components.base.replica)

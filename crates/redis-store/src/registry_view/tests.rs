@@ -176,3 +176,38 @@ fn draining_replica_owns_no_session_and_is_reached_until_its_end() {
     assert_eq!(watch(&mut view, 2, vec![reply("b", vec![])]), [Unknown]);
     assert_eq!(view.address(&OTHER), None);
 }
+
+#[test]
+fn view_survives_its_way_to_another_process_with_another_clock() {
+    use OwnerState::{Ended, Live};
+    let third = ReplicaId([3; 8]);
+    let mut view = RegistryView::default();
+    assert!(view.export(seconds(1)).is_none());
+    let other = ListedReplica {
+        id: third.clone(),
+        ..listed(1, 0)
+    };
+    let both = vec![listed(1, 0), other];
+    watch(&mut view, 100, vec![reply("a", vec![]), reply("b", both)]);
+    view.report_unreachable(&third);
+    let moved = serde_json::to_string(&view.export(seconds(105))).unwrap_or_default();
+    let moved = serde_json::from_str(&moved).unwrap_or_else(|error| panic!("{error}"));
+    let mut view = RegistryView::import(moved, seconds(10));
+    assert_eq!((view.state(&OTHER), view.state(&third)), (Live, Ended));
+    assert_eq!(view.address(&OTHER).as_deref(), Some("10.0.0.2:7946"));
+    assert_eq!(
+        (view.asked_at(), view.born()),
+        (Some(seconds(7)), Some("b"))
+    );
+    assert!(view.is_emptied_lately(seconds(16)) && !view.is_emptied_lately(seconds(18)));
+    // The replica goes on being watched: it was silent for three seconds.
+    let states = watch(&mut view, 10, vec![reply("b", vec![listed(1, 6)])]);
+    assert_eq!(states, [Live]);
+    let states = watch(&mut view, 13, vec![reply("b", vec![listed(1, 9)])]);
+    assert_eq!(states, [Ended]);
+    let late = RegistryView::import(
+        view.export(seconds(20)).unwrap_or_else(|| panic!()),
+        seconds(1),
+    );
+    assert_eq!(late.asked_at(), Some(seconds(0)));
+}

@@ -1,8 +1,14 @@
 //! The registry of replicas against a real server.
 
+use std::time::Duration;
+
 use weir_core::port::{ReplicaDirectory as _, ReplicaId};
 
-use super::replica::{FoundPlace, TestReplica, here, key, old_server, wait_for};
+use super::replica::{FoundPlace, TestReplica, here, key, old_server, prompt, wait_for};
+use crate::RedisTopology;
+
+/// The wait for a store that is away.
+const SHORT: Duration = Duration::from_millis(200);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_list_each_other_with_their_facts() {
@@ -48,6 +54,44 @@ async fn successor_process_goes_on_under_the_name() {
     two.wait_live(&[&successor]).await;
     let place = two.locate(&key(1), &one).await;
     assert_eq!(place, FoundPlace::Elsewhere(one.id.clone()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn successor_process_knows_the_other_replicas_while_the_store_is_away() {
+    let mut server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    let three = TestReplica::start(&server, 3).await;
+    two.wait_live(&[&one, &three]).await;
+    two.open(&key(2), "value").await;
+    three.open(&key(3), "value").await;
+    three.store.shutdown().await;
+    for replica in [&one, &two] {
+        wait_for("absence", || replica.seen(&three).is_none()).await;
+    }
+    assert_eq!(two.locate(&key(3), &three).await, here("value"));
+    let elsewhere = FoundPlace::Elsewhere(two.id.clone());
+    assert_eq!(one.locate(&key(3), &three).await, elsewhere);
+    server.kill();
+    let known = one.store.export_view().expect("it has a view");
+    let successor = TestReplica::start_unconnected(&server.url(), RedisTopology::Single, 1);
+    let place = prompt(successor.locate(&key(2), &two)).await;
+    assert!(matches!(place, FoundPlace::Failed(_)), "{place:?}");
+    assert_eq!(successor.store.export_view(), None);
+    successor.store.import_view("a view of another form");
+    successor.store.import_view(&known);
+    let registry = successor.store.registry();
+    assert_eq!(registry.address(&two.id).as_deref(), Some("10.0.0.2:7946"));
+    assert!(successor.store.wait_for_view(SHORT).await.is_ok());
+    for (id, opened_by) in [(2, &two), (3, &three)] {
+        let place = prompt(successor.locate(&key(id), opened_by)).await;
+        assert_eq!(place, elsewhere, "{id}");
+    }
+    // A third process gets the same.
+    assert!(successor.store.export_view().is_some());
+    server.restart();
+    wait_for("the store", || successor.store.status().is_connected).await;
+    assert_eq!(successor.locate(&key(2), &two).await, elsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,46 +10,46 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_core::port::ReplicaId;
 
-use crate::locking::lock;
+use crate::lock;
 
 /// The last number of each replica's frames.
-pub(crate) type FrameNumbers = HashMap<ReplicaId, u64>;
+pub type FrameNumbers = HashMap<ReplicaId, u64>;
 
 /// The most replicas whose numbers are kept. Beyond it those that the registry has forgotten go.
 const MAX_SENDERS: usize = 1024;
 
 /// The numbers of the frames of this replica.
 #[derive(Debug, Default)]
-pub(crate) struct SentFrames {
+pub struct SentFrames {
     numbered: AtomicU64,
     ended: AtomicU64,
 }
 
 impl SentFrames {
     /// Returns the number of the next frame.
-    pub(crate) fn next_number(&self) -> u64 {
+    pub fn next_number(&self) -> u64 {
         self.numbered.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Marks a frame as sent or given up. From now on heartbeats announce it.
-    pub(crate) fn end(&self, number: u64) {
+    pub fn end(&self, number: u64) {
         self.ended.fetch_max(number, Ordering::Relaxed);
     }
 
     /// Leaves a number out, for a message that is never sent: the others notice that they lack it.
-    pub(crate) fn skip(&self) {
+    pub fn skip(&self) {
         self.end(self.next_number());
     }
 
     /// The last number that ended.
-    pub(crate) fn announced(&self) -> u64 {
+    pub fn announced(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
 }
 
 /// The numbers of the frames of other replicas that arrived.
 #[derive(Debug, Default)]
-pub(crate) struct ReceivedFrames(Mutex<ReceivedNumbers>);
+pub struct ReceivedFrames(Mutex<ReceivedNumbers>);
 
 #[derive(Debug, Default)]
 struct ReceivedNumbers {
@@ -60,14 +60,14 @@ struct ReceivedNumbers {
 
 impl ReceivedFrames {
     /// Takes note of a frame. Returns the number of frames that were lost just before it.
-    pub(crate) fn note_arrival(&self, sender: ReplicaId, number: u64) -> u64 {
+    pub fn note_arrival(&self, sender: ReplicaId, number: u64) -> u64 {
         let mut received = lock(&self.0);
         received.raise(sender, number, number.saturating_sub(1))
     }
 
     /// Takes note of the numbers that heartbeats announced a while ago. Returns the number of frames
     /// that have not arrived.
-    pub(crate) fn compare(&self, announced: &FrameNumbers) -> u64 {
+    pub fn compare(&self, announced: &FrameNumbers) -> u64 {
         let mut received = lock(&self.0);
         let missing = announced
             .iter()

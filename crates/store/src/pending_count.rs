@@ -8,15 +8,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use weir_core::telemetry::instruments;
 
-use crate::locking::lock;
+use crate::lock;
 
 /// The sum of the writes of all kinds that wait, with its gauge. Clones are the same sum.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PendingSum(Arc<Mutex<usize>>);
+pub struct PendingSum(Arc<Mutex<usize>>);
 
 impl PendingSum {
     /// The sum.
-    pub(crate) fn get(&self) -> usize {
+    pub fn get(&self) -> usize {
         *lock(&self.0)
     }
 
@@ -31,14 +31,14 @@ impl PendingSum {
 
 /// A number of writes that changes while others wait for its zero. Clones are the same number.
 #[derive(Clone, Debug)]
-pub(crate) struct PendingCount {
+pub struct PendingCount {
     count: watch::Sender<usize>,
     sum: PendingSum,
 }
 
 impl PendingCount {
     /// No writes, as a part of a sum.
-    pub(crate) fn new(sum: PendingSum) -> Self {
+    pub fn new(sum: PendingSum) -> Self {
         Self {
             count: watch::Sender::new(0),
             sum,
@@ -46,13 +46,13 @@ impl PendingCount {
     }
 
     /// The number.
-    pub(crate) fn get(&self) -> usize {
+    pub fn get(&self) -> usize {
         *self.count.borrow()
     }
 
     /// Counts again. Counts are taken one after another, so that the last one is the newest; `count`
     /// may lock what the caller has not locked.
-    pub(crate) fn update(&self, count: impl FnOnce() -> usize) {
+    pub fn update(&self, count: impl FnOnce() -> usize) {
         self.count.send_modify(|pending| {
             let now = count();
             self.sum.change(*pending, now);
@@ -61,7 +61,7 @@ impl PendingCount {
     }
 
     /// Waits until the number is zero; returns the number at the time limit. Cancel safe.
-    pub(crate) async fn wait_for_zero(&self, limit: Duration) -> usize {
+    pub async fn wait_for_zero(&self, limit: Duration) -> usize {
         let mut pending = self.count.subscribe();
         let until = Instant::now() + limit;
         let _ = timeout_at(until, pending.wait_for(|left| *left == 0)).await;
