@@ -62,7 +62,7 @@ impl RecordClaims {
         key: &RecordKey,
         opened_by: &ReplicaId,
     ) -> Result<RecordPlace, StoreError> {
-        if self.writer.has_ended(key) {
+        if self.writer.has_ended(key).await? {
             return Ok(RecordPlace::Gone);
         }
         let name = record_name(key);

@@ -65,7 +65,7 @@ struct WriterState {
     queue: WriteQueue,
     /// Records that are written again, after the queue.
     again: Vec<RecordKey>,
-    in_flight: usize,
+    in_flight: Vec<(RecordKey, PendingWrite)>,
 }
 
 impl RecordWriter {
@@ -84,7 +84,7 @@ impl RecordWriter {
             state: Mutex::new(WriterState {
                 queue: WriteQueue::new(MAX_PENDING),
                 again: Vec::new(),
-                in_flight: 0,
+                in_flight: Vec::new(),
             }),
             wake: Notify::new(),
             pending: PendingCount::new(sum),
@@ -180,9 +180,30 @@ impl RecordWriter {
         self.ended.insert(record_name(key), ());
     }
 
-    /// Reports if a record ended a while ago, as far as it is remembered here.
-    pub(crate) fn has_ended(&self, key: &RecordKey) -> bool {
-        self.ended.get(&record_name(key)).is_some() || lock(&self.state).queue.is_ending(key)
+    /// Reports if a record ended a while ago, as far as it is remembered here. For one that expired
+    /// here, and whose end waits, the store is asked: another replica may have taken it over while
+    /// this one was paused.
+    pub(crate) async fn has_ended(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        if self.ended.get(&record_name(key)).is_some() {
+            return Ok(true);
+        }
+        match self.waiting(key) {
+            Some(PendingWrite::End(RecordEnd::Expired)) => {}
+            other => return Ok(matches!(other, Some(PendingWrite::End(_)))),
+        }
+        let limit = self.commands.request_limit();
+        let outcome = self.end(key, RecordEnd::Expired, limit).await?;
+        lock(&self.state).queue.remove_end(key);
+        self.publish_pending();
+        Ok(outcome != EndOutcome::OwnedElsewhere)
+    }
+
+    /// The write of a record that the shared store has not confirmed yet.
+    fn waiting(&self, key: &RecordKey) -> Option<PendingWrite> {
+        let state = lock(&self.state);
+        let in_flight = || state.in_flight.iter().find(|(known, _)| known == key);
+        let queued = state.queue.get(key);
+        queued.or_else(|| in_flight().map(|(_, write)| *write))
     }
 
     /// Takes the records that other replicas took over.
@@ -284,7 +305,7 @@ impl RecordWriter {
             let write = PendingWrite::Save(self.times.ttl(&key));
             (key, write)
         }));
-        state.in_flight = round.len();
+        state.in_flight.clone_from(&round);
         round
     }
 
@@ -300,7 +321,7 @@ impl RecordWriter {
         for (key, write) in failed {
             self.queue(&key, write);
         }
-        lock(&self.state).in_flight = 0;
+        lock(&self.state).in_flight.clear();
         self.publish_pending();
         is_done
     }
@@ -311,17 +332,25 @@ impl RecordWriter {
                 Some(record) => self.save(key, &record.value, ttl, BACKGROUND_TIMEOUT).await,
                 None => Ok(()),
             },
-            PendingWrite::End(end) => {
-                let outcome = self.commands.end(key, end, BACKGROUND_TIMEOUT).await?;
-                if outcome != EndOutcome::OwnedElsewhere {
-                    self.note_ended(key);
-                }
-                if outcome == EndOutcome::Ended || end == RecordEnd::Removed {
-                    self.confirm_end(key);
-                }
-                Ok(())
-            }
+            PendingWrite::End(end) => self.end(key, end, BACKGROUND_TIMEOUT).await.map(drop),
         }
+    }
+
+    /// Writes the end of a record that waited.
+    async fn end(
+        &self,
+        key: &RecordKey,
+        end: RecordEnd,
+        limit: Duration,
+    ) -> Result<EndOutcome, StoreError> {
+        let outcome = self.commands.end(key, end, limit).await?;
+        if outcome != EndOutcome::OwnedElsewhere {
+            self.note_ended(key);
+        }
+        if outcome == EndOutcome::Ended || end == RecordEnd::Removed {
+            self.confirm_end(key);
+        }
+        Ok(outcome)
     }
 
     async fn save(
@@ -375,7 +404,7 @@ impl RecordWriter {
     fn publish_pending(&self) {
         self.pending.update(|| {
             let state = lock(&self.state);
-            state.queue.len() + state.again.len() + state.in_flight
+            state.queue.len() + state.again.len() + state.in_flight.len()
         });
     }
 }

@@ -113,9 +113,9 @@ impl WriteQueue {
         }
     }
 
-    /// Reports if the end of a record waits here.
-    pub(crate) fn is_ending(&self, key: &RecordKey) -> bool {
-        matches!(self.writes.get(key), Some((_, PendingWrite::End(_))))
+    /// The write of a record.
+    pub(crate) fn get(&self, key: &RecordKey) -> Option<PendingWrite> {
+        self.writes.get(key).map(|(_, write)| *write)
     }
 }
 
@@ -153,7 +153,8 @@ mod tests {
         }
         queue.push(key(4), END);
         assert_eq!(queue.len(), 4);
-        assert!(queue.is_ending(&key(3)) && !queue.is_ending(&key(1)));
+        assert_eq!(queue.get(&key(3)), Some(END));
+        assert_eq!(queue.get(&key(1)), Some(later));
         let taken = queue.take(3);
         assert_eq!(taken, [(key(3), END), (key(4), END), (key(1), later)]);
         queue.push(key(5), END);

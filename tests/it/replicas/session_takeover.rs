@@ -1,5 +1,7 @@
 //! Sessions outlive the replica that owns them.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use weir_replica_testkit::{RedisServer, free_port};
 use weir_testkit::mock_server::CallGate;
@@ -7,8 +9,8 @@ use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::change_streams::{expect_list_change, expect_update};
-use super::{at, call, config, delete, expect_session_gone, open_at, start, use_session};
-use crate::harness::{CheckedStream, Replicas, within_test_timeout};
+use super::{COUNT, at, call, config, delete, expect_session_gone, open_at, start, use_session};
+use crate::harness::{CheckedStream, Replicas, wait_until_async, within_test_timeout};
 
 async fn upstream(gate: &CallGate) -> MockServer {
     MockServer::legacy(Revision::NEWEST_LEGACY)
@@ -126,6 +128,48 @@ async fn subscriptions_to_resources_outlive_the_owner() {
     let mut stream = at(&client, &replicas, 2).open_change_stream().await;
     let heard = expect_update(&upstream, &mut stream, "memo:1");
     within_test_timeout("an update after the takeover", heard).await;
+}
+
+/// The time that an unused session lives, and the longer one for which its owner is paused.
+const IDLE_TIME: &str = "8s";
+const PAUSE: Duration = Duration::from_secs(12);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_that_moved_in_a_long_pause_of_its_owner_is_not_unknown_there() {
+    let upstream = upstream(&CallGate::new()).await;
+    let mut config = config(&upstream);
+    config["limits"]["session_idle"] = json!(IDLE_TIME);
+    let replicas = Replicas::start(COUNT, config).await;
+    let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    replicas.wait_until_store_is_used().await;
+    let paused = &replicas.replica(0).process;
+    paused.signal("STOP");
+    let begun = Instant::now();
+    let [there, elsewhere] = [0, 1].map(|number| at(&client, &replicas, number));
+    wait_until_async("a long pause in which the session is used", async || {
+        let pinged = elsewhere.raw().ask("ping", json!({})).await;
+        let is_served = pinged.is_ok_and(|pinged| pinged.status == 200);
+        (is_served && begun.elapsed() > PAUSE).then_some(())
+    })
+    .await;
+    // The replica goes on, and cannot ask the store.
+    replicas.redis().pause();
+    paused.signal("CONT");
+    for _ in 0..40 {
+        let pinged = there.raw().ask("ping", json!({})).await.unwrap();
+        let may_come_back = pinged.status == 503 && pinged.header("retry-after").is_some();
+        assert!(may_come_back, "{} {:?}", pinged.status, pinged.body);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    replicas.redis().resume();
+    wait_until_async("the session", async || {
+        let pinged = there.raw().ask("ping", json!({})).await.unwrap();
+        assert_ne!(pinged.status, 404, "{:?}", pinged.body);
+        (pinged.status == 200).then_some(())
+    })
+    .await;
+    call(&there, 1).await;
+    call(&elsewhere, 2).await;
 }
 
 /// Reads a stream up to its end, which may be a broken connection.

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use weir_core::port::{RecordKind, RecordStore, ReplicaId};
 
-use super::replica::{FoundPlace, TestReplica, here, key, old_server, shared_name, wait_for};
+use super::replica::{
+    FoundPlace, TestReplica, here, impatient_settings, key, old_server, prompt, shared_name,
+    wait_for,
+};
 
 /// Longer than two heartbeats.
 const HEARTBEATS: Duration = Duration::from_millis(4500);
@@ -160,6 +163,7 @@ async fn expired_session_is_gone() {
     })
     .await;
     assert_eq!(expired, [key(1)]);
+    assert_eq!(one.locate(&key(1), &one).await, FoundPlace::Gone);
     assert_eq!(one.records.flush(Duration::from_secs(10)).await, 0);
     assert_eq!(one.locate(&key(1), &one).await, FoundPlace::Gone);
     assert_eq!(two.locate_without(&key(1), &one).await, FoundPlace::Gone);
@@ -277,6 +281,37 @@ async fn expiry_at_a_former_owner_ends_nothing() {
     one.wait_live(&[&two]).await;
     let place = one.locate(&key(1), &one).await;
     assert_eq!(place, FoundPlace::Elsewhere(two.id.clone()));
+}
+
+/// A replica that was paused for longer than the time to live finds its copies expired, and cannot
+/// know if another one has taken the sessions over.
+#[tokio::test(flavor = "multi_thread")]
+async fn session_that_expired_here_is_not_gone_before_the_store_says_so() {
+    let server = old_server();
+    let one = TestReplica::start_with(&impatient_settings(&server.url()), 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    two.wait_live(&[&one]).await;
+    one.wait_live(&[&two]).await;
+    one.open_for(&key(1), "value", Duration::from_secs(4)).await;
+    assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
+    server.pause();
+    wait_for("expiry", || {
+        !one.records.expired(RecordKind::Session).is_empty()
+    })
+    .await;
+    wait_for("the outage", || !one.store.status().is_connected).await;
+    // The end is written in vain again and again, with pauses between.
+    for _ in 0..40 {
+        let place = prompt(one.locate(&key(1), &one)).await;
+        assert!(matches!(place, FoundPlace::Failed(_)), "{place:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    server.resume();
+    wait_for("the end of the outage", || one.store.status().is_connected).await;
+    one.wait_live(&[&two]).await;
+    let place = one.locate(&key(1), &one).await;
+    assert_eq!(place, FoundPlace::Elsewhere(two.id.clone()));
+    assert_eq!(two.locate(&key(1), &one).await, here("value"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
