@@ -166,6 +166,35 @@ async fn required_visit_is_asked_once_and_awaited() {
     assert_eq!(last.text(), "signed in twice", "{}", last.last());
 }
 
+/// A server may name a new URL in each refusal, until the user has visited the first one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reported_visit_has_the_call_repeated_instead_of_another_visit_asked() {
+    let rounds = ["one", "other"].map(requires).into_iter();
+    let server = MockServer::legacy(Revision::V2025_11_25)
+        .with(MockTool::new("visit").does_in_turn(rounds.chain([MockBehaviour::text("signed in")])))
+        .start()
+        .await;
+    let weir = weir_over(&[("shop", &server)]);
+    let client = client(&weir, Revision::MODERN).await;
+    let asked = client.call("shop__visit", json!({})).await;
+    let accept = json!({ "visit-1": { "action": "accept" } });
+    let (last, ()) = tokio::join!(answer(&client, "shop__visit", &asked, accept), async {
+        server
+            .wait_until("the second refusal", |server| {
+                server.executions("visit") == 2
+            })
+            .await;
+        let calls = server.requests_of("tools/call");
+        let session = calls.last().unwrap().session().unwrap().to_owned();
+        let method = "notifications/elicitation/complete";
+        let params = json!({ "elicitationId": "one" });
+        let done = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        server.send_on_get_stream(&session, &done);
+    });
+    assert_eq!(last.text(), "signed in", "{}", last.last());
+    assert_eq!(server.executions("visit"), 3);
+}
+
 // Proves R187.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn declined_visit_ends_the_call() {

@@ -16,6 +16,7 @@ use weir_core::{
 };
 use weir_router::Router;
 use weir_schema::{CheckMode, Validation};
+use weir_wire::Revision;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
@@ -141,6 +142,38 @@ async fn unknown_and_ambiguous_tools_are_refused_alike_without_a_request() {
         0
     );
     assert_eq!(desk.gate.refused(), ["invalid_params"; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_before_a_call_is_sent_is_no_call_of_its_upstream() {
+    let fake = ScriptedUpstream::new("up", &["any"]);
+    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    let count = || desk.world.catalog.status()[0].recent.calls;
+    for (kind, is_sent, counts) in [
+        (FailureKind::BadArguments, false, false),
+        (FailureKind::Denied, false, false),
+        (FailureKind::Overloaded, false, false),
+        // The server itself refuses a call that it got.
+        (FailureKind::BadArguments, true, true),
+        (FailureKind::Denied, true, true),
+        // An upstream that cannot be reached fails the call.
+        (FailureKind::Unavailable, false, true),
+        (FailureKind::Busy, false, true),
+    ] {
+        let before = count();
+        let answer = kind.clone();
+        fake.set(|script| {
+            script.answer = Box::new(move |outbound| {
+                if is_sent {
+                    outbound.carried_revision.note(Revision::MODERN);
+                }
+                Reply::ended(Failure::new(answer.clone(), "no"))
+            });
+        });
+        let failed = failure(desk.call(json!({ "name": "any" })).await);
+        assert_eq!(*failed.kind(), kind);
+        assert_eq!(count() - before, u64::from(counts), "{kind:?}, {is_sent}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use crate::record::{AuditChain, AuditEvent, AuditLifecycle, ChainHead};
 use bytes::Bytes;
 use weir_core::port::{Fut, PostResponse};
+use weir_core::telemetry::set_process_resource;
 use weir_core::{Failure, FailureKind};
 
 use super::*;
@@ -104,6 +105,27 @@ async fn a_collector_gets_the_lines_of_the_chain_in_batches() {
     );
     assert_eq!(record["attributes"][1]["value"]["intValue"], "1");
     assert!(record.get("traceId").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_have_the_resource_of_the_process() {
+    let own = [("service.name", "tools"), ("service.instance.id", "weir-7")];
+    let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    set_process_resource(own.into());
+    let collector = collector(&[]);
+    let (exporter, work) = AuditExporter::new(collector.clone(), CancellationToken::new());
+    exporter.offer(records(1)[0].clone());
+    drop(exporter);
+    work.await;
+    let got = collector.got.lock().unwrap();
+    let expected = json!([
+        { "key": "service.name", "value": { "stringValue": "tools" } },
+        { "key": "service.instance.id", "value": { "stringValue": "weir-7" } },
+    ]);
+    assert_eq!(
+        got[0]["resourceLogs"][0]["resource"]["attributes"],
+        expected
+    );
 }
 
 // Proves F13.
