@@ -29,8 +29,7 @@ pub use document_post::{DocumentPoster, PostEncoding, PostResponse};
 pub use environment::{Clock, Random, jittered, random_id, random_share};
 pub use leases::{LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken};
 pub use records::{
-    CredentialVault, RecordKey, RecordKind, RecordPlace, RecordStore, StoredRecord, WriteCondition,
-    WriteOutcome,
+    RecordKey, RecordKind, RecordPlace, RecordStore, StoredRecord, WriteCondition, WriteOutcome,
 };
 pub use replay_log::{LOST_ANSWER, ReplayLog, ReplayedEvents, StreamKey};
 pub use replicas::{

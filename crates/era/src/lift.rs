@@ -7,7 +7,6 @@ use bytes::Bytes;
 use weir_core::CapabilityClass;
 use weir_core::call::{CallCapabilities, LogMessages, TraceContext};
 use weir_wire::params::{Meta, Params, ParamsError};
-use weir_wire::scan;
 
 use crate::capabilities::class_of;
 use crate::session::LegacySessionRecord;
@@ -130,18 +129,6 @@ fn is_traceparent(text: &str) -> bool {
 
 fn is_plain(text: &str, most: usize) -> bool {
     text.len() <= most && text.bytes().all(|b| matches!(b, b' '..=b'~'))
-}
-
-/// True if `value` is a JSON object with at least the two members that 2026-07-28 requires of
-/// `_meta`.
-#[must_use]
-pub fn is_modern_meta(value: &[u8]) -> bool {
-    [
-        weir_wire::meta::PROTOCOL_VERSION,
-        weir_wire::meta::CLIENT_CAPABILITIES,
-    ]
-    .iter()
-    .all(|key| scan::find(value, key).is_some())
 }
 
 #[cfg(test)]

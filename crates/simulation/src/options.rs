@@ -33,16 +33,3 @@ pub struct SimulationOptions {
     /// True if the trace has each part of a stream that is sent.
     pub traces_streams: bool,
 }
-
-impl SimulationOptions {
-    /// A run of a seed without a planted fault.
-    #[must_use]
-    pub const fn of_seed(seed: u64) -> Self {
-        Self {
-            seed,
-            planted: None,
-            scenario: FaultScenario::All,
-            traces_streams: false,
-        }
-    }
-}

@@ -13,7 +13,6 @@ mod pending_count;
 mod records;
 mod replays;
 mod tasks;
-mod vault;
 
 pub use bus::{BusLinkId, MemoryBus};
 pub use counters::MemoryCounters;
@@ -24,7 +23,6 @@ pub use pending_count::{PendingCount, PendingSum};
 pub use records::{MemoryRecords, MovedRecord, RecordCaps};
 pub use replays::{MemoryReplays, MovedEvent, MovedLog, MovedStream, ReplayCaps};
 pub use tasks::{MemoryTasks, MovedTask, TaskCaps};
-pub use vault::MemoryVault;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
@@ -43,11 +43,10 @@ pub enum IdpMisbehaviour {
 
 #[derive(Debug)]
 struct IdpState {
-    signers: Vec<Arc<TokenSigner>>,
+    signer: Arc<TokenSigner>,
     /// The introspection responses, by the token's text.
     opaque: Vec<(String, Value)>,
     misbehaviour: Option<IdpMisbehaviour>,
-    max_age: Option<u64>,
     asked: Vec<String>,
 }
 
@@ -55,10 +54,9 @@ impl IdentityProvider {
     /// Starts with one ES256 key, `key-1`.
     pub async fn start() -> Self {
         let state = IdpState {
-            signers: vec![Arc::new(TokenSigner::es256("key-1"))],
+            signer: Arc::new(TokenSigner::es256("key-1")),
             opaque: Vec::new(),
             misbehaviour: None,
-            max_age: None,
             asked: Vec::new(),
         };
         let mut idp = Self {
@@ -102,29 +100,19 @@ impl IdentityProvider {
         })));
     }
 
-    /// Signs with another key from now on; the old keys leave the set.
+    /// Signs with another key from now on; the old key leaves the set.
     pub fn rotate_key(&self, signer: TokenSigner) {
-        self.state().signers = vec![Arc::new(signer)];
-    }
-
-    /// Signs with another key from now on; the set has both.
-    pub fn add_key(&self, signer: TokenSigner) {
-        self.state().signers.insert(0, Arc::new(signer));
+        self.state().signer = Arc::new(signer);
     }
 
     /// The key it signs with.
     pub fn signer(&self) -> Arc<TokenSigner> {
-        Arc::clone(&self.state().signers[0])
+        Arc::clone(&self.state().signer)
     }
 
     /// Changes the answer to key requests; `None` restores it.
     pub fn set_misbehaviour(&self, how: Option<IdpMisbehaviour>) {
         self.state().misbehaviour = how;
-    }
-
-    /// Sets the `max-age` of its keys.
-    pub fn set_max_age(&self, age: Duration) {
-        self.state().max_age = Some(age.as_secs());
     }
 
     /// Sets the introspection response for this token.
@@ -192,18 +180,7 @@ async fn answer(
 async fn keys(state: &Mutex<IdpState>) -> Response<Full<Bytes>> {
     let misbehaviour = lock(state).misbehaviour.clone();
     match misbehaviour {
-        None => {
-            let state = lock(state);
-            let keys: Vec<Value> = state.signers.iter().map(|signer| signer.jwk()).collect();
-            let mut answer = json_answer(&json!({ "keys": keys }));
-            if let Some(age) = state.max_age {
-                let value = format!("max-age={age}")
-                    .parse()
-                    .expect("digits are a header value");
-                answer.headers_mut().insert(header::CACHE_CONTROL, value);
-            }
-            answer
-        }
+        None => json_answer(&json!({ "keys": [lock(state).signer.jwk()] })),
         Some(IdpMisbehaviour::Status(code)) => {
             status(StatusCode::from_u16(code).expect("a test has a real status"))
         }

@@ -37,7 +37,7 @@ pub use error_object::ErrorObject;
 pub use id::RequestId;
 pub use log_level::LogLevel;
 pub use message::{IncomingMessage, Message, MessageError, Notification, Request, Response};
-pub use method::{Direction, Method, MethodName};
+pub use method::{Method, MethodName};
 pub use params::{Meta, Params};
 pub use revision::Revision;
 pub use scan::JsonLimits;

@@ -66,8 +66,7 @@ const NAMES: [&str; 14] = [
 /// The key of one hop, or the prefix of such keys, that `key` differs from in case alone
 /// ([`crate::case_folding`]). A server without regard to case would take it for a key that weir
 /// sets itself.
-#[must_use]
-pub fn case_variant_of_owned(key: &str) -> Option<&'static str> {
+pub(crate) fn case_variant_of_owned(key: &str) -> Option<&'static str> {
     let name = NAMES
         .into_iter()
         .find(|name| *name != key && case_folding::equal_folded(name, key));

@@ -1,28 +1,18 @@
 //! The table of every method and notification of every revision.
 //!
-//! A row has the revisions that define the name in each direction, and the params member that the
-//! `Mcp-Name` header mirrors. The table has no semantics of a method.
+//! A row is the name. Beside it, the table knows the params member that the `Mcp-Name` header
+//! mirrors, and no other semantics of a method.
 
 use std::fmt;
 
 use crate::case_folding;
-use crate::revision::Revision;
 
 /// The method of a request that no revision defines, such as one of an extension. Its own name is
-/// in the table, but exists in no revision.
+/// in the table, but no revision has it.
 pub const EXTENSION_METHOD: Method = Method::Extension;
 
 /// The longest name of such a method, in bytes: names are kept in records and labels.
 const MAX_EXTENSION_NAME: usize = 128;
-
-/// The direction of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// From a client to a server.
-    ClientToServer,
-    /// From a server to a client.
-    ServerToClient,
-}
 
 /// The params member that `Mcp-Name` repeats (2026-07-28, Standard headers; tasks: SEP-2663).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,21 +40,8 @@ impl NameSource {
     }
 }
 
-/// First and last revision of a method in one direction.
-type RevisionSpan = Option<(Revision, Revision)>;
-
-const R24: Revision = Revision::V2024_11_05;
-const R25J: Revision = Revision::V2025_06_18;
-const R25N: Revision = Revision::V2025_11_25;
-const R26: Revision = Revision::V2026_07_28;
-const ALWAYS: RevisionSpan = Some((R24, R26));
-const LEGACY: RevisionSpan = Some((R24, R25N));
-const TASKS_2025: RevisionSpan = Some((R25N, R25N));
-const MODERN: RevisionSpan = Some((R26, R26));
-const NEVER: RevisionSpan = None;
-
 macro_rules! methods {
-    ($($variant:ident = $name:literal, $up:expr, $down:expr;)*) => {
+    ($($variant:ident = $name:literal;)*) => {
         /// A method or notification that some revision defines.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Method {
@@ -86,74 +63,51 @@ macro_rules! methods {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
-
-            const fn spans(self) -> (RevisionSpan, RevisionSpan) {
-                match self { $(Self::$variant => ($up, $down),)* }
-            }
         }
     };
 }
 
 methods! {
-    Initialize = "initialize", LEGACY, NEVER;
-    Initialized = "notifications/initialized", LEGACY, NEVER;
-    Discover = "server/discover", MODERN, NEVER;
-    Ping = "ping", LEGACY, LEGACY;
-    ToolsList = "tools/list", ALWAYS, NEVER;
-    ToolsCall = "tools/call", ALWAYS, NEVER;
-    ResourcesList = "resources/list", ALWAYS, NEVER;
-    ResourcesTemplatesList = "resources/templates/list", ALWAYS, NEVER;
-    ResourcesRead = "resources/read", ALWAYS, NEVER;
-    ResourcesSubscribe = "resources/subscribe", LEGACY, NEVER;
-    ResourcesUnsubscribe = "resources/unsubscribe", LEGACY, NEVER;
-    PromptsList = "prompts/list", ALWAYS, NEVER;
-    PromptsGet = "prompts/get", ALWAYS, NEVER;
-    CompletionComplete = "completion/complete", ALWAYS, NEVER;
-    LoggingSetLevel = "logging/setLevel", LEGACY, NEVER;
-    SubscriptionsListen = "subscriptions/listen", MODERN, NEVER;
-    TasksGet = "tasks/get", Some((R25N, R26)), TASKS_2025;
-    TasksResult = "tasks/result", TASKS_2025, TASKS_2025;
-    TasksList = "tasks/list", TASKS_2025, TASKS_2025;
-    TasksCancel = "tasks/cancel", Some((R25N, R26)), TASKS_2025;
-    TasksUpdate = "tasks/update", MODERN, NEVER;
-    SamplingCreateMessage = "sampling/createMessage", NEVER, LEGACY;
-    ElicitationCreate = "elicitation/create", NEVER, Some((R25J, R25N));
-    RootsList = "roots/list", NEVER, LEGACY;
-    RootsListChanged = "notifications/roots/list_changed", LEGACY, NEVER;
-    Cancelled = "notifications/cancelled", ALWAYS, ALWAYS;
-    Progress = "notifications/progress", LEGACY, ALWAYS;
-    LogMessage = "notifications/message", NEVER, ALWAYS;
-    ToolsListChanged = "notifications/tools/list_changed", NEVER, ALWAYS;
-    PromptsListChanged = "notifications/prompts/list_changed", NEVER, ALWAYS;
-    ResourcesListChanged = "notifications/resources/list_changed", NEVER, ALWAYS;
-    ResourcesUpdated = "notifications/resources/updated", NEVER, ALWAYS;
-    SubscriptionsAcknowledged = "notifications/subscriptions/acknowledged", NEVER, MODERN;
-    ElicitationComplete = "notifications/elicitation/complete", NEVER, TASKS_2025;
-    TasksStatus = "notifications/tasks/status", TASKS_2025, TASKS_2025;
-    Tasks = "notifications/tasks", NEVER, MODERN;
-    Extension = "dev.weir/extension", NEVER, NEVER;
+    Initialize = "initialize";
+    Initialized = "notifications/initialized";
+    Discover = "server/discover";
+    Ping = "ping";
+    ToolsList = "tools/list";
+    ToolsCall = "tools/call";
+    ResourcesList = "resources/list";
+    ResourcesTemplatesList = "resources/templates/list";
+    ResourcesRead = "resources/read";
+    ResourcesSubscribe = "resources/subscribe";
+    ResourcesUnsubscribe = "resources/unsubscribe";
+    PromptsList = "prompts/list";
+    PromptsGet = "prompts/get";
+    CompletionComplete = "completion/complete";
+    LoggingSetLevel = "logging/setLevel";
+    SubscriptionsListen = "subscriptions/listen";
+    TasksGet = "tasks/get";
+    TasksResult = "tasks/result";
+    TasksList = "tasks/list";
+    TasksCancel = "tasks/cancel";
+    TasksUpdate = "tasks/update";
+    SamplingCreateMessage = "sampling/createMessage";
+    ElicitationCreate = "elicitation/create";
+    RootsList = "roots/list";
+    RootsListChanged = "notifications/roots/list_changed";
+    Cancelled = "notifications/cancelled";
+    Progress = "notifications/progress";
+    LogMessage = "notifications/message";
+    ToolsListChanged = "notifications/tools/list_changed";
+    PromptsListChanged = "notifications/prompts/list_changed";
+    ResourcesListChanged = "notifications/resources/list_changed";
+    ResourcesUpdated = "notifications/resources/updated";
+    SubscriptionsAcknowledged = "notifications/subscriptions/acknowledged";
+    ElicitationComplete = "notifications/elicitation/complete";
+    TasksStatus = "notifications/tasks/status";
+    Tasks = "notifications/tasks";
+    Extension = "dev.weir/extension";
 }
 
 impl Method {
-    /// Reports if the name is one of a notification: no id, no response.
-    #[must_use]
-    pub fn is_notification(self) -> bool {
-        self.as_str().starts_with("notifications/")
-    }
-
-    /// Reports if `revision` defines this as a message of its own in `direction`. Messages that
-    /// 2026-07-28 only embeds in `inputRequests` (sampling, elicitation, roots) do not exist there;
-    /// methods of the tasks extension do.
-    #[must_use]
-    pub fn exists_in(self, revision: Revision, direction: Direction) -> bool {
-        let (up, down) = self.spans();
-        let span = match direction {
-            Direction::ClientToServer => up,
-            Direction::ServerToClient => down,
-        };
-        span.is_some_and(|(first, last)| (first..=last).contains(&revision))
-    }
-
     /// Returns the params member that `Mcp-Name` mirrors.
     #[must_use]
     #[expect(
@@ -288,40 +242,6 @@ mod tests {
             &longer,
         ] {
             assert_eq!(MethodName::new(name).extension_name(), None, "{name:?}");
-        }
-    }
-
-    // Proves R029.
-    #[test]
-    fn removed_methods_do_not_exist_in_2026() {
-        let removed = [
-            "initialize",
-            "ping",
-            "logging/setLevel",
-            "resources/subscribe",
-            "resources/unsubscribe",
-            "tasks/list",
-            "tasks/result",
-        ];
-        for name in removed {
-            let method = Method::parse(name).expect("the table has it");
-            assert!(
-                !method.exists_in(Revision::V2026_07_28, Direction::ClientToServer),
-                "{name}"
-            );
-            assert!(
-                method.exists_in(Revision::V2025_11_25, Direction::ClientToServer),
-                "{name}"
-            );
-        }
-    }
-
-    // Proves R040.
-    #[test]
-    fn no_request_from_a_server_exists_in_2026() {
-        for &method in Method::ALL {
-            let down = method.exists_in(Revision::V2026_07_28, Direction::ServerToClient);
-            assert!(!down || method.is_notification(), "{method}");
         }
     }
 

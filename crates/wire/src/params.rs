@@ -9,7 +9,6 @@ mod meta_view;
 pub(crate) mod params_error;
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -66,7 +65,6 @@ pub struct Params {
     capabilities: MemberSlot,
     client_info: MemberSlot,
     notifications: MemberSlot,
-    request_id: MemberSlot,
     progress_token: MemberSlot,
     input_responses: MemberSlot,
     request_state: MemberSlot,
@@ -159,7 +157,6 @@ impl Params {
             capabilities: MemberSlot::default(),
             client_info: MemberSlot::default(),
             notifications: MemberSlot::default(),
-            request_id: MemberSlot::default(),
             progress_token: MemberSlot::default(),
             input_responses: MemberSlot::default(),
             request_state: MemberSlot::default(),
@@ -168,7 +165,7 @@ impl Params {
         }
     }
 
-    fn table(&mut self) -> [(&'static str, &mut MemberSlot); 16] {
+    fn table(&mut self) -> [(&'static str, &mut MemberSlot); 15] {
         [
             ("name", &mut self.name),
             ("arguments", &mut self.arguments),
@@ -181,7 +178,6 @@ impl Params {
             ("capabilities", &mut self.capabilities),
             ("clientInfo", &mut self.client_info),
             ("notifications", &mut self.notifications),
-            ("requestId", &mut self.request_id),
             ("progressToken", &mut self.progress_token),
             ("inputResponses", &mut self.input_responses),
             ("requestState", &mut self.request_state),
@@ -202,18 +198,6 @@ impl Params {
     /// `_meta` is not an object.
     pub fn has_meta_protocol_version(&self) -> Result<bool, ParamsError> {
         Ok(self.meta()?.is_some_and(Meta::has_protocol_version))
-    }
-
-    /// The position of the value of `name` in [`Params::raw`].
-    #[must_use]
-    pub fn name_range(&self) -> Option<Range<usize>> {
-        self.name.range()
-    }
-
-    /// The position of the value of `uri` in [`Params::raw`].
-    #[must_use]
-    pub fn uri_range(&self) -> Option<Range<usize>> {
-        self.uri.range()
     }
 
     /// Reports if the member that `Mcp-Name` mirrors is this text. Equal bytes are compared without
@@ -332,14 +316,6 @@ impl Params {
     /// It is not an object.
     pub fn input_responses(&self) -> Result<Option<Bytes>, ParamsError> {
         read_object(&self.raw, self.input_responses, "inputResponses")
-    }
-
-    /// The request that `notifications/cancelled` names: a JSON string or integer.
-    ///
-    /// # Errors
-    /// When it is neither.
-    pub fn request_id(&self) -> Result<Option<Bytes>, ParamsError> {
-        read_token(&self.raw, self.request_id, "requestId")
     }
 
     /// The token that `notifications/progress` names: a JSON string or integer.

@@ -110,24 +110,6 @@ impl Revision {
         self.at_least(Self::V2025_06_18)
     }
 
-    /// Reports if tools have `annotations` (2025-03-26 and later).
-    #[must_use]
-    pub const fn has_annotations(self) -> bool {
-        self.at_least(Self::V2025_03_26)
-    }
-
-    /// Reports if listed items have `title` and `_meta` (2025-06-18 and later).
-    #[must_use]
-    pub const fn has_title(self) -> bool {
-        self.at_least(Self::V2025_06_18)
-    }
-
-    /// Reports if listed items have `icons` (2025-11-25 and later).
-    #[must_use]
-    pub const fn has_icons(self) -> bool {
-        self.at_least(Self::V2025_11_25)
-    }
-
     /// Reports if tools have `execution.taskSupport` (2025-11-25 alone).
     #[must_use]
     pub const fn has_execution(self) -> bool {
@@ -139,12 +121,6 @@ impl Revision {
     #[must_use]
     pub const fn has_task_param(self) -> bool {
         matches!(self, Self::V2025_11_25)
-    }
-
-    /// Reports if progress notifications may carry `message` (2025-03-26 and later).
-    #[must_use]
-    pub const fn has_progress_message(self) -> bool {
-        self.at_least(Self::V2025_03_26)
     }
 
     /// Reports if servers declare `completions` (2025-03-26 and later).

@@ -1,4 +1,4 @@
-//! The ports of small values that are kept for principals: records and credentials.
+//! The port of small values that are kept for principals.
 
 use std::time::Duration;
 
@@ -132,30 +132,4 @@ pub trait RecordStore: Send + Sync {
     fn lost(&self, _kind: RecordKind) -> Vec<RecordKey> {
         Vec::new()
     }
-}
-
-/// Outbound credentials, sealed at rest.
-pub trait CredentialVault: Send + Sync {
-    /// Reads a secret of a principal.
-    fn open<'a>(
-        &'a self,
-        principal: &'a Principal,
-        name: &'a str,
-    ) -> Fut<'a, Result<Option<Bytes>, StoreError>>;
-
-    /// Keeps a secret of a principal.
-    fn keep<'a>(
-        &'a self,
-        principal: &'a Principal,
-        name: &'a str,
-        secret: Bytes,
-        ttl: Duration,
-    ) -> Fut<'a, Result<(), StoreError>>;
-
-    /// Deletes a secret.
-    fn forget<'a>(
-        &'a self,
-        principal: &'a Principal,
-        name: &'a str,
-    ) -> Fut<'a, Result<(), StoreError>>;
 }

@@ -120,12 +120,6 @@ impl EndpointPolicies {
         &self.endpoint_policy(endpoint).scopes
     }
 
-    /// True if rules decide about an endpoint's tools.
-    #[must_use]
-    pub fn decides(&self, endpoint: &EndpointId) -> bool {
-        self.endpoint_policy(endpoint).is_ruled
-    }
-
     /// The texts with rules for all endpoints.
     #[must_use]
     pub fn common(&self) -> &[PolicyFile] {

@@ -34,11 +34,6 @@ impl RawSocket {
         self.stream.write_all(bytes).await
     }
 
-    /// Writes no more, and still reads.
-    pub async fn close_write(&mut self) -> io::Result<()> {
-        self.stream.shutdown().await
-    }
-
     /// Reads until `wanted` has come and returns all bytes read since the last call, including
     /// those after it. If the connection ends first, or after 16 MiB, the error has the text that
     /// was read.

@@ -23,8 +23,6 @@ pub struct Meta {
     client_capabilities: MemberSlot,
     log_level: MemberSlot,
     server_info: MemberSlot,
-    subscription_id: MemberSlot,
-    related_task: MemberSlot,
     progress_token: MemberSlot,
     traceparent: MemberSlot,
     tracestate: MemberSlot,
@@ -46,8 +44,6 @@ impl Meta {
             client_capabilities: MemberSlot::default(),
             log_level: MemberSlot::default(),
             server_info: MemberSlot::default(),
-            subscription_id: MemberSlot::default(),
-            related_task: MemberSlot::default(),
             progress_token: MemberSlot::default(),
             traceparent: MemberSlot::default(),
             tracestate: MemberSlot::default(),
@@ -66,15 +62,13 @@ impl Meta {
         view
     }
 
-    fn table(&mut self) -> [(&'static str, &mut MemberSlot); 11] {
+    fn table(&mut self) -> [(&'static str, &mut MemberSlot); 9] {
         [
             (meta::PROTOCOL_VERSION, &mut self.protocol_version),
             (meta::CLIENT_INFO, &mut self.client_info),
             (meta::CLIENT_CAPABILITIES, &mut self.client_capabilities),
             (meta::LOG_LEVEL, &mut self.log_level),
             (meta::SERVER_INFO, &mut self.server_info),
-            (meta::SUBSCRIPTION_ID, &mut self.subscription_id),
-            (meta::RELATED_TASK, &mut self.related_task),
             (meta::PROGRESS_TOKEN, &mut self.progress_token),
             (meta::TRACEPARENT, &mut self.traceparent),
             (meta::TRACESTATE, &mut self.tracestate),
@@ -168,30 +162,6 @@ impl Meta {
             &self.raw,
             self.server_info,
             "_meta.io.modelcontextprotocol/serverInfo",
-        )
-    }
-
-    /// The `subscriptions/listen` this belongs to: a JSON string or integer.
-    ///
-    /// # Errors
-    /// When it is neither.
-    pub fn subscription_id(&self) -> Result<Option<Bytes>, ParamsError> {
-        read_token(
-            &self.raw,
-            self.subscription_id,
-            "_meta.io.modelcontextprotocol/subscriptionId",
-        )
-    }
-
-    /// The task this belongs to (2025-11-25).
-    ///
-    /// # Errors
-    /// When it is not an object.
-    pub fn related_task(&self) -> Result<Option<Bytes>, ParamsError> {
-        read_object(
-            &self.raw,
-            self.related_task,
-            "_meta.io.modelcontextprotocol/related-task",
         )
     }
 
