@@ -12,7 +12,7 @@ use std::sync::Arc;
 use opentelemetry::KeyValue;
 use tokio::time::{Instant, sleep_until, timeout};
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::port::jittered;
+use weir_core::port::{Backoff, jittered};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ListKind, ListKinds, ListWatch};
 
@@ -21,7 +21,7 @@ use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
 use super::late_confirmations::LateConfirmations;
 use super::list_feed::{FeedState, ListFeed, ListSnapshot};
-use super::pace::{Backoff, RefreshPacer};
+use super::pace::RefreshPacer;
 use super::walk_span::WalkSpan;
 use weir_items::WalkTrigger;
 

@@ -1,10 +1,9 @@
-//! The pace of asking an upstream again: the rate of following its changes, and the backoff for a
-//! lost one.
+//! The pace of following the changes of an upstream.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_core::port::{Random, random_share};
+use weir_core::port::doubled;
 
 use super::settings::RefreshPace;
 
@@ -48,51 +47,14 @@ impl RefreshPacer {
     fn interval(&self) -> Duration {
         let doublings = self
             .walks_in_row
-            .saturating_sub(self.rules.walks_before_slowing)
-            .min(16);
-        (self.rules.min_interval * (1 << doublings)).min(self.rules.max_interval)
-    }
-}
-
-/// Waits between attempts that fail: full jitter below a doubling bound.
-#[derive(Debug)]
-pub(super) struct Backoff {
-    first: Duration,
-    most: Duration,
-    failures: u32,
-}
-
-impl Backoff {
-    pub(super) fn new(first: Duration, most: Duration) -> Self {
-        Self {
-            first,
-            most,
-            failures: 0,
-        }
-    }
-
-    /// The next wait.
-    pub(super) fn next(&mut self, random: &dyn Random) -> Duration {
-        let bound = (self.first * (1 << self.failures.min(16))).min(self.most);
-        self.failures = self.failures.saturating_add(1);
-        bound.mul_f64(random_share(random))
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.failures = 0;
+            .saturating_sub(self.rules.walks_before_slowing);
+        doubled(self.rules.min_interval, doublings, self.rules.max_interval)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct FixedRandom(u8);
-    impl Random for FixedRandom {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(self.0);
-        }
-    }
 
     // Proves D11.
     #[test]
@@ -124,20 +86,5 @@ mod tests {
         assert_eq!(pace.gate(later), later);
         pace.begin(later);
         assert_eq!(pace.gate(later), later + Duration::from_millis(500));
-    }
-
-    // Proves E11.
-    #[test]
-    fn waits_are_jittered_doubling_and_bounded() {
-        let mut high = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-        let waits: Vec<u128> = (0..20)
-            .map(|_| high.next(&FixedRandom(255)).as_millis())
-            .collect();
-        assert_eq!(waits[..4], [100, 200, 400, 800]);
-        assert_eq!(waits[19], 30_000);
-        let mut low = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-        assert_eq!(low.next(&FixedRandom(0)), Duration::ZERO);
-        high.reset();
-        assert_eq!(high.next(&FixedRandom(255)).as_millis(), 100);
     }
 }

@@ -1,6 +1,7 @@
 //! The ports: weir's needs of the outside world, each a trait that another crate implements. Every
 //! session, answer and cancellation goes through them, so that replicas can share them later.
 
+mod backoff;
 pub(crate) mod borrowed_secret;
 pub(crate) mod call_parking;
 pub(crate) mod decisions;
@@ -17,6 +18,7 @@ mod shared_lists;
 mod shared_rates;
 pub(crate) mod task_book;
 
+pub use backoff::{Backoff, doubled};
 pub use borrowed_secret::BorrowedSecret;
 pub use call_parking::CallParking;
 pub use decisions::{
@@ -26,7 +28,7 @@ pub use decisions::{
 };
 pub use document_fetch::{DocumentFetcher, FetchRequest, FetchResponse, UrlSource};
 pub use document_post::{DocumentPoster, PostEncoding, PostResponse};
-pub use environment::{Clock, Random, jittered, random_id, random_share};
+pub use environment::{Clock, Random, full_jitter, jittered, jittered_by, random_id, random_share};
 pub use leases::{LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken};
 pub use records::{
     RecordKey, RecordKind, RecordPlace, RecordStore, StoredRecord, WriteCondition, WriteOutcome,

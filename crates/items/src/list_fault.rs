@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 use weir_core::failure::{Failure, FailureKind};
+use weir_core::port::doubled;
 use weir_core::upstream::{ListKind, ListKinds};
 
 /// The failure of one list of an upstream whose other lists were read.
@@ -70,10 +71,10 @@ pub fn is_late(failure: &Failure) -> bool {
     matches!(failure.kind(), FailureKind::TimedOut)
 }
 
-/// The doublings of the pause before a list without an answer is asked for again.
-const MOST_DOUBLINGS: u32 = 4;
+/// The longest pause before a list without an answer is asked for again, in intervals of polls.
+const LONGEST_PAUSE_POLLS: u32 = 16;
 
 /// The pause before a list is asked for again that had no answer in time so often in a row.
 pub fn pause_after_late(poll: Duration, failures: u32) -> Duration {
-    poll * (1 << failures.min(MOST_DOUBLINGS))
+    doubled(poll, failures, poll * LONGEST_PAUSE_POLLS)
 }

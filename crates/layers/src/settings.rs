@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use weir_core::EndpointId;
-use weir_core::port::{Random, random_share};
+use weir_core::port::{Random, full_jitter};
 use weir_core::toolset::NamePattern;
 
 pub use weir_listen::{ClientCertificates, H2Limits, ListenerLimits, ListenerTlsFiles};
@@ -195,7 +195,7 @@ impl FrontLimits {
     /// Draws between [`Self::retry`] and `spread` times that.
     fn draw_retry(&self, random: &dyn Random, spread: u32) -> u64 {
         let most = self.retry.saturating_mul(spread);
-        let drawn = self.retry + (most - self.retry).mul_f64(random_share(random));
+        let drawn = self.retry + full_jitter(most - self.retry, random);
         u64::try_from(drawn.as_millis()).unwrap_or(u64::MAX)
     }
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderValue;
-use weir_core::port::Random;
-use weir_upstream_core::retry_backoff::jitter;
+use weir_core::port::{Random, full_jitter};
 
 /// The last part of a token's life in which it is not used: the request has to arrive, and clocks
 /// differ.
@@ -30,7 +29,7 @@ impl BearerToken {
         lifetime: Duration,
         random: &dyn Random,
     ) -> Self {
-        let renew = asked + lifetime.mul_f64(0.75) + jitter(lifetime.mul_f64(0.1), random);
+        let renew = asked + lifetime.mul_f64(0.75) + full_jitter(lifetime.mul_f64(0.1), random);
         Self {
             header,
             stated_scopes: Vec::new(),

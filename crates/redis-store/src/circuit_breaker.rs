@@ -1,14 +1,14 @@
 //! The circuit breaker of the shared store: while it fails, commands fail at once, so that no
 //! request waits its time limit for a store that does not answer.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_core::port::Random;
+use weir_core::port::{Backoff, Random};
 
-use crate::jitter::Backoff;
 use crate::locking::lock;
+use crate::pauses::next_pause;
 
 /// Failures in a row that open the breaker.
 const MAX_FAILURES: u32 = 5;
@@ -49,12 +49,12 @@ pub(crate) struct BreakerPass<'a> {
 
 impl CircuitBreaker {
     /// A closed breaker.
-    pub(crate) fn new(random: Arc<dyn Random>) -> Self {
+    pub(crate) fn new() -> Self {
         Self(Mutex::new(BreakerState {
             phase: BreakerPhase::Closed,
             probes: 0,
             failures: 0,
-            backoff: Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE),
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }))
     }
 
@@ -93,7 +93,7 @@ impl BreakerPass<'_> {
     }
 
     /// Reports that the command failed; true if that opened the breaker.
-    pub(crate) fn fail(mut self) -> bool {
+    pub(crate) fn fail(mut self, random: &dyn Random) -> bool {
         let probe = self.probe.take();
         let mut state = lock(&self.breaker.0);
         state.failures = state.failures.saturating_add(1);
@@ -103,7 +103,7 @@ impl BreakerPass<'_> {
             BreakerPhase::OpenUntil(_) => false,
         };
         if opens {
-            let pause = state.backoff.next_wait();
+            let pause = next_pause(&mut state.backoff, random);
             state.phase = BreakerPhase::OpenUntil(Instant::now() + pause);
         }
         opens
@@ -130,14 +130,17 @@ mod tests {
     use super::*;
 
     fn open_breaker() -> CircuitBreaker {
-        let breaker = CircuitBreaker::new(Arc::new(FakeRandom::new(1)));
+        let breaker = CircuitBreaker::new();
         fail_until_open(&breaker);
         breaker
     }
 
     fn fail_until_open(breaker: &CircuitBreaker) {
         for n in 1..=MAX_FAILURES {
-            assert_eq!(breaker.admit().unwrap().fail(), n == MAX_FAILURES);
+            assert_eq!(
+                breaker.admit().unwrap().fail(&FakeRandom::new(1)),
+                n == MAX_FAILURES
+            );
         }
         assert!(breaker.admit().is_none());
     }
@@ -148,7 +151,7 @@ mod tests {
         tokio::time::advance(LONGEST_PAUSE).await;
         let probe = breaker.admit().unwrap();
         assert!(breaker.admit().is_none());
-        assert!(probe.fail());
+        assert!(probe.fail(&FakeRandom::new(1)));
         assert!(breaker.admit().is_none());
         tokio::time::advance(LONGEST_PAUSE).await;
         breaker.admit().unwrap().succeed();
@@ -165,8 +168,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn end_of_an_earlier_probe_lets_no_second_one_pass() {
-        let ends: [fn(BreakerPass<'_>); 2] =
-            [|earlier| drop(earlier), |earlier| assert!(!earlier.fail())];
+        let ends: [fn(BreakerPass<'_>); 2] = [
+            |earlier| drop(earlier),
+            |earlier| assert!(!earlier.fail(&FakeRandom::new(1))),
+        ];
         for end in ends {
             let breaker = open_breaker();
             tokio::time::advance(LONGEST_PAUSE).await;
@@ -177,16 +182,16 @@ mod tests {
             let probe = breaker.admit().unwrap();
             end(earlier);
             assert!(breaker.admit().is_none());
-            assert!(probe.fail());
+            assert!(probe.fail(&FakeRandom::new(1)));
         }
     }
 
     #[tokio::test]
     async fn success_between_failures_keeps_it_closed() {
-        let breaker = CircuitBreaker::new(Arc::new(FakeRandom::new(1)));
+        let breaker = CircuitBreaker::new();
         for _ in 0..3 {
             for _ in 1..MAX_FAILURES {
-                assert!(!breaker.admit().unwrap().fail());
+                assert!(!breaker.admit().unwrap().fail(&FakeRandom::new(1)));
             }
             breaker.admit().unwrap().succeed();
         }

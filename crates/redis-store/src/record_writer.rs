@@ -10,12 +10,14 @@ use opentelemetry::KeyValue;
 use quick_cache::sync::Cache;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
-use weir_core::port::{Clock, RecordKey, RecordKind, RecordStore, StoreError};
+use weir_core::port::{
+    Backoff, Clock, RecordKey, RecordKind, RecordStore, StoreError, full_jitter,
+};
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
-use crate::jitter::{Backoff, full_jitter};
 use crate::locking::lock;
+use crate::pauses::next_pause;
 use crate::record_commands::{EndOutcome, RecordCommands, SaveOutcome};
 use crate::record_notices::RecordNotices;
 use crate::record_seal::{RecordName, record_name};
@@ -222,8 +224,8 @@ impl RecordWriter {
 
     /// Sends the queued writes. It never ends.
     pub(crate) async fn keep_writing(&self) {
-        let random = self.commands.link().random().clone();
-        let mut backoff = Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE);
+        let random = self.commands.link().random();
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             let round = self.take_round();
             if round.is_empty() {
@@ -235,7 +237,7 @@ impl RecordWriter {
                 backoff.reset();
                 sleep(ROUND_PAUSE).await;
             } else {
-                sleep(backoff.next_wait()).await;
+                sleep(next_pause(&mut backoff, random)).await;
             }
         }
     }
@@ -265,8 +267,8 @@ impl RecordWriter {
     async fn wait_for_rewrite(&self, due: &mut watch::Receiver<u64>, spread: Duration) -> bool {
         let is_due = due.changed().await.is_ok();
         if is_due {
-            let random = &**self.commands.link().random();
-            sleep(full_jitter(random, spread)).await;
+            let random = self.commands.link().random();
+            sleep(full_jitter(spread, random)).await;
         }
         is_due
     }

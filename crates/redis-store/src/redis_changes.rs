@@ -14,14 +14,13 @@ use tokio::time::{Instant, sleep, timeout};
 use weir_core::instant::unix_millis;
 use weir_core::port::{
     BusMessage, ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, Clock, Fut, MessageBus,
-    ReplicaId, SharedChange, SharedChanges, StoreError, random_id,
+    Random, ReplicaId, SharedChange, SharedChanges, StoreError, full_jitter, random_id,
 };
 use weir_core::seal::{Sealer, SealingKeyName};
 
 use crate::change_seal::{
     ChangeSeal, UnusableValue, entry_end, field_name, millis_text, target_of,
 };
-use crate::jitter::full_jitter;
 use crate::locking::lock;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::scripts::WRITE_CHANGES;
@@ -65,6 +64,7 @@ pub struct RedisChanges {
 pub(crate) struct ChangePorts {
     pub(crate) sealer: Sealer,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
     pub(crate) bus: Arc<dyn MessageBus>,
 }
 
@@ -105,7 +105,7 @@ impl RedisChanges {
         namespace: &str,
         own: ReplicaId,
     ) -> Self {
-        let seal = ChangeSeal::new(ports.sealer, link.random().clone());
+        let seal = ChangeSeal::new(ports.sealer, ports.random);
         Self {
             link,
             seal,
@@ -128,7 +128,7 @@ impl RedisChanges {
         loop {
             let wait = match self.sync(BACKGROUND_TIMEOUT).await {
                 Ok(()) => LOOK_INTERVAL,
-                Err(_) => full_jitter(&**self.link.random(), RETRY_PAUSE),
+                Err(_) => full_jitter(RETRY_PAUSE, self.link.random()),
             };
             tokio::select! {
                 () = sleep(wait) => {}
@@ -341,7 +341,7 @@ impl RedisChanges {
         let mut call = WRITE_CHANGES.prepare_invoke();
         call.key(&self.key)
             .arg(STAMP_FIELD)
-            .arg(HEXLOWER.encode(&random_id(&**self.link.random())))
+            .arg(HEXLOWER.encode(&random_id(self.link.random())))
             .arg(millis_text(self.now()));
         for entry in entries {
             call.arg(field_name(&entry.target))

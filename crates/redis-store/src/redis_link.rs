@@ -12,14 +12,14 @@ use redis::{
 };
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use weir_core::port::{Random, StoreError};
+use weir_core::port::{Backoff, Random, StoreError};
 use weir_core::telemetry::instruments;
 
 use crate::circuit_breaker::{BreakerPass, CircuitBreaker};
-use crate::jitter::Backoff;
 use crate::link_status::{CommandEffect, LinkStatus};
 use crate::locking::lock;
 use crate::opened_connection::OpenedConnection;
+use crate::pauses::next_pause;
 use crate::redis_client::RedisClient;
 use crate::redis_connection::RedisConnection;
 use crate::server_checks::{server_risks, server_run};
@@ -107,7 +107,7 @@ impl RedisLink {
             client,
             state: watch::Sender::new(ConnectionState::Opening),
             broken: Notify::new(),
-            breaker: CircuitBreaker::new(random.clone()),
+            breaker: CircuitBreaker::new(),
             status: LinkStatus::default(),
             server_run: Mutex::default(),
             server_runs: watch::Sender::new(0),
@@ -138,8 +138,8 @@ impl RedisLink {
     }
 
     /// The randomness of waits.
-    pub(crate) fn random(&self) -> &Arc<dyn Random> {
-        &self.random
+    pub(crate) fn random(&self) -> &dyn Random {
+        &*self.random
     }
 
     /// Waits for a connection that is newer than the one of this number; returns its number.
@@ -337,7 +337,7 @@ impl RedisLink {
     /// connection was replaced, its late failures are not those of the next one.
     fn count_failure(&self, number: u64, pass: BreakerPass<'_>) -> bool {
         let state = self.state.borrow();
-        state.is_open(number) && pass.fail()
+        state.is_open(number) && pass.fail(self.random())
     }
 
     /// Has the connection of this number replaced; `meanwhile` is the state until then.
@@ -356,7 +356,7 @@ impl RedisLink {
 
     /// Opens the connection, and again whenever it breaks. It never ends.
     pub(crate) async fn keep_open(&self) {
-        let mut backoff = Backoff::new(self.random.clone(), FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut number = 0;
         loop {
             match self.open().await {
@@ -373,7 +373,7 @@ impl RedisLink {
                         let last = self.status.values().last_error.unwrap_or_default();
                         self.status.note_unreachable(&last);
                         self.state.send_replace(ConnectionState::Down(last));
-                        sleep(backoff.next_wait()).await;
+                        sleep(next_pause(&mut backoff, self.random())).await;
                     } else {
                         backoff.reset();
                     }
@@ -381,7 +381,7 @@ impl RedisLink {
                 Err(text) => {
                     self.status.note_unreachable(&text);
                     self.state.send_replace(ConnectionState::Down(text.into()));
-                    sleep(backoff.next_wait()).await;
+                    sleep(next_pause(&mut backoff, self.random())).await;
                 }
             }
         }

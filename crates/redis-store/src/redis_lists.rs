@@ -13,11 +13,10 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use weir_core::port::{
     AnnouncedLists, AnnouncementMap, BusMessage, Fut, ListAnnouncements, ListDigests, ListGroup,
-    MadeAnnouncement, ReplicaId, StoreError,
+    MadeAnnouncement, ReplicaId, StoreError, full_jitter,
 };
 
 use crate::bus_frame::encode_frame;
-use crate::jitter::full_jitter;
 use crate::list_value::{decode_value, encode_value, field_name, group_of};
 use crate::locking::lock;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
@@ -107,8 +106,8 @@ impl RedisLists {
             self.is_looking.send_replace(false);
             let ended = Instant::now();
             let wait = match looked {
-                Ok(()) => LOOK_INTERVAL + full_jitter(&**self.link.random(), LOOK_JITTER),
-                Err(_) => full_jitter(&**self.link.random(), RETRY_PAUSE),
+                Ok(()) => LOOK_INTERVAL + full_jitter(LOOK_JITTER, self.link.random()),
+                Err(_) => full_jitter(RETRY_PAUSE, self.link.random()),
             };
             tokio::select! {
                 message = messages.recv() => {

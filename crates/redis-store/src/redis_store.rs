@@ -397,6 +397,7 @@ impl RedisStore {
             ChangePorts {
                 sealer: self.ports.sealer.clone(),
                 clock: self.ports.clock.clone(),
+                random: self.ports.random.clone(),
                 bus,
             },
             &self.namespace,

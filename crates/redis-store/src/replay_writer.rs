@@ -10,12 +10,12 @@ use futures_util::stream;
 use opentelemetry::KeyValue;
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use weir_core::port::{StoreError, StreamKey};
+use weir_core::port::{Backoff, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
-use crate::jitter::Backoff;
 use crate::locking::lock;
+use crate::pauses::next_pause;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::replay_queue::{LogWrite, ReplayQueue};
 use crate::replay_seal::{ReplayField, ReplaySeal};
@@ -132,8 +132,8 @@ impl ReplayWriter {
 
     /// Sends the queued changes. It never ends.
     pub(crate) async fn keep_writing(&self) {
-        let random = self.link.random().clone();
-        let mut backoff = Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE);
+        let random = self.link.random();
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             let round = self.take_round();
             if round.is_empty() {
@@ -144,7 +144,7 @@ impl ReplayWriter {
                 backoff.reset();
                 sleep(ROUND_PAUSE).await;
             } else {
-                sleep(backoff.next_wait()).await;
+                sleep(next_pause(&mut backoff, random)).await;
             }
         }
     }

@@ -10,13 +10,12 @@ use redis::cmd;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use weir_core::port::{
-    Clock, Fut, ReplicaDirectory, ReplicaId, ReplicaSeen, StoreError, random_id,
+    Clock, Fut, ReplicaDirectory, ReplicaId, ReplicaSeen, StoreError, full_jitter, random_id,
 };
 use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
 use weir_store::{FrameNumbers, SentFrames};
 
-use crate::jitter::full_jitter;
 use crate::locking::lock;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::registry_view::{
@@ -117,7 +116,7 @@ impl ReplicaRegistry {
             let wait = if outcome.is_ok() {
                 HEARTBEAT_INTERVAL
             } else {
-                full_jitter(&**self.link.random(), RETRY_PAUSE)
+                full_jitter(RETRY_PAUSE, self.link.random())
             };
             tokio::select! {
                 () = sleep(wait) => {}
@@ -155,7 +154,7 @@ impl ReplicaRegistry {
         let info = serde_json::to_string(&info).map_err(|error| StoreError(error.to_string()))?;
         let asked_at = self.clock.monotonic();
         // Another value each time, so that data that this replica itself began anew differ.
-        let minted = HEXLOWER.encode(&random_id(&**self.link.random()));
+        let minted = HEXLOWER.encode(&random_id(self.link.random()));
         let raw = self.run_script("heartbeat", &info, &minted).await?;
         let change = lock(&self.view).apply(parse_reply(raw), asked_at, &minted);
         if change.was_emptied {

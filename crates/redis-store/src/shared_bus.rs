@@ -12,12 +12,12 @@ use redis::aio::PubSub;
 use redis::{RedisResult, cmd};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
-use weir_core::port::{BusMessage, ReplicaDirectory as _, StoreError};
+use weir_core::port::{Backoff, BusMessage, ReplicaDirectory as _, StoreError};
 use weir_core::telemetry::instruments;
 use weir_store::{BusLinkId, MemoryBus, ReceivedFrames};
 
 use crate::bus_frame::{decode_frame, encode_frame};
-use crate::jitter::Backoff;
+use crate::pauses::next_pause;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::replica_registry::ReplicaRegistry;
 
@@ -118,7 +118,7 @@ impl SharedBus {
     async fn send(&self, frame: &[u8]) -> Result<(), StoreError> {
         let mut publish = cmd("PUBLISH");
         publish.arg(&self.channel).arg(frame);
-        let mut backoff = Backoff::new(self.link.random().clone(), FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let until = Instant::now() + SEND_TIMEOUT;
         loop {
             let outcome = self
@@ -128,13 +128,13 @@ impl SharedBus {
             if outcome.is_ok() || Instant::now() >= until {
                 return outcome;
             }
-            sleep(backoff.next_wait()).await;
+            sleep(next_pause(&mut backoff, self.link.random())).await;
         }
     }
 
     /// Receives the messages of the other replicas. It ends with the bus.
     pub(crate) async fn keep_receiving(&self) {
-        let mut backoff = Backoff::new(self.link.random().clone(), FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut outage = SubscriptionOutage::begin();
         while self.bus.strong_count() > 0 {
             match timeout(SUBSCRIBE_TIMEOUT, self.subscribe()).await {
@@ -148,7 +148,7 @@ impl SharedBus {
                 Ok(Err(error)) => outage.note_failure(&error.to_string()),
                 Err(_) => outage.note_failure("no answer in time"),
             }
-            sleep(backoff.next_wait()).await;
+            sleep(next_pause(&mut backoff, self.link.random())).await;
         }
     }
 

@@ -9,13 +9,13 @@ use opentelemetry::KeyValue;
 use redis::cmd;
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use weir_core::port::StoreError;
+use weir_core::port::{Backoff, StoreError};
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
-use crate::jitter::Backoff;
 use crate::link_status::CommandEffect;
 use crate::locking::lock;
+use crate::pauses::next_pause;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
 use crate::scripts::{LIST_TASK, READ_TASKS};
 use crate::task_list::{TaskListChange, TaskListKeys};
@@ -135,8 +135,8 @@ impl TaskWriter {
 
     /// Sends the changes, those of one key in their order. It never ends.
     pub(crate) async fn keep_writing(&self) {
-        let random = self.link.random().clone();
-        let mut backoff = Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE);
+        let random = self.link.random();
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             let Some(change) = self.take_first() else {
                 self.wake.notified().await;
@@ -151,7 +151,7 @@ impl TaskWriter {
             if is_written {
                 backoff.reset();
             } else {
-                sleep(backoff.next_wait()).await;
+                sleep(next_pause(&mut backoff, random)).await;
             }
         }
     }

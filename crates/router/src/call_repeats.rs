@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_core::port::doubled;
 
 /// The delay before the first repeat, and the longest one.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -24,9 +25,7 @@ impl CallRepeats {
     pub fn next_delay(&mut self, deadline: Option<Instant>) -> Option<Duration> {
         let now = Instant::now();
         let until = *self.until.get_or_insert(deadline.unwrap_or(now));
-        let delay = FIRST_DELAY
-            .saturating_mul(1_u32.checked_shl(self.repeats).unwrap_or(u32::MAX))
-            .min(MAX_DELAY);
+        let delay = doubled(FIRST_DELAY, self.repeats, MAX_DELAY);
         self.repeats += 1;
         (now + delay < until).then_some(delay)
     }

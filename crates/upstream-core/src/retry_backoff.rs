@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use weir_core::Failure;
-use weir_core::port::{Random, random_share};
+use weir_core::port::{Random, doubled, full_jitter};
 
 const FIRST_CEILING: Duration = Duration::from_millis(100);
 const MAX_CEILING: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ impl RetryBackoff {
     pub fn record_failure(&mut self, now: Duration, random: &dyn Random) {
         let ceiling = least_wait(self.failures);
         self.failures = self.failures.saturating_add(1);
-        self.not_before = now + jitter(ceiling, random);
+        self.not_before = now + full_jitter(ceiling, random);
     }
 
     /// Notes that a stream or process that was begun in vain ended at `now`: the wait is at least
@@ -86,14 +86,7 @@ impl RetryBackoff {
 /// Returns the least wait before reopening a stream or process that ended so many times in a row:
 /// 100 ms, doubled each time, up to 30 s.
 pub fn least_wait(times: u32) -> Duration {
-    FIRST_CEILING
-        .saturating_mul(1 << times.min(16))
-        .min(MAX_CEILING)
-}
-
-/// Returns a random part of `ceiling`.
-pub fn jitter(ceiling: Duration, random: &dyn Random) -> Duration {
-    ceiling.mul_f64(random_share(random))
+    doubled(FIRST_CEILING, times, MAX_CEILING)
 }
 
 #[cfg(test)]

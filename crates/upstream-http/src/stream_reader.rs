@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use weir_core::port::full_jitter;
 use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages::{self, MessageClass};
 use weir_upstream_core::message_limits::message_limits;
-use weir_upstream_core::retry_backoff::{jitter, least_wait};
+use weir_upstream_core::retry_backoff::least_wait;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{IncomingMessage, Message};
@@ -220,7 +221,7 @@ impl StreamReader {
         let asked = asked.unwrap_or_default().min(MAX_RETRY_WAIT);
         let ceiling = (last * 2).clamp(FIRST_WAIT, LAST_WAIT);
         // All sessions lose their streams when a server restarts.
-        let wait = ceiling / 2 + jitter(ceiling / 2, self.site.clock.random());
+        let wait = ceiling / 2 + full_jitter(ceiling / 2, self.site.clock.random());
         Some(wait.max(asked))
     }
 

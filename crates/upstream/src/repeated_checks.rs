@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weir_upstream_core::retry_backoff::{jitter, least_wait};
+use weir_core::port::full_jitter;
+use weir_upstream_core::retry_backoff::least_wait;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 /// The checks of one server: at most one task makes them.
@@ -41,7 +42,7 @@ pub(crate) fn check_until_it_answers<S: CheckedServer>(
         let mut step = server.first_step();
         while server.is_awaited() {
             let ceiling = least_wait(step);
-            let random = jitter(ceiling / 2, own.clock.random());
+            let random = full_jitter(ceiling / 2, own.clock.random());
             tokio::time::sleep(ceiling / 2 + random).await;
             step = step.saturating_add(1);
             server.check(&own).await;

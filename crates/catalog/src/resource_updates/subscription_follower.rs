@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::{Instant, timeout};
 use weir_core::failure::{Failure, FailureKind};
+use weir_core::port::Backoff;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ResourceUpdate, ResourceUpdates};
 
 use super::subscription_table::{ResourceSubscriber, SubscriptionTable, SubscriptionTables};
 use crate::catalog::Catalog;
 use crate::context::CatalogContext;
-use crate::pace::Backoff;
 
 /// Follows until the table has no subscribers, or the catalog is gone.
 pub(super) async fn run(

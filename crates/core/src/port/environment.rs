@@ -24,9 +24,19 @@ pub fn random_share(random: &dyn Random) -> f64 {
     f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
 }
 
+/// A random time from zero to `ceiling`.
+pub fn full_jitter(ceiling: Duration, random: &dyn Random) -> Duration {
+    ceiling.mul_f64(random_share(random))
+}
+
 /// A time give or take a fifth, so that what begins together does not go on in step.
 pub fn jittered(time: Duration, random: &dyn Random) -> Duration {
-    time.mul_f64(0.8 + 0.4 * random_share(random))
+    jittered_by(time, 0.2, random)
+}
+
+/// A time give or take this part of it.
+pub fn jittered_by(time: Duration, part: f64, random: &dyn Random) -> Duration {
+    time.mul_f64(1.0 - part + 2.0 * part * random_share(random))
 }
 
 /// 16 random bytes: ids.

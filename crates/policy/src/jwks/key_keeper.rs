@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use jsonwebtoken::DecodingKey;
 use opentelemetry::KeyValue;
 use tokio::sync::{Notify, watch};
-use weir_core::port::{FetchRequest, UrlSource};
+use weir_core::port::{FetchRequest, UrlSource, doubled, jittered_by};
 use weir_core::telemetry::instruments;
 
 use super::discovery::{self, KeysLocation};
@@ -256,7 +256,7 @@ impl KeyKeeper {
                     .unwrap_or(DEFAULT_KEY_LIFETIME)
                     .clamp(MIN_KEY_LIFETIME, MAX_KEY_LIFETIME);
                 // At 80 % of their lifetime, to survive a short outage of the provider.
-                self.jitter(age.mul_f64(0.8), 0.1)
+                jittered_by(age.mul_f64(0.8), 0.1, &*self.ports.random)
             }
             Err(why) => {
                 self.count_fetch("error", 1);
@@ -334,11 +334,9 @@ impl KeyKeeper {
                 "jwks fetch failed, no cached keys, rejecting tokens"
             ),
         }
-        let wait = RETRY
-            .saturating_mul(1 << (book.failures - 1).min(6))
-            .min(LONGEST_RETRY);
+        let wait = doubled(RETRY, book.failures - 1, LONGEST_RETRY);
         drop(book);
-        self.jitter(wait, 0.5)
+        jittered_by(wait, 0.5, &*self.ports.random)
     }
 
     async fn fetch(&self) -> Result<(JwkSet, Option<Duration>), String> {
@@ -380,14 +378,6 @@ impl KeyKeeper {
                 Ok(place)
             }
         }
-    }
-
-    /// `time`, shorter or longer by at most this fraction, so that replicas do not fetch all at
-    /// once.
-    fn jitter(&self, time: Duration, part: f64) -> Duration {
-        let mut luck = [0];
-        self.ports.random.fill(&mut luck);
-        time.mul_f64(1.0 - part + 2.0 * part * f64::from(luck[0]) / 255.0)
     }
 
     fn fetch_state(&self) -> MutexGuard<'_, FetchState> {

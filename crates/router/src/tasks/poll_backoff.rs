@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_core::failure::{Failure, FailureKind};
+use weir_core::port::doubled;
 
 /// The wait after the first failed poll; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -28,10 +29,10 @@ impl PollBackoff {
     /// Notes a poll that failed now; returns the wait before the next one.
     pub fn note_failure(&mut self, failure: &Failure) -> Duration {
         self.failing_since.get_or_insert_with(Instant::now);
-        let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(16));
+        let wait = doubled(FIRST_WAIT, self.failures, MAX_WAIT);
         self.failures = self.failures.saturating_add(1);
         let requested = failure.retry_delay().unwrap_or_default();
-        wait.min(MAX_WAIT).max(requested.min(MAX_REQUESTED_WAIT))
+        wait.max(requested.min(MAX_REQUESTED_WAIT))
     }
 
     /// The time since the first of the failures; zero if the last poll was answered.
