@@ -57,6 +57,7 @@ mod task_list;
 mod task_writer;
 mod token_lease;
 mod write_queue;
+mod write_rounds;
 mod write_times;
 
 pub use redis_changes::RedisChanges;

@@ -8,6 +8,10 @@ use weir_core::port::{Backoff, Random};
 /// The shortest pause, so that a row of low draws is no busy loop.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
+/// The pauses after failed writes and lost subscriptions.
+pub(crate) const STORE_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+
 /// Returns the pause after one more failure.
 pub(crate) fn next_pause(backoff: &mut Backoff, random: &dyn Random) -> Duration {
     backoff.next(random).max(LEAST_PAUSE)

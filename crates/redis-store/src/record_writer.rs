@@ -4,41 +4,30 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream;
 use opentelemetry::KeyValue;
 use quick_cache::sync::Cache;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
-use weir_core::port::{
-    Backoff, Clock, RecordKey, RecordKind, RecordStore, StoreError, full_jitter,
-};
+use weir_core::port::{Clock, RecordKey, RecordKind, RecordStore, StoreError, full_jitter};
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
 use crate::locking::lock;
-use crate::pauses::next_pause;
 use crate::record_commands::{EndOutcome, RecordCommands, SaveOutcome};
 use crate::record_notices::RecordNotices;
 use crate::record_seal::{RecordName, record_name};
 use crate::redis_link::BACKGROUND_TIMEOUT;
 use crate::write_queue::{PendingWrite, RecordEnd, WriteQueue};
+use crate::write_rounds::{self, ROUND_SIZE, WriteRounds};
 use crate::write_times::WriteTimes;
 
 /// The most records with a write that waits.
 const MAX_PENDING: usize = 100_000;
-/// Writes of one round, and the pause after a round: 5,000 writes a second at most, so that a store
-/// that comes back is not overrun by all replicas.
-const ROUND_SIZE: usize = 100;
-const ROUND_PAUSE: Duration = Duration::from_millis(20);
 /// Replicas begin to write all their records again within this time.
 const REWRITE_SPREAD: Duration = Duration::from_secs(1);
 /// Replicas begin to look at all their records after a gap within this time. With two intervals of
 /// heartbeats, by which a gap is noticed, it stays below the hard age of a copy: 5 s.
 const LOOK_SPREAD: Duration = Duration::from_millis(500);
-/// The pause after a failed round.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The longest sleep of the writer beside a write that it was not woken for.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// Ended records that are remembered here.
@@ -225,21 +214,7 @@ impl RecordWriter {
     /// Sends the queued writes. It never ends.
     pub(crate) async fn keep_writing(&self) {
         let random = self.commands.link().random();
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        loop {
-            let round = self.take_round();
-            if round.is_empty() {
-                // It may have been queued without a wake-up.
-                let _ = timeout(IDLE_LOOK, self.wake.notified()).await;
-                continue;
-            }
-            if self.write_round(round).await {
-                backoff.reset();
-                sleep(ROUND_PAUSE).await;
-            } else {
-                sleep(next_pause(&mut backoff, random)).await;
-            }
-        }
+        write_rounds::keep_writing(self, random).await;
     }
 
     /// Has all records and the last ends written again, each time that `rewrites` changes: the server
@@ -293,49 +268,6 @@ impl RecordWriter {
         lock(&self.state).again.append(&mut again);
         self.publish_pending();
         self.wake.notify_one();
-    }
-
-    fn take_round(&self) -> Vec<(RecordKey, PendingWrite)> {
-        let mut state = lock(&self.state);
-        let mut round = state.queue.take(ROUND_SIZE);
-        let room = ROUND_SIZE - round.len();
-        let at = state.again.len().saturating_sub(room);
-        let again = state.again.split_off(at);
-        let is_new = |key: &RecordKey| round.iter().all(|(known, _)| known != key);
-        let again: Vec<_> = again.into_iter().filter(is_new).collect();
-        round.extend(again.into_iter().map(|key| {
-            let write = PendingWrite::Save(self.times.ttl(&key));
-            (key, write)
-        }));
-        state.in_flight.clone_from(&round);
-        round
-    }
-
-    /// Writes a round. Failed writes are queued again; false if there are some.
-    async fn write_round(&self, round: Vec<(RecordKey, PendingWrite)>) -> bool {
-        let writes = round.into_iter().map(|(key, write)| async move {
-            let outcome = self.write(&key, write).await;
-            outcome.err().map(|_| (key, write))
-        });
-        let outcomes = stream::iter(writes).buffer_unordered(ROUND_SIZE);
-        let failed: Vec<_> = outcomes.filter_map(std::future::ready).collect().await;
-        let is_done = failed.is_empty();
-        for (key, write) in failed {
-            self.queue(&key, write);
-        }
-        lock(&self.state).in_flight.clear();
-        self.publish_pending();
-        is_done
-    }
-
-    async fn write(&self, key: &RecordKey, write: PendingWrite) -> Result<(), StoreError> {
-        match write {
-            PendingWrite::Save(ttl) => match self.local.load(key, None).await? {
-                Some(record) => self.save(key, &record.value, ttl, BACKGROUND_TIMEOUT).await,
-                None => Ok(()),
-            },
-            PendingWrite::End(end) => self.end(key, end, BACKGROUND_TIMEOUT).await.map(drop),
-        }
     }
 
     /// Writes the end of a record that waited.
@@ -408,5 +340,48 @@ impl RecordWriter {
             let state = lock(&self.state);
             state.queue.len() + state.again.len() + state.in_flight.len()
         });
+    }
+}
+
+impl WriteRounds for RecordWriter {
+    type Write = (RecordKey, PendingWrite);
+
+    fn take_round(&self) -> Vec<Self::Write> {
+        let mut state = lock(&self.state);
+        let mut round = state.queue.take(ROUND_SIZE);
+        let room = ROUND_SIZE - round.len();
+        let at = state.again.len().saturating_sub(room);
+        let again = state.again.split_off(at);
+        let is_new = |key: &RecordKey| round.iter().all(|(known, _)| known != key);
+        let again: Vec<_> = again.into_iter().filter(is_new).collect();
+        round.extend(again.into_iter().map(|key| {
+            let write = PendingWrite::Save(self.times.ttl(&key));
+            (key, write)
+        }));
+        state.in_flight.clone_from(&round);
+        round
+    }
+
+    async fn write(&self, (key, write): &Self::Write) -> Result<(), StoreError> {
+        match *write {
+            PendingWrite::Save(ttl) => match self.local.load(key, None).await? {
+                Some(record) => self.save(key, &record.value, ttl, BACKGROUND_TIMEOUT).await,
+                None => Ok(()),
+            },
+            PendingWrite::End(end) => self.end(key, end, BACKGROUND_TIMEOUT).await.map(drop),
+        }
+    }
+
+    fn end_round(&self, failed: Vec<Self::Write>) {
+        for (key, write) in failed {
+            self.queue(&key, write);
+        }
+        lock(&self.state).in_flight.clear();
+        self.publish_pending();
+    }
+
+    async fn wait_queued(&self) {
+        // A write may have been queued without a wake-up.
+        let _ = timeout(IDLE_LOOK, self.wake.notified()).await;
     }
 }

@@ -5,29 +5,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use futures_util::stream;
 use opentelemetry::KeyValue;
 use tokio::sync::Notify;
-use tokio::time::sleep;
-use weir_core::port::{Backoff, StoreError, StreamKey};
+use weir_core::port::{StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
 use crate::locking::lock;
-use crate::pauses::next_pause;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::replay_queue::{LogWrite, ReplayQueue};
 use crate::replay_seal::{ReplayField, ReplaySeal};
 use crate::scripts::WRITE_LOG;
-
-/// Streams of one round, and the pause after a round: events of a stream that follow each other
-/// within it are written by one command.
-const ROUND_SIZE: usize = 100;
-const ROUND_PAUSE: Duration = Duration::from_millis(20);
-/// The pause after a failed round.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+use crate::write_rounds::{self, ROUND_SIZE, WriteRounds};
 
 /// The write-behind of replay logs.
 pub(crate) struct ReplayWriter {
@@ -107,13 +96,6 @@ impl ReplayWriter {
         });
     }
 
-    fn take_round(&self) -> Vec<LogWrite> {
-        let mut queue = lock(&self.queue);
-        let round = queue.take(ROUND_SIZE);
-        self.in_flight.store(round.len(), Ordering::Relaxed);
-        round
-    }
-
     /// Reads a log from the shared store: its fields that can be opened.
     pub(crate) async fn read(
         &self,
@@ -132,40 +114,18 @@ impl ReplayWriter {
 
     /// Sends the queued changes. It never ends.
     pub(crate) async fn keep_writing(&self) {
-        let random = self.link.random();
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        loop {
-            let round = self.take_round();
-            if round.is_empty() {
-                self.wake.notified().await;
-                continue;
-            }
-            if self.write_round(round).await {
-                backoff.reset();
-                sleep(ROUND_PAUSE).await;
-            } else {
-                sleep(next_pause(&mut backoff, random)).await;
-            }
-        }
+        write_rounds::keep_writing(self, self.link.random()).await;
     }
+}
 
-    /// Writes a round. Failed writes are queued again; false if there are some.
-    async fn write_round(&self, round: Vec<LogWrite>) -> bool {
-        let writes = round.into_iter().map(|write| async move {
-            let outcome = self.write(&write).await;
-            outcome.err().map(|_| write)
-        });
-        let outcomes = stream::iter(writes).buffer_unordered(ROUND_SIZE);
-        let failed: Vec<_> = outcomes.filter_map(std::future::ready).collect().await;
-        let is_done = failed.is_empty();
-        for write in failed {
-            if !lock(&self.queue).put_back(write) {
-                count_dropped();
-            }
-        }
-        self.in_flight.store(0, Ordering::Relaxed);
-        self.publish_pending();
-        is_done
+impl WriteRounds for ReplayWriter {
+    type Write = LogWrite;
+
+    fn take_round(&self) -> Vec<LogWrite> {
+        let mut queue = lock(&self.queue);
+        let round = queue.take(ROUND_SIZE);
+        self.in_flight.store(round.len(), Ordering::Relaxed);
+        round
     }
 
     async fn write(&self, write: &LogWrite) -> Result<(), StoreError> {
@@ -183,6 +143,20 @@ impl ReplayWriter {
         self.link
             .invoke("write_log", BACKGROUND_TIMEOUT, &call)
             .await
+    }
+
+    fn end_round(&self, failed: Vec<LogWrite>) {
+        for write in failed {
+            if !lock(&self.queue).put_back(write) {
+                count_dropped();
+            }
+        }
+        self.in_flight.store(0, Ordering::Relaxed);
+        self.publish_pending();
+    }
+
+    async fn wait_queued(&self) {
+        self.wake.notified().await;
     }
 }
 

@@ -12,12 +12,12 @@ use redis::aio::PubSub;
 use redis::{RedisResult, cmd};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
-use weir_core::port::{Backoff, BusMessage, ReplicaDirectory as _, StoreError};
+use weir_core::port::{BusMessage, ReplicaDirectory as _, StoreError};
 use weir_core::telemetry::instruments;
 use weir_store::{BusLinkId, MemoryBus, ReceivedFrames};
 
 use crate::bus_frame::{decode_frame, encode_frame};
-use crate::pauses::next_pause;
+use crate::pauses::{STORE_BACKOFF, next_pause};
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::replica_registry::ReplicaRegistry;
 
@@ -40,10 +40,6 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// The time after a heartbeat in which the frames that it announces arrive: they take another
 /// connection.
 const ARRIVAL_TIME: Duration = Duration::from_millis(250);
-/// The bounds of the pauses between attempts.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
 /// Sends the messages of a bus to the other replicas, and receives theirs.
 pub(crate) struct SharedBus {
     link: Arc<RedisLink>,
@@ -118,7 +114,7 @@ impl SharedBus {
     async fn send(&self, frame: &[u8]) -> Result<(), StoreError> {
         let mut publish = cmd("PUBLISH");
         publish.arg(&self.channel).arg(frame);
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = STORE_BACKOFF;
         let until = Instant::now() + SEND_TIMEOUT;
         loop {
             let outcome = self
@@ -134,7 +130,7 @@ impl SharedBus {
 
     /// Receives the messages of the other replicas. It ends with the bus.
     pub(crate) async fn keep_receiving(&self) {
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = STORE_BACKOFF;
         let mut outage = SubscriptionOutage::begin();
         while self.bus.strong_count() > 0 {
             match timeout(SUBSCRIBE_TIMEOUT, self.subscribe()).await {

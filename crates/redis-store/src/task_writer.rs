@@ -9,13 +9,13 @@ use opentelemetry::KeyValue;
 use redis::cmd;
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use weir_core::port::{Backoff, StoreError};
+use weir_core::port::StoreError;
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
 use crate::link_status::CommandEffect;
 use crate::locking::lock;
-use crate::pauses::next_pause;
+use crate::pauses::{STORE_BACKOFF, next_pause};
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
 use crate::scripts::{LIST_TASK, READ_TASKS};
 use crate::task_list::{TaskListChange, TaskListKeys};
@@ -26,10 +26,6 @@ const MAX_PENDING: usize = 2_000;
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 /// The most tasks in the list of one owner, as at a single replica.
 const MAX_LISTED: usize = 256;
-/// The pause after a failed change.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
 /// A change of a task on its way to the shared store.
 #[derive(Debug)]
 pub(crate) enum TaskChange {
@@ -136,7 +132,7 @@ impl TaskWriter {
     /// Sends the changes, those of one key in their order. It never ends.
     pub(crate) async fn keep_writing(&self) {
         let random = self.link.random();
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut backoff = STORE_BACKOFF;
         loop {
             let Some(change) = self.take_first() else {
                 self.wake.notified().await;
