@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use weir_core::instant::millis;
 use weir_schema::SchemaCache;
 
 use super::closed_upstreams::ClosedUpstreams;
@@ -54,7 +55,7 @@ impl CatalogContext {
 
     /// Milliseconds since the catalog began.
     pub(super) fn millis(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+        millis(self.begun.elapsed())
     }
 
     /// Whole seconds since the catalog began, for "used last".

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use weir_catalog::SessionListTable;
 use weir_config::{Config, UpstreamPlan};
+use weir_core::instant::millis;
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::upstream::{ListKind, ListWatch, Upstream};
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
@@ -126,7 +127,7 @@ async fn examine_upstream(factory: &UpstreamFactory, plan: &UpstreamPlan) -> Ups
     };
     let began = Instant::now();
     let counted = count(&upstream).await;
-    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let took_ms = millis(began.elapsed());
     let health = upstream.health();
     upstream.retire(CHILD_GRACE).await;
     match counted {

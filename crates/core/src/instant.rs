@@ -1,7 +1,6 @@
-//! Times in messages and records: RFC 3339 in UTC, to the millisecond, or milliseconds of the Unix
-//! epoch.
+//! Times in messages and records: RFC 3339 in UTC, to the millisecond, or a number of milliseconds.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
@@ -16,14 +15,17 @@ pub fn rfc3339(time: SystemTime) -> String {
 /// Milliseconds since 1970; a time before that is its beginning.
 #[must_use]
 pub fn unix_millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    millis(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// Whole milliseconds.
+#[must_use]
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::CapabilityClass;
 use weir_core::call::LogMessages;
+use weir_core::instant::unix_millis;
 use weir_wire::{LogLevel, Revision};
 
 const VERSION: u8 = 2;
@@ -53,12 +54,7 @@ impl LegacySessionRecord {
         );
         out.put_u8(u8::from(self.initialized));
         out.put_u16(self.class.bits());
-        let millis = self
-            .began
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_millis();
-        out.put_u64(u64::try_from(millis).unwrap_or(u64::MAX));
+        out.put_u64(unix_millis(self.began));
         out.freeze()
     }
 

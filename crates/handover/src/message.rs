@@ -7,6 +7,7 @@ use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_core::content_version::ContentVersion;
+use weir_core::instant::millis;
 use weir_core::names::EndpointId;
 use weir_core::network::SenderNetwork;
 use weir_core::port::{
@@ -434,10 +435,6 @@ impl WireId {
     pub(super) fn key(self) -> SessionKey {
         SessionKey(self.0)
     }
-}
-
-pub(super) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Issuer and subject of a principal; absent for the anonymous one.

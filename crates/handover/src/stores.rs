@@ -8,6 +8,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use futures_util::future::Either;
 use tokio::sync::watch;
+use weir_core::instant::millis;
 use weir_core::port::{
     Fut, ReadyOrFut, RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, StoreError,
     StoredRecord, StreamKey, WriteCondition, WriteOutcome,
@@ -18,7 +19,7 @@ use weir_store::{MemoryRecords, MemoryReplays};
 use super::link::HandoverLink;
 use super::message::{
     Base64Bytes, HandoverMessage, LogChange, RecordReply, RecordRequest, WireKey, WireLog,
-    WireRecord, WireStream, millis,
+    WireRecord, WireStream,
 };
 use super::movable_tasks::MovableTasks;
 

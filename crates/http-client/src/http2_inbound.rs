@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
+use weir_core::instant::millis;
 use weir_wire::http2_frames::{DATA, END_STREAM, FrameHead, PADDED};
 
 /// The size below which the library counts a frame of data as small.
@@ -70,7 +71,7 @@ impl InboundTraffic {
     }
 
     pub(super) fn received(&self) {
-        let time = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let time = millis(self.began.elapsed());
         self.last.store(time, Ordering::Relaxed);
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use weir_core::EndpointId;
+use weir_core::instant::millis;
 use weir_core::port::{Random, full_jitter};
 use weir_core::toolset::NamePattern;
 
@@ -196,7 +197,7 @@ impl FrontLimits {
     fn draw_retry(&self, random: &dyn Random, spread: u32) -> u64 {
         let most = self.retry.saturating_mul(spread);
         let drawn = self.retry + full_jitter(most - self.retry, random);
-        u64::try_from(drawn.as_millis()).unwrap_or(u64::MAX)
+        millis(drawn)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+use weir_core::instant::millis;
 use weir_core::port::{ChangeTarget, ChangeVersion, Random, SharedChange};
 use weir_core::seal::{Sealer, SealingKeyName};
 
@@ -116,7 +117,7 @@ fn read(plain: &Bytes) -> Option<SharedChange> {
 /// Returns the time at which an entry falls away, in milliseconds of the Unix epoch.
 pub(crate) fn entry_end(change: &SharedChange) -> u64 {
     if change.is_removal {
-        let kept = u64::try_from(REMOVAL_TTL.as_millis()).unwrap_or(NEVER);
+        let kept = millis(REMOVAL_TTL);
         change.version.at.saturating_add(kept)
     } else {
         change.ends.unwrap_or(NEVER)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use opentelemetry::KeyValue;
 use tokio::sync::Notify;
+use weir_core::instant::millis;
 use weir_core::port::{StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
@@ -54,8 +55,7 @@ impl ReplayWriter {
 
     /// Changes the time that logs live after their last change.
     pub(crate) fn set_age(&self, age: Duration) {
-        let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        self.age_millis.store(millis.max(1), Ordering::Relaxed);
+        self.age_millis.store(millis(age).max(1), Ordering::Relaxed);
     }
 
     /// The number of streams with changes that wait.

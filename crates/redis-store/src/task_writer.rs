@@ -9,6 +9,7 @@ use opentelemetry::KeyValue;
 use redis::cmd;
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use weir_core::instant::millis;
 use weir_core::port::StoreError;
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
@@ -120,8 +121,8 @@ impl TaskWriter {
             Some((sealed, ttl)) => (sealed.as_str(), *ttl),
             None => ("", Duration::ZERO),
         };
-        call.arg(&change.field).arg(sealed).arg(millis(ttl));
-        call.arg(MAX_LISTED).arg(millis(MAX_TTL));
+        call.arg(&change.field).arg(sealed).arg(expiry(ttl));
+        call.arg(MAX_LISTED).arg(expiry(MAX_TTL));
         let written: Result<i64, _> = self
             .link
             .invoke("list_task", BACKGROUND_TIMEOUT, &call)
@@ -171,7 +172,7 @@ impl TaskWriter {
         match change {
             TaskChange::Kept { name, sealed, ttl } => {
                 command = cmd("SET");
-                command.arg(name).arg(sealed).arg("PX").arg(millis(*ttl));
+                command.arg(name).arg(sealed).arg("PX").arg(expiry(*ttl));
             }
             TaskChange::Removed { name } => {
                 command = cmd("DEL");
@@ -203,8 +204,9 @@ fn put_back(waiting: &mut VecDeque<TaskChange>, change: TaskChange) {
     }
 }
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+/// Returns an expiry in milliseconds: Redis refuses one of none.
+fn expiry(time: Duration) -> u64 {
+    millis(time).max(1)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
+use weir_core::instant::millis;
 use weir_core::port::{Clock, RecordKey};
 
 use crate::record_seal::{RecordName, record_name};
@@ -44,8 +45,7 @@ impl WriteTimes {
     pub(crate) fn note(&self, key: &RecordKey, ttl: Duration) {
         let at = self.clock.monotonic();
         self.written.insert(record_name(key), LastWrite { at, ttl });
-        let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        self.usual_ttl.store(millis, Ordering::Relaxed);
+        self.usual_ttl.store(millis(ttl), Ordering::Relaxed);
     }
 
     /// Forgets a record: its next use writes it.

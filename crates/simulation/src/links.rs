@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weir_core::instant::millis;
+
 use crate::seeded::Seeded;
 use crate::trace::Trace;
 
@@ -48,7 +50,7 @@ impl Links {
         let link = from.bytes().chain(to.bytes()).fold(0, |sum: u64, byte| {
             sum.wrapping_mul(131).wrapping_add(u64::from(byte))
         });
-        let moment = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let moment = millis(now);
         let random = Seeded::new(state.seed ^ moment.rotate_left(32), link);
         Duration::from_millis(random.between(1, state.most_delay))
     }

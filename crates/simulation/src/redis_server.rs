@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
+use weir_core::instant::unix_millis;
 use weir_core::port::Clock as _;
 
 use crate::host::HostClock;
@@ -143,7 +144,7 @@ impl RedisServer {
         replica: HostName,
         since: SystemTime,
     ) -> bool {
-        let since = epoch_millis(since);
+        let since = unix_millis(since);
         let state = self.lock();
         let mut claims = state.missed_claims.iter();
         claims.any(|((host, name), at)| {
@@ -228,7 +229,7 @@ impl RedisServer {
         messages: &mpsc::UnboundedSender<Published>,
     ) -> Vec<Reply> {
         let mut state = self.lock();
-        state.data.set_time(epoch_millis(clock.wall()));
+        state.data.set_time(unix_millis(clock.wall()));
         let name = command
             .first()
             .map(|name| name.to_ascii_uppercase())
@@ -421,11 +422,6 @@ impl ServerState {
             .flat_map(|(member, score)| [Reply::Bulk(member), Reply::text(format!("{score:.0}"))]);
         Reply::Many(rows.collect())
     }
-}
-
-fn epoch_millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn parse(text: &[u8]) -> u64 {

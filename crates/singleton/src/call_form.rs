@@ -9,6 +9,7 @@ use weir_core::call::{
     CallCapabilities, CallResumption, InputMode, LogMessages, RequestName, SessionKey, TaskMode,
     TraceContext,
 };
+use weir_core::instant::millis;
 use weir_core::names::EndpointId;
 use weir_core::port::Random;
 use weir_core::upstream::{CallDeadlines, CarriedRevision, OutboundCall};
@@ -231,10 +232,6 @@ pub(crate) fn owned_name(principal: &Principal) -> Option<(String, String)> {
 /// The principal that another replica authenticated.
 pub(crate) fn principal_of(name: Option<&(String, String)>) -> Principal {
     Principal::owner(name.map(|(issuer, subject)| (issuer.as_str(), subject.as_str())))
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_core::failure::UpstreamError;
+use weir_core::instant::millis;
 use weir_core::names::UpstreamId;
 use weir_core::{Failure, FailureKind};
 
@@ -65,9 +66,7 @@ impl FailureForm {
         Self {
             reason: failure.reason().to_owned(),
             message,
-            retry_after_ms: failure
-                .retry_delay()
-                .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            retry_after_ms: failure.retry_delay().map(millis),
             connection_lost: failure.is_connection_lost(),
             own_limit: failure.is_own_limit(),
             cause: failure.cause(),

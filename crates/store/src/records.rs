@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::Either;
 use weir_core::Principal;
+use weir_core::instant::millis;
 use weir_core::port::{
     Clock, Fut, ReadyOrFut, RecordKey, RecordKind, RecordStore, StoreError, StoredRecord,
     WriteCondition, WriteOutcome,
@@ -474,10 +475,6 @@ impl RecordStore for MemoryRecords {
         all.sort_by_key(|(ended, _)| *ended);
         all.into_iter().map(|(_, key)| key).collect()
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn name_of(key: &RecordKey) -> RecordName {

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
+use weir_core::instant::unix_millis;
 use weir_core::telemetry::{Exemplar, InstrumentKind, unix_seconds};
 
 use super::metric_families::{HistogramValue, LabelValue, MetricFamily, MetricPoint, MetricValue};
@@ -221,13 +222,7 @@ impl ExpositionPage {
 
 /// Returns an exemplar's time as seconds, in whole milliseconds.
 fn millis(at: SystemTime) -> f64 {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    unix_seconds(
-        UNIX_EPOCH
-            + std::time::Duration::from_millis(
-                u64::try_from(since.as_millis()).unwrap_or_default(),
-            ),
-    )
+    unix_seconds(UNIX_EPOCH + std::time::Duration::from_millis(unix_millis(at)))
 }
 
 /// A number as both formats write it: whole numbers with a decimal point, so that a bucket is the

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use weir_core::instant::millis;
 use weir_core::port::Clock;
 
 /// The fence. A tenure begins with a lease and ends with it; a renewal in time goes on with the same
@@ -142,10 +143,6 @@ impl FencePass {
 
 fn is_open(tenure: &Tenure, clock: &dyn Clock) -> bool {
     !tenure.over.is_cancelled() && millis(clock.monotonic()) < tenure.ending.load(Ordering::Acquire)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for LeaseFence {

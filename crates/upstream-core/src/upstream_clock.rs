@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use weir_core::instant::millis;
 use weir_core::port::{Clock, Random};
 
 /// The time, and the randomness for jitter. Clones share both.
@@ -26,7 +27,7 @@ impl UpstreamClock {
 
     /// Returns the monotonic time in whole milliseconds.
     pub fn millis(&self) -> u64 {
-        u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
+        millis(self.now())
     }
 
     /// Returns the wall time.

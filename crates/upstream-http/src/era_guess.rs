@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use weir_core::instant::millis;
 use weir_upstream_core::retry_backoff::least_wait;
 
 /// The due time while no probe is pending.
@@ -51,8 +52,7 @@ impl EraGuess {
 
     fn set_due(&self, now: u64, times: u32) {
         let times = times.min(u32::from(u16::MAX));
-        let wait =
-            u64::try_from(least_wait(FIRST_WAIT_STEP + times).as_millis()).unwrap_or(NOT_DUE);
+        let wait = millis(least_wait(FIRST_WAIT_STEP + times));
         self.due.store(now.saturating_add(wait), Ordering::Release);
     }
 

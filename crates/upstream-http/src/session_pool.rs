@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
+use weir_core::instant::millis;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ClientSessionChange, OutboundCall};
@@ -547,11 +548,7 @@ impl SessionPool {
             loop {
                 tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
                 let Some(pool) = pool.upgrade() else { return };
-                let before = pool
-                    .site
-                    .clock
-                    .millis()
-                    .saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+                let before = pool.site.clock.millis().saturating_sub(millis(idle));
                 let unused = pool.slots.take_unused(before);
                 unused.into_iter().for_each(UpstreamSession::close_later);
             }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_core::instant::millis;
 use weir_core::port::Fut;
 use weir_core::telemetry::instruments;
 use weir_core::{Failure, FailureKind};
@@ -58,9 +59,7 @@ impl ChildSource {
     pub(super) fn idle_millis(&self, site: &UpstreamContext) -> u64 {
         match self {
             // A start is costly, and the state of the process is lost with it.
-            Self::Process(..) => {
-                u64::try_from(site.bounds.session_idle.as_millis()).unwrap_or(u64::MAX)
-            }
+            Self::Process(..) => millis(site.bounds.session_idle),
             Self::Sse(_) => 0,
         }
     }

@@ -37,6 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weir_core::call::TaskMode;
+use weir_core::instant::millis;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{
@@ -520,10 +521,7 @@ impl StdioUpstream {
                 let (Some(slots), Some(watched)) = (slots.upgrade(), watched.upgrade()) else {
                     return;
                 };
-                let before = site
-                    .clock
-                    .millis()
-                    .saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+                let before = site.clock.millis().saturating_sub(millis(idle));
                 // Dropping a child ends its process.
                 drop((slots.take_unused(before), watched.take_unused(before)));
             }

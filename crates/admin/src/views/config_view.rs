@@ -224,7 +224,7 @@ impl AppliedConfigView {
                 .collect(),
             team_files: config.team_files.iter().map(TeamFileView::of).collect(),
             log: config.log.filter.clone(),
-            drain_ms: u64::try_from(config.drain.as_millis()).unwrap_or(u64::MAX),
+            drain_ms: weir_core::instant::millis(config.drain),
             audit: config.audit.is_some(),
             changes,
         }

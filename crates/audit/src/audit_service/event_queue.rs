@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::copy_backlog::dropped;
 use super::event_places::EventPlaces;
 use crate::record::{AuditEvent, EventKeeper, RecordNotKept};
+use weir_core::instant::millis;
 use weir_core::telemetry::instruments;
 
 /// A write that takes longer than this counts as hanging, not as slow.
@@ -144,7 +145,7 @@ impl AuditEventQueue {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        millis(self.began.elapsed())
     }
 
     /// Reports if an event put in now will be written soon.

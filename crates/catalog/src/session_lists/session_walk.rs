@@ -8,6 +8,7 @@ use opentelemetry::KeyValue;
 use tokio::time::timeout;
 use weir_core::capability::CapabilityClass;
 use weir_core::failure::{Failure, FailureKind};
+use weir_core::instant::millis;
 use weir_core::telemetry::instruments;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
@@ -75,8 +76,7 @@ impl Catalog {
             // The session is over, or the shared list is not known.
             Ok(None) => return,
             Err(failure) => {
-                let retry =
-                    now.saturating_add(u64::try_from(RETRY_PAUSE.as_millis()).unwrap_or(u64::MAX));
+                let retry = now.saturating_add(millis(RETRY_PAUSE));
                 lists.not_before.store(retry, Ordering::Relaxed);
                 tracing::debug!(upstream = %lists.upstream, list = kind.word(), error = failure.cause(), "session list walk failed");
                 return count("failed");

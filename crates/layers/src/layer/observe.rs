@@ -16,6 +16,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 use weir_core::call::RequestName;
+use weir_core::instant::millis;
 use weir_core::port::Fut;
 use weir_core::telemetry::instruments;
 use weir_listen::{BodyError, IncomingRequest, RequestGuard, ServedBody};
@@ -324,7 +325,7 @@ impl Drop for RequestEnd {
             era = self.labels.era,
             status,
             outcome = tally.as_str(),
-            ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            ms = millis(took),
             "request completed"
         );
     }
