@@ -42,6 +42,7 @@ use crate::reply_transform::ReplyTransform;
 use crate::sent_call::SentCall;
 use crate::session_search::opening_call;
 use crate::task_names::TaskNames;
+use crate::tasks::task_naming::TaskNaming;
 use crate::tasks::{TaskRequests, task_of_call};
 
 /// The router. One for all endpoints; its only state is the list of running calls.
@@ -308,58 +309,39 @@ impl Router {
             permit,
         };
         let mut record = CallRecord::begin(self.gates.audit.clone(), begun, admitted_at);
-        if let Err(failure) = crate::schema_check::check_arguments(&item, &call)
-            .and_then(|()| record.search_arguments())
-        {
-            return Err(record.refuse(failure));
-        }
-        let Some(CallRoute {
-            endpoint,
-            upstream,
-            incarnation,
-            timings,
-        }) = self.catalog.call_route(&call.endpoint, &item.tool.upstream)
-        else {
-            return Err(record.refuse(Failure::unknown_tool(&item.exposed)));
+        let checked = self.route_of(&mut record, &item, &call).and_then(|route| {
+            let task = self.task_naming(&principal, &call, &item, &route)?;
+            Ok((route, task))
+        });
+        let (route, task) = match checked {
+            Ok(checked) => checked,
+            Err(failure) => return Err(record.refuse(failure)),
         };
-        record.set_timings(timings);
-        // An operator that takes the upstream out stops the calls that run after this check: no
-        // call is in between.
-        if let Some(refusal) = self.catalog.closed_failure(&item.tool.upstream) {
-            return Err(record.refuse(refusal));
-        }
-        let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
+        let endpoint = route.endpoint.as_deref();
+        let own = endpoint.and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
-        let mut way = ReplyTransform::of(&self.catalog, endpoint.as_deref(), &item, &call);
-        let is_served_in_session = || {
-            let of_client = call.capabilities.class.has(CapabilityClass::SESSIONS);
-            of_client && upstream.carries().has(CapabilityClass::SESSIONS)
-        };
-        let names = self.tasks.names.as_ref();
-        let decided = task_of_call(names, &principal, &call, &item, is_served_in_session);
         let until = admitted_at + deadlines.hard;
+        let mut transform = ReplyTransform::of(&self.catalog, endpoint, &item, &call);
+        let keeps_result = task.as_ref().is_some_and(|(naming, _)| naming.is_wanted());
         let mut awaited_task = None;
-        let (call, kept) = match decided {
-            Ok(None) => (call, false),
-            Ok(Some((naming, call))) => {
-                let naming = naming.at(incarnation);
-                let kept = naming.is_wanted();
+        let call = match task {
+            Some((naming, call)) => {
                 match awaiting {
                     Some(about) => awaited_task = Some(self.tasks.awaiting(about, naming, until)),
-                    None => way.set_task_naming(naming),
+                    None => transform.set_task_naming(naming),
                 }
-                (call, kept)
+                call
             }
-            Err(failure) => return Err(record.refuse(failure)),
+            None => call,
         };
         record.hand_to_upstream();
         let parking = self.parking_of(&call);
         let mut handling = ReplyHandling {
             record,
-            transform: way,
+            transform,
             rules: ReplyRules {
                 drops_questions: call.input_mode == InputMode::Rounds && parking.is_none(),
-                keeps_result: kept,
+                keeps_result,
             },
         };
         let place = parking.map(|parking| ParkingContext {
@@ -386,13 +368,52 @@ impl Router {
         };
         live.set_phase(CallPhase::Sent);
         Ok(SentCall {
-            making: upstream.call(outbound),
+            making: route.upstream.call(outbound),
             handling,
             live,
             awaited_task,
             parking: place,
             until,
         })
+    }
+
+    /// Makes the last checks of a call, and returns the upstream for it.
+    fn route_of(
+        &self,
+        record: &mut CallRecord,
+        item: &CatalogItem,
+        call: &Call,
+    ) -> Result<CallRoute, Failure> {
+        crate::schema_check::check_arguments(item, call)?;
+        record.search_arguments()?;
+        let route = self
+            .catalog
+            .call_route(&call.endpoint, &item.tool.upstream)
+            .ok_or_else(|| Failure::unknown_tool(&item.exposed))?;
+        record.set_timings(route.timings.clone());
+        // An operator that takes the upstream out stops the calls that run after this check: no
+        // call is in between.
+        match self.catalog.closed_failure(&item.tool.upstream) {
+            Some(refusal) => Err(refusal),
+            None => Ok(route),
+        }
+    }
+
+    /// The naming of the call's task and the call that asks for it, if the call may become one.
+    fn task_naming(
+        &self,
+        principal: &Principal,
+        call: &Arc<Call>,
+        item: &CatalogItem,
+        route: &CallRoute,
+    ) -> Result<Option<(TaskNaming, Arc<Call>)>, Failure> {
+        let is_served_in_session = || {
+            let of_client = call.capabilities.class.has(CapabilityClass::SESSIONS);
+            of_client && route.upstream.carries().has(CapabilityClass::SESSIONS)
+        };
+        let names = self.tasks.names.as_ref();
+        let decided = task_of_call(names, principal, call, item, is_served_in_session)?;
+        Ok(decided.map(|(naming, call)| (naming.at(route.incarnation), call)))
     }
 
     /// The charge of a call. A client's answer goes on without one only with a call that is parked:
