@@ -9,21 +9,29 @@
     reason = "panicking is what a fuzz target is for"
 )]
 
+use weir_core::Principal;
 use weir_core::capability::CapabilityClass;
 use weir_core::content_version::ContentVersion;
 use weir_core::names::EndpointId;
-use weir_core::principal::VerifiedIdentity;
+use weir_core::port::Random;
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::upstream::ListKind;
 
 use crate::cursor::{Cursor, CursorScope};
-use crate::fakes::{Sevens, principal};
+
+struct FixedRandom;
+
+impl Random for FixedRandom {
+    fn fill(&self, buffer: &mut [u8]) {
+        buffer.fill(7);
+    }
+}
 
 /// Any text as a cursor: it opens only if it is the one cursor that weir made. The first two bytes
 /// also choose a byte of that cursor to change, and its new value.
 pub fn cursor_open(data: &[u8]) {
     let sealer = Sealer::new(vec![SealerKey::new(1, &[3; 32])]);
-    let principal = principal(VerifiedIdentity::Anonymous);
+    let principal = Principal::owner(None);
     let endpoint = EndpointId::new("/mcp");
     let scope = CursorScope {
         principal: &principal,
@@ -37,7 +45,7 @@ pub fn cursor_open(data: &[u8]) {
         position: 1,
         list: 2,
     };
-    let good = cursor.seal(&sealer, &Sevens, &scope);
+    let good = cursor.seal(&sealer, &FixedRandom, &scope);
     if let Ok(text) = std::str::from_utf8(data) {
         assert_eq!(
             Cursor::open(&sealer, &scope, text).is_ok(),

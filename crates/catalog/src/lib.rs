@@ -21,7 +21,6 @@ mod context;
 mod cursor;
 mod endpoint_features;
 mod endpoint_lists;
-mod fakes;
 mod filtered_views;
 mod followed_upstream;
 pub mod fuzzing;

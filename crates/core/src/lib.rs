@@ -20,8 +20,6 @@ pub mod clean;
 pub mod content_version;
 pub mod endpoint;
 pub mod failure;
-#[cfg(test)]
-mod fakes;
 pub mod fast;
 mod handover_arrival;
 pub mod hold;

@@ -295,14 +295,9 @@ impl fmt::Display for AddressRange {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use super::*;
+    use weir_testkit::FixedRandom;
 
-    struct FixedRandom(u8);
-    impl Random for FixedRandom {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(self.0);
-        }
-    }
+    use super::*;
 
     #[test]
     fn delays_before_reconnecting_are_drawn_from_a_range() {

@@ -10,8 +10,6 @@ mod admit;
 mod answer_search;
 mod call_record;
 mod call_repeats;
-#[cfg(test)]
-mod fakes;
 mod item_search;
 pub mod live_calls;
 mod message_edits;

@@ -249,19 +249,12 @@ impl fmt::Debug for TaskNames {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use crate::fakes::{Sevens, principal};
-    use weir_core::principal::VerifiedIdentity;
+    use weir_testkit::{FakeClock, FixedRandom};
 
-    impl Clock for Sevens {
-        fn monotonic(&self) -> std::time::Duration {
-            std::time::Duration::ZERO
-        }
-        fn wall(&self) -> std::time::SystemTime {
-            std::time::UNIX_EPOCH
-        }
-    }
+    /// A book without tasks.
+    struct EmptyBook;
 
-    impl TaskBook for Sevens {
+    impl TaskBook for EmptyBook {
         fn note_fetched(&self, _: &Principal, _: &EndpointId, _: &str) {}
 
         fn enter(
@@ -297,14 +290,13 @@ mod tests {
     #[test]
     fn sealed_task_id_opens_only_for_its_owner_and_endpoint() {
         let desk = TaskNames::new(
-            Sealer::ephemeral(&Sevens),
-            Arc::new(Sevens),
-            Arc::new(Sevens),
-            Arc::new(Sevens),
+            Sealer::ephemeral(&FixedRandom(7)),
+            Arc::new(FixedRandom(7)),
+            Arc::new(FakeClock::new()),
+            Arc::new(EmptyBook),
         );
-        let [ann, bob] =
-            ["ann", "bob"].map(|name| principal(VerifiedIdentity::subject("idp", name)));
-        let nobody = principal(VerifiedIdentity::Anonymous);
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::owner(Some(("idp", name))));
+        let nobody = Principal::owner(None);
         let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
         let home = TaskLocation {
             upstream: UpstreamId::new("shop").unwrap(),

@@ -223,10 +223,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::Failure;
-    use weir_core::port::{Evidence, Fut, Verifier};
-    use weir_core::principal::VerifiedIdentity;
-
     use super::*;
 
     fn at(second: u64) -> SystemTime {
@@ -235,24 +231,6 @@ mod tests {
 
     fn info(name: &str) -> Bytes {
         format!("{{\"name\":\"{name}\",\"version\":\"1\"}}").into()
-    }
-
-    struct AnonymousVerifier;
-
-    impl Verifier for AnonymousVerifier {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
-            Box::pin(async { Ok(VerifiedIdentity::Anonymous) })
-        }
-    }
-
-    async fn somebody() -> Principal {
-        let endpoint = EndpointId::new("/mcp");
-        let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-        weir_core::authenticate(&AnonymousVerifier, &evidence, ())
-            .await
-            .expect("it lets everybody in")
-            .into_parts()
-            .principal
     }
 
     fn see(clientele: &KnownClients, principal: &Principal, path: &str, name: &str, second: u64) {
@@ -269,7 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn program_has_its_last_endpoint_and_first_and_last_times() {
-        let (clientele, who) = (KnownClients::default(), somebody().await);
+        let (clientele, who) = (KnownClients::default(), Principal::owner(None));
         see(&clientele, &who, "/mcp", "one", 1);
         see(&clientele, &who, "/mcp/files", "one", 2);
         let all = clientele.all();
@@ -286,7 +264,7 @@ mod tests {
     // Proves F16.
     #[tokio::test]
     async fn made_up_programs_evict_each_other_and_not_an_active_one() {
-        let (clientele, who) = (KnownClients::default(), somebody().await);
+        let (clientele, who) = (KnownClients::default(), Principal::owner(None));
         for second in 1..=20_000 {
             see(
                 &clientele,

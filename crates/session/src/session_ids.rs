@@ -130,16 +130,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use http::HeaderValue;
     use weir_core::seal::SealerKey;
+    use weir_testkit::FixedRandom;
 
     use super::*;
-
-    struct CountedRandom;
-
-    impl Random for CountedRandom {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(7);
-        }
-    }
 
     fn headers(texts: &[&str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -151,13 +144,13 @@ mod tests {
 
     fn ids() -> SessionIds {
         let own = ReplicaId(*b"replica1");
-        SessionIds::sealed(Sealer::ephemeral(&CountedRandom), own)
+        SessionIds::sealed(Sealer::ephemeral(&FixedRandom(7)), own)
     }
 
     #[test]
     fn sealed_id_names_its_replica_to_its_own_principal_alone() {
         let [ada, bob] = ["ada", "bob"].map(|name| Principal::owner(Some(("idp", name))));
-        let text = ids().write(&ada, &[3; 16], &CountedRandom);
+        let text = ids().write(&ada, &[3; 16], &FixedRandom(7));
         let named = NamedSession {
             id: [3; 16],
             opened_by: Some(ReplicaId(*b"replica1")),
@@ -179,7 +172,7 @@ mod tests {
         let key = |id, secret| SealerKey::new(id, &[secret; 32]);
         let sealer = Sealer::new(vec![key(1, 1)]);
         let ids = SessionIds::sealed(sealer.clone(), ReplicaId(*b"replica1"));
-        let text = ids.write(&ada, &[3; 16], &CountedRandom);
+        let text = ids.write(&ada, &[3; 16], &FixedRandom(7));
         let is_read = |principal| ids.read(principal, &headers(&[&text])).is_some();
         assert_eq!([is_read(&ada), is_read(&ada)], [true, true]);
         assert_eq!([is_read(&bob), is_read(&bob)], [false, false]);
@@ -200,7 +193,7 @@ mod tests {
         let SessionIds::Sealed(sealed) = &ids else {
             panic!("{ids:?}")
         };
-        let text = ids.write(&ada, &[3; 16], &CountedRandom);
+        let text = ids.write(&ada, &[3; 16], &FixedRandom(7));
         let forged = format!("{}A", &text[..text.len() - 1]);
         for given in [&forged, &"A".repeat(88)] {
             assert_eq!(ids.read(&ada, &headers(&[given])), None, "{given}");
@@ -215,7 +208,7 @@ mod tests {
     #[test]
     fn random_id_is_read_by_both_forms() {
         let ada = Principal::owner(Some(("idp", "ada")));
-        let text = SessionIds::Random.write(&ada, &[3; 16], &CountedRandom);
+        let text = SessionIds::Random.write(&ada, &[3; 16], &FixedRandom(7));
         for form in [SessionIds::Random, ids()] {
             let named = form.read(&ada, &headers(&[&text])).unwrap();
             assert_eq!((named.id, named.opened_by), ([3; 16], None));

@@ -91,14 +91,15 @@ impl SharedCounters for MemoryCounters {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_testkit::FakeClock;
+
     use super::*;
-    use crate::fake::StoreManualClock;
 
     const TTL: Duration = Duration::from_secs(10);
 
     #[tokio::test]
     async fn a_counter_falls_away_a_ttl_after_its_first_use() {
-        let clock = Arc::new(StoreManualClock::default());
+        let clock = Arc::new(FakeClock::default());
         let counters = MemoryCounters::new(clock.clone());
         assert_eq!(
             counters
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn counters_are_bounded_and_dead_ones_make_room() {
-        let clock = Arc::new(StoreManualClock::default());
+        let clock = Arc::new(FakeClock::default());
         let counters = MemoryCounters::new(clock.clone());
         for n in 0..MAX_COUNTERS {
             counters.add_now(&n.to_string(), 1, TTL).unwrap();

@@ -222,8 +222,10 @@ mod tests {
     use weir_core::names::{EndpointId, UpstreamId};
     use weir_core::{ParkedReply, Reply};
 
+    use weir_testkit::{FakeClock, FakeRandom};
+
     use super::*;
-    use crate::fake::{StoreFakeRandom, StoreManualClock, principal_named};
+    use crate::fake::principal;
 
     fn call() -> SharedParkedReply {
         let parked = ParkedReply::new(Reply::ended(Failure::internal("over")));
@@ -242,8 +244,8 @@ mod tests {
         }
     }
 
-    fn parking(total: usize, per_principal: usize) -> (Arc<StoreManualClock>, MemoryParking) {
-        let clock = Arc::new(StoreManualClock::default());
+    fn parking(total: usize, per_principal: usize) -> (Arc<FakeClock>, MemoryParking) {
+        let clock = Arc::new(FakeClock::default());
         let caps = ParkingCaps {
             total,
             per_principal,
@@ -251,7 +253,7 @@ mod tests {
         };
         (
             clock.clone(),
-            MemoryParking::new(clock, Arc::new(StoreFakeRandom::default()), caps),
+            MemoryParking::new(clock, Arc::new(FakeRandom::new(1)), caps),
         )
     }
 
@@ -259,7 +261,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_is_taken_once_in_time_and_by_its_own_principal() {
         let (clock, parking) = parking(10, 10);
-        let (ada, bob) = (principal_named("ada").await, principal_named("bob").await);
+        let (ada, bob) = (principal("ada"), principal("bob"));
         let (first, second) = (
             parking.park(of(&ada), None, call()).unwrap(),
             parking.park(of(&ada), None, call()).unwrap(),
@@ -278,11 +280,7 @@ mod tests {
     #[tokio::test]
     async fn parked_calls_are_bounded_by_principal_and_overall() {
         let (clock, parking) = parking(3, 2);
-        let (ada, bob, all) = (
-            principal_named("ada").await,
-            principal_named("bob").await,
-            principal_named("").await,
-        );
+        let (ada, bob, all) = (principal("ada"), principal("bob"), principal(""));
         for _ in 0..2 {
             parking.park(of(&ada), None, call()).unwrap();
         }
@@ -300,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn operators_list_parked_calls_oldest_first_and_drop_them() {
         let (clock, parking) = parking(10, 10);
-        let (ada, bob) = (principal_named("ada").await, principal_named("bob").await);
+        let (ada, bob) = (principal("ada"), principal("bob"));
         let first = parking.park(of(&ada), None, call()).unwrap();
         clock.advance(Duration::from_secs(20));
         parking.park(of(&bob), None, call()).unwrap();

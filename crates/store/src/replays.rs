@@ -406,11 +406,12 @@ impl ReplayLog for MemoryReplays {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use super::*;
-    use crate::fake::StoreManualClock;
+    use weir_testkit::FakeClock;
 
-    fn replays(caps: ReplayCaps) -> (Arc<StoreManualClock>, MemoryReplays) {
-        let clock = Arc::new(StoreManualClock::default());
+    use super::*;
+
+    fn replays(caps: ReplayCaps) -> (Arc<FakeClock>, MemoryReplays) {
+        let clock = Arc::new(FakeClock::default());
         (clock.clone(), MemoryReplays::new(clock, caps))
     }
 

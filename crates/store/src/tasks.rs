@@ -406,8 +406,10 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use bytes::Bytes;
 
+    use weir_testkit::FakeClock;
+
     use super::*;
-    use crate::fake::{StoreManualClock, principal_named};
+    use crate::fake::principal;
 
     fn task(name: &str, size: usize) -> KeptTask {
         KeptTask {
@@ -427,7 +429,7 @@ mod tests {
     // Proves R234, R282.
     #[tokio::test]
     async fn tasks_are_remembered_for_their_owners_within_bounds() {
-        let clock = Arc::new(StoreManualClock::default());
+        let clock = Arc::new(FakeClock::default());
         let caps = TaskCaps {
             total: 4,
             per_owner: 2,
@@ -436,7 +438,7 @@ mod tests {
             time: Duration::from_secs(60),
         };
         let book = MemoryTasks::new(clock.clone(), caps);
-        let (ann, bob) = (principal_named("ann").await, principal_named("bob").await);
+        let (ann, bob) = (principal("ann"), principal("bob"));
         let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
         for name in ["1", "2", "3"] {
             book.enter(&ann, &here, task(name, 10), None).unwrap();
@@ -477,8 +479,8 @@ mod tests {
             owner_bytes: 30,
             ..TaskCaps::default()
         };
-        let book = MemoryTasks::new(Arc::new(StoreManualClock::default()), caps);
-        let (ann, bob) = (principal_named("ann").await, principal_named("bob").await);
+        let book = MemoryTasks::new(Arc::new(FakeClock::default()), caps);
+        let (ann, bob) = (principal("ann"), principal("bob"));
         let here = EndpointId::new("/mcp");
         for n in 0..20 {
             book.enter(&ann, &here, task(&n.to_string(), 10), None)
@@ -505,9 +507,9 @@ mod tests {
             per_owner: 3,
             ..TaskCaps::default()
         };
-        let clock = Arc::new(StoreManualClock::default());
+        let clock = Arc::new(FakeClock::default());
         let book = MemoryTasks::new(clock.clone(), caps);
-        let ann = principal_named("ann").await;
+        let ann = principal("ann");
         let here = EndpointId::new("/mcp");
         let hour = Some(Duration::from_secs(3600));
         for task in [result("unread"), result("read"), task("open", 10)] {
@@ -533,9 +535,9 @@ mod tests {
 
     #[tokio::test]
     async fn copied_tasks_have_their_owner_time_and_position_in_another_process() {
-        let (ann, bob) = (principal_named("ann").await, principal_named("bob").await);
+        let (ann, bob) = (principal("ann"), principal("bob"));
         let here = EndpointId::new("/mcp");
-        let before = MemoryTasks::new(Arc::new(StoreManualClock::default()), TaskCaps::default());
+        let before = MemoryTasks::new(Arc::new(FakeClock::default()), TaskCaps::default());
         let minute = Some(Duration::from_secs(60));
         before.enter(&ann, &here, task("open", 10), minute).unwrap();
         before.enter(&bob, &here, result("his"), minute).unwrap();
@@ -549,7 +551,7 @@ mod tests {
             per_owner: 3,
             ..TaskCaps::default()
         };
-        let clock = Arc::new(StoreManualClock::default());
+        let clock = Arc::new(FakeClock::default());
         let after = MemoryTasks::new(clock.clone(), caps);
         before.copy_all().into_iter().for_each(|one| after.put(one));
         assert_eq!(names(&after, &ann, &here), ["open", "read"]);

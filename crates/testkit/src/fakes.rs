@@ -1,10 +1,13 @@
-//! Fakes of core's ports for time and randomness, so that a test controls both.
+//! Fakes of core's ports for time, randomness and identities, so that a test controls them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::FutureExt as _;
 use tokio::time::Instant;
-use weir_core::port::{Clock, Random};
+use weir_core::port::{Clock, Evidence, Fut, Random, Verifier};
+use weir_core::principal::VerifiedIdentity;
+use weir_core::{EndpointId, Failure, Principal, authenticate};
 
 /// The wall-clock time of a fake clock at its start: 2026-08-01T00:00:00Z.
 const EPOCH: Duration = Duration::from_secs(1_785_542_400);
@@ -78,6 +81,35 @@ impl Random for FakeRandom {
             piece.copy_from_slice(&splitmix(&mut state).to_le_bytes()[..piece.len()]);
         }
     }
+}
+
+/// Randomness whose bytes are all the same.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedRandom(pub u8);
+
+impl Random for FixedRandom {
+    fn fill(&self, buffer: &mut [u8]) {
+        buffer.fill(self.0);
+    }
+}
+
+struct FixedVerifier(VerifiedIdentity);
+
+impl Verifier for FixedVerifier {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+        Box::pin(std::future::ready(Ok(self.0.clone())))
+    }
+}
+
+/// The principal of an identity.
+pub fn principal_of(identity: VerifiedIdentity) -> Principal {
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
+    let verifier = FixedVerifier(identity);
+    let known = authenticate(&verifier, &evidence, ()).now_or_never();
+    let known = known.and_then(Result::ok);
+    let known = known.expect("the verifier refuses no request and does not wait");
+    known.into_parts().principal
 }
 
 /// The next number of a splitmix64 sequence.

@@ -33,7 +33,7 @@ pub mod token_signer;
 pub use client::{ClientAnswer, HttpExchange, ModernEnvelope, RawClient, RawSocket, SseEvent};
 pub use closed_port::ClosedPort;
 pub use condition::wait_for_condition;
-pub use fakes::{FakeClock, FakeRandom, TokioClock};
+pub use fakes::{FakeClock, FakeRandom, FixedRandom, TokioClock, principal_of};
 pub use fault_proxy::{FaultProxy, ProxyDirection, Toxic};
 pub use h2_client::{H2Client, H2Frame};
 pub use h2_server::{H2Act, H2Plan, H2Request, H2Server};

@@ -91,14 +91,9 @@ pub fn least_wait(times: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use weir_testkit::FixedRandom;
 
-    struct Always(u8);
-    impl Random for Always {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(self.0);
-        }
-    }
+    use super::*;
 
     // Proves E11.
     #[test]
@@ -106,7 +101,7 @@ mod tests {
         let mut pace = RetryBackoff::default();
         let mut ceilings = Vec::new();
         for _ in 0..11 {
-            pace.record_failure(Duration::ZERO, &Always(255));
+            pace.record_failure(Duration::ZERO, &FixedRandom(255));
             ceilings.push(
                 pace.admit(Duration::ZERO)
                     .err()
@@ -118,7 +113,7 @@ mod tests {
         ]
         .map(Some);
         assert_eq!(ceilings, expected);
-        pace.record_failure(Duration::ZERO, &Always(0));
+        pace.record_failure(Duration::ZERO, &FixedRandom(0));
         assert_eq!(
             pace.admit(Duration::ZERO),
             Ok(()),
@@ -132,7 +127,7 @@ mod tests {
     fn reopening_waits_at_least_100_ms_that_double() {
         let mut pace = RetryBackoff::default();
         let waits = [(); 5].map(|()| {
-            pace.record_end(Duration::ZERO, &Always(0));
+            pace.record_end(Duration::ZERO, &FixedRandom(0));
             pace.admit(Duration::ZERO)
                 .err()
                 .map(|wait| wait.as_millis())

@@ -12,11 +12,8 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_core::call::RequestName;
 use weir_core::names::EndpointId;
-use weir_core::port::{
-    CallAttempt, CallPermission, EndedCall, Evidence, Fut, GateDecision, OperatorAction, Verifier,
-};
-use weir_core::principal::VerifiedIdentity;
-use weir_core::{Call, Failure, FailureKind, Principal, authenticate};
+use weir_core::port::{CallAttempt, CallPermission, EndedCall, GateDecision, OperatorAction};
+use weir_core::{Call, Failure, FailureKind, Principal};
 use weir_system::SystemClock;
 use weir_testkit::{FakeClock, FakeRandom, memory_folder, wait_for_condition};
 use weir_wire::Params;
@@ -173,22 +170,6 @@ fn call() -> Call {
         params,
         RequestName::from_bits(1),
     )
-}
-
-async fn anybody() -> Principal {
-    struct AnonymousVerifier;
-    impl Verifier for AnonymousVerifier {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
-            Box::pin(std::future::ready(Ok(VerifiedIdentity::Anonymous)))
-        }
-    }
-    let endpoint = EndpointId::new("/mcp");
-    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    authenticate(&AnonymousVerifier, &evidence, ())
-        .await
-        .unwrap()
-        .principal()
-        .clone()
 }
 
 /// Makes a call that is allowed, and records its end.
@@ -453,7 +434,7 @@ async fn a_reload_moves_the_record_and_the_chain_goes_on() {
 // Proves F13.
 #[tokio::test]
 async fn a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_it_is_open() {
-    let anybody = anybody().await;
+    let anybody = Principal::owner(None);
     let full = plan(Path::new("/dev/full"));
     let closed = AuditPlan {
         closed: true,
@@ -517,7 +498,7 @@ async fn a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
         ..folder.plan("audit.jsonl")
     };
     let auditing = start(&plan).await;
-    let anybody = anybody().await;
+    let anybody = Principal::owner(None);
     let through = (0..5000)
         .filter(|_| allowed(&auditing, &anybody).is_ok())
         .count();

@@ -2,18 +2,17 @@
 
 use proptest::prelude::*;
 use weir_core::failure::FailureKind;
-use weir_core::principal::VerifiedIdentity;
 use weir_core::seal::SealerKey;
+use weir_testkit::FixedRandom;
 
 use super::*;
-use crate::fakes::{Sevens, principal};
 
 fn sealer() -> Sealer {
     Sealer::new(vec![SealerKey::new(1, &[9; 32])])
 }
 
 fn who(subject: &str) -> Principal {
-    principal(VerifiedIdentity::subject("i", subject))
+    Principal::owner(Some(("i", subject)))
 }
 
 fn cursor() -> Cursor {
@@ -36,7 +35,7 @@ fn cursor_opens_only_for_its_principal_endpoint_and_view() {
         audience: Some(Audience([5; 16])),
         kind: ListKind::Tools,
     };
-    let text = cursor().seal(&sealer(), &Sevens, &scope);
+    let text = cursor().seal(&sealer(), &FixedRandom(7), &scope);
     assert_eq!(Cursor::open(&sealer(), &scope, &text).unwrap(), cursor());
     for other in [
         CursorScope {
@@ -69,11 +68,11 @@ fn texts_that_are_no_cursors_are_refused_alike() {
         audience: None,
         kind: ListKind::Tools,
     };
-    let good = cursor().seal(&sealer(), &Sevens, &scope);
+    let good = cursor().seal(&sealer(), &FixedRandom(7), &scope);
     let long = "A".repeat(10_000);
-    let foreign = sealer().seal(&Sevens, b"another purpose", &[1; LENGTH]);
-    let short = sealer().seal(&Sevens, &scope.purpose(), &[1; LENGTH - 1]);
-    let newer = sealer().seal(&Sevens, &scope.purpose(), &[2; LENGTH]);
+    let foreign = sealer().seal(&FixedRandom(7), b"another purpose", &[1; LENGTH]);
+    let short = sealer().seal(&FixedRandom(7), &scope.purpose(), &[1; LENGTH - 1]);
+    let newer = sealer().seal(&FixedRandom(7), &scope.purpose(), &[2; LENGTH]);
     for bad in [
         "",
         "next",
@@ -107,7 +106,7 @@ fn a_cursor_of_another_replica_with_the_same_key_opens() {
             SealerKey::new(2, &[8; 32]),
             SealerKey::new(1, &[9; 32]),
         ]),
-        &Sevens,
+        &FixedRandom(7),
         &scope,
     );
     assert!(Cursor::open(&sealer(), &scope, &text).is_err());
@@ -126,7 +125,7 @@ proptest! {
         let alice = who("alice");
         let here = EndpointId::new("/mcp");
         let scope = CursorScope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
-        let mut bytes = cursor().seal(&sealer(), &Sevens, &scope).into_bytes();
+        let mut bytes = cursor().seal(&sealer(), &FixedRandom(7), &scope).into_bytes();
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
         if let Ok(text) = String::from_utf8(bytes) {

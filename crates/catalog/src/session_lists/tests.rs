@@ -10,9 +10,9 @@ use weir_core::session_notifier::SessionNotifier;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListWatch;
 use weir_schema::SchemaCache;
+use weir_testkit::FixedRandom;
 
 use super::*;
-use crate::fakes::Sevens;
 use weir_items::ToolDraft;
 
 struct UnusedListSession;
@@ -57,7 +57,7 @@ fn tools(names: &[&str]) -> Vec<Arc<Tool>> {
 
 fn table() -> (Arc<SessionNotifier>, Arc<SessionListTable>) {
     let bells = Arc::<SessionNotifier>::default();
-    (bells.clone(), SessionListTable::new(bells, &Sevens))
+    (bells.clone(), SessionListTable::new(bells, &FixedRandom(7)))
 }
 
 fn open(table: &Arc<SessionListTable>, session: &Arc<UnusedListSession>) -> Arc<SessionLists> {

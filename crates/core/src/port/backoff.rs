@@ -43,14 +43,7 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct FixedRandom(u8);
-
-    impl Random for FixedRandom {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(self.0);
-        }
-    }
+    use crate::port::environment::FixedRandom;
 
     // Proves E11.
     #[test]

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+#[cfg(test)]
+pub(crate) use tests::FixedRandom;
+
 /// The time. Sleeps are tokio's, whose clock tests can pause.
 pub trait Clock: Send + Sync {
     /// Time since a fixed point; never goes back.
@@ -50,7 +53,8 @@ pub fn random_id(random: &dyn Random) -> [u8; 16] {
 mod tests {
     use super::*;
 
-    struct FixedRandom(u8);
+    /// Random bytes that are all the same.
+    pub(crate) struct FixedRandom(pub(crate) u8);
 
     impl Random for FixedRandom {
         fn fill(&self, buffer: &mut [u8]) {

@@ -1,13 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-
 use proptest::prelude::*;
-use weir_core::authenticate;
-use weir_core::failure::Failure;
-use weir_core::port::{Evidence, Fut, Verifier};
-use weir_core::principal::{Subject, VerifiedIdentity};
 
 use super::*;
 use crate::server_questions::UrlElicitation;
@@ -23,24 +16,8 @@ impl Random for CountingBytesRandom {
     }
 }
 
-struct NamedSubjectVerifier(&'static str);
-
-impl Verifier for NamedSubjectVerifier {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
-        Box::pin(std::future::ready(Ok(VerifiedIdentity::Subject(Arc::new(
-            Subject::new("issuer", self.0),
-        )))))
-    }
-}
-
-fn principal(name: &'static str) -> Principal {
-    let (verifier, endpoint) = (NamedSubjectVerifier(name), EndpointId::new("/mcp"));
-    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    let mut known = std::pin::pin!(authenticate(&verifier, &evidence, ()));
-    match known.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(known) => known.unwrap().principal().clone(),
-        Poll::Pending => panic!("it is known at once"),
-    }
+fn principal(name: &str) -> Principal {
+    Principal::owner(Some(("issuer", name)))
 }
 
 /// A fixture that seals a state for a call with some arguments, and opens it for a call with

@@ -11,13 +11,14 @@ use weir_core::port::{Authorizer, RecordKey, ReplicaId, Verifier};
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
+use weir_policy::{AllowAll, NoLimits};
 use weir_router::Router;
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
 use weir_wire::Revision;
 
 use crate::scripted_upstream::FrontUpstream;
 use crate::test_ports::{
-    AllowAllPolicy, ChangingAccess, EntranceGate, NameVerifier, SingleReplicaBus, TestRecords,
+    ChangingAccess, EntranceGate, NameVerifier, NoAudit, SingleReplicaBus, TestRecords, open_gates,
 };
 use crate::test_replays::TestReplays;
 
@@ -64,7 +65,7 @@ impl Default for FrontParts {
         Self {
             anonymous: true,
             page: PageSize::default(),
-            authorizer: Arc::new(AllowAllPolicy),
+            authorizer: Arc::new(AllowAll),
             verifier: None,
             records: TestRecords::default(),
             replays: TestReplays::default(),
@@ -172,7 +173,7 @@ impl TestFront {
         let ports = CatalogPorts {
             clock: Arc::new(clock.clone()),
             random: random.clone(),
-            authorizer: Arc::new(AllowAllPolicy),
+            authorizer: Arc::new(AllowAll),
             session_lists: SessionListTable::new(Arc::clone(&bells), &*random),
             announcements: None,
         };
@@ -197,7 +198,7 @@ impl TestFront {
             endpoints: vec![Arc::new(endpoint)],
             upstreams,
         });
-        let router = Arc::new(Router::new(catalog.clone(), AllowAllPolicy::gates()));
+        let router = Arc::new(Router::new(catalog.clone(), open_gates()));
         let (records, replays) = (Arc::new(parts.records), Arc::new(parts.replays));
         let renewals = records.renewals();
         let budgets = Budgets::default();
@@ -208,8 +209,8 @@ impl TestFront {
                 })
             }),
             authorizer: parts.authorizer,
-            limiter: Arc::new(AllowAllPolicy),
-            audit: Arc::new(AllowAllPolicy),
+            limiter: Arc::new(NoLimits),
+            audit: Arc::new(NoAudit),
             records: records.clone(),
             bus: Arc::new(SingleReplicaBus::default()),
             replays: replays.clone(),

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::future::ready;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,13 +13,13 @@ use tokio::sync::{broadcast, watch};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
-    Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
-    Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RateDecision,
-    ReadyOrFut, RecordKey, RecordKind, RecordStore, SenderEntrance, StoreError, StoredRecord,
-    Verifier, Visibility, WriteCondition, WriteOutcome,
+    Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, EndedCall, Evidence,
+    Fut, GateDecision, MessageBus, OperatorAction, ReadyOrFut, RecordKey, RecordKind, RecordStore,
+    SenderEntrance, StoreError, StoredRecord, Verifier, Visibility, WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
+use weir_policy::{AllowAll, NoLimits};
 use weir_router::Gates;
 
 /// A verifier that takes a token as its bearer's name. `at ADDRESS` is valid from that address
@@ -63,39 +62,27 @@ impl Verifier for NameVerifier {
 }
 
 /// Allows every call, and keeps no audit.
-pub(crate) struct AllowAllPolicy;
-
-impl AllowAllPolicy {
-    pub(crate) fn gates() -> Gates {
-        Gates {
-            authorizer: Arc::new(Self),
-            limiter: Arc::new(Self),
-            audit: Arc::new(Self),
-        }
+pub(crate) fn open_gates() -> Gates {
+    Gates {
+        authorizer: Arc::new(AllowAll),
+        limiter: Arc::new(NoLimits),
+        audit: Arc::new(NoAudit),
     }
 }
 
-impl Authorizer for AllowAllPolicy {
-    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+/// Records nothing.
+pub(crate) struct NoAudit;
+
+impl AuditLog for NoAudit {
+    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
+
+    fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn audience(&self, _: &Principal, _: &EndpointId) -> Option<Audience> {
-        None
-    }
+    fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
 
-    fn may_see(&self, _: &Principal, _: &EndpointId, _: &CatalogItem) -> Visibility {
-        Visibility::Visible
-    }
-
-    fn may_call(
-        &self,
-        _: &Principal,
-        _: &Call,
-        _: &CatalogItem,
-    ) -> Result<CallPermission, Failure> {
-        Ok(CallPermission::default())
-    }
+    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
 }
 
 /// The validity of all credentials.
@@ -194,7 +181,7 @@ impl Authorizer for EntranceGate {
     }
 
     fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
-        AllowAllPolicy.audience(principal, endpoint)
+        AllowAll.audience(principal, endpoint)
     }
 
     fn may_see(
@@ -203,7 +190,7 @@ impl Authorizer for EntranceGate {
         endpoint: &EndpointId,
         item: &CatalogItem,
     ) -> Visibility {
-        AllowAllPolicy.may_see(principal, endpoint, item)
+        AllowAll.may_see(principal, endpoint, item)
     }
 
     fn may_call(
@@ -212,52 +199,8 @@ impl Authorizer for EntranceGate {
         call: &Call,
         item: &CatalogItem,
     ) -> Result<CallPermission, Failure> {
-        AllowAllPolicy.may_call(principal, call, item)
+        AllowAll.may_call(principal, call, item)
     }
-}
-
-impl Limiter for AllowAllPolicy {
-    fn admit_address(&self, _: IpAddr) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn admit_request<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a EndpointId,
-    ) -> RateDecision<'a, Failure> {
-        RateDecision::Now(Ok(()))
-    }
-
-    fn admit_call<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a Call,
-        _: &'a CatalogItem,
-    ) -> Result<PermitWait<'a>, Failure> {
-        Ok(PermitWait::Now(CallPermit::free()))
-    }
-
-    fn admit_continuation<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a Call,
-        _: &'a CatalogItem,
-    ) -> Result<PermitWait<'a>, Failure> {
-        Ok(PermitWait::Now(CallPermit::free()))
-    }
-}
-
-impl AuditLog for AllowAllPolicy {
-    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
-
-    fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
-
-    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
 }
 
 /// Records that live until they are removed.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use weir_core::failure::FailureKind;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Evidence, Fut, OutageCounting, Rate, StoreError, Verifier};
+use weir_core::port::{Fut, OutageCounting, Rate, StoreError};
 use weir_core::principal::{Subject, VerifiedIdentity};
-use weir_testkit::FakeClock;
+use weir_testkit::{FakeClock, principal_of};
 
 use super::*;
 
@@ -121,31 +121,15 @@ impl LimiterFixture {
     }
 }
 
-async fn principal(change: impl FnOnce(&mut Subject), name: &str) -> Principal {
-    struct FixedIdentityVerifier(VerifiedIdentity);
-    impl Verifier for FixedIdentityVerifier {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
-            Box::pin(std::future::ready(Ok(self.0.clone())))
-        }
-    }
-    let identity = if name.is_empty() {
-        VerifiedIdentity::Anonymous
-    } else {
-        let mut subject = Subject::new("test", name);
-        change(&mut subject);
-        VerifiedIdentity::Subject(Arc::new(subject))
-    };
-    let endpoint = EndpointId::new("/mcp");
-    let evidence = Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint);
-    weir_core::authenticate(&FixedIdentityVerifier(identity), &evidence, ())
-        .await
-        .unwrap()
-        .principal()
-        .clone()
+fn principal(change: impl FnOnce(&mut Subject), name: &str) -> Principal {
+    let mut subject = Subject::new("test", name);
+    change(&mut subject);
+    principal_of(VerifiedIdentity::Subject(Arc::new(subject)))
 }
 
-async fn somebody(name: &str) -> Principal {
-    principal(|_| (), name).await
+/// The principal of this name; of an empty name, the anonymous one.
+fn somebody(name: &str) -> Principal {
+    Principal::owner((!name.is_empty()).then_some(("test", name)))
 }
 
 fn limit(name: &str, burst: u32) -> RateLimit {
@@ -182,7 +166,7 @@ async fn one_principals_flood_takes_nothing_from_another() {
         principal: Some(limit("principal", 7)),
         ..LimitSettings::default()
     });
-    let (one, other) = (somebody("one").await, somebody("other").await);
+    let (one, other) = (somebody("one"), somebody("other"));
     assert_eq!(world.requests(&one, "/mcp"), 7);
     assert_eq!(world.requests(&other, "/mcp"), 7);
     let refused = world.request(&one, &world.endpoint).unwrap_err();
@@ -218,7 +202,7 @@ async fn the_most_particular_limit_holds_for_a_principal() {
         clients: [("robot".into(), limit("client:robot", 2))].into(),
         ..LimitSettings::default()
     });
-    let plain = somebody("plain").await;
+    let plain = somebody("plain");
     assert_eq!(
         (
             world.requests(&plain, "/mcp"),
@@ -230,8 +214,7 @@ async fn the_most_particular_limit_holds_for_a_principal() {
     let batch = principal(
         |subject| subject.groups = ["all".into(), "batch".into()].into(),
         "batch",
-    )
-    .await;
+    );
     assert_eq!(
         world.requests(&batch, "/few"),
         3,
@@ -244,7 +227,7 @@ async fn the_most_particular_limit_holds_for_a_principal() {
         },
         "robot",
     );
-    assert_eq!(world.requests(&robot.await, "/mcp"), 2);
+    assert_eq!(world.requests(&robot, "/mcp"), 2);
 }
 
 #[tokio::test]
@@ -258,7 +241,7 @@ async fn the_anonymous_principal_is_everybody_and_under_no_limit_of_one() {
         concurrency,
         ..LimitSettings::default()
     });
-    let nobody = somebody("").await;
+    let nobody = somebody("");
     assert_eq!(world.requests(&nobody, "/mcp"), 100);
     let held = (
         world.call(&nobody, "a").await.unwrap(),
@@ -277,7 +260,7 @@ async fn calls_are_weighed_by_their_cost_whatever_request_they_came_with() {
         tools,
         ..LimitSettings::default()
     });
-    let one = somebody("one").await;
+    let one = somebody("one");
     assert_eq!(world.calls(&one, "dear_search").await, 2);
     assert_eq!(
         world.calls(&one, "cheap").await,
@@ -311,7 +294,7 @@ async fn tools_have_a_budget_for_each_principal_or_one_for_all() {
         tools,
         ..LimitSettings::default()
     });
-    let (one, other) = (somebody("one").await, somebody("other").await);
+    let (one, other) = (somebody("one"), somebody("other"));
     assert_eq!(
         (
             world.calls(&one, "own").await,
@@ -350,14 +333,14 @@ async fn an_upstreams_limit_is_shared_and_its_refusal_names_it() {
         upstreams,
         ..LimitSettings::default()
     });
-    let (one, other) = (somebody("one").await, somebody("other").await);
+    let (one, other) = (somebody("one"), somebody("other"));
     assert_eq!(
         world.calls(&one, "a").await,
         3,
         "its own limit comes first, and takes nothing from the others"
     );
     assert_eq!(world.calls(&other, "a").await, 2);
-    let refused = world.call(&somebody("third").await, "a").await.unwrap_err();
+    let refused = world.call(&somebody("third"), "a").await.unwrap_err();
     assert_eq!(refused.upstream().map(UpstreamId::as_str), Some("files"));
     assert_eq!(&*refused.limit_reached().unwrap().policy, "upstream:files");
 }
@@ -369,7 +352,7 @@ async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
         ..LimitSettings::default()
     };
     let world = LimiterFixture::new(rates.clone());
-    let (one, other) = (somebody("one").await, somebody("other").await);
+    let (one, other) = (somebody("one"), somebody("other"));
     // The fake clock begins at midnight.
     world.clock.advance(Duration::from_secs(86_399));
     assert_eq!(
@@ -405,7 +388,7 @@ async fn overview_has_the_daily_quotas_that_are_exhausted_today() {
         found.sort_by(|one, other| one.limit.cmp(&other.limit));
         found
     };
-    let (one, other) = (somebody("one").await, somebody("other").await);
+    let (one, other) = (somebody("one"), somebody("other"));
     for _ in 0..4 {
         world.call(&one, "a").await.unwrap();
     }
@@ -450,7 +433,7 @@ async fn uncountable_quota_follows_the_setting() {
             ..LimitSettings::default()
         });
         *world.counters.broken.lock().unwrap() = true;
-        let one = somebody("one").await;
+        let one = somebody("one");
         assert_eq!(world.calls(&one, "a").await, admitted);
         assert_eq!(*world.counters.in_outage.lock().unwrap(), Some(in_outage));
         if uncounted == UncountedQuota::Refused {
@@ -512,7 +495,7 @@ async fn reload_keeps_counters_of_unchanged_limits() {
         ..LimitSettings::default()
     };
     let world = LimiterFixture::new(rates(5));
-    let one = somebody("one").await;
+    let one = somebody("one");
     assert_eq!(
         (world.requests(&one, "/mcp"), world.requests(&one, "/other")),
         (5, 5)
@@ -556,7 +539,7 @@ async fn a_call_that_goes_on_takes_a_slot_and_no_charge() {
         ..LimitSettings::default()
     };
     let world = LimiterFixture::new(rates(1));
-    let one = somebody("one").await;
+    let one = somebody("one");
     drop(world.call(&one, "a").await.unwrap());
     let spent = world.call(&one, "a").await.unwrap_err();
     assert_eq!(spent.kind(), &FailureKind::Limit);
@@ -571,7 +554,7 @@ async fn a_call_that_goes_on_takes_a_slot_and_no_charge() {
 #[tokio::test(start_paused = true)]
 async fn calls_of_a_principal_wait_for_each_other_and_not_for_long() {
     let world = few(2, 100, 1);
-    let (one, other) = (somebody("one").await, somebody("other").await);
+    let (one, other) = (somebody("one"), somebody("other"));
     let held = [
         world.call(&one, "a").await.unwrap(),
         world.call(&one, "a").await.unwrap(),
@@ -600,7 +583,7 @@ async fn calls_of_a_principal_wait_for_each_other_and_not_for_long() {
 #[tokio::test(start_paused = true)]
 async fn flooding_principal_does_not_delay_others() {
     let world = few(100, 1, 64);
-    let (flood, other) = (somebody("flood").await, somebody("other").await);
+    let (flood, other) = (somebody("flood"), somebody("other"));
     let held = world.call(&flood, "a").await.unwrap();
     let mut flooding: Vec<_> = (0..60).map(|_| Box::pin(world.call(&flood, "a"))).collect();
     // All of them are queued.
@@ -624,7 +607,7 @@ async fn flooding_principal_does_not_delay_others() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_while_it_waits_has_taken_nothing() {
     let world = few(1, 1, 8);
-    let (one, other) = (somebody("one").await, somebody("other").await);
+    let (one, other) = (somebody("one"), somebody("other"));
     let held = world.call(&one, "a").await.unwrap();
     for who in [&one, &other] {
         let mut call = Box::pin(world.call(who, "a"));
@@ -656,7 +639,7 @@ async fn limit_status_is_exact_and_charges_no_budget() {
         ..LimitSettings::default()
     };
     let world = LimiterFixture::new(rates);
-    let alice = somebody("alice").await;
+    let alice = somebody("alice");
     let refusals = async |native: &str| {
         let told = world
             .limits

@@ -4,39 +4,15 @@
 
 mod reference;
 
-use std::net::Ipv4Addr;
-
 use bytes::Bytes;
 use cedar_policy::Entities;
-use weir_core::authenticate;
-use weir_core::port::{Evidence, Fut, Verifier};
 use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
+use weir_testkit::principal_of;
 
 use super::cedar_schema::SCHEMA;
 use super::*;
-
-struct RulesTestVerifier(VerifiedIdentity);
-
-impl Verifier for RulesTestVerifier {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
-        Box::pin(std::future::ready(Ok(self.0.clone())))
-    }
-}
-
-fn principal(identity: VerifiedIdentity) -> Principal {
-    let endpoint = EndpointId::new("/mcp");
-    let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime
-        .block_on(authenticate(&RulesTestVerifier(identity), &evidence, ()))
-        .unwrap()
-        .into_parts()
-        .principal
-}
 
 pub(super) fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal {
     let all = |texts: &[&str]| {
@@ -49,7 +25,7 @@ pub(super) fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal 
     let mut subject = Subject::new("https://id.example.com", name);
     (subject.groups, subject.scopes) = (all(groups), all(scopes));
     subject.claims = Arc::new([("team".into(), name.into())]);
-    principal(VerifiedIdentity::Subject(Arc::new(subject)))
+    principal_of(VerifiedIdentity::Subject(Arc::new(subject)))
 }
 
 /// A tool that is not in any catalog.
@@ -242,7 +218,7 @@ fn roles_and_tools_lists_and_calls_agree() {
         person("bob", &["staff"], &[]),
         person("carol", &[], &[]),
         person("red", &[], &[]),
-        principal(VerifiedIdentity::Anonymous),
+        principal_of(VerifiedIdentity::Anonymous),
     ];
     let mut read = ToolFixture::new("files/read");
     read.hints.read_only = Some(true);
@@ -319,7 +295,7 @@ fn annotations_count_only_where_the_operator_believes_them() {
 #[test]
 fn empty_policy_allows_all_and_any_rule_makes_deny_the_default() {
     let (who, thing) = (
-        principal(VerifiedIdentity::Anonymous),
+        principal_of(VerifiedIdentity::Anonymous),
         ToolFixture::new("files/read"),
     );
     assert_eq!(
@@ -614,7 +590,7 @@ fn audience_depends_only_on_attributes_read_by_rules() {
     );
     assert_ne!(
         of(&by_group, &person("n", &[], &[])),
-        of(&by_group, &principal(VerifiedIdentity::Anonymous))
+        of(&by_group, &principal_of(VerifiedIdentity::Anonymous))
     );
     let by_name =
         rules("permit(principal, action, resource) when { principal.subject == \"alice\" };");
@@ -628,12 +604,12 @@ fn audience_depends_only_on_attributes_read_by_rules() {
 
 #[test]
 fn principals_of_two_issuers_never_share_an_id() {
-    let one = principal(VerifiedIdentity::subject("https://a", "b c"));
-    let two = principal(VerifiedIdentity::subject("https://a b", "c"));
+    let one = principal_of(VerifiedIdentity::subject("https://a", "b c"));
+    let two = principal_of(VerifiedIdentity::subject("https://a b", "c"));
     assert_ne!(entities::principal_id(&one), entities::principal_id(&two));
     assert_ne!(
-        entities::principal_id(&principal(VerifiedIdentity::subject("", "anonymous"))),
-        entities::principal_id(&principal(VerifiedIdentity::Anonymous))
+        entities::principal_id(&principal_of(VerifiedIdentity::subject("", "anonymous"))),
+        entities::principal_id(&principal_of(VerifiedIdentity::Anonymous))
     );
 }
 
@@ -654,8 +630,8 @@ fn entities_are_as_the_schema_says() {
         open_world: Some(false),
     };
     for who in [
-        principal(VerifiedIdentity::Subject(Arc::new(subject))),
-        principal(VerifiedIdentity::Anonymous),
+        principal_of(VerifiedIdentity::Subject(Arc::new(subject))),
+        principal_of(VerifiedIdentity::Anonymous),
     ] {
         for kind in ListKind::ALL {
             thing.kind = kind;

@@ -7,14 +7,13 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use weir_core::names::{EndpointId, RequestName, UpstreamId};
 use weir_core::parked::{ParkedCall, SharedParkedReply};
-use weir_core::principal::{Principal, VerifiedIdentity};
+use weir_core::principal::Principal;
 use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
 use weir_core::reply::{NoteKind, Payload, ReplyNote};
 use weir_wire::log_level::LogLevel;
 use weir_wire::method::Method;
 
 use super::*;
-use crate::fakes::principal;
 
 /// Parks in a map.
 #[derive(Default)]
@@ -89,7 +88,7 @@ const UNREAD: usize = 16;
 fn world() -> (ParkingWorld, Reply) {
     let (events, script) = mpsc::channel(UNREAD);
     let stay = ParkedCallDetails {
-        principal: principal(VerifiedIdentity::subject("iss", "ada")),
+        principal: Principal::owner(Some(("iss", "ada"))),
         request: RequestName::from_bits(7),
         endpoint: EndpointId::new("/mcp"),
         upstream: UpstreamId::new("u").unwrap(),
@@ -213,7 +212,7 @@ async fn a_round_is_answered_once_and_by_its_own_principal() {
     let (world, mut reply) = world();
     let _form = world.asks(Method::ElicitationCreate).await;
     let (id, _) = parked(&mut reply).await;
-    let other = principal(VerifiedIdentity::subject("iss", "bob"));
+    let other = Principal::owner(Some(("iss", "bob")));
     let mut foreign = world.place.clone();
     foreign.details.principal = other;
     let foreign = foreign.resume(id, None).unwrap_err();

@@ -16,7 +16,7 @@ async fn public_list_grants_no_call() {
     fake.set(|script| script.hint = Some((60_000, true)));
     let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
     for who in ["owner", "guest", "stranger"] {
-        let page = desk.world.page(&principal(who).await, None).await.unwrap();
+        let page = desk.world.page(&principal(who), None).await.unwrap();
         assert_eq!(
             (page.view.items.len(), page.public, page.ttl_ms),
             (3, true, 60_000),
@@ -27,7 +27,7 @@ async fn public_list_grants_no_call() {
     desk.gate.rule("guest", "denied", GateRule::Denied);
     desk.gate.rule("stranger", "hidden", GateRule::Hidden);
     for (who, listed) in [("owner", true), ("guest", true), ("stranger", false)] {
-        let page = desk.world.page(&principal(who).await, None).await.unwrap();
+        let page = desk.world.page(&principal(who), None).await.unwrap();
         assert_eq!(
             (exposed(&page.view).contains(&"up__hidden"), page.public),
             (listed, false),
@@ -78,7 +78,7 @@ async fn private_pages_cursors_and_results_reach_no_other_principal() {
     let world = CatalogWorld::of(&[]);
     world.show(&[&fake], NamePrefix::Always, 2);
     let desk = RouterWorld::of(world);
-    let (alice, bob) = (principal("alice").await, principal("bob").await);
+    let (alice, bob) = (principal("alice"), principal("bob"));
     let (first, own) = (
         desk.world.page(&alice, None).await.unwrap(),
         desk.world.page(&bob, None).await.unwrap(),

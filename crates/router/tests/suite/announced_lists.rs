@@ -76,7 +76,7 @@ async fn slow_walk_gives_the_older_list_and_one_change_at_its_end() {
     announcements.announce_others("one", 1, 0);
     world.rest().await;
     let began = Instant::now();
-    let page = world.page(&principal("p").await, None).await.unwrap();
+    let page = world.page(&principal("p"), None).await.unwrap();
     assert_eq!(exposed(&page.view), ["one__a"]);
     assert_eq!(page.ttl_ms, 0, "it is not to be kept");
     assert!(began.elapsed() <= LONGEST_WAIT);

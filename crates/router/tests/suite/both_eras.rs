@@ -42,7 +42,7 @@ async fn features_of_sessions_are_offered_to_clients_with_sessions_alone() {
     let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     list_in_session(&world).await;
-    let (catalog, principal) = (&world.catalog, principal("ada").await);
+    let (catalog, principal) = (&world.catalog, principal("ada"));
     for (class, has_prompts) in [(CapabilityClass::BASE, false), (SESSIONS, true)] {
         let features = catalog.offered_features(&endpoint(), class, &principal);
         assert!(features.tools);

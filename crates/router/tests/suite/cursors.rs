@@ -44,7 +44,7 @@ async fn rest(
 async fn a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
     let fake = ScriptedUpstream::new("up", &[]);
     fake.set_tools(&many(0, 57));
-    let who = principal("p").await;
+    let who = principal("p");
     for items in [1, 2, 10, 56, 57, 58] {
         let world = paged(&fake, items);
         let first = world.page(&who, None).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
 async fn a_foreign_or_changed_cursor_is_refused_and_the_empty_one_is_a_cursor() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = paged(&fake, 1);
-    let (alice, bob) = (principal("alice").await, principal("bob").await);
+    let (alice, bob) = (principal("alice"), principal("bob"));
     let cursor = world.page(&alice, None).await.unwrap().next_cursor.unwrap();
     assert_eq!(world.page(&alice, Some(&cursor)).await.unwrap().range, 1..2);
     let mut changed = cursor.clone().into_bytes();
@@ -105,7 +105,7 @@ async fn a_cursor_reads_on_in_the_list_it_came_from_for_a_while() {
     let fake = ScriptedUpstream::new("up", &[]);
     fake.set_tools(&many(0, 4));
     let world = paged(&fake, 2);
-    let who = principal("p").await;
+    let who = principal("p");
     let cursor = world.page(&who, None).await.unwrap().next_cursor;
     fake.set_tools(&many(3, 5));
     fake.tell();
@@ -129,7 +129,7 @@ async fn a_cursor_reads_on_in_the_list_it_came_from_for_a_while() {
 async fn change_storm_does_not_evict_a_list_with_cursors() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = paged(&fake, 1);
-    let who = principal("p").await;
+    let who = principal("p");
     let cursor = world.page(&who, None).await.unwrap().next_cursor;
     for at in 0..60 {
         fake.set_tools(&[format!("x{at}")]);
@@ -146,7 +146,7 @@ async fn a_cursor_reads_on_at_another_replica_even_one_that_just_started() {
         ScriptedUpstream::new("up", &["a", "b", "c"]),
         ScriptedUpstream::new("up", &["a", "b", "c"]),
     );
-    let who = principal("p").await;
+    let who = principal("p");
     let cursor = paged(&fake, 1).page(&who, None).await.unwrap().next_cursor;
     twin.set(|script| script.page_delay = Duration::from_millis(300));
     assert_eq!(
@@ -193,7 +193,7 @@ proptest! {
             let fake = ScriptedUpstream::new("up", &["t0", "t1", "t2"]);
             let world = CatalogWorld::empty(CatalogSettings { superseded_views: pinned, ..CatalogSettings::default() });
             world.show(&[&fake], NamePrefix::Always, size);
-            let who = principal("p").await;
+            let who = principal("p");
             let mut readings: Vec<CursorReading> = Vec::new();
             for step in steps {
                 match step {

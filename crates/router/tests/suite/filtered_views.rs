@@ -40,7 +40,7 @@ async fn list_and_call_decisions_agree_for_each_principal() {
     let (fake, world) = three();
     world.gate.rule("bob", "b", GateRule::Hidden);
     world.gate.rule("bob", "c", GateRule::Scope("tools:c"));
-    let (alice, bob) = (principal("alice").await, principal("bob").await);
+    let (alice, bob) = (principal("alice"), principal("bob"));
     assert_eq!(listed(&world, &alice).await, ["up__a", "up__b", "up__c"]);
     assert_eq!(listed(&world, &bob).await, ["up__a"]);
     let desk = RouterWorld::of(world);
@@ -128,7 +128,7 @@ async fn equal_parts_are_one_version_and_hidden_upstreams_leave_no_trace() {
                 &endpoint(),
                 ListKind::Tools,
                 CapabilityClass::BASE,
-                &principal(name).await,
+                &principal(name),
             )
             .unwrap()
     };
@@ -150,7 +150,7 @@ async fn cursor_is_valid_while_its_owners_view_is_unchanged() {
     let world = CatalogWorld::of(&[&fake]);
     world.show(&[&fake], NamePrefix::Always, 1);
     world.gate.rule("bob", "b", GateRule::Hidden);
-    let bob = principal("bob").await;
+    let bob = principal("bob");
     let first = world.page(&bob, None).await.unwrap();
     let cursor = first.next_cursor.unwrap();
     let second = world.page(&bob, Some(&cursor)).await.unwrap();
@@ -181,7 +181,7 @@ async fn only_clients_with_a_changed_list_are_notified() {
     let (fake, world) = three();
     world.settled().await;
     world.gate.rule("bob", "c", GateRule::Hidden);
-    let (alice, bob) = (principal("alice").await, principal("bob").await);
+    let (alice, bob) = (principal("alice"), principal("bob"));
     let watch = |who: &Principal| {
         world
             .catalog
@@ -277,7 +277,7 @@ async fn notification_without_a_change_reaches_clients_that_see_the_whole_list()
             endpoint,
             CapabilityClass::BASE,
             ListKind::Tools,
-            &principal(name).await,
+            &principal(name),
         )
     };
     let (aggregating, transparent) = (endpoint(), own.id.clone());

@@ -10,7 +10,7 @@ async fn hinted(hint: Option<(u64, bool)>, pushes: bool) -> (u64, bool) {
     let fake = ScriptedUpstream::new("up", &["a"]);
     fake.set(|script| (script.hint, script.pushes) = (hint, pushes));
     let world = CatalogWorld::of(&[&fake]);
-    let page = world.page(&principal("p").await, None).await.unwrap();
+    let page = world.page(&principal("p"), None).await.unwrap();
     (page.ttl_ms, page.public)
 }
 
@@ -30,7 +30,7 @@ async fn list_ttl_never_exceeds_the_remaining_upstream_ttl() {
     let fake = ScriptedUpstream::new("up", &["a"]);
     fake.set(|script| script.hint = Some((60_000, true)));
     let world = CatalogWorld::of(&[&fake]);
-    let who = principal("p").await;
+    let who = principal("p");
     world.page(&who, None).await.unwrap();
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!(world.page(&who, None).await.unwrap().ttl_ms, 35_000);
@@ -51,7 +51,7 @@ async fn a_list_is_as_short_lived_and_as_private_as_its_narrowest_part() {
     one.set(|script| script.hint = Some((60_000, true)));
     two.set(|script| script.hint = Some((9_000, true)));
     let world = CatalogWorld::of(&[&one, &two]);
-    let who = principal("p").await;
+    let who = principal("p");
     let page = world.page(&who, None).await.unwrap();
     assert_eq!((page.ttl_ms, page.public), (9_000, true));
     two.set(|script| script.hint = Some((9_000, false)));
@@ -72,7 +72,7 @@ async fn all_pages_of_one_list_have_the_same_scope() {
     two.set(|script| script.hint = Some((60_000, false)));
     let world = CatalogWorld::empty(CatalogSettings::default());
     world.show(&[&one, &two], weir_core::endpoint::NamePrefix::Always, 1);
-    let who = principal("p").await;
+    let who = principal("p");
     let first = world.page(&who, None).await.unwrap();
     let second = world
         .page(&who, first.next_cursor.as_deref())

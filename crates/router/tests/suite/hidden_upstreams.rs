@@ -15,7 +15,7 @@ use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, aggregate, endpoi
 
 /// The ids of the upstreams that describe themselves to a principal.
 async fn described(world: &CatalogWorld, who: &str) -> Vec<String> {
-    let who = principal(who).await;
+    let who = principal(who);
     let about = world
         .catalog
         .about(&endpoint(), CapabilityClass::BASE, &who);
@@ -51,7 +51,7 @@ async fn hidden_and_disabled_upstreams_are_not_described() {
 
 /// The lists that an endpoint declares to a principal.
 async fn declared(world: &CatalogWorld, who: &str) -> Vec<&'static str> {
-    let who = principal(who).await;
+    let who = principal(who);
     let class = CapabilityClass::BASE;
     let features = world.catalog.offered_features(&endpoint(), class, &who);
     let lists = [

@@ -177,7 +177,7 @@ async fn endpoints_come_in_config_order_and_strange_upstreams_are_left_out() {
         .collect();
     assert_eq!(paths, ["/mcp/up", "/mcp"]);
     assert_eq!(exposed(&world.settled().await), ["up__a"]);
-    let who = principal("anybody").await;
+    let who = principal("anybody");
     let about = world
         .catalog
         .about(&endpoint(), CapabilityClass::BASE, &who);
@@ -199,7 +199,7 @@ fn number(world: &CatalogWorld) -> u32 {
 
 /// The upstream that is asked about a task that began at the upstream of this number.
 async fn asked(world: &CatalogWorld, number: u32, task: &str) -> Option<*const ()> {
-    let owner = principal("ada").await;
+    let owner = principal("ada");
     let catalog = &world.catalog;
     let upstream = catalog.upstream_of_task(&id("one"), number, &owner, task)?;
     Some(Arc::as_ptr(&upstream).cast())
@@ -332,7 +332,7 @@ async fn items_of_a_removed_upstream_are_dropped_once_no_cursor_needs_them() {
     drop(view);
     // A part that one audience sees is kept beside the whole.
     world.gate.rule("bob", "c", GateRule::Hidden);
-    let page = world.page(&principal("bob").await, None).await.unwrap();
+    let page = world.page(&principal("bob"), None).await.unwrap();
     assert_eq!(exposed(&page.view), ["one__a", "two__b"]);
     drop(page);
     world.show(&[&one], NamePrefix::Always, 1000);

@@ -165,7 +165,7 @@ async fn the_bare_name_of_a_hidden_tool_means_no_other_tool() {
     assert_eq!(exposed(&whole), ["search", "b__search"]);
     let desk = RouterWorld::of(world);
     desk.gate.rule("bob", "a/search", GateRule::Hidden);
-    let bob = principal("bob").await;
+    let bob = principal("bob");
     let seen = desk.world.catalog.visible_part(&endpoint(), whole, &bob);
     assert_eq!(exposed(&seen), ["b__search"]);
     assert!(matches!(call(&desk, "search").await, ReplyEnd::Failed(_)));

@@ -167,7 +167,7 @@ async fn session_list_is_read_after_a_notification_and_shown_to_its_client_alone
         ScriptedUpstream::new("two", &["c"]),
     );
     let world = CatalogWorld::of(&[&one, &two]);
-    let (who, session) = (principal("ada").await, ScriptedSession::with(&["b", "new"]));
+    let (who, session) = (principal("ada"), ScriptedSession::with(&["b", "new"]));
     world.settled().await;
     let shared = ["one__a", "one__b", "two__c"];
     let lists = open(&world, &session, ONE);
@@ -207,7 +207,7 @@ async fn session_list_is_read_after_a_notification_and_shown_to_its_client_alone
 async fn shared_change_during_a_walk_over_a_sessions_list_is_shown_to_its_client() {
     let one = ScriptedUpstream::new("one", &["a"]);
     let world = CatalogWorld::of(&[&one]);
-    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
+    let (who, session) = (principal("ada"), ScriptedSession::with(&["a", "new"]));
     world.settled().await;
     let lists = open(&world, &session, ONE);
     let delay = Duration::from_secs(1);
@@ -229,7 +229,7 @@ async fn shared_change_during_a_walk_over_a_sessions_list_is_shown_to_its_client
 async fn a_session_that_does_not_answer_is_shown_as_it_was_and_left_alone_for_a_while() {
     let one = ScriptedUpstream::new("one", &["a"]);
     let world = CatalogWorld::of(&[&one]);
-    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
+    let (who, session) = (principal("ada"), ScriptedSession::with(&["a", "new"]));
     world.settled().await;
     let lists = open(&world, &session, ONE);
     lists.handle_list_changed(tools());
@@ -249,7 +249,7 @@ async fn a_session_that_does_not_answer_is_shown_as_it_was_and_left_alone_for_a_
 async fn endless_notifications_cause_ten_session_walks_a_second() {
     let one = ScriptedUpstream::new("one", &["a"]);
     let world = CatalogWorld::of(&[&one]);
-    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
+    let (who, session) = (principal("ada"), ScriptedSession::with(&["a", "new"]));
     world.settled().await;
     let lists = open(&world, &session, ONE);
     let began = tokio::time::Instant::now();
@@ -269,7 +269,7 @@ async fn endless_notifications_cause_ten_session_walks_a_second() {
 async fn aggregate_list_change_is_reported_only_if_the_clients_view_changed() {
     let one = ScriptedUpstream::new("one", &["a"]);
     let world = CatalogWorld::of(&[&one]);
-    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a"]));
+    let (who, session) = (principal("ada"), ScriptedSession::with(&["a"]));
     world.settled().await;
     let lists = open(&world, &session, ONE);
     let news = async || {
@@ -300,7 +300,7 @@ async fn a_name_that_another_upstream_has_stays_its_own() {
     );
     let world = CatalogWorld::empty(weir_catalog::CatalogSettings::default());
     world.show(&[&one, &two], NamePrefix::None, 1000);
-    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
+    let (who, session) = (principal("ada"), ScriptedSession::with(&["a", "new"]));
     world.settled().await;
     let lists = open(&world, &session, ONE);
     lists.handle_list_changed(tools());
@@ -363,7 +363,7 @@ async fn subscribers_of_a_session_do_not_wait_one_after_another_for_a_slow_serve
     let one = ScriptedUpstream::new("one", &["a"]);
     one.set(|script| script.subscribes = true);
     let desk = RouterWorld::of(CatalogWorld::of(&[&one]));
-    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a"]));
+    let (who, session) = (principal("ada"), ScriptedSession::with(&["a"]));
     *session.resources.lock().unwrap() = vec!["memo:own"];
     desk.world.settled().await;
     let lists = open(&desk.world, &session, ONE);

@@ -279,7 +279,7 @@ async fn toolset_change_is_announced_only_on_its_endpoint() {
     );
     world.apply(vec![all.clone(), alone.clone()], &[&fake]);
     world.settled().await;
-    let who = principal("alice").await;
+    let who = principal("alice");
     let watch = |id| {
         world
             .catalog

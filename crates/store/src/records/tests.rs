@@ -1,39 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::net::Ipv4Addr;
-
-use weir_core::Failure;
-use weir_core::names::EndpointId;
-use weir_core::port::{Evidence, Verifier};
-use weir_core::principal::VerifiedIdentity;
+use weir_testkit::FakeClock;
 
 use super::*;
-use crate::fake::StoreManualClock;
+use crate::fake::principal;
 
 const TTL: Duration = Duration::from_secs(1800);
 const KIND: RecordKind = RecordKind::Session;
-
-struct SubjectVerifier(&'static str);
-impl Verifier for SubjectVerifier {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
-        let identity = match self.0 {
-            "" => VerifiedIdentity::Anonymous,
-            name => VerifiedIdentity::subject("test", name),
-        };
-        Box::pin(std::future::ready(Ok(identity)))
-    }
-}
-
-/// A principal by name; "" is the anonymous one.
-pub(crate) async fn principal(name: &'static str) -> Principal {
-    let endpoint = EndpointId::new("/mcp");
-    let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
-    weir_core::authenticate(&SubjectVerifier(name), &evidence, ())
-        .await
-        .unwrap()
-        .into_parts()
-        .principal
-}
 
 fn key(principal: &Principal, n: u64) -> RecordKey {
     let mut id = [0; 16];
@@ -50,12 +23,12 @@ fn value(n: u64) -> Bytes {
 }
 
 struct RecordsBench {
-    clock: Arc<StoreManualClock>,
+    clock: Arc<FakeClock>,
     records: MemoryRecords,
 }
 
 fn records_bench(total: usize, per_principal: usize) -> RecordsBench {
-    let clock = Arc::new(StoreManualClock::default());
+    let clock = Arc::new(FakeClock::default());
     let records = MemoryRecords::new(
         clock.clone(),
         RecordCaps {
@@ -82,7 +55,7 @@ impl RecordsBench {
 #[tokio::test]
 async fn a_record_is_found_by_its_owner_alone() {
     let bench = records_bench(10, 10);
-    let (ann, bob) = (principal("ann").await, principal("bob").await);
+    let (ann, bob) = (principal("ann"), principal("bob"));
     assert!(matches!(
         bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await,
         WriteOutcome::Stored(_)
@@ -98,7 +71,7 @@ async fn a_record_is_found_by_its_owner_alone() {
 #[tokio::test]
 async fn compare_and_set_lets_one_of_two_writers_win() {
     let bench = records_bench(10, 10);
-    let ann = principal("ann").await;
+    let ann = principal("ann");
     let one = key(&ann, 1);
     let WriteOutcome::Stored(first) = bench.put(&one, 1, WriteCondition::Absent).await else {
         panic!()
@@ -132,7 +105,7 @@ async fn compare_and_set_lets_one_of_two_writers_win() {
 #[tokio::test]
 async fn touch_prolongs_and_expiry_is_reported_once_oldest_first() {
     let bench = records_bench(10, 10);
-    let ann = principal("ann").await;
+    let ann = principal("ann");
     for n in 0..3 {
         bench.put(&key(&ann, n), n, WriteCondition::Absent).await;
         bench.clock.advance(Duration::from_secs(1));
@@ -161,7 +134,7 @@ async fn touch_prolongs_and_expiry_is_reported_once_oldest_first() {
 #[tokio::test]
 async fn touch_can_shorten_the_ttl() {
     let bench = records_bench(10, 10);
-    let ann = principal("ann").await;
+    let ann = principal("ann");
     bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await;
     bench
         .records
@@ -175,7 +148,7 @@ async fn touch_can_shorten_the_ttl() {
 #[tokio::test]
 async fn record_caps_bind_principals_and_total_but_not_anonymous_alone() {
     let bench = records_bench(5, 2);
-    let (ann, nobody) = (principal("ann").await, principal("").await);
+    let (ann, nobody) = (principal("ann"), principal(""));
     for n in 0..2 {
         assert!(matches!(
             bench.put(&key(&ann, n), n, WriteCondition::Absent).await,
@@ -213,7 +186,7 @@ async fn record_caps_bind_principals_and_total_but_not_anonymous_alone() {
 #[tokio::test]
 async fn every_expiry_is_reported_even_if_queries_are_rare() {
     let bench = records_bench(100, 100);
-    let nobody = principal("").await;
+    let nobody = principal("");
     let (mut written, mut refused, mut n) = (0, 0, 0);
     for _ in 0..1500 {
         for _ in 0..100 {
@@ -239,7 +212,7 @@ async fn every_expiry_is_reported_even_if_queries_are_rare() {
 #[tokio::test]
 async fn failed_write_takes_no_slot() {
     let bench = records_bench(2, 2);
-    let ann = principal("ann").await;
+    let ann = principal("ann");
     bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await;
     for _ in 0..10 {
         assert_eq!(
@@ -264,7 +237,7 @@ async fn failed_write_takes_no_slot() {
 #[tokio::test]
 async fn removed_record_leaves_no_items_behind() {
     let bench = records_bench(1000, 1000);
-    let nobody = principal("").await;
+    let nobody = principal("");
     for n in 0..100_000 {
         bench.put(&key(&nobody, n), n, WriteCondition::Absent).await;
         assert!(bench.records.remove(&key(&nobody, n)).await.unwrap());
@@ -282,7 +255,7 @@ async fn removed_record_leaves_no_items_behind() {
 async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_value() {
     const MANY: u64 = 50_000;
     let bench = records_bench(1_000_000, 1);
-    let nobody = principal("").await;
+    let nobody = principal("");
     for n in 0..MANY {
         bench.put(&key(&nobody, n), n, WriteCondition::Absent).await;
         bench
@@ -308,7 +281,7 @@ async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_va
 #[tokio::test]
 async fn moved_records_keep_version_expiry_and_owner_slots() {
     let (from, to) = (records_bench(10, 2), records_bench(2, 2));
-    let (ann, nobody) = (principal("ann").await, principal("").await);
+    let (ann, nobody) = (principal("ann"), principal(""));
     let all = [key(&ann, 1), key(&ann, 2), key(&nobody, 3)];
     let mut versions = Vec::new();
     for key in &all {
@@ -365,7 +338,7 @@ proptest::proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async move {
             let bench = records_bench(4, 4);
-            let nobody = principal("").await;
+            let nobody = principal("");
             let mut ends: Vec<u64> = Vec::new();
             let mut gone: Vec<bool> = Vec::new();
             let mut now = 0;

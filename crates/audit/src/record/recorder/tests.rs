@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 use weir_core::call::{RequestName, TraceContext};
 use weir_core::names::EndpointId;
-use weir_core::port::{CallPermission, ContentChanges, Evidence, Fut, Verifier};
+use weir_core::port::{CallPermission, ContentChanges};
 use weir_core::principal::{Subject, VerifiedIdentity};
-use weir_core::{Call, Principal, authenticate};
-use weir_testkit::FakeClock;
+use weir_core::{Call, Principal};
+use weir_testkit::{FakeClock, principal_of};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
@@ -144,27 +144,15 @@ impl RecorderFixture {
     }
 }
 
-async fn principal(subject: Subject) -> Principal {
-    struct KnownSubjectVerifier(Subject);
-    impl Verifier for KnownSubjectVerifier {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
-            Box::pin(async { Ok(VerifiedIdentity::Subject(Arc::new(self.0.clone()))) })
-        }
-    }
-    let endpoint = EndpointId::new("/mcp");
-    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    authenticate(&KnownSubjectVerifier(subject), &evidence, ())
-        .await
-        .unwrap()
-        .principal()
-        .clone()
+fn principal(subject: Subject) -> Principal {
+    principal_of(VerifiedIdentity::Subject(Arc::new(subject)))
 }
 
-async fn ada() -> Principal {
+fn ada() -> Principal {
     let mut subject = Subject::new("https://id.example.com", "ada");
     subject.client = Some("ide".into());
     subject.actor = Some("robot-7".into());
-    principal(subject).await
+    principal(subject)
 }
 
 fn call(params: &str) -> Call {
@@ -193,7 +181,7 @@ fn denied() -> Failure {
 #[tokio::test]
 async fn call_has_one_record_with_principal_and_outcome() {
     let world = RecorderFixture::new(ArgumentRecording::default());
-    let ada = ada().await;
+    let ada = ada();
     let raw = r#"{"name":"files__read","arguments":{"path":"/a"},
         "_meta":{"io.modelcontextprotocol/clientInfo":{"name":"IDE","version":"2.1"}}}"#;
     let call = call(raw);
@@ -258,7 +246,7 @@ async fn call_has_one_record_with_principal_and_outcome() {
 #[tokio::test]
 async fn refusal_has_one_record_and_unrecordable_call_is_refused() {
     let world = RecorderFixture::new(ArgumentRecording::default());
-    let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
+    let (ada, call) = (ada(), call(r#"{"name":"x"}"#));
     world
         .decided(&call, &ada, GateDecision::Refused(&denied()))
         .unwrap();
@@ -293,7 +281,7 @@ async fn refusal_has_one_record_and_unrecordable_call_is_refused() {
 #[tokio::test]
 async fn first_admission_is_recorded_and_refusals_are_counted() {
     let world = RecorderFixture::new(ArgumentRecording::default());
-    let ada = ada().await;
+    let ada = ada();
     for _ in 0..5 {
         world.entered(Ok(&ada));
         world.entered(Err("expired"));
@@ -419,8 +407,8 @@ async fn untaken_counts_are_bounded() {
 #[tokio::test]
 async fn denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
     let world = RecorderFixture::new(ArgumentRecording::default());
-    let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
-    let bob = principal(Subject::new("https://id.example.com", "bob")).await;
+    let (ada, call) = (ada(), call(r#"{"name":"x"}"#));
+    let bob = principal(Subject::new("https://id.example.com", "bob"));
     for _ in 0..500 {
         world
             .decided(&call, &ada, GateDecision::Refused(&denied()))
@@ -526,7 +514,7 @@ fn logins_of_operators_that_fail_have_sixty_records_a_minute_and_are_counted_the
 // Proves R283, F15.
 #[tokio::test]
 async fn no_argument_stands_in_a_record_unless_it_is_listed() {
-    let ada = ada().await;
+    let ada = ada();
     let long = "CANARY".repeat(1000);
     for padding in ["", &long] {
         let raw = format!(
@@ -584,7 +572,7 @@ async fn hostile_text_stays_in_its_line() {
     for text in corpus {
         let mut subject = Subject::new(text, text);
         (subject.client, subject.actor) = (Some(text.into()), Some(text.into()));
-        let hostile = principal(subject).await;
+        let hostile = principal(subject);
         let quoted = serde_json::to_string(text).unwrap();
         let raw = format!(
             r#"{{"name":{quoted},"arguments":{{"a":{quoted},{quoted}:1}},

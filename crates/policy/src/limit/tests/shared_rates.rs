@@ -90,7 +90,7 @@ async fn shared_charges_are_made_in_order_and_end_at_a_refusal() {
             ..ScriptedRates::default()
         });
         let world = limiter(&shared);
-        let one = somebody("one").await;
+        let one = somebody("one");
         world.call(&one, "dear").await.unwrap();
         assert_eq!(shared.take_charges(), charges);
         for (made, (unit, _)) in charges.iter().enumerate() {
@@ -114,7 +114,7 @@ async fn requests_are_shared_and_addresses_are_not() {
             ..ScriptedRates::default()
         });
         let world = limiter(&shared);
-        let one = somebody("one").await;
+        let one = somebody("one");
         let ask = async || match world.limits.admit_request(&one, &world.endpoint) {
             RateDecision::Now(decision) => decision,
             RateDecision::Later(decision) => decision.await,
@@ -143,7 +143,7 @@ async fn overview_and_status_have_the_shared_refusals() {
         ("principal", &LimitOwner::Principal([7; 16]), WAIT)
     );
     *shared.refused.lock().unwrap() = Some(RateUnit::Upstream);
-    let one = somebody("one").await;
+    let one = somebody("one");
     let status = world
         .limits
         .limit_status(&one, &world.endpoint, &world.upstream, "dear")

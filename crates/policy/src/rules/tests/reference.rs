@@ -11,7 +11,7 @@ use weir_core::principal::VerifiedIdentity;
 use super::super::attribute_reads::ArgumentPointers;
 use super::super::cedar_schema::{ARGUMENTS, SCHEMA, SchemaEntity};
 use super::super::*;
-use super::{ToolFixture, call, person, principal, rules};
+use super::{ToolFixture, call, person, principal_of, rules};
 
 /// The same request evaluated by plain Cedar: all rules at once, without index and cache.
 fn decide_plainly(
@@ -109,7 +109,7 @@ fn any_person() -> impl Strategy<Value = Principal> {
     let scopes = prop::sample::subsequence(vec!["s", "t"], 0..=2);
     prop_oneof![
         8 => (name, groups, scopes).prop_map(|(name, groups, scopes)| person(name, &groups, &scopes)),
-        1 => Just(principal(VerifiedIdentity::Anonymous)),
+        1 => Just(principal_of(VerifiedIdentity::Anonymous)),
     ]
 }
 
