@@ -166,23 +166,17 @@ pub(super) async fn serve_request(
     let fail = |failure: &Failure| {
         SessionOutcome::Message(log_and_render(failure, told).rendered_message(&request.id))
     };
+    let done_or_failed =
+        |ended: Result<(), Failure>| ended.map_or_else(|why| fail(&why), |()| done(b"{}"));
     match request.method.known() {
         Some(Method::Ping) => done(b"{}"),
         Some(Method::LoggingSetLevel) => {
-            match Box::pin(set_level(context, opened, &params)).await {
-                Ok(()) => done(b"{}"),
-                Err(failure) => fail(&failure),
-            }
+            done_or_failed(Box::pin(set_level(context, opened, &params)).await)
         }
         Some(method @ (Method::ResourcesSubscribe | Method::ResourcesUnsubscribe)) => {
-            match Box::pin(subscriptions::serve_session_request(
-                context, known, opened, method, params,
-            ))
-            .await
-            {
-                Ok(()) => done(b"{}"),
-                Err(failure) => fail(&failure),
-            }
+            let serving =
+                subscriptions::serve_session_request(context, known, opened, method, params);
+            done_or_failed(Box::pin(serving).await)
         }
         Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList))
             if revision.has_task_param() =>
@@ -193,28 +187,24 @@ pub(super) async fn serve_request(
                 method,
                 kept,
             };
-            match Box::pin(tasks::serve_legacy(context, known, request, params)).await {
-                Ok(result) => done(&result),
-                Err(failure) => fail(&failure),
-            }
+            let served = Box::pin(tasks::serve_legacy(context, known, request, params)).await;
+            served.map_or_else(|failure| fail(&failure), |result| done(&result))
         }
         Some(method) if waits_for_upstream(revision, method) => {
             let mut checked = check_offered_or_ask(context, method, opened.class()).await;
             if checked.is_ok() && tasks::asks_for_task(revision, method, &params) {
                 checked = Box::pin(check_task_support(context, opened.class(), &params)).await;
             }
-            match checked {
-                Ok(()) => {
-                    let kept = if method == Method::TasksResult {
-                        session.kept_task(&params).await
-                    } else {
-                        None
-                    };
-                    let method = CallMethod::Known(method, kept);
-                    call(session, &request.id, stream, method, params)
-                }
-                Err(failure) => fail(&failure),
+            if let Err(failure) = checked {
+                return fail(&failure);
             }
+            let kept = if method == Method::TasksResult {
+                session.kept_task(&params).await
+            } else {
+                None
+            };
+            let method = CallMethod::Known(method, kept);
+            call(session, &request.id, stream, method, params)
         }
         Some(method) if list_of_method(method).is_some() => {
             let asked = ListRequest {
@@ -315,14 +305,6 @@ fn call(
         CallMethod::Known(method, kept) => (method, kept, None),
         CallMethod::Extension(name) => (EXTENSION_METHOD, None, Some(name)),
     };
-    let told = FailureContext {
-        revision,
-        tool_call: method == Method::ToolsCall,
-        request: &context.name,
-    };
-    let fail = |failure: &Failure| {
-        SessionOutcome::Message(log_and_render(failure, told).rendered_message(id))
-    };
     // A client cannot be asked within a batch.
     let class = if stream == AnswerTarget::OwnResponse {
         opened.class()
@@ -331,24 +313,42 @@ fn call(
     };
     let lifted = match lift::legacy(params, Some(&opened.session), class) {
         Ok(lifted) => lifted,
-        Err(error) => return fail(&Failure::invalid_params(error.to_string())),
+        Err(error) => {
+            let told = FailureContext {
+                revision,
+                tool_call: method == Method::ToolsCall,
+                request: &context.name,
+            };
+            let failure = Failure::invalid_params(error.to_string());
+            return SessionOutcome::Message(log_and_render(&failure, told).rendered_message(id));
+        }
     };
-    let token = lifted.progress_token.clone();
-    let (task, as_task) = (
-        tasks::task_of_result_request(method, &lifted.params),
-        tasks::task_mode_of_legacy(context, revision, method, &lifted),
-    );
-    let session = opened.is_stored.then_some(opened.key);
+    let as_task = tasks::task_mode_of_legacy(context, revision, method, &lifted);
+    let visits_urls = opened.is_stored && class.has(CapabilityClass::ELICITATION_URL);
+    let asked = ResponseContext::new(context, known, id.clone(), revision, method)
+        .with_progress_token(lifted.progress_token.clone())
+        .about_task(
+            tasks::task_of_result_request(method, &lifted.params),
+            as_task,
+        )
+        // The connection of an HTTP+SSE client keeps the session in use.
+        .in_session(Some(opened).filter(|opened| opened.is_stored && !context.is_over_http_sse))
+        .with_url_elicitation(if visits_urls {
+            UrlElicitationForm::Error(opened.key)
+        } else {
+            UrlElicitationForm::Text
+        });
     let call = Arc::new(tasks::with_task_mode(
         as_task,
         Call {
-            session,
+            session: opened.is_stored.then_some(opened.key),
             extension,
             ..canonical_call(context, method, lifted)
         },
     ));
-    let asked = server_questions::may_ask_in(&call) && stream == AnswerTarget::OwnResponse;
-    let asker = asked.then(|| ClientAsker::new(context, known, opened.key, revision, call.clone()));
+    let may_ask = server_questions::may_ask_in(&call) && stream == AnswerTarget::OwnResponse;
+    let asker =
+        may_ask.then(|| ClientAsker::new(context, known, opened.key, revision, call.clone()));
     let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = RunningCall::new(Box::pin(async move {
         if method == Method::TasksResult {
@@ -356,12 +356,8 @@ fn call(
         } else {
             router.call(call).await
         }
-    }));
-    let visits = opened.is_stored && class.has(CapabilityClass::ELICITATION_URL);
-    let running = match asker {
-        Some(asker) => running.with_asker(asker),
-        None => running,
-    };
+    }))
+    .with_asker(asker);
     let (cancelled, in_flight) =
         context
             .shared
@@ -369,21 +365,5 @@ fn call(
             .register_call(opened.key, id.clone(), &context.limits().session);
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight)
         .over_http_sse(context.is_over_http_sse);
-    let asked = ResponseContext::new(context, known, id.clone(), revision, method)
-        .with_progress_token(token)
-        .about_task(task, as_task);
-    // The connection of an HTTP+SSE client keeps the session in use.
-    let asked = if opened.is_stored && !context.is_over_http_sse {
-        asked
-            .resumable(opened.key)
-            .using_session(opened.record.clone())
-    } else {
-        asked
-    };
-    let asked = if visits {
-        asked.with_url_elicitation(UrlElicitationForm::Error(opened.key))
-    } else {
-        asked
-    };
     SessionOutcome::Call(Box::new(asked), OwnedCall::by_session(running, owner))
 }

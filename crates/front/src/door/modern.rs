@@ -315,13 +315,10 @@ fn make_call(
     let (running, accepted) = match visits.read_answers(answers.as_deref()) {
         Ok(VisitAnswers::Accepted(accepted)) => {
             let (router, sent) = (shared.router.clone(), known.for_item(call.clone()));
-            let running = RunningCall::new(Box::pin(async move { router.call(sent).await }));
-            let running = if is_after_visits {
-                let repeats = UrlVisitRepeats::new(shared.clone(), known, &call, &accepted);
-                running.with_repeats(repeats)
-            } else {
-                running
-            };
+            let repeats = is_after_visits
+                .then(|| UrlVisitRepeats::new(shared.clone(), known, &call, &accepted));
+            let running = RunningCall::new(Box::pin(async move { router.call(sent).await }))
+                .with_repeats(repeats);
             (running, accepted)
         }
         // The call has nothing to do at the server.

@@ -59,20 +59,14 @@ impl RunningCall {
         }
     }
 
-    /// The call with an asker for its client.
-    pub(crate) fn with_asker(self, asker: Box<ClientAsker>) -> Self {
-        Self {
-            asker: Some(asker),
-            ..self
-        }
+    /// The call with an asker for its client, if the client can be asked.
+    pub(crate) fn with_asker(self, asker: Option<Box<ClientAsker>>) -> Self {
+        Self { asker, ..self }
     }
 
     /// The call with repeats while its server waits for visits of URLs.
-    pub(crate) fn with_repeats(self, repeats: Box<UrlVisitRepeats>) -> Self {
-        Self {
-            repeats: Some(repeats),
-            ..self
-        }
+    pub(crate) fn with_repeats(self, repeats: Option<Box<UrlVisitRepeats>>) -> Self {
+        Self { repeats, ..self }
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Option<CallOutput>> {

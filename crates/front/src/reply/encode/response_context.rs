@@ -15,6 +15,7 @@ use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::settings::{FrontLimits, FrontSettings};
 use weir_layers::state::FrontState;
 use weir_listen::Http2Flow;
+use weir_session::LoadedSession;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
@@ -185,22 +186,16 @@ impl ResponseContext {
         }
     }
 
-    /// Makes the answer resumable in this session, if it becomes a stream and its revision supports
-    /// it.
-    pub(crate) fn resumable(self, session: SessionKey) -> Self {
+    /// Keeps this session in use while the client waits for the answer. If the answer becomes a
+    /// stream and its revision supports it, the answer is resumable in the session.
+    pub(crate) fn in_session(self, session: Option<&LoadedSession>) -> Self {
+        let resumable = session.filter(|_| self.revision.has_event_ids());
         Self {
-            resumption: self.revision.has_event_ids().then(|| StreamResumption {
-                session,
+            resumption: resumable.map(|session| StreamResumption {
+                session: session.key,
                 from_start: self.revision.has_stream_polling(),
             }),
-            ..self
-        }
-    }
-
-    /// Keeps the session with this record in use while the client waits for the answer.
-    pub(crate) fn using_session(self, record: RecordKey) -> Self {
-        Self {
-            used_session: Some(record),
+            used_session: session.map(|session| session.record.clone()),
             ..self
         }
     }
