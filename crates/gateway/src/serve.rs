@@ -52,16 +52,22 @@ pub(crate) struct ServeStart<'a> {
 
 /// Serves until a signal ends it.
 pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
-    let ServeStart {
+    let ended = load_and_run(start).await;
+    ended.unwrap_or_else(|refused| refused)
+}
+
+/// Loads the config, and serves it. The error is the exit code of a start that was refused, and is
+/// reported.
+async fn load_and_run(
+    ServeStart {
         source,
         listen,
         log,
         address_file,
         inherited,
-    } = start;
-    if let Err(error) = catch_file_size_limit() {
-        return cannot_start(&format!("signal handlers cannot be installed: {error}"));
-    }
+    }: ServeStart<'_>,
+) -> Result<ExitCode, ExitCode> {
+    catch_file_size_limit().map_err(|error| no_signals(&error))?;
     let environment = |name: &str| std::env::var(name).ok();
     let loader = ConfigLoader::new(source, &environment).with_inputs(InputSource::Prompt(
         &weir_commands::input_prompt::prompt_input,
@@ -73,29 +79,22 @@ pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
             "{}\nweir: the config has errors, so nothing was started",
             outcome.report
         ));
-        return ExitCode::from(EXIT_BAD_CONFIG);
+        return Err(ExitCode::from(EXIT_BAD_CONFIG));
     };
-    let log = match weir_telemetry::start_log(&config.log, log) {
-        Ok(log) => log,
-        Err(why) => {
-            weir_telemetry::print_error(format_args!("weir: {why}"));
-            return ExitCode::from(EXIT_BAD_CONFIG);
-        }
-    };
+    let log = weir_telemetry::start_log(&config.log, log).map_err(|why| {
+        weir_telemetry::print_error(format_args!("weir: {why}"));
+        ExitCode::from(EXIT_BAD_CONFIG)
+    })?;
     weir_telemetry::install_panic_hook();
     log_report(&outcome.report);
-    let (program, (estate, predecessor)) = match (
-        OwnProgram::own(),
-        inherited.and_then(InheritedSockets::open),
-    ) {
-        (Ok(program), Ok(inherited)) => (program, inherited),
-        (Err(error), _) => {
-            return cannot_start(&format!(
-                "the path of this program cannot be found: {error}"
-            ));
-        }
-        (_, Err(why)) => return cannot_start(&why),
-    };
+    let program = OwnProgram::own().map_err(|error| {
+        cannot_start(&format!(
+            "the path of this program cannot be found: {error}"
+        ))
+    })?;
+    let (estate, predecessor) = inherited
+        .and_then(InheritedSockets::open)
+        .map_err(|why| cannot_start(&why))?;
     let begun = LoadedConfig {
         loader,
         config: Arc::new(config),
@@ -117,114 +116,161 @@ struct LoadedConfig<'a> {
 }
 
 async fn run(
-    LoadedConfig {
+    begun: LoadedConfig<'_>,
+    mut estate: HandoverResources,
+    mut predecessor: Option<Predecessor>,
+    program: &OwnProgram,
+) -> Result<ExitCode, ExitCode> {
+    if let Some(predecessor) = &mut predecessor {
+        estate.state = predecessor.wait_for_permission().map_err(|error| {
+            cannot_start(&format!(
+                "the previous process refused the graceful restart: {error}"
+            ))
+        })?;
+    }
+    let sessions_move = estate.state.sessions_move;
+    let signals = ProcessSignals::new().map_err(|error| no_signals(&error))?;
+    let mut weir = start(begun.config.clone(), estate, program).await?;
+    let banner = announce(&weir, &begun)?;
+    let previous = PreviousProcess::begin(predecessor, &mut weir, sessions_move);
+    notify_systemd(&[NotifyState::Ready]);
+    let LoadedConfig {
         loader,
         config,
         report,
         log,
-        address_file,
-    }: LoadedConfig<'_>,
+        ..
+    } = begun;
+    let (reload, reloads) = mpsc::channel(MOST_RELOADS);
+    weir.set_controls(ControlHandles { log, reload });
+    let mut serving = ServingGateway {
+        weir,
+        signals,
+        follower: ConfigFollower::new(loader, config, report),
+        reloads,
+        banner,
+        previous,
+    };
+    serving.follow(program).await;
+    Ok(serving.drain().await)
+}
+
+/// Starts the gateway, with the keeper of the previous process if it can be used.
+async fn start(
+    config: Arc<Config>,
     mut estate: HandoverResources,
-    mut predecessor: Option<Predecessor>,
     program: &OwnProgram,
-) -> ExitCode {
-    match predecessor
-        .as_mut()
-        .map(Predecessor::wait_for_permission)
-        .transpose()
-    {
-        Ok(will) => estate.state = will.unwrap_or_default(),
-        Err(error) => {
-            return cannot_start(&format!(
-                "the previous process refused the graceful restart: {error}"
-            ));
-        }
-    }
-    let sessions_move = estate.state.sessions_move;
-    let signals = ProcessSignals::new();
+) -> Result<Weir, ExitCode> {
     let keeper = ChildKeeper::new(program.keeper());
     if let Some(Err(error)) = estate.keeper.take().map(|pipe| keeper.take_over(pipe)) {
         tracing::warn!(%error, "graceful restart: inherited keeper not usable, starting a new one");
     }
-    let (mut signals, mut weir) = match (
-        signals,
-        Weir::start_with(config.clone(), estate, keeper).await,
-    ) {
-        (Ok(signals), Ok(weir)) => (signals, weir),
-        (Err(error), _) => {
-            return cannot_start(&format!("signal handlers cannot be installed: {error}"));
-        }
-        (_, Err(error @ (StartError::Exposed(_) | StartError::TeamFiles(_)))) => {
-            return refuse_start(EXIT_BAD_CONFIG, &error.to_string());
-        }
-        (_, Err(error)) => return cannot_start(&error.to_string()),
-    };
+    Weir::start_with(config, estate, keeper)
+        .await
+        .map_err(|error| {
+            let code = match error {
+                StartError::Exposed(_) | StartError::TeamFiles(_) => EXIT_BAD_CONFIG,
+                _ => CANNOT_START,
+            };
+            refuse_start(code, &error.to_string())
+        })
+}
+
+/// Announces the addresses: at the terminal or in the log, and in the file of `--address-file`.
+/// Returns the banner of the terminal.
+fn announce(weir: &Weir, begun: &LoadedConfig<'_>) -> Result<Option<StartBanner>, ExitCode> {
+    let config = &begun.config;
     let bound = BoundAddresses {
         clients: weir.address(),
         operators: weir.admin_address(),
     };
-    let mut banner = log
+    let banner = begun
+        .log
         .person()
-        .map(|person| StartBanner::show(&config, bound, person.colors));
+        .map(|person| StartBanner::show(config, bound, person.colors));
     if banner.is_none() {
         tracing::info!(
-            clients = %weir.address(),
-            operators = weir.admin_address().map(tracing::field::display),
+            clients = %bound.clients,
+            operators = bound.operators.map(tracing::field::display),
             upstreams = config.upstreams.len(),
             endpoints = config.endpoints.len(),
             "weir {} serves", env!("CARGO_PKG_VERSION")
         );
     }
-    if config.front.listen.port() != 0 && config.front.listen != weir.address() {
+    if config.front.listen.port() != 0 && config.front.listen != bound.clients {
         tracing::warn!(config = %config.front.listen, "listen address ignored: serving at the inherited socket");
     }
-    let addresses =
-        serde_json::json!({ "clients": weir.address(), "operators": weir.admin_address() });
-    if let Some(file) = &address_file
-        && let Err(error) = write_addresses(file, &addresses)
-    {
-        return cannot_start(&format!("--address-file {}: {error}", file.display()));
+    if let Some(file) = &begun.address_file {
+        let addresses =
+            serde_json::json!({ "clients": bound.clients, "operators": bound.operators });
+        write_addresses(file, &addresses).map_err(|error| {
+            cannot_start(&format!("--address-file {}: {error}", file.display()))
+        })?;
     }
-    let mut before = PreviousProcess::begin(predecessor, &mut weir, sessions_move);
-    notify_systemd(&[NotifyState::Ready]);
-    let (reload, mut reloads) = mpsc::channel(MOST_RELOADS);
-    weir.set_controls(ControlHandles { log, reload });
-    let mut follower = ConfigFollower::new(loader, config, report);
-    // A change between the first read and the begin of the watch.
-    follower.reload_if_changed(&weir);
-    loop {
-        tokio::select! {
-            wish = signals.next() => match wish {
-                SignalAction::Stop => break,
-                SignalAction::Reload => {
-                    tracing::info!("SIGHUP received: reloading the config");
-                    follower.reload(&weir, Strictness::NoWeaker);
-                }
-                SignalAction::HandOver => {
-                    tracing::info!(program = %program, "SIGUSR2 received: graceful restart begins");
-                    follower.reload_if_changed(&weir);
-                    if let Some(why) = follower.handover_blocker() {
-                        refuse_handover(&mut weir, why);
-                    } else if hand_over(&mut weir, program).await {
-                        break;
+    Ok(banner)
+}
+
+/// A gateway that serves, and the sources of the events that it follows.
+struct ServingGateway<'a> {
+    weir: Weir,
+    signals: ProcessSignals,
+    follower: ConfigFollower<'a>,
+    /// The reload requests of operators.
+    reloads: mpsc::Receiver<ReloadRequest>,
+    banner: Option<StartBanner>,
+    previous: PreviousProcess,
+}
+
+impl ServingGateway<'_> {
+    /// Follows the events until a signal ends the process, or a successor serves.
+    async fn follow(&mut self, program: &OwnProgram) {
+        let Self {
+            weir,
+            signals,
+            follower,
+            reloads,
+            banner,
+            previous,
+        } = self;
+        // A change between the first read and the begin of the watch.
+        follower.reload_if_changed(weir);
+        loop {
+            tokio::select! {
+                wish = signals.next() => match wish {
+                    SignalAction::Stop => return,
+                    SignalAction::Reload => {
+                        tracing::info!("SIGHUP received: reloading the config");
+                        follower.reload(weir, Strictness::NoWeaker);
                     }
+                    SignalAction::HandOver => {
+                        tracing::info!(program = %program, "SIGUSR2 received: graceful restart begins");
+                        follower.reload_if_changed(weir);
+                        if let Some(why) = follower.handover_blocker() {
+                            refuse_handover(weir, why);
+                        } else if hand_over(weir, program).await {
+                            return;
+                        }
+                    }
+                },
+                () = previous.wait_for_end() => {}
+                () = StartBanner::follow(banner, weir.catalog()) => {}
+                () = follower.changed() => follower.reload_if_changed(weir),
+                Some(ReloadRequest { strictness, done }) = reloads.recv() => {
+                    follower.reload(weir, strictness);
+                    // The requester may be gone.
+                    let _gone = done.send(());
                 }
-            },
-            () = before.wait_for_end() => {}
-            () = StartBanner::follow(&mut banner, weir.catalog()) => {}
-            () = follower.changed() => follower.reload_if_changed(&weir),
-            Some(ReloadRequest { strictness, done }) = reloads.recv() => {
-                follower.reload(&weir, strictness);
-                // The requester may be gone.
-                let _gone = done.send(());
             }
         }
     }
-    // The previous process may end while this one drains already.
-    let finished = Box::pin(drain(weir, &mut signals));
-    tokio::select! {
-        code = finished => code,
-        never = before.wait_forever() => match never {},
+
+    /// Drains. The previous process may end while this one drains already.
+    async fn drain(mut self) -> ExitCode {
+        let finished = Box::pin(drain(self.weir, &mut self.signals));
+        tokio::select! {
+            code = finished => code,
+            never = self.previous.wait_forever() => match never {},
+        }
     }
 }
 
@@ -338,6 +384,10 @@ pub(crate) async fn drain(weir: Weir, signals: &mut ProcessSignals) -> ExitCode 
         () = signals.stop() => {}
     }
     ExitCode::from(CUT_SHORT)
+}
+
+fn no_signals(error: &std::io::Error) -> ExitCode {
+    cannot_start(&format!("signal handlers cannot be installed: {error}"))
 }
 
 fn cannot_start(why: &str) -> ExitCode {
