@@ -269,11 +269,14 @@ pub(crate) async fn parent_gone() {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use weir_testkit::TestFolder;
+
     use super::*;
 
     #[tokio::test]
     async fn a_child_answers_is_measured_and_is_gone_after_stop() {
-        let log = std::env::temp_dir().join(format!("weir-bench-test-{}.log", std::process::id()));
+        let folder = TestFolder::new("test");
+        let log = folder.file("log");
         let mut child = ChildProcess::spawn("cat", Path::new("/bin/cat"), [""; 0], &log).unwrap();
         assert_eq!(child.ask("hello").await.unwrap(), "hello");
         child.check().unwrap();
@@ -283,12 +286,12 @@ mod tests {
         let pid = child.pid;
         child.stop().await;
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
-        fs::remove_file(log).unwrap();
     }
 
     #[tokio::test]
     async fn workers_are_measured_and_end_with_their_process() {
-        let log = std::env::temp_dir().join(format!("weir-bench-work-{}.log", std::process::id()));
+        let folder = TestFolder::new("work");
+        let log = folder.file("log");
         let script = "sleep 60 & echo $!; wait";
         let shell = ChildProcess::spawn("sh", Path::new("/bin/sh"), ["-c", script], &log).unwrap();
         let mut shell = shell.with_workers();
@@ -305,14 +308,13 @@ mod tests {
         while fs::read_to_string(&status).is_ok_and(|status| !status.contains("State:\tZ")) {
             tokio::task::yield_now().await;
         }
-        fs::remove_file(log).unwrap();
     }
 
     #[tokio::test]
     async fn a_child_that_ended_is_an_error_not_a_hang() {
-        let log = std::env::temp_dir().join(format!("weir-bench-end-{}.log", std::process::id()));
+        let folder = TestFolder::new("end");
+        let log = folder.file("log");
         let mut child = ChildProcess::spawn("true", Path::new("/bin/true"), [""; 0], &log).unwrap();
         assert!(child.line().await.is_err());
-        fs::remove_file(log).unwrap();
     }
 }

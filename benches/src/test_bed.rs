@@ -19,10 +19,10 @@ use hyper_util::rt::TokioExecutor;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{fs, io};
 use tokio::time::{Instant, sleep, timeout};
+use weir_testkit::TestFolder;
 
 /// The most time for weir until its list is complete.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ pub(crate) struct TestBed {
     /// The credential of weir's clients.
     credential: Option<HeaderValue>,
     // The last field, so that the processes end before their folder is removed.
-    folder: TemporaryFolder,
+    folder: TestFolder,
 }
 
 impl BenchUpstream {
@@ -131,7 +131,7 @@ impl TestBed {
         shape: UpstreamShape,
         upstreams: &[BenchUpstream],
     ) -> Result<Self> {
-        let folder = TemporaryFolder::new()?;
+        let folder = TestFolder::new("bench");
         let wanted = |kind| settings.has(kind) && kinds.contains(&kind);
         let shape_args = [
             format!("--servers={}", shape.servers),
@@ -433,7 +433,7 @@ fn log_name(kind: TargetKind) -> String {
     format!("{kind:?}.log")
 }
 
-fn log_end(folder: &TemporaryFolder, kind: TargetKind) -> String {
+fn log_end(folder: &TestFolder, kind: TargetKind) -> String {
     let log = fs::read(folder.file(&log_name(kind))).unwrap_or_default();
     let log = String::from_utf8_lossy(&log[log.len().saturating_sub(3000)..]).into_owned();
     if log.is_empty() {
@@ -519,34 +519,6 @@ pub(crate) fn free_ports() -> io::Result<[SocketAddr; 2]> {
     let bind = || std::net::TcpListener::bind(("127.0.0.1", 0));
     let listeners = [bind()?, bind()?];
     Ok([listeners[0].local_addr()?, listeners[1].local_addr()?])
-}
-
-/// A temporary folder, removed when dropped.
-struct TemporaryFolder(PathBuf);
-
-impl TemporaryFolder {
-    fn new() -> Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "weir-bench-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for TemporaryFolder {
-    fn drop(&mut self) {
-        // A left-over folder of small files in the temporary folder does no harm.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

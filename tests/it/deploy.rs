@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use weir_testkit::TestFolder;
 
-use crate::harness::{fresh_path, weir_binary};
+use crate::harness::weir_binary;
 
 /// The value of a config's `${WEIR_KEY}` in these tests.
 const KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA";
@@ -37,23 +38,6 @@ fn root() -> PathBuf {
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-/// A folder that is removed when the value is dropped.
-struct DeployFolder(PathBuf);
-
-impl DeployFolder {
-    fn new(name: &str) -> Self {
-        let path = fresh_path(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for DeployFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Returns a program of the environment that checks `deploy/`.
@@ -88,21 +72,20 @@ fn whole_output(output: &Output) -> String {
 }
 
 /// Returns a config of `deploy/compose/weir` with its secrets in a folder of this machine.
-fn compose_config(file: &str) -> (DeployFolder, String) {
-    let secrets = DeployFolder::new("secrets");
+fn compose_config(file: &str) -> (TestFolder, String) {
+    let secrets = TestFolder::new("secrets");
     for secret in ["key", "admin-token"] {
-        std::fs::write(secrets.0.join(secret), KEY).unwrap();
+        secrets.write(secret, KEY);
     }
     let text = read(&format!("deploy/compose/weir/{file}"));
-    let here = text.replace("/run/weir/", &format!("{}/", secrets.0.display()));
+    let here = text.replace("/run/weir/", &format!("{}/", secrets.path().display()));
     (secrets, here)
 }
 
 /// Runs `weir check` on a config: no error and no warning.
 fn check(name: &str, config: &str) {
-    let folder = DeployFolder::new("check");
-    let file = folder.0.join("weir.yaml");
-    std::fs::write(&file, config).unwrap();
+    let folder = TestFolder::new("check");
+    let file = folder.write("weir.yaml", config);
     let said = run_checked(
         Command::new(weir_binary())
             .arg("check")

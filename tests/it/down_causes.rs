@@ -12,12 +12,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
-use weir_testkit::ClosedPort;
+use weir_testkit::{ClosedPort, TestFolder};
 
 use crate::admin::OperatorClient;
-use crate::harness::{
-    ForeignServer, Weir, fresh_path, peers_are_enabled, wait_until, wait_until_async,
-};
+use crate::harness::{ForeignServer, Weir, peers_are_enabled, wait_until, wait_until_async};
 
 /// A value of a child's environment, which the child prints.
 const SECRET: &str = "sk-live-0123456789abcdef";
@@ -62,7 +60,8 @@ pub fn answering_each(
 
 /// Returns a self-signed certificate as OpenSSL makes it by default, marked as an authority.
 fn self_signed() -> Arc<ServerConfig> {
-    let (key, certificate) = (fresh_path("key.pem"), fresh_path("cert.pem"));
+    let folder = TestFolder::new("self-signed");
+    let (key, certificate) = (folder.file("key.pem"), folder.file("cert.pem"));
     let words = [
         "req",
         "-x509",
@@ -392,11 +391,10 @@ async fn server_with_45_s_start_comes_up_and_shows_its_output_meanwhile() {
     assert!(weir.list_tools("/mcp/slow").contains(&"echo".to_owned()));
     let mut good = ForeignServer::Everything.as_child();
     good["start"] = json!("60s");
-    let config = fresh_path("doctor.json");
+    let folder = TestFolder::new("doctor");
     let listen = json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": { "good": good } });
-    std::fs::write(&config, listen.to_string()).unwrap();
+    let config = folder.write("weir.json", &listen.to_string());
     let examined = Weir::run_cli(&["doctor", "--config", config.to_str().unwrap()]);
-    std::fs::remove_file(config).unwrap();
     let text = String::from_utf8(examined.stdout).unwrap();
     assert!(
         examined.status.success()

@@ -18,7 +18,7 @@ use weir_testkit::{MockBehaviour, MockServer, RawClient};
 use crate::admin::{OperatorClient, body, with_two};
 use crate::audit::{AuditFolder, of_kind, records, verify};
 use crate::auth::api_key;
-use crate::harness::{Weir, fresh_path, signal, wait_until, wait_until_async};
+use crate::harness::{Weir, signal, wait_until, wait_until_async};
 
 use handover_load::{HandoverLoad, ListWatchers};
 
@@ -63,12 +63,11 @@ async fn hand_over(times: usize) {
         .with(held)
         .start()
         .await;
-    let records = fresh_path("handover");
-    std::fs::create_dir_all(&records).unwrap();
+    let records = AuditFolder::new("handover");
     let weir = Weir::with_config(json!({
         "upstreams": { "one": { "url": upstream.url() } },
         "endpoints": { "/mcp": { "upstreams": ["one"], "page": { "items": 1 } } },
-        "audit": { "file": { "path": records.join("audit.jsonl"), "rotate": { "keep": 100 } } },
+        "audit": { "file": { "path": records.file(), "rotate": { "keep": 100 } } },
         // One call lasts over all hand-overs.
         "drain": "120s",
     }));
@@ -142,7 +141,7 @@ async fn hand_over(times: usize) {
     println!(
         "{times} hand-overs, {calls} calls, 0 lost, 0 twice; streams ended {ends} times, the last change heard by all"
     );
-    let files: Vec<_> = std::fs::read_dir(&records)
+    let files: Vec<_> = std::fs::read_dir(records.0.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
@@ -152,7 +151,6 @@ async fn hand_over(times: usize) {
         "of calls and of refusals: {files:?}"
     );
     verified(&files);
-    std::fs::remove_dir_all(records).unwrap();
 }
 
 fn is_ok(answer: &weir_testkit::ClientAnswer) -> bool {
@@ -376,7 +374,7 @@ async fn graceful_restart_keeps_operator_overrides_and_the_audit_chain() {
         .filter(|record| record["what"] == "take over")
         .collect();
     assert_eq!(taken.len(), 3, "{taken:?}");
-    let files: Vec<_> = std::fs::read_dir(&folder.0)
+    let files: Vec<_> = std::fs::read_dir(folder.0.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
@@ -436,7 +434,7 @@ async fn graceful_restart_leaves_refusals_of_the_old_process_as_an_audit_branch(
     let id = wait_until("the next process", || successors(&weir).first().copied());
     refuse(5).await;
     let refusals = || -> Vec<PathBuf> {
-        let all = std::fs::read_dir(&folder.0)
+        let all = std::fs::read_dir(folder.0.path())
             .unwrap()
             .map(|entry| entry.unwrap().path());
         all.filter(|file| file.to_string_lossy().contains(".refusals"))

@@ -3,12 +3,10 @@
 use std::process::Command;
 
 use serde_json::json;
-use weir_testkit::mock_server::MockTool;
 use weir_testkit::{MockServer, RawClient};
+use weir_testkit::{TestFolder, mock_server::MockTool};
 
-use crate::harness::{
-    ForeignServer, TestProcess, Weir, fresh_path, wait_until, wait_until_async, weir_binary,
-};
+use crate::harness::{ForeignServer, TestProcess, Weir, wait_until, wait_until_async, weir_binary};
 
 // Proves G01.
 #[test]
@@ -75,14 +73,9 @@ fn an_upstream_that_a_reload_removes_is_gone_from_the_list() {
 // Proves G05.
 #[test]
 fn a_bad_config_ends_with_a_clear_text() {
-    let folder = fresh_path("bad");
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("weir.yaml");
-    std::fs::write(
-        &file,
-        "upstreams:\n  files: { urll: http://127.0.0.1:1/mcp }\n",
-    )
-    .unwrap();
+    let folder = TestFolder::new("bad");
+    let text = "upstreams:\n  files: { urll: http://127.0.0.1:1/mcp }\n";
+    let file = folder.write("weir.yaml", text);
     let checked = Weir::run_cli(&["check", file.to_str().unwrap()]);
     assert_eq!(checked.status.code(), Some(2));
     let told = String::from_utf8_lossy(&checked.stderr).into_owned()
@@ -93,7 +86,6 @@ fn a_bad_config_ends_with_a_clear_text() {
     );
     let served = Weir::run_cli(&["serve", "--config", file.to_str().unwrap()]);
     assert!(!served.status.success());
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 // Proves G05.
@@ -101,29 +93,23 @@ fn a_bad_config_ends_with_a_clear_text() {
 fn a_port_in_use_ends_with_a_clear_text() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let file = fresh_path("port.json");
-    std::fs::write(
-        &file,
-        json!({ "listen": address, "upstreams": {} }).to_string(),
-    )
-    .unwrap();
+    let folder = TestFolder::new("port");
+    let config = json!({ "listen": address, "upstreams": {} });
+    let file = folder.write("weir.json", &config.to_string());
     let served = Weir::run_cli(&["serve", "--config", file.to_str().unwrap()]);
     assert!(!served.status.success());
     let told = String::from_utf8_lossy(&served.stderr).into_owned()
         + &String::from_utf8_lossy(&served.stdout);
     assert!(told.contains(&address.to_string()), "{told}");
-    std::fs::remove_file(file).unwrap();
 }
 
 #[test]
 fn an_address_file_has_the_addresses_and_one_that_cannot_be_written_ends_the_start() {
-    let folder = fresh_path("addresses");
-    std::fs::create_dir_all(&folder).unwrap();
-    let config = folder.join("weir.json");
+    let folder = TestFolder::new("addresses");
     let text =
         json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": {} });
-    std::fs::write(&config, text.to_string()).unwrap();
-    let file = folder.join("addresses.json");
+    let config = folder.write("weir.json", &text.to_string());
+    let file = folder.file("addresses.json");
     let mut command = Command::new(weir_binary());
     command
         .arg("serve")
@@ -155,7 +141,7 @@ fn an_address_file_has_the_addresses_and_one_that_cannot_be_written_ends_the_sta
     std::fs::write(&config, text.to_string()).unwrap();
     weir.signal("TERM");
     assert_eq!(weir.wait_for_exit(), Some(0));
-    let nowhere = folder.join("missing/addresses.json");
+    let nowhere = folder.file("missing/addresses.json");
     let words = [
         "serve",
         "--config",
@@ -169,7 +155,6 @@ fn an_address_file_has_the_addresses_and_one_that_cannot_be_written_ends_the_sta
         refused.status.code() == Some(1) && said.contains("--address-file"),
         "{refused:?}"
     );
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 // Proves G06.

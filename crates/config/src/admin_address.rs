@@ -76,15 +76,14 @@ pub fn find_admin_address(
 
 #[cfg(test)]
 mod tests {
+    use weir_testkit::TestFolder;
+
     use super::*;
 
-    fn asked(name: &str, text: &str) -> Result<Option<SocketAddr>, String> {
-        let file =
-            std::env::temp_dir().join(format!("weir-operators-{name}-{}.yaml", std::process::id()));
-        std::fs::write(&file, text).expect("a file can be written");
-        let found = find_admin_address(&file, &|name| (name == "PORT").then(|| "9".to_owned()));
-        std::fs::remove_file(file).expect("it is there");
-        found
+    fn asked(text: &str) -> Result<Option<SocketAddr>, String> {
+        let folder = TestFolder::new("operators");
+        let file = folder.write("weir.yaml", text);
+        find_admin_address(&file, &|name| (name == "PORT").then(|| "9".to_owned()))
     }
 
     #[test]
@@ -105,7 +104,7 @@ mod tests {
             ),
             ("off", "admin: { listen: off }\n", Ok(None)),
         ] {
-            assert_eq!(asked(name, text), expected, "{name}");
+            assert_eq!(asked(text), expected, "{name}");
         }
     }
 
@@ -138,7 +137,7 @@ mod tests {
             ("null", "admin:\n", "admin: expected a map"),
             ("no value", "admin: { listen: }\n", "admin.listen"),
         ] {
-            let why = asked(name, text).expect_err(name);
+            let why = asked(text).expect_err(name);
             assert!(why.contains(words), "{name}: {why}");
         }
         assert!(find_admin_address(FilePath::new("/nowhere/weir.yaml"), &|_| None).is_err());

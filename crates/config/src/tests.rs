@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::PathBuf;
+use weir_testkit::TestFolder;
 
 use super::*;
 
@@ -57,29 +57,4 @@ fn good(text: &str) -> Config {
     let outcome = load(text);
     assert!(!outcome.report.has_errors(), "{}", outcome.report);
     outcome.config.unwrap()
-}
-
-/// A fresh folder, removed on drop.
-pub(super) struct ConfigTestFolder(PathBuf);
-
-impl ConfigTestFolder {
-    pub(super) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-config-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
-        let file = self.0.join(name);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(&file, text).unwrap();
-        file
-    }
-}
-
-impl Drop for ConfigTestFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

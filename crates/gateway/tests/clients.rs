@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use weir_testkit::TestFolder;
+
 /// A client, its fixture, the place of its file in a home folder, and its servers.
 const CLIENTS: [(&str, &str, &str, &[&str]); 8] = [
     (
@@ -75,14 +77,13 @@ const VARIABLES: [(&str, &str); 12] = [
     ("WEIR_WORKSPACE_FOLDER", "."),
 ];
 
-/// A home folder for a test, removed on drop.
-struct ClientFilesHome(PathBuf);
+/// A home folder for a test.
+struct ClientFilesHome(TestFolder);
 
 impl ClientFilesHome {
     fn new(name: &str) -> Self {
-        let home = std::env::temp_dir().join(format!("weir-clients-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&home);
-        fs::create_dir_all(home.join("work")).unwrap();
+        let home = TestFolder::new(name);
+        fs::create_dir(home.file("work")).unwrap();
         Self(home)
     }
 
@@ -111,7 +112,7 @@ impl ClientFilesHome {
             .join("tests/clients")
             .join(fixture);
         // The one project that a file names must exist.
-        let project = self.0.join("work").display().to_string();
+        let project = self.0.file("work").display().to_string();
         self.write(
             place,
             &fs::read_to_string(from)
@@ -121,10 +122,7 @@ impl ClientFilesHome {
     }
 
     fn write(&self, place: &str, text: &str) -> PathBuf {
-        let file = self.0.join(place);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(&file, text).unwrap();
-        file
+        self.0.write(place, text)
     }
 
     /// Runs weir in the folder `work`, with no variables but `HOME` and these.
@@ -132,19 +130,13 @@ impl ClientFilesHome {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         let command = command
             .args(arguments)
-            .current_dir(self.0.join("work"))
+            .current_dir(self.0.file("work"))
             .env_clear();
         command
-            .env("HOME", &self.0)
+            .env("HOME", self.0.path())
             .envs(variables.iter().copied())
             .output()
             .unwrap()
-    }
-}
-
-impl Drop for ClientFilesHome {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -161,7 +153,7 @@ fn said(output: &Output) -> String {
 
 /// Returns `VARIABLES`, with the folder of the project.
 fn variables(home: &ClientFilesHome) -> Vec<(&'static str, String)> {
-    let folder = home.0.join("work").display().to_string();
+    let folder = home.0.file("work").display().to_string();
     VARIABLES
         .map(|(name, value)| {
             (
@@ -188,7 +180,7 @@ fn every_file_passes_check_without_an_edit() {
     let home = ClientFilesHome::full("check");
     let variables = variables(&home);
     for (client, _, place, servers) in CLIENTS {
-        let file = home.0.join(home.place(place)).display().to_string();
+        let file = home.0.file(&home.place(place)).display().to_string();
         let output = home.weir(&["check", &file], &borrowed(&variables));
         let said = said(&output);
         assert_eq!(output.status.code(), Some(0), "{client}: {said}");
@@ -282,7 +274,7 @@ fn ignored_keys_are_reported_with_their_line() {
             "context_servers.mcp-server-github: is left out",
         ),
     ] {
-        let file = home.0.join(home.place(place)).display().to_string();
+        let file = home.0.file(&home.place(place)).display().to_string();
         let said = said(&home.weir(&["check", &file], &borrowed(&variables)));
         let begins = format!("{file}:{line}: ");
         let found = said
@@ -295,14 +287,14 @@ fn ignored_keys_are_reported_with_their_line() {
 #[test]
 fn all_files_import_into_one_config_that_passes_check() {
     let home = ClientFilesHome::full("import");
-    let folder = home.0.join("work").display().to_string();
+    let folder = home.0.file("work").display().to_string();
     let output = home.weir(
         &["import", "--write", "weir.yaml"],
         &[("WEIR_WORKSPACE_FOLDER", &folder)],
     );
     let listed = said(&output);
     assert_eq!(output.status.code(), Some(0), "{listed}");
-    let file = home.0.join("work/weir.yaml");
+    let file = home.0.file("work/weir.yaml");
     let written = fs::read_to_string(&file).unwrap();
     assert!(
         !written.contains("canary"),
@@ -314,7 +306,7 @@ fn all_files_import_into_one_config_that_passes_check() {
     );
     for (client, _, place, servers) in CLIENTS {
         assert!(
-            listed.contains(&home.0.join(home.place(place)).display().to_string()),
+            listed.contains(&home.0.file(&home.place(place)).display().to_string()),
             "{client}:\n{listed}"
         );
         for server in servers {
@@ -399,7 +391,7 @@ fn each_client_imports_by_its_name_and_prints_the_config() {
         }
     }
     assert_eq!(
-        fs::read_dir(home.0.join("work")).unwrap().count(),
+        fs::read_dir(home.0.file("work")).unwrap().count(),
         1,
         "nothing was written"
     );
@@ -414,7 +406,7 @@ fn a_file_of_a_project_works_in_the_project() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let output = home.weir(&["import"], &[]);
     let printed = text(&output.stdout);
-    let work = fs::canonicalize(home.0.join("work"))
+    let work = fs::canonicalize(home.0.file("work"))
         .unwrap()
         .display()
         .to_string();
@@ -436,10 +428,10 @@ fn inputs_are_answered_by_variables_where_there_is_no_terminal() {
     let home = ClientFilesHome::full("inputs");
     let file = home
         .0
-        .join(home.place(".config/Code/User/mcp.json"))
+        .file(&home.place(".config/Code/User/mcp.json"))
         .display()
         .to_string();
-    let folder = home.0.join("work").display().to_string();
+    let folder = home.0.file("work").display().to_string();
     let output = home.weir(
         &["serve", "--config", &file],
         &[("WEIR_WORKSPACE_FOLDER", &folder)],
@@ -521,7 +513,7 @@ fn import_overwrites_only_with_force_and_reports_skipped_servers() {
     let (code, said) = run(&["import", "mcp.json", "--write", "weir.yaml"]);
     assert_eq!((code, said.contains("add --force")), (2, true), "{said}");
     assert_eq!(
-        fs::read_to_string(home.0.join("work/weir.yaml")).unwrap(),
+        fs::read_to_string(home.0.file("work/weir.yaml")).unwrap(),
         "# mine\n"
     );
     let (code, said) = run(&["import", "mcp.json", "--write", "weir.yaml", "--force"]);
@@ -531,7 +523,7 @@ fn import_overwrites_only_with_force_and_reports_skipped_servers() {
         "{said}"
     );
     assert!(
-        fs::read_to_string(home.0.join("work/weir.yaml"))
+        fs::read_to_string(home.0.file("work/weir.yaml"))
             .unwrap()
             .contains("  a:\n    command: npx\n")
     );
@@ -552,7 +544,7 @@ fn a_key_that_weir_has_as_well_makes_check_point_at_import() {
             "error: context_servers: is used together with `telemetry`",
         ),
     ] {
-        let file = home.0.join(home.place(place));
+        let file = home.0.file(&home.place(place));
         let text = fs::read_to_string(&file).unwrap().replacen(
             key,
             &format!("\"telemetry\": {{ \"enabled\": false }}, {key}"),
@@ -628,7 +620,7 @@ fn value_of_another_kind_is_reported_by_import() {
 #[test]
 fn import_and_check_start_nothing() {
     let home = ClientFilesHome::new("start");
-    let trace = home.0.join("started");
+    let trace = home.0.file("started");
     let servers = format!(
         "{{ \"mcpServers\": {{ \"a\": {{ \"command\": \"/bin/sh\", \"args\": [\"-c\", \"touch {}\"] }} }} }}",
         trace.display()
@@ -639,7 +631,7 @@ fn import_and_check_start_nothing() {
         said(&output).contains(&format!("/bin/sh -c 'touch {}'", trace.display())),
         "the command is shown"
     );
-    let file = home.0.join(".cursor/mcp.json").display().to_string();
+    let file = home.0.file(".cursor/mcp.json").display().to_string();
     assert_eq!(home.weir(&["check", &file], &[]).status.code(), Some(0));
     assert!(!trace.exists());
 }
@@ -680,7 +672,7 @@ fn run_with_token(home: &ClientFilesHome, arguments: &[&str]) -> (i32, String) {
 fn init_writes_a_config_that_add_fills() {
     let home = ClientFilesHome::new("add");
     let run = |arguments: &[&str]| run_with_token(&home, arguments);
-    let file = home.0.join("work/weir.yaml");
+    let file = home.0.file("work/weir.yaml");
     let read = || fs::read_to_string(&file).unwrap();
     assert_eq!(run(&["init"]).0, 0);
     let first = read();
@@ -736,7 +728,7 @@ fn init_writes_a_config_that_add_fills() {
 fn add_refuses_faulty_upstreams_and_keeps_the_mode_of_the_file() {
     let home = ClientFilesHome::new("add-refused");
     let run = |arguments: &[&str]| run_with_token(&home, arguments);
-    let file = home.0.join("work/weir.yaml");
+    let file = home.0.file("work/weir.yaml");
     let read = || fs::read_to_string(&file).unwrap();
     assert_eq!(run(&["init"]).0, 0);
     assert_eq!(run(&["add", "docs", "http://x/mcp"]).0, 0);
@@ -804,7 +796,7 @@ fn add_takes_variables_that_are_not_set_here() {
         );
         assert!(!said.contains("$${"), "{said}");
     }
-    let now = fs::read_to_string(home.0.join("work/weir.yaml")).unwrap();
+    let now = fs::read_to_string(home.0.file("work/weir.yaml")).unwrap();
     assert!(now.contains("\"Bearer ${UNSET_HERE}\""), "{now}");
     let (code, said) = run(&["check", "weir.yaml"]);
     assert!(

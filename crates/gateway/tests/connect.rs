@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use weir_testkit::TestFolder;
+
 const TWO: &str = "https://weir.example.com/mcp/two";
 const URL: &str = "https://weir.example.com/mcp/files";
 
@@ -30,14 +32,13 @@ const CLIENTS: [(&str, &str, &str); 8] = [
     ("zed", "zed.json", ".config/zed/settings.json"),
 ];
 
-/// A home folder, removed on drop.
-struct ConnectHome(PathBuf);
+/// A home folder for a test.
+struct ConnectHome(TestFolder);
 
 impl ConnectHome {
     fn new(name: &str) -> Self {
-        let home = std::env::temp_dir().join(format!("weir-connect-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&home);
-        fs::create_dir_all(home.join("work")).unwrap();
+        let home = TestFolder::new(name);
+        fs::create_dir(home.file("work")).unwrap();
         Self(home)
     }
 
@@ -46,9 +47,9 @@ impl ConnectHome {
         if cfg!(target_os = "macos") && is_application {
             return self
                 .0
-                .join(place.replacen(".config", "Library/Application Support", 1));
+                .file(&place.replacen(".config", "Library/Application Support", 1));
         }
-        self.0.join(place)
+        self.0.file(place)
     }
 
     fn write(&self, place: &str, text: &str) -> PathBuf {
@@ -63,22 +64,16 @@ impl ConnectHome {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command
             .args(arguments)
-            .current_dir(self.0.join("work"))
+            .current_dir(self.0.file("work"))
             .env_clear()
             .stdin(Stdio::null());
         CommandOutput::of(
             &command
-                .env("HOME", &self.0)
+                .env("HOME", self.0.path())
                 .envs(variables.iter().copied())
                 .output()
                 .unwrap(),
         )
-    }
-}
-
-impl Drop for ConnectHome {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -472,7 +467,7 @@ fn uneditable_file_prints_the_entry() {
     }
     let project = home.weir(&["connect", "cursor", URL, "--write", "--project"], &[]);
     assert_eq!(project.code, Some(0), "{project:?}");
-    assert!(home.0.join("work/.cursor/mcp.json").is_file());
+    assert!(home.0.file("work/.cursor/mcp.json").is_file());
     for (arguments, words) in [
         (
             &["connect", "windsurf", URL, "--write", "--project"][..],

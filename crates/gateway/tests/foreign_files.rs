@@ -4,11 +4,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use weir_testkit::MockServer;
+use weir_testkit::{MockServer, TestFolder};
 
 /// A process that is killed on drop.
 struct RunningWeir(Child);
@@ -20,32 +20,15 @@ impl Drop for RunningWeir {
     }
 }
 
-/// A file with this text, removed on drop.
-struct ForeignFile(PathBuf);
-
-impl ForeignFile {
-    fn new(name: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weir-foreign-{}-{name}", std::process::id()));
-        std::fs::write(&path, text).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for ForeignFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 /// Starts weir with the file, at a socket bound to `host`, because the file has no key for a port.
 /// The terminal, if given, is its standard input and error.
-fn serve(file: &ForeignFile, host: &str, terminal: Option<&OwnedFd>) -> (RunningWeir, SocketAddr) {
+fn serve(file: &Path, host: &str, terminal: Option<&OwnedFd>) -> (RunningWeir, SocketAddr) {
     let sockets = [host, "127.0.0.1"].map(|host| TcpListener::bind((host, 0)).unwrap());
     let address = sockets[0].local_addr().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command
         .args(["serve", "--config"])
-        .arg(&file.0)
+        .arg(file)
         .env_remove("LISTEN_PID")
         .env_remove("RUST_LOG");
     command
@@ -92,7 +75,8 @@ async fn tools_of_another_programs_file_are_served() {
         one.url(),
         two.url()
     );
-    let file = ForeignFile::new("served.json", &text);
+    let folder = TestFolder::new("foreign");
+    let file = folder.write("served.json", &text);
     let (_weir, address) = serve(&file, "127.0.0.1", None);
     let url = format!("http://{address}/mcp");
     // The socket is open before weir is, so the command waits for its answer. The first list may
@@ -122,7 +106,8 @@ async fn tools_of_another_programs_file_are_served() {
 #[test]
 fn another_programs_file_is_not_served_to_other_machines() {
     let text = "{ \"mcpServers\": { \"a\": { \"url\": \"http://127.0.0.1:1/mcp\" } }, \"theme\": \"dark\" }";
-    let file = ForeignFile::new("exposed.json", text);
+    let folder = TestFolder::new("foreign");
+    let file = folder.write("exposed.json", text);
     let (mut weir, address) = serve(&file, "0.0.0.0", None);
     let mut said = String::new();
     weir.0
@@ -159,7 +144,8 @@ async fn inputs_are_asked_for_at_the_terminal_and_a_secret_is_not_shown() {
          \"servers\": {{ \"one\": {{ \"url\": \"{}\", \"headers\": {{ \"X-Key\": \"${{input:key}}/${{input:region}}\" }} }} }} }}",
         one.url()
     );
-    let file = ForeignFile::new("asked.json", &text);
+    let folder = TestFolder::new("foreign");
+    let file = folder.write("asked.json", &text);
     let terminal = nix::pty::openpty(None, None).unwrap();
     let (weir, _) = serve(&file, "127.0.0.1", Some(&terminal.slave));
     let mut person = std::fs::File::from(terminal.master);

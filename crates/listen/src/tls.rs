@@ -216,6 +216,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::time::Duration;
 
+    use weir_testkit::TestFolder;
+
     use super::*;
 
     /// Writes a certificate and its key, as of `nth` seconds after a fixed time.
@@ -247,11 +249,10 @@ mod tests {
 
     #[test]
     fn files_are_read_again_when_they_change_and_broken_ones_are_left_alone() {
-        let folder = std::env::temp_dir().join(format!("weir-tls-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = TestFolder::new("tls");
         let files = ListenerTlsFiles {
-            cert: folder.join("cert.pem"),
-            key: folder.join("key.pem"),
+            cert: folder.file("cert.pem"),
+            key: folder.file("key.pem"),
             clients: None,
         };
         let first = write(&files, 0);
@@ -274,7 +275,6 @@ mod tests {
         std::fs::remove_file(&files.cert).unwrap();
         assert!(certificates.refresh().is_err());
         assert_eq!(shown(&certificates), second);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

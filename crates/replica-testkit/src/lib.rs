@@ -13,7 +13,6 @@ mod redis_cluster;
 mod redis_server;
 mod round_robin_proxy;
 mod sentinel_servers;
-mod temporary_folder;
 mod tls_files;
 
 pub use documented_user::documented_user;

@@ -7,12 +7,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use weir_testkit::TestFolder;
 
 use resp_connection::RespConnection;
 pub use resp_connection::RespValue;
@@ -20,7 +20,6 @@ pub use resp_connection::RespValue;
 use crate::documented_user::documented_user;
 use crate::free_port::free_port;
 use crate::poll_pause::pause;
-use crate::temporary_folder::fresh_folder;
 use crate::tls_files::TlsFiles;
 
 /// The name of the program, of the Debian package of the same name.
@@ -46,7 +45,7 @@ pub struct RedisServer {
     /// Further directives of the config, each a name and a value.
     settings: Vec<[String; 2]>,
     mode: ServerMode,
-    folder: PathBuf,
+    folder: TestFolder,
     process: Option<Child>,
 }
 
@@ -121,7 +120,7 @@ impl RedisServer {
              sentinel down-after-milliseconds main 3000\n\
              sentinel failover-timeout main 2000\n"
         );
-        std::fs::write(server.folder.join(SENTINEL_FILE), config)
+        std::fs::write(server.folder.file(SENTINEL_FILE), config)
             .unwrap_or_else(|error| panic!("{SENTINEL_FILE}: {error}"));
         server.start_on_free_port();
         server
@@ -136,7 +135,7 @@ impl RedisServer {
                 .map(|line| line.map(str::to_owned))
                 .collect(),
             mode,
-            folder: fresh_folder(),
+            folder: TestFolder::new("redis"),
             process: None,
         }
     }
@@ -340,9 +339,10 @@ impl RedisServer {
     /// The server does not start.
     pub fn restart_empty(&mut self) {
         self.kill();
-        let emptied = std::fs::remove_dir_all(&self.folder)
-            .and_then(|()| std::fs::create_dir_all(&self.folder));
-        emptied.unwrap_or_else(|error| panic!("{}: {error}", self.folder.display()));
+        let folder = self.folder.path();
+        let emptied =
+            std::fs::remove_dir_all(folder).and_then(|()| std::fs::create_dir_all(folder));
+        emptied.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         self.restart();
     }
 
@@ -377,7 +377,7 @@ impl RedisServer {
     fn spawn(&mut self) -> u32 {
         let mut command = Command::new(program());
         if self.mode == ServerMode::Sentinel {
-            let file = self.folder.join(SENTINEL_FILE);
+            let file = self.folder.file(SENTINEL_FILE);
             command.arg(file).arg("--sentinel");
         } else {
             // Every command is written before its reply, so that a kill loses none.
@@ -387,7 +387,7 @@ impl RedisServer {
         command
             .args(["--port", &port, "--bind", "127.0.0.1", "--daemonize", "no"])
             .args(["--logfile", "redis.log", "--dir"])
-            .arg(&self.folder)
+            .arg(self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -414,15 +414,13 @@ impl RedisServer {
     }
 
     fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join("redis.log")).unwrap_or_default()
+        std::fs::read_to_string(self.folder.file("redis.log")).unwrap_or_default()
     }
 }
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
-        // An error leaves a folder among the temporary files.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -1,16 +1,16 @@
 //! The files of a server's TLS, with a certificate authority of their own.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use weir_testkit::TestFolder;
 
 use crate::free_port::free_port;
-use crate::temporary_folder::fresh_folder;
 
 /// A certificate for `localhost`, and the authority that signed it. Dropping it removes the files.
 #[derive(Debug)]
 pub struct TlsFiles {
-    folder: PathBuf,
+    folder: TestFolder,
     port: u16,
 }
 
@@ -21,11 +21,8 @@ impl TlsFiles {
     /// They cannot be made or written.
     #[must_use]
     pub fn new() -> Self {
-        let folder = fresh_folder();
-        let write = |name: &str, text: String| {
-            std::fs::write(folder.join(name), text)
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
-        };
+        let folder = TestFolder::new("tls");
+        let write = |name: &str, text: String| folder.write(name, &text);
         let authority_key = key();
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -52,24 +49,24 @@ impl TlsFiles {
     /// The certificate of the authority, in PEM.
     #[must_use]
     pub fn authority_file(&self) -> PathBuf {
-        self.folder.join("ca.pem")
+        self.folder.file("ca.pem")
     }
 
     /// The certificate of the server, in PEM.
     #[must_use]
     pub fn certificate_file(&self) -> PathBuf {
-        self.folder.join("server.pem")
+        self.folder.file("server.pem")
     }
 
     /// The private key of the server, in PEM.
     #[must_use]
     pub fn key_file(&self) -> PathBuf {
-        self.folder.join("server.key")
+        self.folder.file("server.key")
     }
 
     /// The directives of a server's config: a TLS port beside its plain one.
     pub(crate) fn settings(&self) -> [[String; 2]; 5] {
-        let file = |name: &str| Path::display(&self.folder.join(name)).to_string();
+        let file = |name: &str| self.folder.file(name).display().to_string();
         [
             ["tls-port", &self.port.to_string()],
             ["tls-cert-file", &file("server.pem")],
@@ -90,13 +87,6 @@ impl TlsFiles {
 impl Default for TlsFiles {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Drop for TlsFiles {
-    fn drop(&mut self) {
-        // An error leaves a folder among the temporary files.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use weir_testkit::{
     MessageRecorder, MessageSender, MockBehaviour, MockServer, ProtocolSchemas, RawClient,
+    TestFolder,
 };
 use weir_wire::Revision;
 
@@ -39,10 +40,7 @@ fn tiny_schemas(folder: &Path) -> ProtocolSchemas {
 
 #[test]
 fn messages_are_held_against_the_definition_of_their_method() {
-    let folder = std::env::temp_dir().join(format!("weir-testkit-schemas-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let schemas = tiny_schemas(&folder);
-    std::fs::remove_dir_all(&folder).unwrap();
+    let schemas = tiny_schemas(TestFolder::new("schemas").path());
     for revision in Revision::ALL {
         let check =
             |message: Value| schemas.check(revision, MessageSender::Server, "tools/list", &message);

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use weir_testkit::MockStdio;
+use weir_testkit::{MockStdio, TestFolder};
 use weir_wire::{Revision, meta};
 
 struct StdioChild {
@@ -194,7 +194,8 @@ async fn modern_listeners_are_notified_by_id() {
 
 #[tokio::test]
 async fn starts_are_counted_stderr_is_flooded_and_requests_run_out() {
-    let file = std::env::temp_dir().join(format!("weir-testkit-starts-{}", std::process::id()));
+    let folder = TestFolder::new("starts");
+    let file = folder.file("starts");
     let mock = MockStdio::modern()
         .flood_stderr(12_345)
         .exit_after(2)
@@ -216,7 +217,6 @@ async fn starts_are_counted_stderr_is_flooded_and_requests_run_out() {
         assert_eq!(mock.child.wait().await.unwrap().code(), Some(3));
     }
     let starts = std::fs::read_to_string(&file).unwrap();
-    std::fs::remove_file(&file).unwrap();
     assert_eq!(starts.lines().count(), 2);
 }
 

@@ -8,20 +8,19 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use http::Method;
 use serde_json::{Value, json};
-use weir_testkit::MockServer;
+use weir_testkit::{MockServer, TestFolder};
 
 use super::{OperatorClient, body, config_over, new_api_key};
 use crate::audit::{AuditFolder, records};
-use crate::harness::{Weir, fresh_path, wait_until};
+use crate::harness::{Weir, wait_until};
 
 const TOKEN: &str = "weir_0123456789_of-the-operators";
 
 /// Runs `weir serve` with a config; returns its exit code and its output.
 fn served(config: &Value) -> (Option<i32>, String) {
-    let file = fresh_path("admin.json");
-    std::fs::write(&file, config.to_string()).unwrap();
+    let folder = TestFolder::new("admin");
+    let file = folder.write("weir.json", &config.to_string());
     let output = Weir::run_cli(&["serve", "--config", file.to_str().unwrap()]);
-    std::fs::remove_file(file).unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
     (output.status.code(), said)

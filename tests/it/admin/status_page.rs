@@ -5,13 +5,13 @@ use std::process::Command;
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use weir_testkit::mock_server::MockTool;
 use weir_testkit::{MockBehaviour, MockServer};
+use weir_testkit::{TestFolder, mock_server::MockTool};
 use weir_wire::Revision;
 
 use super::{OperatorClient, body, config_over, new_api_key};
 use crate::harness::{
-    CheckedClient, Weir, fresh_path, peers, peers_are_enabled, render_page, wait_until_async,
+    CheckedClient, Weir, peers, peers_are_enabled, render_page, wait_until_async,
 };
 
 const MARKUP: &str =
@@ -160,14 +160,10 @@ async fn admin_api_matches_its_openapi_document() {
         "--checks",
         "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
     ]);
-    let folder = fresh_path("api");
-    std::fs::create_dir_all(&folder).unwrap();
-    let output = tokio::task::spawn_blocking({
-        let folder = folder.clone();
-        move || command.current_dir(folder).output().unwrap()
-    });
+    let folder = TestFolder::new("api");
+    command.current_dir(folder.path());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
     let output = output.await.unwrap();
-    let _gone = std::fs::remove_dir_all(&folder);
     let said = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");

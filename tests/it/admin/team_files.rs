@@ -1,44 +1,34 @@
 //! A team's file with errors: operators see it in the log, the metrics, the admin API and the
 //! status page. Its clients get a reason, and all other teams are served.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::{MockServer, RawClient};
+use weir_testkit::{MockServer, RawClient, TestFolder};
 
 use super::{OperatorClient, body};
-use crate::harness::{Weir, fresh_path, wait_until};
+use crate::harness::{Weir, wait_until};
 
-/// The folder of `include` with the files of the teams `red` and `blue`. It is removed when the
-/// value is dropped.
-struct TeamFolder(PathBuf);
+/// The folder of `include` with the files of the teams `red` and `blue`.
+struct TeamFolder(TestFolder);
 
 impl TeamFolder {
     fn new() -> Self {
-        let folder = fresh_path("team-files");
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
+        Self(TestFolder::new("team-files"))
     }
 
     fn write(&self, team: &str, text: &str) {
-        std::fs::write(self.0.join(format!("{team}.yaml")), text).unwrap();
+        self.0.write(&format!("{team}.yaml"), text);
     }
 
     /// Returns a main file that grants both teams the hosts and paths that they need.
     fn config(&self, server: &MockServer) -> Value {
         let granted = |path: &str| json!({ "hosts": [server.address().to_string()], "paths": [path, format!("{path}/*")] });
         json!({
-            "include": self.0,
+            "include": self.0.path(),
             "upstreams": { "own": { "url": server.url() } },
             "teams": { "red": granted("/mcp/red"), "blue": granted("/mcp/blue") },
         })
-    }
-}
-
-impl Drop for TeamFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -194,7 +184,7 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     weir.wait_until_listed("/mcp/red", &["tool_0000"]);
 
     // A removed file is no longer a fault.
-    std::fs::remove_file(teams.0.join("red.yaml")).unwrap();
+    std::fs::remove_file(teams.0.file("red.yaml")).unwrap();
     wait_until("the gauge to fall", || {
         (gauge(&weir, "red", "last_good") == 0.0).then_some(())
     });
@@ -212,8 +202,8 @@ async fn a_start_without_a_teams_file_is_refused_where_the_config_says_so() {
     config["include_errors"] = json!("refuse_start");
     (config["listen"], config["admin"]) =
         (json!("127.0.0.1:0"), json!({ "listen": "127.0.0.1:0" }));
-    let file = teams.0.with_extension("json");
-    std::fs::write(&file, config.to_string()).unwrap();
+    let folder = TestFolder::new("main-file");
+    let file = folder.write("weir.json", &config.to_string());
     let weir = |command: &[&str]| {
         Command::new(crate::harness::weir_binary())
             .args(command)
@@ -222,7 +212,6 @@ async fn a_start_without_a_teams_file_is_refused_where_the_config_says_so() {
             .unwrap()
     };
     let (served, checked) = (weir(&["serve", "--config"]), weir(&["check"]));
-    std::fs::remove_file(&file).unwrap();
     let said = String::from_utf8_lossy(&served.stderr);
     assert_eq!(served.status.code(), Some(2), "{said}");
     assert!(

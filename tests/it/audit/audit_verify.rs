@@ -79,14 +79,14 @@ async fn audit_verify_detects_changed_removed_and_missing_records() {
     write(&path, &lines);
     assert_eq!(verify(&["--expect", &last, "--from-start"], &[&path]).0, 0);
     // Its parts, in any order.
-    let parts = ["a", "b", "c"].map(|name| folder.0.join(name));
+    let parts = ["a", "b", "c"].map(|name| folder.0.file(name));
     write(&parts[2], &lines[..3]);
     write(&parts[0], &lines[3..7]);
     write(&parts[1], &lines[7..]);
     assert_chain_whole(&[&parts[0], &parts[1], &parts[2]]);
     assert_eq!(verify(&[], &[&parts[1], &parts[2]]).0, 1, "one is missing");
     assert_eq!(verify(&["--from-start"], &[&parts[0], &parts[1]]).0, 1);
-    assert_eq!(verify(&[], &[&folder.0.join("nowhere")]).0, 3);
+    assert_eq!(verify(&[], &[&folder.0.file("nowhere")]).0, 3);
     std::fs::write(&path, "").unwrap();
     assert_eq!(verify(&[], &[&path]).0, 2);
     assert_eq!(verify(&[], &[]).0, 2);

@@ -115,7 +115,7 @@ async fn a_full_device_holds_up_no_call_where_the_audit_is_open() {
 async fn unread_audit_pipe_blocks_no_request() {
     let folder = AuditFolder::new("pipe");
     for (on_failure, served) in [("open", true), ("closed", false)] {
-        let pipe = folder.0.join(on_failure);
+        let pipe = folder.0.file(on_failure);
         assert!(
             Command::new("mkfifo")
                 .arg(&pipe)
@@ -219,7 +219,7 @@ async fn copies_go_to_standard_output_and_to_a_collector() {
     assert_eq!(sent, kept, "a collector has the very lines");
     assert_eq!(
         refusals,
-        std::fs::read_to_string(folder.0.join("audit.jsonl.refusals")).unwrap()
+        std::fs::read_to_string(folder.0.file("audit.jsonl.refusals")).unwrap()
     );
     assert!(
         kept.lines().all(|line| said.contains(line)),
@@ -297,7 +297,7 @@ async fn client_text_cannot_break_audit_lines_and_arguments_are_not_recorded() {
 async fn reloads_are_on_record_and_move_it() {
     let folder = AuditFolder::new("reload");
     let upstream = MockServer::modern().tools(1).start().await;
-    let (first, second) = (folder.file(), folder.0.join("second.jsonl"));
+    let (first, second) = (folder.file(), folder.0.file("second.jsonl"));
     let mut weir = Weir::with_config(config(&upstream, json!({ "file": { "path": first } })));
     weir.wait_until_listed("/mcp", &["one__tool_0000"]);
     assert!(call(&client(&weir), json!({})).await);
@@ -339,7 +339,7 @@ async fn reloads_are_on_record_and_move_it() {
 async fn a_file_that_was_moved_away_is_left_at_a_sighup() {
     let folder = AuditFolder::new("moved");
     let upstream = MockServer::modern().tools(1).start().await;
-    let (file, moved) = (folder.file(), folder.0.join("moved.jsonl"));
+    let (file, moved) = (folder.file(), folder.0.file("moved.jsonl"));
     let mut weir = Weir::with_config(config(&upstream, json!({ "file": { "path": file } })));
     weir.wait_until_listed("/mcp", &["one__tool_0000"]);
     assert!(call(&client(&weir), json!({})).await);

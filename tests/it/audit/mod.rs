@@ -8,29 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::{MockServer, RawClient, memory_folder};
+use weir_testkit::{MockServer, RawClient, TestFolder};
 
 use crate::harness::{Weir, weir_binary};
 
-/// A fresh folder that is removed when the value is dropped.
-pub struct AuditFolder(pub PathBuf);
+/// A folder for audit records.
+pub struct AuditFolder(pub TestFolder);
 
 impl AuditFolder {
     pub fn new(name: &str) -> Self {
-        let path = memory_folder().join(format!("weir-it-audit-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(TestFolder::in_memory(name))
     }
 
     pub fn file(&self) -> PathBuf {
-        self.0.join("audit.jsonl")
-    }
-}
-
-impl Drop for AuditFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.file("audit.jsonl")
     }
 }
 

@@ -145,9 +145,9 @@ async fn a_certificate_of_the_operators_authority_is_a_principal_and_nothing_els
         SanType::IpAddress(Ipv4Addr::LOCALHOST.into()),
         ExtendedKeyUsagePurpose::ServerAuth,
     );
-    let chain = pem(&folder.0, "server.pem", &own.certificate.pem());
-    let key = pem(&folder.0, "server.key", &own.key.serialize_pem());
-    let clients = pem(&folder.0, "clients.pem", &machines.own.pem());
+    let chain = pem(folder.0.path(), "server.pem", &own.certificate.pem());
+    let key = pem(folder.0.path(), "server.key", &own.key.serialize_pem());
+    let clients = pem(folder.0.path(), "clients.pem", &machines.own.pem());
     let upstream = MockServer::dual().tools(1).start().await;
     let weir = Weir::with_config(json!({
         "tls": { "cert": chain, "key": key, "client_ca": clients, "client_auth": "optional" },

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use weir_testkit::identity_provider::now;
 use weir_testkit::{IdentityProvider, MockServer, RawClient};
+use weir_testkit::{TestFolder, identity_provider::now};
 use weir_wire::Revision;
 
 use super::{api_key, bearer};
@@ -28,27 +28,24 @@ pub fn library() -> Option<&'static str> {
 }
 
 /// weir's wall clock.
-struct FaketimeClock(PathBuf);
+struct FaketimeClock(TestFolder);
 
 impl FaketimeClock {
     fn new() -> Self {
-        let file = std::env::temp_dir().join(format!("weir-clock-{}", std::process::id()));
-        std::fs::write(&file, "+0").unwrap();
-        Self(file)
+        let folder = TestFolder::new("clock");
+        folder.write("clock", "+0");
+        Self(folder)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.file("clock")
     }
 
     /// Sets the clock this many seconds off the true time.
     fn set_offset(&self, seconds: i64) {
         // The file is replaced at once, so that a reader never finds half of it.
-        let next = self.0.with_extension("next");
-        std::fs::write(&next, format!("{seconds:+}")).unwrap();
-        std::fs::rename(&next, &self.0).unwrap();
-    }
-}
-
-impl Drop for FaketimeClock {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_file(&self.0);
+        let next = self.0.write("next", &format!("{seconds:+}"));
+        std::fs::rename(&next, self.file()).unwrap();
     }
 }
 
@@ -66,7 +63,7 @@ async fn jumps_of_the_clock_end_no_session_refill_no_limit_and_let_no_token_live
         "rates": { "tools": { "one/tool_0001": { "rate": "2/h" } } },
     });
     let preload = format!("LD_PRELOAD={library}");
-    let file = format!("FAKETIME_TIMESTAMP_FILE={}", clock.0.display());
+    let file = format!("FAKETIME_TIMESTAMP_FILE={}", clock.file().display());
     let weir = Weir::start_with_wrapper(
         &[
             "env",

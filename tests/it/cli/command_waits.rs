@@ -2,8 +2,9 @@
 
 use std::net::TcpListener;
 
+use weir_testkit::TestFolder;
+
 use super::{command, weir};
-use crate::harness::fresh_path;
 
 #[test]
 fn silent_port_is_reported_before_the_timeout() {
@@ -28,7 +29,8 @@ fn silent_port_is_reported_before_the_timeout() {
 
 #[test]
 fn every_command_that_reads_or_writes_a_config_takes_its_name_in_the_same_ways() {
-    let file = fresh_path("named.yaml");
+    let folder = TestFolder::new("named");
+    let file = folder.file("weir.yaml");
     let name = file.to_str().unwrap();
     for (arguments, variable) in [
         (&["init", "--force", name][..], None),
@@ -50,5 +52,4 @@ fn every_command_that_reads_or_writes_a_config_takes_its_name_in_the_same_ways()
             assert!(out.ends_with("good, 1 upstream and 2 endpoints\n"), "{out}");
         }
     }
-    std::fs::remove_file(file).unwrap();
 }

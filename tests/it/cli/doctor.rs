@@ -1,6 +1,6 @@
 //! `weir doctor` about clocks and certificates.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,10 +8,10 @@ use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
+use weir_testkit::TestFolder;
 
 use super::{CliOutput, weir};
 use crate::down_causes::answering_each;
-use crate::harness::fresh_path;
 
 const DAY: u64 = 24 * 60 * 60;
 
@@ -38,20 +38,12 @@ fn made(begin: i64, end: i64) -> DatedCertificate {
     }
 }
 
-/// A folder for the files of one test. It is removed when the value is dropped.
-struct DoctorFolder(PathBuf);
+/// A folder for the files of one test.
+struct DoctorFolder(TestFolder);
 
 impl DoctorFolder {
     fn new() -> Self {
-        let folder = fresh_path("doctor");
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path
+        Self(TestFolder::new("doctor"))
     }
 
     /// Runs the doctor with this config; returns its output and the grade and the text of each
@@ -59,7 +51,7 @@ impl DoctorFolder {
     fn examined(&self, mut config: Value) -> (CliOutput, Vec<(String, String)>) {
         (config["listen"], config["admin"]) =
             (json!("127.0.0.1:0"), json!({ "listen": "127.0.0.1:0" }));
-        let file = self.write("weir.json", &config.to_string());
+        let file = self.0.write("weir.json", &config.to_string());
         let said = weir(&["doctor", "--json", "--config", file.to_str().unwrap()]);
         let found: Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"));
         let text = |found: &Value, member: &str| found[member].as_str().unwrap().to_owned();
@@ -70,12 +62,6 @@ impl DoctorFolder {
                 .map(|found| (text(found, "grade"), text(found, "text")))
                 .collect(),
         )
-    }
-}
-
-impl Drop for DoctorFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -152,7 +138,7 @@ fn a_certificate_of_an_upstream_that_ends_soon_is_named() {
     let files = DoctorFolder::new();
     let (soon, long) = (made(-1, 5), made(-1, 100));
     let ports = [server(0, Some(&soon)), server(0, Some(&long))];
-    let ca = |name: &str, made: &DatedCertificate| files.write(name, &made.certificate.pem());
+    let ca = |name: &str, made: &DatedCertificate| files.0.write(name, &made.certificate.pem());
     let url = |port: u16| format!("https://127.0.0.1:{port}");
     let (_, found) = files.examined(json!({ "upstreams": {
         "soon": { "url": url(ports[0]), "ca_file": ca("soon.pem", &soon) },
@@ -175,8 +161,8 @@ fn weirs_own_certificate_is_held_against_the_clock() {
     let good = made(-1, 100);
     let examined = |made: &DatedCertificate, key: &str| {
         let (cert, key) = (
-            files.write("cert.pem", &made.certificate.pem()),
-            files.write("key.pem", key),
+            files.0.write("cert.pem", &made.certificate.pem()),
+            files.0.write("key.pem", key),
         );
         private(&key);
         files.examined(json!({ "upstreams": {}, "tls": { "cert": cert, "key": key } }))

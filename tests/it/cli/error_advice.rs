@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::json;
-use weir_testkit::MockServer;
 use weir_testkit::mock_server::{MockBehaviour, MockTool};
+use weir_testkit::{MockServer, TestFolder};
 
 use super::{CliOutput, command, weir};
-use crate::harness::{ForeignServer, Weir, fresh_path};
+use crate::harness::{ForeignServer, Weir};
 
 /// Starts a port that answers every connection with these bytes, after the first bytes of a request
 /// or at once.
@@ -150,8 +150,7 @@ async fn a_port_of_another_protocol_is_named_as_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_is_not_taken_is_named_with_its_fault() {
     let server = MockServer::dual().tools(1).start().await;
-    let folder = fresh_path("certificates");
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = TestFolder::new("certificates");
     let certified = |names: &[&str], ca: bool| {
         let mut params = CertificateParams::new(
             names
@@ -166,11 +165,10 @@ async fn a_certificate_that_is_not_taken_is_named_with_its_fault() {
         let key = KeyPair::generate().unwrap();
         let cert = params.self_signed(&key).unwrap();
         let name = format!("{}-{ca}", names[0]);
-        let [cert_file, key_file] =
-            ["cert", "key"].map(|part| folder.join(format!("{name}.{part}.pem")));
-        std::fs::write(&cert_file, cert.pem()).unwrap();
-        std::fs::write(&key_file, key.serialize_pem()).unwrap();
-        json!({ "cert": cert_file, "key": key_file })
+        json!({
+            "cert": folder.write(&format!("{name}.cert.pem"), &cert.pem()),
+            "key": folder.write(&format!("{name}.key.pem"), &key.serialize_pem()),
+        })
     };
     for (tls, untrusted, trusted) in [
         (
@@ -231,7 +229,6 @@ async fn a_certificate_that_is_not_taken_is_named_with_its_fault() {
                 .contains("although one of them has the issuer's name"),
         "{said:?}"
     );
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

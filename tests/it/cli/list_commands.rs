@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use weir_testkit::mock_server::MockTool;
 use weir_testkit::{ClosedPort, MockServer};
+use weir_testkit::{TestFolder, mock_server::MockTool};
 
 use super::{command, weir};
 use crate::harness::{ForeignServer, TestProcess, Weir, wait_until};
@@ -278,7 +278,7 @@ fn the_everything_server_is_used_by_hand() {
     let uri = listed["resources"][0]["uri"].as_str().unwrap().to_owned();
     let said = weir(&["read", &url, &uri]);
     assert!(said.code == Some(0) && !said.out.is_empty(), "{said:?}");
-    let folder = crate::harness::fresh_path("saved");
+    let folder = TestFolder::new("saved");
     let aggregate = weir_.url("/mcp");
     weir_.wait_until_listed("/mcp", &["one__echo"]);
     let said = weir(&["read", &aggregate, "demo://resource/dynamic/text/1"]);
@@ -296,16 +296,15 @@ fn the_everything_server_is_used_by_hand() {
         &url,
         "get-tiny-image",
         "--out",
-        &format!("{}/", folder.display()),
+        &format!("{}/", folder.path().display()),
     ]);
     assert!(
         said.code == Some(0) && said.err.contains("get-tiny-image-1.png"),
         "{said:?}"
     );
     assert!(
-        std::fs::read(folder.join("get-tiny-image-1.png"))
+        std::fs::read(folder.file("get-tiny-image-1.png"))
             .unwrap()
             .starts_with(b"\x89PNG")
     );
-    std::fs::remove_dir_all(folder).unwrap();
 }

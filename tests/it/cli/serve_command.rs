@@ -4,30 +4,23 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use weir_testkit::{ClosedPort, MockServer};
+use weir_testkit::{ClosedPort, MockServer, TestFolder};
 
 use super::{command, interrupted_at_terminal};
-use crate::harness::{TestProcess, fresh_path, wait_until};
+use crate::harness::{TestProcess, wait_until};
 
-/// A config in a folder of its own. The folder is removed when the value is dropped.
-struct ServedConfigFolder(std::path::PathBuf);
+/// A config in a folder of its own.
+struct ServedConfigFolder(TestFolder);
 
 impl ServedConfigFolder {
     fn new(config: &Value) -> Self {
-        let folder = fresh_path("served");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("weir.json"), config.to_string()).unwrap();
+        let folder = TestFolder::new("served");
+        folder.write("weir.json", &config.to_string());
         Self(folder)
     }
 
     fn config(&self) -> String {
-        self.0.join("weir.json").display().to_string()
-    }
-}
-
-impl Drop for ServedConfigFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.file("weir.json").display().to_string()
     }
 }
 
@@ -55,7 +48,8 @@ fn both_ports_are_bound_before_a_child_is_started() {
         ("127.0.0.1:0".to_owned(), address.to_string()),
         (address.to_string(), "127.0.0.1:0".to_owned()),
     ] {
-        let mark = fresh_path("started");
+        let marks = TestFolder::new("started");
+        let mark = marks.file("mark");
         let child = json!({ "command": "sh", "args": ["-c", format!("touch {}; sleep 60", mark.display())] });
         let folder = ServedConfigFolder::new(
             &json!({ "listen": listen, "admin": { "listen": operators }, "upstreams": { "a": child } }),

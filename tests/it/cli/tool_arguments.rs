@@ -1,11 +1,11 @@
 //! The arguments of calls, and the output of results.
 
 use serde_json::{Value, json};
-use weir_testkit::MockServer;
 use weir_testkit::mock_server::{MockBehaviour, MockTool};
+use weir_testkit::{MockServer, TestFolder};
 
 use super::{weir, weir_with_input};
-use crate::harness::{Weir, fresh_path};
+use crate::harness::Weir;
 
 fn tool() -> MockTool {
     let properties = json!({
@@ -43,14 +43,13 @@ async fn arguments_are_typed_by_the_schema_and_come_from_files_and_pipes() {
         call(&["-"], r#"{"text": "piped"}"#),
         json!({ "text": "piped" })
     );
-    let file = fresh_path("arguments.json");
-    std::fs::write(&file, r#"{"text": "filed", "count": 1}"#).unwrap();
+    let folder = TestFolder::new("arguments");
+    let file = folder.write("arguments.json", r#"{"text": "filed", "count": 1}"#);
     let named = format!("@{}", file.display());
     assert_eq!(
         call(&[&named, "count=2"], ""),
         json!({ "text": "filed", "count": 2 })
     );
-    std::fs::remove_file(file).unwrap();
     for (words, told) in [
         (
             &["count=many"][..],
@@ -138,8 +137,8 @@ async fn images_audio_and_files_are_saved_where_out_says() {
         )
         .start()
         .await;
-    let (url, folder) = (server.url(), fresh_path("media"));
-    let into = format!("{}/", folder.display());
+    let (url, folder) = (server.url(), TestFolder::new("media"));
+    let into = format!("{}/", folder.path().display());
     let said = weir(&["call", &url, "many", "--out", &into]);
     assert!(
         said.code == Some(0)
@@ -149,16 +148,16 @@ async fn images_audio_and_files_are_saved_where_out_says() {
         "{said:?}"
     );
     assert_eq!(
-        std::fs::read(folder.join("many-1.png")).unwrap(),
+        std::fs::read(folder.file("many-1.png")).unwrap(),
         b"\x89PNG\r\n\x1a\n"
     );
-    assert_eq!(std::fs::read(folder.join("many-1.wav")).unwrap(), b"RIFF");
+    assert_eq!(std::fs::read(folder.file("many-1.wav")).unwrap(), b"RIFF");
     assert!(
         weir(&["call", &url, "many"])
             .err
             .contains("--out PATH saves")
     );
-    let file = folder.join("picture.png").display().to_string();
+    let file = folder.file("picture.png").display().to_string();
     assert_eq!(weir(&["call", &url, "one", "--out", &file]).code, Some(0));
     assert_eq!(std::fs::read(&file).unwrap().len(), 8);
     for (tool, out, told) in [
@@ -173,5 +172,4 @@ async fn images_audio_and_files_are_saved_where_out_says() {
         let said = weir(&["call", &url, tool, "--out", out]);
         assert!(said.code == Some(5) && said.err.contains(told), "{said:?}");
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }

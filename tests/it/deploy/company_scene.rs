@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::mock_server::{CallGate, CursorBehaviour, MockTool};
 use weir_testkit::{
     IdentityProvider, MockBehaviour, MockServer, MockStdio, RawClient, TokenSigner,
 };
+use weir_testkit::{
+    TestFolder,
+    mock_server::{CallGate, CursorBehaviour, MockTool},
+};
 use weir_wire::Revision;
 
-use super::DeployFolder;
 use crate::auth::{api_key, bearer};
 use crate::harness::{Weir, wait_until};
 
@@ -35,7 +37,7 @@ pub struct CompanyScene {
     key: String,
     entry: Value,
     /// The folder of `include`.
-    teams: DeployFolder,
+    teams: TestFolder,
 }
 
 /// Returns a tool with this description.
@@ -91,7 +93,7 @@ impl CompanyScene {
         let (idp, (key, entry), teams) = (
             IdentityProvider::start().await,
             api_key("operator"),
-            DeployFolder::new("teams"),
+            TestFolder::new("teams"),
         );
         write_team(
             &teams,
@@ -348,12 +350,12 @@ impl CompanyScene {
     }
 }
 
-fn write_team(teams: &DeployFolder, team: &str, file: &Value) {
-    std::fs::write(teams.0.join(format!("{team}.json")), file.to_string()).unwrap();
+fn write_team(teams: &TestFolder, team: &str, file: &Value) {
+    teams.write(&format!("{team}.json"), &file.to_string());
 }
 
-fn add_teams(config: &mut Value, teams: &DeployFolder) {
-    config["include"] = json!(teams.0);
+fn add_teams(config: &mut Value, teams: &TestFolder) {
+    config["include"] = json!(teams.path());
     config["teams"] = json!({ "blue": { "paths": ["/mcp/blue"], "upstreams": ["files"] } });
 }
 

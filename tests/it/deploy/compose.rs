@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use serde_json::Value;
+use weir_testkit::TestFolder;
 
-use super::{DeployFolder, check, compose_config, entries, port, read, root};
+use super::{check, compose_config, entries, port, read, root};
 
 pub(super) fn compose() -> Value {
     serde_saphyr::from_str(&read("docker-compose.yml")).unwrap()
@@ -237,18 +238,18 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
         }
     }
     // The script makes the files that the configs name, and makes them once.
-    let folder = DeployFolder::new("made");
-    let own = std::fs::metadata(&folder.0).unwrap();
+    let folder = TestFolder::new("made");
+    let own = std::fs::metadata(folder.path()).unwrap();
     let own = std::os::unix::fs::MetadataExt::uid(&own);
     let run = || {
         let mut script = script
             .replace("$$", "$")
-            .replace("/secrets/", &format!("{}/", folder.0.display()));
+            .replace("/secrets/", &format!("{}/", folder.path().display()));
         for reader in [" 65532 ", " 472 ", " 1000 "] {
             script = script.replace(&format!("keep{reader}"), &format!("keep {own} "));
         }
         super::run_checked(std::process::Command::new("sh").args(["-ceu", &script]));
-        let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).unwrap();
+        let read = |name: &str| std::fs::read_to_string(folder.file(name)).unwrap();
         [
             "weir/key",
             "weir/admin-token",
@@ -258,7 +259,7 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
         .map(read)
     };
     for reader in ["weir", "grafana", "keycloak"] {
-        std::fs::create_dir(folder.0.join(reader)).unwrap();
+        std::fs::create_dir(folder.file(reader)).unwrap();
     }
     let first = run();
     assert_eq!(first, run());

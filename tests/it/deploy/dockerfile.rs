@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use weir_testkit::TestFolder;
 
-use super::{DeployFolder, KEY, read, root, run_checked};
+use super::{KEY, read, root, run_checked};
 
 /// Returns the instructions of the file: the word, and the rest on one line.
 fn instructions() -> Vec<(String, String)> {
@@ -60,20 +61,20 @@ fn context() -> Vec<String> {
 
 /// The stand-in of the engine: `/src` and `/out` of the build are folders in it.
 struct ImageBuild {
-    folder: DeployFolder,
+    folder: TestFolder,
     work: PathBuf,
 }
 
 impl ImageBuild {
     fn new() -> Self {
-        let folder = DeployFolder::new("image");
-        let work = folder.0.clone();
+        let folder = TestFolder::new("image");
+        let work = folder.path().to_owned();
         Self { folder, work }
     }
 
     /// Returns the place of a path of the image on this machine.
     fn place(&self, path: &str) -> PathBuf {
-        self.folder.0.join(path.trim_start_matches('/'))
+        self.folder.file(path.trim_start_matches('/'))
     }
 
     fn copy_context(&self) {
@@ -93,7 +94,7 @@ impl ImageBuild {
             .split(' ')
             .skip_while(|word| word.starts_with("--mount="))
             .collect();
-        let own = self.folder.0.display().to_string();
+        let own = self.folder.path().display().to_string();
         let line = words
             .join(" ")
             .replace("/out/", &format!("{own}/out/"))
@@ -183,7 +184,7 @@ fn holds(image: &Path) {
         );
     }
     let (folder, text) = super::compose_config("weir.yaml");
-    let config = folder.0.join("weir.yaml");
+    let config = folder.file("weir.yaml");
     std::fs::write(&config, text).unwrap();
     run_checked(
         Command::new(&weir)

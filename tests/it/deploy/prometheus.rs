@@ -8,15 +8,16 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
+use weir_testkit::TestFolder;
 
-use super::{DeployFolder, read};
+use super::read;
 use crate::harness::{TestProcess, wait_until};
 
 /// A running Prometheus that scrapes every second.
 pub struct Prometheus {
     process: TestProcess,
     port: u16,
-    folder: DeployFolder,
+    folder: TestFolder,
 }
 
 /// A value and its labels.
@@ -30,7 +31,7 @@ impl Prometheus {
     /// Starts it over these addresses, with a past in which all tools were fast. Its alerts are
     /// those of `deploy/prometheus`, but with shorter times before one fires.
     pub fn over(targets: &[String]) -> Self {
-        let folder = DeployFolder::new("prometheus");
+        let folder = TestFolder::new("prometheus");
         let (mut hasty, mut alert) = (String::new(), String::new());
         for line in read("deploy/prometheus/alerts.yml").lines() {
             if let Some(name) = line.trim_start().strip_prefix("- alert: ") {
@@ -44,7 +45,7 @@ impl Prometheus {
             };
             let _ = writeln!(hasty, "{line}");
         }
-        let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
+        let write = |name: &str, text: &str| folder.write(name, text);
         write("alerts.yml", &hasty);
         write(
             "recording.yml",
@@ -53,20 +54,20 @@ impl Prometheus {
         write("past.txt", &past());
         promtool(
             &["tsdb", "create-blocks-from", "openmetrics"],
-            &[&folder.0.join("past.txt"), &folder.0.join("data")],
+            &[&folder.file("past.txt"), &folder.file("data")],
         );
         write(
             "prometheus.yml",
-            &CONFIG.replace("FOLDER", &folder.0.display().to_string()),
+            &CONFIG.replace("FOLDER", &folder.path().display().to_string()),
         );
         let mut command = Command::new("prometheus");
         command.arg(format!(
             "--config.file={}",
-            folder.0.join("prometheus.yml").display()
+            folder.file("prometheus.yml").display()
         ));
         command.arg(format!(
             "--storage.tsdb.path={}",
-            folder.0.join("data").display()
+            folder.file("data").display()
         ));
         command.args(["--web.listen-address=127.0.0.1:0", "--log.level=warn"]);
         command.arg("--enable-feature=exemplar-storage");
@@ -95,9 +96,9 @@ impl Prometheus {
     /// Scrapes these from now on.
     pub fn watch(&self, targets: &[String]) {
         let groups = json!([{ "targets": targets }]);
-        let next = self.folder.0.join("targets.json.next");
+        let next = self.folder.file("targets.json.next");
         std::fs::write(&next, groups.to_string()).unwrap();
-        std::fs::rename(next, self.folder.0.join("targets.json")).unwrap();
+        std::fs::rename(next, self.folder.file("targets.json")).unwrap();
     }
 
     /// Returns the current result of a query.

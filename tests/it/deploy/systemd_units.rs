@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use super::{DeployFolder, deploy_tool, read, run_checked, whole_output};
+use weir_testkit::TestFolder;
+
+use super::{deploy_tool, read, run_checked, whole_output};
 use crate::harness::{peers_are_enabled, weir_binary};
 
 /// The highest score that systemd may give the service ("exposure", 0.0 to 10.0). The rest is the
@@ -10,12 +12,12 @@ use crate::harness::{peers_are_enabled, weir_binary};
 const EXPOSURE: f64 = 1.5;
 
 /// Writes the units unchanged except for the path of the binary, because `verify` looks for it.
-fn units() -> DeployFolder {
-    let folder = DeployFolder::new("units");
+fn units() -> TestFolder {
+    let folder = TestFolder::new("units");
     for unit in ["weir.service", "weir.socket"] {
         let text = read(&format!("deploy/systemd/{unit}"))
             .replace("/usr/local/bin/weir", &weir_binary().display().to_string());
-        std::fs::write(folder.0.join(unit), text).unwrap();
+        folder.write(unit, &text);
     }
     folder
 }
@@ -23,11 +25,11 @@ fn units() -> DeployFolder {
 #[test]
 fn systemd_takes_the_units_and_finds_them_closed() {
     let folder = units();
-    let service = folder.0.join("weir.service");
+    let service = folder.file("weir.service");
     let verified = Command::new("systemd-analyze")
         .arg("verify")
         .arg(&service)
-        .arg(folder.0.join("weir.socket"))
+        .arg(folder.file("weir.socket"))
         .output();
     let verified = verified
         .unwrap_or_else(|error| panic!("systemd-analyze (Debian package systemd): {error}"));
@@ -83,20 +85,20 @@ fn hadolint_finds_nothing_in_the_dockerfile() {
 
 #[test]
 fn completions_name_every_command_and_bash_completes_with_them() {
-    let folder = DeployFolder::new("completions");
+    let folder = TestFolder::new("completions");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run_checked(Command::new(weir_binary()).args(["completions", shell]));
         for command in ["serve", "check", "health", "completions", "explain"] {
             assert!(script.contains(command), "{shell}: {command}");
         }
-        std::fs::write(folder.0.join(shell), script).unwrap();
+        folder.write(shell, &script);
     }
     // The shell's steps when a user types `weir he` and a tab.
     let asked = "source \"$1\"; COMP_WORDS=(weir he); COMP_CWORD=1; _weir weir he weir; echo \"${COMPREPLY[*]}\"";
     let completed = run_checked(
         Command::new("bash")
             .args(["-c", asked, "bash"])
-            .arg(folder.0.join("bash")),
+            .arg(folder.file("bash")),
     );
     assert!(
         completed.split_whitespace().any(|word| word == "health"),
@@ -108,8 +110,8 @@ fn completions_name_every_command_and_bash_completes_with_them() {
 #[test]
 fn health_command_reports_alive_ready_and_gone() {
     let upstream = "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }";
-    let folder = DeployFolder::new("health");
-    let file = folder.0.join("weir.yaml");
+    let folder = TestFolder::new("health");
+    let file = folder.file("weir.yaml");
     let weir = crate::harness::Weir::with_upstreams(
         serde_json::json!({ "a": { "url": "http://127.0.0.1:1/mcp" } }),
     );

@@ -37,7 +37,7 @@ upstreams:
   files: { command: npx, args: [-y, \"@modelcontextprotocol/server-filesystem\", .] }
   wiki: { command: sh, args: [-c, \"echo 'Error: WIKI_TOKEN is not set' >&2; exit 1\"] }
 ";
-    std::fs::write(machine.folder.join("weir.yaml"), config).unwrap();
+    machine.folder.write("weir.yaml", &config);
     let output = machine.shell("weir doctor weir.yaml").output().unwrap();
     let (shown, found) = (shown_by_the_page(), printed(&output));
     assert_eq!(output.status.code(), Some(1));
@@ -104,11 +104,11 @@ const MISTAKES: [CommandMistake; 8] = [
 fn common_first_mistakes_have_a_clear_message_and_exit_code() {
     let machine = NewUserMachine::new();
     std::fs::write(
-        machine.folder.join("misspelt.yaml"),
+        machine.folder.file("misspelt.yaml"),
         "upstreams: {}\nauht: { mode: required }\n",
     )
     .unwrap();
-    std::fs::write(machine.folder.join("weir.yaml"), "upstreams: {}\n").unwrap();
+    machine.folder.write("weir.yaml", "upstreams: {}\n");
     let weir = FirstHourWeir::quickstart(&machine);
     let ready = super::PageCommand {
         text: "weir tools http://127.0.0.1:8080/mcp".to_owned(),

@@ -105,7 +105,7 @@ fn page(name: &str) -> String {
 #[test]
 fn quickstart_page_commands_print_the_documented_output() {
     let (page, machine) = (page("docs/quickstart.md"), NewUserMachine::new());
-    std::fs::write(machine.folder.join("weir.yaml"), file(&page, "yaml")).unwrap();
+    machine.folder.write("weir.yaml", &file(&page, "yaml"));
     let weir = FirstHourWeir::quickstart(&machine);
     let all = commands(&page);
     for command in all
@@ -127,7 +127,7 @@ fn readme_commands_work_as_documented() {
         return;
     }
     let (page, machine) = (page("README.md"), NewUserMachine::new());
-    let documents = machine.folder.join("documents");
+    let documents = machine.folder.file("documents");
     std::fs::create_dir(&documents).unwrap();
     let (_everything, everything) = ForeignServer::Everything.over_http();
     let config = file(&page, "yaml").replace("http://127.0.0.1:3001/mcp", &everything);
@@ -135,7 +135,7 @@ fn readme_commands_work_as_documented() {
         .replace("/srv/docs", documents.to_str().unwrap())
         .replace("127.0.0.1:8080", "127.0.0.1:0");
     let config = format!("{config}admin: {{ listen: 127.0.0.1:0 }}\n");
-    std::fs::write(machine.folder.join("weir.yaml"), config).unwrap();
+    machine.folder.write("weir.yaml", &config);
 
     let quickstart = FirstHourWeir::quickstart(&machine);
     let mut served = None;
@@ -204,7 +204,7 @@ fn readme_commands_work_as_documented() {
 /// Returns the servers that a user adds one after another, as their own pages instruct, and a call
 /// of each: its arguments, and a part of the answer.
 fn real_servers(machine: &NewUserMachine) -> Vec<(String, String, &'static str)> {
-    let folder = machine.folder.join("repository");
+    let folder = machine.folder.file("repository");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("note.txt"), "the weir holds the river\n").unwrap();
     machine.run("git -C repository init --quiet --initial-branch=main");
@@ -229,7 +229,7 @@ fn real_servers(machine: &NewUserMachine) -> Vec<(String, String, &'static str)>
             "the weir holds the river",
         ),
         of(
-            &format!("memory --env MEMORY_FILE_PATH={}/memory.jsonl -- npx -y @modelcontextprotocol/server-memory", machine.folder.display()),
+            &format!("memory --env MEMORY_FILE_PATH={}/memory.jsonl -- npx -y @modelcontextprotocol/server-memory", machine.folder.path().display()),
             r#"memory__create_entities '{"entities": [{"name": "weir", "entityType": "dam", "observations": []}]}'"#.to_owned(),
             "\"dam\"",
         ),
@@ -265,7 +265,7 @@ fn the_servers_that_people_have_are_added_tried_listed_and_called() {
     for (add, _, _) in &servers {
         machine.run(add);
     }
-    let file = machine.folder.join("weir.yaml");
+    let file = machine.folder.file("weir.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
     let free = text
         .replace("127.0.0.1:8080", "127.0.0.1:0")

@@ -3,10 +3,12 @@
 //! and fetch no packages.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::harness::{fresh_path, peers, weir_binary};
+use weir_testkit::TestFolder;
+
+use crate::harness::{peers, weir_binary};
 
 const NPX: &str = r#"#!/bin/sh
 # npx -y @modelcontextprotocol/server-NAME ARGUMENT...
@@ -26,15 +28,15 @@ exec PYTHON -m "$module" "$@"
 
 pub struct NewUserMachine {
     /// The working folder of the commands.
-    pub folder: PathBuf,
+    pub folder: TestFolder,
     path: String,
 }
 
 impl NewUserMachine {
     pub fn new() -> Self {
-        let folder = fresh_path("first-hour");
-        let programs = folder.join("programs");
-        std::fs::create_dir_all(&programs).unwrap();
+        let folder = TestFolder::new("first-hour");
+        let programs = folder.file("programs");
+        std::fs::create_dir(&programs).unwrap();
         let node_modules = peers().join("node/node_modules");
         let python = peers().join("python/.venv1/bin/python");
         write_program(
@@ -55,9 +57,9 @@ impl NewUserMachine {
         let mut shell = Command::new("sh");
         shell
             .args(["-c", command])
-            .current_dir(&self.folder)
+            .current_dir(self.folder.path())
             .env("PATH", &self.path);
-        shell.env("XDG_STATE_HOME", self.folder.join("state"));
+        shell.env("XDG_STATE_HOME", self.folder.file("state"));
         for name in ["WEIR_CONFIG", "WEIR_ADMIN", "WEIR_TOKEN", "RUST_LOG"] {
             shell.env_remove(name);
         }
@@ -69,12 +71,6 @@ impl NewUserMachine {
         let output = self.shell(command).output().unwrap();
         assert!(output.status.success(), "{command}: {}", printed(&output));
         printed(&output)
-    }
-}
-
-impl Drop for NewUserMachine {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

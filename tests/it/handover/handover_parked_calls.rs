@@ -144,7 +144,7 @@ async fn parked_calls_go_on_from_the_new_process_round_by_round_and_run_once() {
         ("complete", CALLS),
         ("invalid_params", 2),
     ];
-    let files = std::fs::read_dir(&folder.0).unwrap();
+    let files = std::fs::read_dir(folder.0.path()).unwrap();
     let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     for (outcome, calls) in expected {
         let counts = files.iter().map(|file| count(file, outcome));

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use super::fresh_path;
+use weir_testkit::TestFolder;
 
 /// Returns the whole document of a page after Chromium loaded it.
 pub fn render_page(url: &str) -> String {
-    let profile = fresh_path("chromium");
+    let profile = TestFolder::new("chromium");
     let mut command = Command::new("chromium");
     command.args([
         "--headless",
@@ -21,14 +21,13 @@ pub fn render_page(url: &str) -> String {
         "--disable-component-update",
     ]);
     command
-        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg("--window-size=1280,900");
     let output = command
         .arg("--dump-dom")
         .arg(url)
         .output()
         .expect("Chromium is there: install `chromium`");
-    let _gone = std::fs::remove_dir_all(&profile);
     assert!(
         output.status.success(),
         "{}",

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use weir_testkit::TestFolder;
 
 use super::client_driver::ClientDriver;
 use super::test_process::TestProcess;
@@ -380,10 +381,8 @@ fn inspect(server: &[&str], method: &[&str]) -> Value {
         .arg("--method")
         .args(method);
     // It stores its own settings in the home folder.
-    command.env(
-        "HOME",
-        std::env::temp_dir().join(format!("weir-inspector-{}", std::process::id())),
-    );
+    let home = TestFolder::new("inspector");
+    command.env("HOME", home.path());
     let output = command.output().unwrap();
     assert!(
         output.status.success(),

@@ -27,7 +27,7 @@ pub use parked_call::retry_params;
 pub use replicas::{Replicas, WeirDeployment, sealing_keys};
 pub use seeded_random::SplitMixRandom;
 pub use test_process::{TestProcess, signal};
-pub use weir_process::{Weir, fresh_path, peers, weir_binary};
+pub use weir_process::{Weir, peers, weir_binary};
 
 use std::time::{Duration, Instant};
 

@@ -4,10 +4,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use weir_testkit::emitted_messages;
+use weir_testkit::{TestFolder, emitted_messages};
 
 use super::test_process::TestProcess;
 
@@ -19,6 +18,9 @@ const ANY_PORT: &str = "127.0.0.1:0";
 /// the speed of the machine.
 const FIRST_LIST_WAIT: &str = "10s";
 
+/// The name of the config file.
+const CONFIG_FILE: &str = "weir.json";
+
 /// The log filter of weir, for the output of a failed test.
 const LOG: &str = "warn,weir=debug";
 
@@ -27,7 +29,7 @@ pub struct Weir {
     pub process: TestProcess,
     port: u16,
     admin: u16,
-    folder: PathBuf,
+    folder: TestFolder,
     /// The limit of its peak memory, checked when it is dropped, in bytes.
     bound: Option<usize>,
 }
@@ -105,9 +107,8 @@ impl Weir {
     fn start(wrapper: &[&str], mut config: Value, page: &str, log: &str) -> Self {
         emitted_messages::start_recording();
         complete(&mut config);
-        let folder = fresh_folder();
-        let file = folder.join("weir.json");
-        std::fs::write(&file, config.to_string()).unwrap();
+        let folder = TestFolder::new("weir");
+        let file = folder.write(CONFIG_FILE, &config.to_string());
         let weir = weir_binary();
         let mut command = match wrapper {
             [] => Command::new(weir),
@@ -210,7 +211,7 @@ impl Weir {
 
     /// Returns the path of the config file.
     pub fn config_file(&self) -> PathBuf {
-        self.folder.join("weir.json")
+        self.folder.file(CONFIG_FILE)
     }
 
     /// Writes a copy of the current config file with weir's actual addresses, for a command that
@@ -220,9 +221,8 @@ impl Weir {
             serde_json::from_slice(&std::fs::read(self.config_file()).unwrap()).unwrap();
         config["listen"] = json!(format!("127.0.0.1:{}", self.port));
         config["admin"]["listen"] = json!(format!("127.0.0.1:{}", self.admin));
-        let copy = self.folder.join("weir-with-addresses.json");
-        std::fs::write(&copy, config.to_string()).unwrap();
-        copy
+        self.folder
+            .write("weir-with-addresses.json", &config.to_string())
     }
 
     /// Returns the config as its file has it.
@@ -234,8 +234,7 @@ impl Weir {
     pub fn rewrite_config(&self, mut config: Value) {
         config["listen"] = json!(ANY_PORT);
         complete(&mut config);
-        let next = self.folder.join("weir.json.next");
-        std::fs::write(&next, config.to_string()).unwrap();
+        let next = self.folder.write("weir.json.next", &config.to_string());
         std::fs::rename(next, self.config_file()).unwrap();
     }
 
@@ -294,7 +293,6 @@ impl Weir {
 
 impl Drop for Weir {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
         if std::thread::panicking() {
             eprintln!("--- weir said:\n{}", self.process.output());
         } else {
@@ -337,26 +335,6 @@ fn ports(line: &str) -> [u16; 2] {
             .unwrap()
             .port()
     })
-}
-
-/// Returns an unused path in the folder for temporary files; no file exists at it.
-pub fn fresh_path(name: &str) -> PathBuf {
-    static MADE: AtomicUsize = AtomicUsize::new(0);
-    let folder = std::env::temp_dir();
-    loop {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("weir-it-{}-{number}-{name}", std::process::id()));
-        // An earlier process with the same id may have left one.
-        if !path.exists() {
-            return path;
-        }
-    }
-}
-
-fn fresh_folder() -> PathBuf {
-    let folder = fresh_path("weir");
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 fn get(port: u16, path: &str) -> std::io::Result<String> {

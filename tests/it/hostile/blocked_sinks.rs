@@ -34,7 +34,7 @@ async fn a_log_on_a_full_device_ends_nothing_and_is_counted() {
 #[test]
 fn a_start_that_fails_on_a_full_device_says_so_by_its_exit_code() {
     let folder = AuditFolder::new("full-start");
-    let file = folder.0.join("weir.json");
+    let file = folder.0.file("weir.json");
     std::fs::write(&file, json!({ "upstreems": {} }).to_string()).unwrap();
     let start = |program: &[&str]| {
         let mut command = Command::new("sh");
@@ -52,7 +52,7 @@ fn a_start_that_fails_on_a_full_device_says_so_by_its_exit_code() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_is_not_read_holds_up_no_request_and_no_end() {
     let folder = AuditFolder::new("unread");
-    let pipe = folder.0.join("stderr");
+    let pipe = folder.0.file("stderr");
     assert!(
         Command::new("mkfifo")
             .arg(&pipe)
@@ -273,7 +273,7 @@ async fn a_flood_of_refusals_leaves_the_records_of_calls_where_they_are() {
     }
     weir.process.signal("TERM");
     assert_eq!(weir.process.wait_for_exit(), Some(0));
-    let refusals = folder.0.join("audit.jsonl.refusals");
+    let refusals = folder.0.file("audit.jsonl.refusals");
     assert_eq!(of_kind(&folder.file(), "call").len(), calls);
     assert!(
         records(&folder.file())
@@ -293,7 +293,7 @@ async fn a_flood_of_refusals_leaves_the_records_of_calls_where_they_are() {
             .iter()
             .all(|count| count["network"] == "127.0.0.0/24" && count["endpoint"] == "/mcp")
     );
-    let listed: Vec<_> = std::fs::read_dir(&folder.0)
+    let listed: Vec<_> = std::fs::read_dir(folder.0.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();

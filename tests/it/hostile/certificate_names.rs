@@ -74,9 +74,9 @@ impl CertificateScene {
             .await;
         let mut config = json!({
             "tls": {
-                "cert": pem(&folder.0, "server.pem", &own.certificate.pem()),
-                "key": pem(&folder.0, "server.key", &own.key.serialize_pem()),
-                "client_ca": pem(&folder.0, "clients.pem", &machines.own.pem()),
+                "cert": pem(folder.0.path(), "server.pem", &own.certificate.pem()),
+                "key": pem(folder.0.path(), "server.key", &own.key.serialize_pem()),
+                "client_ca": pem(folder.0.path(), "clients.pem", &machines.own.pem()),
                 "client_auth": "optional",
             },
             "auth": { "mode": "required", "mtls": { "subject": part } },

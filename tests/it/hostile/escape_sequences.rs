@@ -3,8 +3,8 @@
 use std::process::Output;
 
 use serde_json::{Value, json};
-use weir_testkit::MockServer;
 use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockServerBuilder, MockTool};
+use weir_testkit::{MockServer, TestFolder};
 
 use crate::harness::Weir;
 
@@ -115,9 +115,7 @@ async fn weir_call_and_weir_tools_print_no_escape_of_a_server() {
 
 #[test]
 fn a_config_that_is_refused_writes_no_escape() {
-    let folder = std::env::temp_dir().join(format!("weir-escapes-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("weir.json");
+    let folder = TestFolder::new("escapes");
     let config = json!({
         "listen": HOSTILE,
         "log": { "level": HOSTILE, "format": HOSTILE },
@@ -134,11 +132,8 @@ fn a_config_that_is_refused_writes_no_escape() {
             c.to_string()
         }
     };
-    std::fs::write(
-        &file,
-        config.to_string().chars().map(escape).collect::<String>(),
-    )
-    .unwrap();
+    let text: String = config.to_string().chars().map(escape).collect();
+    let file = folder.write("weir.json", &text);
     for command in [
         ["check"].as_slice(),
         &["serve", "--config"],
@@ -150,5 +145,4 @@ fn a_config_that_is_refused_writes_no_escape() {
         assert!(!output.status.success(), "{output:?}");
         is_harmless(&output, command[0]);
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -1,31 +1,21 @@
 //! Hostile files of `include`: a team's file sends no secret of weir or of other teams to its own
 //! servers, and starts no process.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
-use weir_testkit::{MockServer, TokenServer};
+use weir_testkit::{MockServer, TestFolder, TokenServer};
 
-use crate::harness::{Weir, fresh_path};
+use crate::harness::Weir;
 
-/// The folder of `include`. It is removed when the value is dropped.
-struct HostileTeamFolder(PathBuf);
+/// The folder of `include`.
+struct HostileTeamFolder(TestFolder);
 
 impl HostileTeamFolder {
     fn new() -> Self {
-        let folder = fresh_path("teams");
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
+        Self(TestFolder::new("teams"))
     }
 
     fn write(&self, team: &str, file: &Value) {
-        std::fs::write(self.0.join(format!("{team}.json")), file.to_string()).unwrap();
-    }
-}
-
-impl Drop for HostileTeamFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.write(&format!("{team}.json"), &file.to_string());
     }
 }
 
@@ -160,7 +150,7 @@ async fn a_teams_file_sends_no_secret_outwards_and_starts_nothing() {
         MockServer::modern().tools(1).start().await,
     );
     let (authority, teams) = (TokenServer::start().await, HostileTeamFolder::new());
-    let proof = teams.0.join("proof").display().to_string();
+    let proof = teams.0.file("proof").display().to_string();
     let attacks = attacks(&evil, &authority, &proof);
     let mut grants = json!({});
     for (team, file) in &attacks {
@@ -182,7 +172,7 @@ async fn a_teams_file_sends_no_secret_outwards_and_starts_nothing() {
     grants["honest"] =
         json!({ "hosts": [honest.address().to_string()], "paths": ["/team/*"], "env": ["RUST_*"] });
     let weir = Weir::with_config(json!({
-        "include": teams.0,
+        "include": teams.0.path(),
         "teams": grants,
         "upstreams": { "payments": { "url": payments.url(), "headers": { "authorization": "Bearer of-payments" } } },
     }));

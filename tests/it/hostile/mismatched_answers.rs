@@ -7,10 +7,13 @@ use std::process::Command;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use serde_json::json;
 use tokio::task::JoinSet;
-use weir_testkit::scripted_server::{
-    LargeAnswer, ScriptedRequest, ServerAct, json_answer, modern_answer, text_answer,
-};
 use weir_testkit::{RawClient, ScriptedServer};
+use weir_testkit::{
+    TestFolder,
+    scripted_server::{
+        LargeAnswer, ScriptedRequest, ServerAct, json_answer, modern_answer, text_answer,
+    },
+};
 
 use crate::harness::{TestProcess, Weir};
 
@@ -195,15 +198,9 @@ async fn thirty_two_results_of_50_mib_with_their_id_last_add_at_most_80_mib() {
 async fn late_session_tickets_of_openssl_do_not_spoil_a_connection() {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let folder = std::env::temp_dir();
-    let [cert_file, key_file] = ["cert", "key"].map(|name| {
-        folder.join(format!(
-            "weir-late-tickets-{}-{name}.pem",
-            std::process::id()
-        ))
-    });
-    std::fs::write(&cert_file, cert.pem()).unwrap();
-    std::fs::write(&key_file, signing_key.serialize_pem()).unwrap();
+    let folder = TestFolder::new("late-tickets");
+    let cert_file = folder.write("cert.pem", &cert.pem());
+    let key_file = folder.write("key.pem", &signing_key.serialize_pem());
     let mut command = Command::new("python3");
     command
         .args(["-c", include_str!("late_tickets.py")])

@@ -1,19 +1,22 @@
 //! Child processes that refuse to end, and their fate when weir is killed, stopped, replaced, or
 //! loses its keeper.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
-use weir_testkit::{MockBehaviour, MockServer, MockStdio, RawClient};
+use weir_testkit::{MockBehaviour, MockServer, MockStdio, RawClient, TestFolder};
 use weir_wire::Revision;
 
 use crate::auth::api_key;
 use crate::harness::{CheckedClient, Weir, signal, wait_until, wait_until_async};
 
+/// The file in which children record their process ids.
+const NOTES: &str = "notes";
+
 /// A child that records its process id, and that of a grandchild that has left its group and its
 /// session.
 struct DetachingChild {
-    notes: PathBuf,
+    folder: TestFolder,
     config: Value,
 }
 
@@ -37,19 +40,19 @@ impl DetachingChild {
 
     fn running(mock: &MockStdio, script: &str) -> Self {
         let (command, args) = mock.command();
-        let notes =
-            std::env::temp_dir().join(format!("weir-children-{}-{}", std::process::id(), nonce()));
+        let folder = TestFolder::new("children");
+        let notes = folder.file(NOTES);
         let mut all = vec![json!("-c"), json!(script), json!(notes), json!(command)];
         all.extend(args.into_iter().map(Value::from));
         Self {
-            notes,
+            folder,
             config: json!({ "command": "sh", "args": all }),
         }
     }
 
     /// Returns the ids of each child and its grandchild, in the order of their starts.
     fn noted(&self) -> Vec<[u32; 2]> {
-        let text = std::fs::read_to_string(&self.notes).unwrap_or_default();
+        let text = std::fs::read_to_string(self.folder.file(NOTES)).unwrap_or_default();
         let whole = text.lines().filter_map(|line| line.split_once(' '));
         whole
             .filter_map(|(child, below)| Some([child.parse().ok()?, below.parse().ok()?]))
@@ -76,16 +79,7 @@ impl Drop for DetachingChild {
                 .args(["-KILL", &id.to_string()])
                 .status();
         }
-        // It may never have been written.
-        let _missing = std::fs::remove_file(&self.notes);
     }
-}
-
-fn nonce() -> u128 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap()
-        .as_nanos()
 }
 
 /// Returns the fields of `/proc/PID/stat` after the name: state, parent, group. Empty if the

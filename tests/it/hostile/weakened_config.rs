@@ -7,42 +7,33 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::json;
-use weir_testkit::MockServer;
+use weir_testkit::{MockServer, TestFolder};
 
 use crate::audit::of_kind;
 use crate::auth::api_key;
-use crate::harness::{TestProcess, fresh_path, wait_until, weir_binary};
+use crate::harness::{TestProcess, wait_until, weir_binary};
 
 /// The operators' token of these tests.
 const TOKEN: &str = "weir_0123456789_of-the-operators";
 
-/// A folder with a config file. It is removed when the value is dropped.
-struct ConfigFolder(PathBuf);
+/// A folder with a config file.
+struct ConfigFolder(TestFolder);
 
 impl ConfigFolder {
     fn new(text: &str) -> Self {
-        let folder = fresh_path("hostile");
-        std::fs::create_dir_all(&folder).unwrap();
-        let folder = Self(folder);
+        let folder = Self(TestFolder::new("hostile"));
         folder.write("weir.yaml", text);
         folder
     }
 
     /// Replaces a file by a rename, as an editor does.
     fn write(&self, name: &str, text: &str) {
-        let next = self.0.join(".next");
-        std::fs::write(&next, text).unwrap();
-        std::fs::rename(next, self.0.join(name)).unwrap();
+        let next = self.0.write(".next", text);
+        std::fs::rename(next, self.0.file(name)).unwrap();
     }
 
     fn file(&self) -> PathBuf {
-        self.0.join("weir.yaml")
-    }
-}
-
-impl Drop for ConfigFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.file("weir.yaml")
     }
 }
 
@@ -497,7 +488,7 @@ async fn an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
         (Vec::new(), 200)
     );
     let is_on_record = |who: &str, words: &str| {
-        let records = of_kind(&weir.folder.0.join("audit.jsonl"), "admin");
+        let records = of_kind(&weir.folder.0.file("audit.jsonl"), "admin");
         let fits = |it: &serde_json::Value| it["who"] == who && it["done"] == true;
         records
             .iter()
@@ -582,8 +573,8 @@ async fn a_file_of_rules_that_lost_its_rules_or_its_end_opens_nothing() {
 async fn a_secret_in_a_file_that_is_rotated_takes_effect_by_itself() {
     let upstream = MockServer::modern().tools(1).start().await;
     let folder = ConfigFolder::new("upstreams: {}\n");
-    std::fs::create_dir(folder.0.join("secrets")).unwrap();
-    let secret = folder.0.join("secrets/token");
+    std::fs::create_dir(folder.0.file("secrets")).unwrap();
+    let secret = folder.0.file("secrets/token");
     std::fs::write(&secret, "canary-first\n").unwrap();
     let text = format!(
         "listen: 127.0.0.1:0\nadmin: {{ listen: \"127.0.0.1:0\" }}\n\
@@ -603,7 +594,7 @@ async fn a_secret_in_a_file_that_is_rotated_takes_effect_by_itself() {
         has_sent("canary-first").then_some(())
     });
     assert!(!has_sent("canary-second"));
-    let next = weir.folder.0.join("secrets/.next");
+    let next = weir.folder.0.file("secrets/.next");
     std::fs::write(&next, "canary-second\n").unwrap();
     std::fs::rename(next, &secret).unwrap();
     wait_until("the second secret", || {

@@ -1,10 +1,10 @@
 //! `weir login`, and the commands that use a login.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::json;
+use weir_testkit::TestFolder;
 use weir_wire::Revision;
 
 use super::oauth_zoo::{OauthZoo, weir};
@@ -15,19 +15,19 @@ const CAT: &str = r#"{"animal":"cat"}"#;
 
 /// A user with a state folder of their own.
 struct LoginUser {
-    state: PathBuf,
+    state: TestFolder,
 }
 
 impl LoginUser {
     fn new(name: &str) -> Self {
-        let state = std::env::temp_dir().join(format!("weir-login-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&state);
-        Self { state }
+        Self {
+            state: TestFolder::new(name),
+        }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = weir(arguments);
-        command.env("XDG_STATE_HOME", &self.state);
+        command.env("XDG_STATE_HOME", self.state.path());
         command
     }
 
@@ -46,12 +46,6 @@ impl LoginUser {
         let browsed = browser.arg(page).output().unwrap();
         assert!(browsed.status.success(), "{browsed:?}");
         (process.wait_for_exit(), process.final_output())
-    }
-}
-
-impl Drop for LoginUser {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.state);
     }
 }
 
@@ -89,7 +83,7 @@ fn a_login_is_kept_used_refreshed_and_ended() {
         said.contains(&format!("logged in at {} for {url}", town.idp.issuer)),
         "{said}"
     );
-    let file = ada.state.join("weir/tokens.json");
+    let file = ada.state.file("weir/tokens.json");
     assert_eq!(
         std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
@@ -109,7 +103,7 @@ fn a_login_is_kept_used_refreshed_and_ended() {
     );
 
     // The token can be put into a client's file, and is not printed.
-    let client = ada.state.join("mcp.json").display().to_string();
+    let client = ada.state.file("mcp.json").display().to_string();
     let connected = ada.run(&[
         "connect",
         "cursor",
@@ -176,7 +170,7 @@ fn denied_consent_is_no_login() {
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("access_denied: the user said no"), "{said}");
     assert!(said.contains("request other scopes with --scope"), "{said}");
-    assert!(!nobody.state.join("weir/tokens.json").exists());
+    assert!(!nobody.state.file("weir/tokens.json").exists());
 }
 
 /// The refusal of a call names the login that it needs; the login keeps the earlier scopes.
@@ -218,7 +212,7 @@ async fn a_host_of_standard_streams_uses_the_login() {
     let url = town.url();
     let host = |revision| {
         let mut command = stdio_host::command(&[&url]);
-        command.env("XDG_STATE_HOME", &ada.state);
+        command.env("XDG_STATE_HOME", ada.state.path());
         StdioHost::spawn(revision, command)
     };
     let mut early = host(Revision::NEWEST_LEGACY);

@@ -1,8 +1,8 @@
 //! Operators reach every replica, or a named one, through any of them.
 
 use serde_json::{Value, json};
-use weir_testkit::mock_server::CallGate;
 use weir_testkit::{MockBehaviour, MockServer};
+use weir_testkit::{TestFolder, mock_server::CallGate};
 use weir_wire::Revision;
 
 use super::{COUNT, open_at};
@@ -24,8 +24,8 @@ fn operator(weir: &Weir, token: &str) -> OperatorClient {
 
 /// Runs `weir admin` with a token; returns the exit code and the output.
 fn run_admin(weir: &Weir, token: &str, arguments: &[&str]) -> (Option<i32>, String) {
-    let file = crate::harness::fresh_path("token");
-    std::fs::write(&file, token).unwrap();
+    let folder = TestFolder::new("token");
+    let file = folder.write("token", token);
     let admin = weir.admin_url();
     let file = file.to_str().unwrap();
     let connection: [&str; 5] = ["admin", "--admin", &admin, "--token-file", file];

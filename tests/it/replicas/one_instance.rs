@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, MockStdio};
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, MockStdio, TestFolder};
 use weir_wire::{Revision, meta};
 
 use super::{COUNT, at};
-use crate::harness::{CheckedClient, Replicas, fresh_path, wait_until, wait_until_async};
+use crate::harness::{CheckedClient, Replicas, wait_until, wait_until_async};
 
 /// The time of the lease in these tests. A replica that cannot renew it for a third of that time
 /// ends its child, so it is longer than this machine may stall.
@@ -21,13 +21,16 @@ const CALL_PAUSE: Duration = Duration::from_millis(20);
 struct ChildFiles {
     starts: PathBuf,
     calls: PathBuf,
+    _folder: TestFolder,
 }
 
 impl ChildFiles {
     fn new() -> Self {
+        let folder = TestFolder::new("child");
         Self {
-            starts: fresh_path("starts"),
-            calls: fresh_path("calls"),
+            starts: folder.file("starts"),
+            calls: folder.file("calls"),
+            _folder: folder,
         }
     }
 
@@ -43,14 +46,6 @@ impl ChildFiles {
     fn called(&self) -> Vec<u64> {
         let id = |line: &String| line.split(' ').next().unwrap().parse().unwrap();
         lines(&self.calls).iter().map(id).collect()
-    }
-}
-
-impl Drop for ChildFiles {
-    fn drop(&mut self) {
-        for file in [&self.starts, &self.calls] {
-            let _absent = std::fs::remove_file(file);
-        }
     }
 }
 
@@ -171,7 +166,7 @@ async fn calls_through_all_replicas_reach_one_child() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn progress_large_results_and_errors_come_from_another_replica() {
-    let (replicas, _) = start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
+    let (replicas, _files) = start(MockStdio::legacy(Revision::NEWEST_LEGACY), json!({})).await;
     let other = other_than(owner(&replicas));
     for revision in [Revision::NEWEST_LEGACY, Revision::MODERN] {
         let client = open(&replicas, other, revision).await;
@@ -286,7 +281,7 @@ async fn legacy_child_asks_and_cancels_across_replicas() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn list_changes_reach_clients_of_every_replica() {
     for (mock, protocol) in mocks() {
-        let (replicas, _) = start(mock, protocol).await;
+        let (replicas, _files) = start(mock, protocol).await;
         let mut streams = Vec::new();
         for number in 0..COUNT {
             for revision in [Revision::NEWEST_LEGACY, Revision::MODERN] {

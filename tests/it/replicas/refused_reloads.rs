@@ -1,34 +1,15 @@
 //! Reloads that are refused after the upstreams were built: an upstream that one replica runs for all
 //! goes on as before, at every replica.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
-use weir_testkit::{MockServer, MockStdio};
+use weir_testkit::{MockServer, MockStdio, TestFolder};
 use weir_wire::Revision;
 
 use super::COUNT;
-use crate::harness::{CheckedClient, Replicas, Weir, fresh_path, wait_until};
+use crate::harness::{CheckedClient, Replicas, Weir, wait_until};
 
 /// The gauge of the lease.
 const LEASE_HELD: &str = "weir_upstream_lease_held";
-
-/// A file that no audit may continue. It is removed when the value is dropped.
-struct ForeignFile(PathBuf);
-
-impl ForeignFile {
-    fn new() -> Self {
-        let path = fresh_path("foreign");
-        std::fs::write(&path, "no record of weir\n").unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for ForeignFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
 
 /// A child that one replica runs for all.
 fn child(more: &Value) -> Value {
@@ -54,10 +35,12 @@ fn rewrite(weir: &Weir, upstreams: &Value) {
 /// Rewrites the config of a replica so that it is refused after the upstreams were built.
 fn rewrite_in_vain(weir: &Weir, upstreams: &Value) {
     let before = weir.config();
-    let file = ForeignFile::new();
+    let folder = TestFolder::new("foreign");
+    // No audit may continue this file.
+    let file = folder.write("audit.jsonl", "no record of weir\n");
     let mut config = before.clone();
     config["upstreams"] = upstreams.clone();
-    config["audit"] = json!({ "file": { "path": file.0 } });
+    config["audit"] = json!({ "file": { "path": file } });
     weir.rewrite_config(config);
     wait_until("the refusal", || {
         let output = weir.process.output();

@@ -1,16 +1,14 @@
 //! Settings of Redis that may lose sessions are seen before the start and while replicas run.
 
-use std::path::PathBuf;
-
 use serde_json::json;
 use weir_replica_testkit::RedisServer;
-use weir_testkit::MockServer;
+use weir_testkit::{MockServer, TestFolder};
 
 use super::start;
-use crate::harness::{Weir, fresh_path, sealing_keys, wait_until_async};
+use crate::harness::{Weir, sealing_keys, wait_until_async};
 
-/// A config file of a replica with this Redis. It is removed when the value is dropped.
-struct ConfigFile(PathBuf);
+/// A config file of a replica with this Redis.
+struct ConfigFile(TestFolder);
 
 impl ConfigFile {
     fn new(redis_url: &str, upstream: &MockServer) -> Self {
@@ -18,24 +16,19 @@ impl ConfigFile {
         config["store"] = json!(redis_url);
         config["keys"] = sealing_keys(&[1]);
         config["cluster"] = json!({ "listen": "127.0.0.1:0" });
-        let path = fresh_path("store-settings").with_extension("json");
-        std::fs::write(&path, config.to_string()).unwrap();
-        Self(path)
+        let folder = TestFolder::new("store-settings");
+        folder.write("weir.json", &config.to_string());
+        Self(folder)
     }
 
     /// Runs `weir check` with these options; returns its exit code and its output.
     fn check(&self, options: &[&str]) -> (Option<i32>, String) {
-        let mut words = vec!["check", self.0.to_str().unwrap()];
+        let file = self.0.file("weir.json");
+        let mut words = vec!["check", file.to_str().unwrap()];
         words.extend(options);
         let ended = Weir::run_cli(&words);
         let printed = String::from_utf8(ended.stdout).unwrap();
         (ended.status.code(), printed)
-    }
-}
-
-impl Drop for ConfigFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -1,12 +1,12 @@
 //! The end of `weir stdio`: by the host, by a signal, and by weir.
 
 use serde_json::{Value, json};
-use weir_testkit::mock_server::CallGate;
 use weir_testkit::{MockBehaviour, MockServer, MockStdio};
+use weir_testkit::{TestFolder, mock_server::CallGate};
 use weir_wire::{Revision, meta};
 
 use super::stdio_host::{StdioConfigFile, StdioHost};
-use crate::harness::{fresh_path, signal, wait_until_async, within_test_timeout};
+use crate::harness::{signal, wait_until_async, within_test_timeout};
 
 const NEWEST: Revision = Revision::NEWEST_LEGACY;
 
@@ -190,7 +190,8 @@ async fn stdio_ends_if_the_host_closes_its_reading_side() {
 
 #[tokio::test]
 async fn child_processes_end_with_weir_stdio() {
-    let starts = fresh_path("starts");
+    let folder = TestFolder::new("starts");
+    let starts = folder.file("starts");
     let (command, args) = MockStdio::legacy(NEWEST).starts_file(&starts).command();
     let file = StdioConfigFile::new(
         &json!({ "mcpServers": { "own": { "command": command, "args": args } } }),
@@ -204,7 +205,6 @@ async fn child_processes_end_with_weir_stdio() {
         (children() == 0).then_some(())
     })
     .await;
-    std::fs::remove_file(starts).unwrap();
 }
 
 /// Returns the number of processes, except weir, whose command line has this word.

@@ -7,10 +7,10 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use weir_testkit::emitted_messages;
+use weir_testkit::{TestFolder, emitted_messages};
 use weir_wire::{Revision, meta};
 
-use crate::harness::{check_message, fresh_path, weir_binary, within_test_timeout};
+use crate::harness::{check_message, weir_binary, within_test_timeout};
 
 /// A running `weir stdio` and the revision that its host speaks.
 pub struct StdioHost {
@@ -28,24 +28,23 @@ pub struct StdioHost {
     pub beside: Vec<Value>,
 }
 
-/// A config file. It is removed when the value is dropped.
-pub struct StdioConfigFile(PathBuf);
+/// A config file.
+pub struct StdioConfigFile {
+    file: PathBuf,
+    _folder: TestFolder,
+}
 
 impl StdioConfigFile {
     pub fn new(config: &Value) -> Self {
-        let file = fresh_path("stdio.json");
-        std::fs::write(&file, config.to_string()).unwrap();
-        Self(file)
+        let folder = TestFolder::new("stdio");
+        Self {
+            file: folder.write("weir.json", &config.to_string()),
+            _folder: folder,
+        }
     }
 
     pub fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for StdioConfigFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        self.file.to_str().unwrap()
     }
 }
 

@@ -8,11 +8,9 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
-use weir_testkit::MockServer;
+use weir_testkit::{MockServer, TestFolder};
 
-use crate::harness::{
-    TEST_TIMEOUT, TestProcess, Weir, fresh_path, peers, peers_are_enabled, weir_binary,
-};
+use crate::harness::{TEST_TIMEOUT, TestProcess, Weir, peers, peers_are_enabled, weir_binary};
 
 /// The tool's result, as JSON escapes it inside of a text.
 const RESULT: &str = r#"\"n\":7"#;
@@ -31,14 +29,14 @@ async fn weir() -> (MockServer, Weir) {
     (server, weir)
 }
 
-/// A home folder. It is removed when the value is dropped.
-struct HomeFolder(PathBuf);
+/// A home folder.
+struct HomeFolder(TestFolder);
 
 impl HomeFolder {
     fn new() -> Self {
-        let home = fresh_path("home");
-        std::fs::create_dir_all(home.join("work")).unwrap();
-        std::fs::create_dir_all(home.join("tmp")).unwrap();
+        let home = TestFolder::new("home");
+        std::fs::create_dir(home.file("work")).unwrap();
+        std::fs::create_dir(home.file("tmp")).unwrap();
         Self(home)
     }
 
@@ -50,8 +48,8 @@ impl HomeFolder {
         command
             .env_clear()
             .env("PATH", path)
-            .env("HOME", &self.0)
-            .env("TMPDIR", self.0.join("tmp"));
+            .env("HOME", self.0.path())
+            .env("TMPDIR", self.0.file("tmp"));
         for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
             command.env(proxy, "http://127.0.0.1:9");
         }
@@ -60,7 +58,7 @@ impl HomeFolder {
             .env("no_proxy", "127.0.0.1,localhost");
         command
             .stdin(Stdio::null())
-            .current_dir(self.0.join("work"));
+            .current_dir(self.0.file("work"));
         command
     }
 
@@ -72,12 +70,6 @@ impl HomeFolder {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", said(&output));
-    }
-}
-
-impl Drop for HomeFolder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -256,7 +248,7 @@ async fn claude_code_connects_lists_and_calls_a_tool() {
 async fn gemini_cli_connects_lists_and_calls_a_tool() {
     let (_server, weir) = weir().await;
     let (home, url) = (HomeFolder::new(), weir.url("/mcp"));
-    let settings = home.0.join(".gemini/settings.json");
+    let settings = home.0.file(".gemini/settings.json");
     std::fs::create_dir_all(settings.parent().unwrap()).unwrap();
     let quiet = json!({ "security": { "auth": { "selectedType": "gemini-api-key" } }, "privacy": { "usageStatisticsEnabled": false } });
     std::fs::write(&settings, quiet.to_string()).unwrap();

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
+use weir_testkit::TestFolder;
 
 use crate::harness::{node_peer_command, peers_are_enabled, python_peer_command};
 
@@ -19,12 +20,10 @@ fn judged(lines: &[Value]) -> (bool, String) {
 }
 
 fn judged_by(mut program: Command, lines: &[Value]) -> (bool, String) {
-    let folder = std::env::temp_dir().join(format!("weir-types-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = TestFolder::new("types");
     let text: Vec<_> = lines.iter().map(|line| format!("{line}\n")).collect();
-    std::fs::write(folder.join("1.jsonl"), text.concat()).unwrap();
-    let output = program.arg(&folder).output().unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
+    folder.write("1.jsonl", &text.concat());
+    let output = program.arg(folder.path()).output().unwrap();
     (
         output.status.success(),
         String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -3,13 +3,12 @@
 
 use serde_json::{Value, json};
 
-use weir_testkit::ScriptedServer;
 use weir_testkit::scripted_server::ServerAct;
+use weir_testkit::{ScriptedServer, TestFolder};
 use weir_wire::Revision;
 
 use crate::harness::{
-    CheckedClient, ForeignClient, ForeignServer, Weir, fresh_path, peers_are_enabled,
-    wait_until_async,
+    CheckedClient, ForeignClient, ForeignServer, Weir, peers_are_enabled, wait_until_async,
 };
 
 struct ToolTry {
@@ -218,9 +217,9 @@ fn server_filesystem_reads_a_file_as_its_output_schema_says() {
         &["files__read_text_file", "files__list_allowed_directories"],
     );
     // The server's folder is the one for temporary files.
-    let file = fresh_path("poem.txt");
+    let folder = TestFolder::new("poem");
     let text = "Two roads diverged \u{1F332}\nin a yellow wood,\n";
-    std::fs::write(&file, text).unwrap();
+    let file = folder.write("poem.txt", text);
     let arguments = json!({ "path": file });
     let read = weir.call_tool("/mcp", "files__read_text_file", &arguments);
     assert_eq!(read["content"][0]["text"], text, "{read}");

@@ -1,14 +1,14 @@
 //! Servers that weir starts itself: they see no secret of weir, are replaced when they end, and
 //! never outlive it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
-use weir_testkit::MockStdio;
+use weir_testkit::{MockStdio, TestFolder};
 use weir_wire::Revision;
 
 use super::{BOTH, own_error};
-use crate::harness::{CheckedClient, Weir, fresh_path, wait_until, wait_until_async};
+use crate::harness::{CheckedClient, Weir, wait_until, wait_until_async};
 
 fn child(mock: &MockStdio) -> Value {
     let (command, args) = mock.command();
@@ -45,7 +45,8 @@ async fn a_child_sees_its_own_variables_and_nothing_of_weirs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_that_ends_is_started_again_and_its_call_may_have_run() {
     for revision in BOTH {
-        let starts = starts_file();
+        let folder = TestFolder::new("starts");
+        let starts = folder.file("starts");
         let weir =
             Weir::with_upstreams(json!({ "one": child(&mock(revision).starts_file(&starts)) }));
         let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -63,7 +64,6 @@ async fn a_child_that_ends_is_started_again_and_its_call_may_have_run() {
             2,
             "one child a time, and `exit` was not tried again"
         );
-        std::fs::remove_file(starts).unwrap();
     }
 }
 
@@ -114,7 +114,8 @@ async fn noisy_stdout_and_stderr_floods_of_a_child_do_not_affect_calls() {
 // Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_that_will_not_end_ends_with_weir_and_its_own_children_too() {
-    let starts = starts_file();
+    let folder = TestFolder::new("starts");
+    let starts = folder.file("starts");
     let stubborn = mock(Revision::NEWEST_LEGACY)
         .ignore_sigterm()
         .grandchild()
@@ -138,7 +139,6 @@ async fn a_child_that_will_not_end_ends_with_weir_and_its_own_children_too() {
     wait_until("the whole group to be gone", || {
         pids.iter().all(|pid| !is_alive(*pid)).then_some(())
     });
-    std::fs::remove_file(starts).unwrap();
 }
 
 // Proves E22.
@@ -171,10 +171,6 @@ async fn failing_child_processes_do_not_affect_other_upstreams() {
             assert!(told.iter().any(|(told, _)| told == id), "{told:?}");
         }
     }
-}
-
-fn starts_file() -> PathBuf {
-    fresh_path("starts")
 }
 
 fn started(file: &Path) -> usize {

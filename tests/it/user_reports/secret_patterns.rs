@@ -1,37 +1,18 @@
 //! Secrets in arguments and in answers, found by the operator's patterns.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
-use weir_testkit::mock_server::MockServerBuilder;
 use weir_testkit::{ClientAnswer, MockBehaviour, MockServer};
+use weir_testkit::{TestFolder, mock_server::MockServerBuilder};
 use weir_wire::Revision;
 
 use super::{both_eras, own_error};
-use crate::harness::{CheckedClient, Weir, fresh_path, wait_until};
+use crate::harness::{CheckedClient, Weir, wait_until};
 
 /// The example key of AWS's own documentation.
 const SECRET: &str = "AKIAIOSFODNN7EXAMPLE";
 const PATTERNS: &str =
     "aws-key: '\\bAKIA[0-9A-Z]{16}\\b'\npassword: '(?i)password\\s*[=:]\\s*(?<secret>[^\\s\"]+)'\n";
 const LARGE: usize = 200_000;
-
-/// A file with patterns. It is removed when the value is dropped.
-struct PatternFile(PathBuf);
-
-impl PatternFile {
-    fn new(text: &str) -> Self {
-        let path = fresh_path("secrets.yaml");
-        std::fs::write(&path, text).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for PatternFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
 
 /// Adds tools that return the secret in every form.
 fn telling(builder: MockServerBuilder) -> MockServerBuilder {
@@ -77,9 +58,10 @@ fn without_secret(answer: &ClientAnswer) -> &ClientAnswer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secrets_in_answers_are_masked_wherever_they_stand() {
     for (era, builder) in both_eras() {
-        let patterns = PatternFile::new(PATTERNS);
+        let folder = TestFolder::new("patterns");
+        let patterns = folder.write("secrets.yaml", PATTERNS);
         let upstream = telling(builder).start().await;
-        let weir = Weir::with_config(config(&upstream, json!({ "patterns": patterns.0 })));
+        let weir = Weir::with_config(config(&upstream, json!({ "patterns": patterns })));
         let masked = "key [masked: aws-key], and password = [masked: password]";
         let mut found = 0.0;
         for revision in [
@@ -155,11 +137,12 @@ async fn secrets_in_answers_are_masked_wherever_they_stand() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_with_secrets_are_refused_where_the_operator_wants_that() {
     for (era, builder) in both_eras() {
-        let patterns = PatternFile::new(PATTERNS);
+        let folder = TestFolder::new("patterns");
+        let patterns = folder.write("secrets.yaml", PATTERNS);
         let upstream = telling(builder).start().await;
         let weir = Weir::with_config(config(
             &upstream,
-            json!({ "patterns": patterns.0, "results": "refuse" }),
+            json!({ "patterns": patterns, "results": "refuse" }),
         ));
         for revision in [Revision::V2024_11_05, Revision::MODERN] {
             let client = CheckedClient::open(&weir.url("/mcp"), revision).await;
@@ -194,10 +177,11 @@ async fn answers_with_secrets_are_refused_where_the_operator_wants_that() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_with_secrets_in_their_arguments_are_not_made() {
     for (era, builder) in both_eras() {
-        let patterns = PatternFile::new(PATTERNS);
-        let audit = fresh_path("audit.jsonl");
+        let folder = TestFolder::new("patterns");
+        let patterns = folder.write("secrets.yaml", PATTERNS);
+        let audit = folder.file("audit.jsonl");
         let upstream = telling(builder).start().await;
-        let secrets = json!({ "patterns": patterns.0, "arguments": "refuse", "results": "off" });
+        let secrets = json!({ "patterns": patterns, "arguments": "refuse", "results": "off" });
         let mut config = config(&upstream, secrets);
         config["audit"] = json!({ "file": { "path": audit } });
         let weir = Weir::with_config(config);
@@ -274,16 +258,16 @@ async fn calls_with_secrets_in_their_arguments_are_not_made() {
         drop(weir);
         let text = std::fs::read_to_string(&audit).unwrap();
         assert!(!text.contains(SECRET), "{text}");
-        let _ = std::fs::remove_file(&audit);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_file_of_patterns_counts_from_then_on_and_a_weaker_one_does_not() {
     let (_, builder) = both_eras().into_iter().next().unwrap();
-    let patterns = PatternFile::new("nothing: never-said\n");
+    let folder = TestFolder::new("patterns");
+    let patterns = folder.write("secrets.yaml", "nothing: never-said\n");
     let upstream = telling(builder).start().await;
-    let weir = Weir::with_config(config(&upstream, json!({ "patterns": patterns.0 })));
+    let weir = Weir::with_config(config(&upstream, json!({ "patterns": patterns })));
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert!(
         client
@@ -293,9 +277,9 @@ async fn a_changed_file_of_patterns_counts_from_then_on_and_a_weaker_one_does_no
             .contains(SECRET)
     );
     let replace = |text: &str| {
-        let next = patterns.0.with_extension("next");
+        let next = patterns.with_extension("next");
         std::fs::write(&next, text).unwrap();
-        std::fs::rename(next, &patterns.0).unwrap();
+        std::fs::rename(next, &patterns).unwrap();
     };
     replace(&format!("nothing: never-said\n{PATTERNS}"));
     let mut answer = client.call("one__json", json!({})).await;

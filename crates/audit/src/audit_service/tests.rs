@@ -15,7 +15,7 @@ use weir_core::names::EndpointId;
 use weir_core::port::{CallAttempt, CallPermission, EndedCall, GateDecision, OperatorAction};
 use weir_core::{Call, Failure, FailureKind, Principal};
 use weir_system::SystemClock;
-use weir_testkit::{FakeClock, FakeRandom, memory_folder, wait_for_condition};
+use weir_testkit::{FakeClock, FakeRandom, TestFolder, wait_for_condition};
 use weir_wire::Params;
 use weir_wire::method::Method;
 
@@ -25,19 +25,16 @@ use crate::audit_plan::AuditFilePlan;
 mod failed_handovers;
 mod refusals;
 
-/// A fresh folder, removed on drop.
-struct AuditTestFolder(PathBuf);
+/// The folder of one test's files.
+struct AuditTestFolder(TestFolder);
 
 impl AuditTestFolder {
     fn new(name: &str) -> Self {
-        let path = memory_folder().join(format!("weir-audit-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(TestFolder::in_memory(name))
     }
 
     fn plan(&self, file: &str) -> AuditPlan {
-        plan(&self.0.join(file))
+        plan(&self.0.file(file))
     }
 
     /// A plan with files of at most `size` bytes, of which `keep` are kept.
@@ -46,12 +43,6 @@ impl AuditTestFolder {
         let file = plan.file.as_mut().unwrap();
         (file.size, file.keep) = (size, keep);
         plan
-    }
-}
-
-impl Drop for AuditTestFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -342,7 +333,7 @@ async fn full_files_are_put_aside_and_the_chain_goes_on_through_them() {
 #[test]
 fn old_files_go_by_number_and_by_age() {
     let folder = AuditTestFolder::new("shelf");
-    let own = folder.0.join("audit.jsonl");
+    let own = folder.0.file("audit.jsonl");
     let names = [
         "audit.jsonl.0000000000000001",
         "audit.jsonl.0000000000000002",
@@ -355,15 +346,15 @@ fn old_files_go_by_number_and_by_age() {
         "audit.jsonl.0000000000000002-2",
     ];
     for name in names.iter().chain(&others) {
-        fs::write(folder.0.join(name), name).unwrap();
+        fs::write(folder.0.file(name), name).unwrap();
     }
     assert_eq!(
         rotation::rotated_files(&own),
-        names.map(|name| folder.0.join(name))
+        names.map(|name| folder.0.file(name))
     );
     assert_eq!(
         rotation::rotated_name(&own, 2),
-        folder.0.join("audit.jsonl.0000000000000002-003")
+        folder.0.file("audit.jsonl.0000000000000002-003")
     );
     let now = std::time::SystemTime::now();
     rotation::remove_old(&own, 2, Some(Duration::from_secs(60)), now);
@@ -371,7 +362,7 @@ fn old_files_go_by_number_and_by_age() {
         rotation::rotated_files(&own),
         names[1..]
             .iter()
-            .map(|name| folder.0.join(name))
+            .map(|name| folder.0.file(name))
             .collect::<Vec<_>>()
     );
     rotation::remove_old(
@@ -382,7 +373,7 @@ fn old_files_go_by_number_and_by_age() {
     );
     assert!(rotation::rotated_files(&own).is_empty());
     assert!(
-        others.iter().all(|name| folder.0.join(name).exists()),
+        others.iter().all(|name| folder.0.file(name).exists()),
         "what is not weir's stays"
     );
 }

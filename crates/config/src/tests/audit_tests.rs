@@ -12,10 +12,10 @@ fn audit_is_off_by_default_and_has_defaults() {
         good("upstreams: { a: { url: http://127.0.0.1:1/mcp } }").audit,
         None
     );
-    let folder = ConfigTestFolder::new("audit");
+    let folder = TestFolder::new("audit");
     let plan = good(&format!(
         "audit: {{ file: {{ path: {}/audit.jsonl }} }}",
-        folder.0.display()
+        folder.path().display()
     ))
     .audit
     .unwrap();

@@ -32,7 +32,7 @@ fn empty_file_is_an_error() {
 
 #[test]
 fn an_empty_file_of_a_team_keeps_its_last_good_version() {
-    let folder = ConfigTestFolder::new("empty-team");
+    let folder = TestFolder::new("empty-team");
     let main = folder.write(
         "weir.yaml",
         "include: teams\nteams: { a: { hosts: [a], paths: [/mcp/a*] } }\n",
@@ -97,7 +97,7 @@ fn null_is_an_error_for_every_key() {
 // Proves C22.
 #[test]
 fn empty_policy_file_is_an_error() {
-    let folder = ConfigTestFolder::new("empty-rules");
+    let folder = TestFolder::new("empty-rules");
     let main = folder.write(
         "weir.yaml",
         "policy: { files: [main.cedar] }\nupstreams: { a: { url: \"http://a/\" } }\n",

@@ -214,7 +214,7 @@ fn servers_in_each_programs_format_are_accepted() {
 
 #[test]
 fn references_of_other_programs_are_filled_in() {
-    let folder = ConfigTestFolder::new("foreign-references");
+    let folder = TestFolder::new("foreign-references");
     let file = folder.write(
         "x/.vscode/mcp.json",
         r#"{ "inputs": [{ "id": "port", "default": "99" }, { "id": "key", "password": true, "default": "no" }],
@@ -223,7 +223,7 @@ fn references_of_other_programs_are_filled_in() {
                       "${NOT_SET:-x}", "${input:port}", "$PORT"] },
                "b": { "command": "npx", "cwd": "sub", "args": ["${input:key}", "${input:none}"] } } }"#,
     );
-    std::fs::create_dir_all(folder.0.join("x/sub")).unwrap();
+    std::fs::create_dir_all(folder.file("x/sub")).unwrap();
     let outcome = load_file(&file);
     let said = outcome.report.to_string();
     assert!(
@@ -248,7 +248,7 @@ fn references_of_other_programs_are_filled_in() {
         };
         (child.command.clone(), child.args.clone(), child.cwd.clone())
     };
-    let project = folder.0.join("x");
+    let project = folder.file("x");
     let (command, args, cwd) = child(&config, 0);
     assert_eq!(command, project.join("run").display().to_string());
     assert_eq!(args, ["x", "9000", "x", "99", "$PORT"]);
@@ -266,7 +266,7 @@ fn references_of_other_programs_are_filled_in() {
 
 #[test]
 fn a_file_of_variables_is_read_and_watched() {
-    let folder = ConfigTestFolder::new("foreign-env-file");
+    let folder = TestFolder::new("foreign-env-file");
     let file = folder.write(
         "mcp.json",
         "{ \"mcpServers\": { \"a\": { \"command\": \"npx\",\n\"envFile\": \"a.env\", \"env\": { \"A\": \"mine\" } } } }",
@@ -307,7 +307,7 @@ fn a_file_of_variables_is_read_and_watched() {
 
 #[test]
 fn team_file_may_not_use_env_file_or_inputs() {
-    let folder = ConfigTestFolder::new("foreign-team");
+    let folder = TestFolder::new("foreign-team");
     let main = folder.write(
         "weir.yaml",
         "include: teams\nteams: { a: { hosts: [\"a:9000\", a], commands: yes, env: [PORT], paths: [/mcp/a*] } }\nupstreams: { x: { url: http://x/ } }\n",

@@ -26,14 +26,17 @@ fn team(id: &str) -> String {
 
 #[test]
 fn a_bad_team_file_keeps_its_last_good_version_only() {
-    let folder = ConfigTestFolder::new("teams");
+    let folder = TestFolder::new("teams");
     let main = folder.write("weir.yaml", MAIN);
     folder.write("teams/a.yaml", &team("a"));
     folder.write("teams/b.yaml", &team("b"));
     folder.write("teams/notes.txt", "not a config");
     let mut loader = ConfigLoader::new(ConfigSource::File(main), &environment);
     assert_eq!(ids(&loader.load()), ["own", "a", "b"]);
-    assert_eq!(loader.folders(), [folder.0.clone(), folder.0.join("teams")]);
+    assert_eq!(
+        loader.folders(),
+        [folder.path().to_owned(), folder.file("teams")]
+    );
 
     // a breaks, b changes: a stays as it was, b is new, and the report names file and line.
     folder.write("teams/a.yaml", "upstreams:\n  a2: { url: 5 }\n");
@@ -53,7 +56,7 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
 
     // A file that is removed takes its upstreams along. A file that never was valid adds no
     // upstreams.
-    std::fs::remove_file(folder.0.join("teams/a.yaml")).unwrap();
+    std::fs::remove_file(folder.file("teams/a.yaml")).unwrap();
     folder.write("teams/c.yaml", "listen: 127.0.0.1:1\n");
     let outcome = loader.load();
     assert_eq!(ids(&outcome), ["own", "b2"]);
@@ -68,15 +71,15 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
 /// is mounted again.
 #[test]
 fn a_team_file_that_cannot_be_reached_keeps_its_last_good_version() {
-    let folder = ConfigTestFolder::new("unreached-teams");
+    let folder = TestFolder::new("unreached-teams");
     let main = folder.write("weir.yaml", MAIN);
     folder.write("teams/b.yaml", &team("b"));
     folder.write("a", &team("a"));
-    let link = folder.0.join("teams/a.yaml");
+    let link = folder.file("teams/a.yaml");
     std::os::unix::fs::symlink("../a", &link).unwrap();
     // Folders are no configs, also behind a link.
-    std::fs::create_dir(folder.0.join("teams/c.yaml")).unwrap();
-    std::os::unix::fs::symlink("c.yaml", folder.0.join("teams/d.yaml")).unwrap();
+    std::fs::create_dir(folder.file("teams/c.yaml")).unwrap();
+    std::os::unix::fs::symlink("c.yaml", folder.file("teams/d.yaml")).unwrap();
     let mut loader = ConfigLoader::new(ConfigSource::File(main), &environment);
     assert_eq!(ids(&loader.load()), ["own", "a", "b"]);
     let stays = |loader: &mut ConfigLoader<'_>, cause: &str| {
@@ -90,7 +93,7 @@ fn a_team_file_that_cannot_be_reached_keeps_its_last_good_version() {
         );
         assert!(!loader.is_stale(), "{cause}");
     };
-    std::fs::remove_file(folder.0.join("a")).unwrap();
+    std::fs::remove_file(folder.file("a")).unwrap();
     stays(
         &mut loader,
         "teams/a.yaml: error: cannot be read: No such file",
@@ -109,7 +112,7 @@ fn a_team_file_that_cannot_be_reached_keeps_its_last_good_version() {
 // Proves G01.
 #[test]
 fn a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_only() {
-    let folder = ConfigTestFolder::new("weaker-teams");
+    let folder = TestFolder::new("weaker-teams");
     let main = folder.write("weir.yaml", MAIN);
     let serving = |more: &str| {
         format!(
@@ -156,7 +159,7 @@ fn a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_only() 
 
 #[test]
 fn only_the_configs_own_files_make_it_stale() {
-    let folder = ConfigTestFolder::new("stale");
+    let folder = TestFolder::new("stale");
     let rules = |who: &str| format!("permit(principal in Group::\"{who}\", action, resource);");
     let main = folder.write(
         "weir.yaml",
@@ -189,13 +192,13 @@ fn only_the_configs_own_files_make_it_stale() {
         assert!(loader.load().config.is_some(), "{name}");
         assert!(!loader.is_stale(), "{name}");
     }
-    std::fs::remove_file(folder.0.join("teams/b.yaml")).unwrap();
+    std::fs::remove_file(folder.file("teams/b.yaml")).unwrap();
     assert!(loader.is_stale(), "a file that goes away is news");
 }
 
 #[test]
 fn copies_of_a_config_in_two_folders_have_the_same_digest() {
-    let load = |folder: &ConfigTestFolder, team_host: &str| {
+    let load = |folder: &TestFolder, team_host: &str| {
         let main = folder.write(
             "weir.yaml",
             "include: teams\nteams: { a: { hosts: [a, b] } }\npolicy: { files: [main.cedar] }\n",
@@ -205,10 +208,7 @@ fn copies_of_a_config_in_two_folders_have_the_same_digest() {
         let outcome = ConfigLoader::new(ConfigSource::File(main), &environment).load();
         outcome.config.unwrap().source.short().unwrap()
     };
-    let (one, two) = (
-        ConfigTestFolder::new("copy1"),
-        ConfigTestFolder::new("copy2"),
-    );
+    let (one, two) = (TestFolder::new("copy1"), TestFolder::new("copy2"));
     let digest = load(&one, "a");
     assert_eq!(digest.len(), 16);
     assert_eq!(load(&two, "a"), digest);
@@ -217,7 +217,7 @@ fn copies_of_a_config_in_two_folders_have_the_same_digest() {
 
 #[test]
 fn repaired_team_policy_file_makes_config_stale() {
-    let folder = ConfigTestFolder::new("mended");
+    let folder = TestFolder::new("mended");
     let main = folder.write(
         "weir.yaml",
         "include: teams\nteams: { a: { hosts: [a], paths: [/a], files: [\"rules/*\"] } }\nupstreams: { own: { url: \"http://own/\" } }\n",
@@ -237,7 +237,7 @@ fn repaired_team_policy_file_makes_config_stale() {
             "a policy that cannot be read is none to go on with"
         );
         assert!(
-            loader.folders().contains(&folder.0.join("rules")),
+            loader.folders().contains(&folder.file("rules")),
             "its folder is watched"
         );
         assert!(!loader.is_stale());
@@ -249,7 +249,7 @@ fn repaired_team_policy_file_makes_config_stale() {
 
 #[test]
 fn changed_secret_file_makes_config_stale() {
-    let folder = ConfigTestFolder::new("secrets");
+    let folder = TestFolder::new("secrets");
     let secret = folder.write("secrets/token", "canary-one\n");
     let main = folder.write(
         "weir.yaml",
@@ -263,7 +263,7 @@ fn changed_secret_file_makes_config_stale() {
     assert!(!loader.is_stale());
     assert_eq!(
         loader.folders(),
-        [folder.0.clone(), folder.0.join("secrets")]
+        [folder.path().to_owned(), folder.file("secrets")]
     );
     folder.write("secrets/other", "x");
     assert!(!loader.is_stale());
@@ -282,7 +282,7 @@ fn changed_secret_file_makes_config_stale() {
 
 #[test]
 fn a_team_gives_its_upstreams_ids_of_its_own() {
-    let folder = ConfigTestFolder::new("ids");
+    let folder = TestFolder::new("ids");
     let loaded = |grant: &str, id: &str| {
         let main = folder.write(
             "weir.yaml",
@@ -323,7 +323,7 @@ fn a_team_gives_its_upstreams_ids_of_its_own() {
 
 #[test]
 fn a_team_cannot_take_anothers_id_or_path() {
-    let folder = ConfigTestFolder::new("clash");
+    let folder = TestFolder::new("clash");
     let main = folder.write("weir.yaml", MAIN);
     folder.write(
         "teams/a.yaml",
@@ -353,9 +353,9 @@ fn a_team_cannot_take_anothers_id_or_path() {
 // Proves G01.
 #[test]
 fn unreadable_file_is_an_error() {
-    let folder = ConfigTestFolder::new("unreadable");
+    let folder = TestFolder::new("unreadable");
     let missing =
-        ConfigLoader::new(ConfigSource::File(folder.0.join("none.yaml")), &environment).load();
+        ConfigLoader::new(ConfigSource::File(folder.file("none.yaml")), &environment).load();
     assert!(missing.config.is_none());
     assert!(
         missing
@@ -365,7 +365,7 @@ fn unreadable_file_is_an_error() {
         "{}",
         missing.report
     );
-    let main = folder.0.join("binary.yaml");
+    let main = folder.file("binary.yaml");
     std::fs::write(&main, [0xff, 0xfe, 0x00]).unwrap();
     assert!(
         ConfigLoader::new(ConfigSource::File(main), &environment)
@@ -375,7 +375,7 @@ fn unreadable_file_is_an_error() {
             .contains("is not UTF-8 text")
     );
     assert!(
-        ConfigLoader::new(ConfigSource::File(folder.0.clone()), &environment)
+        ConfigLoader::new(ConfigSource::File(folder.path().to_owned()), &environment)
             .load()
             .config
             .is_none()

@@ -7,7 +7,7 @@ use super::*;
 
 /// Loads a config with one upstream, `a`, that has these keys, beside a pattern file.
 fn loaded(name: &str, patterns: &str, says: &str) -> LoadOutcome {
-    let folder = ConfigTestFolder::new(name);
+    let folder = TestFolder::new(name);
     folder.write("rules/secrets.yaml", patterns);
     let text = format!("upstreams: {{ a: {{ url: \"http://a/\", {says} }} }}\n");
     ConfigLoader::new(
@@ -107,7 +107,7 @@ fn pattern_errors_have_file_and_line() {
 
 #[test]
 fn a_changed_file_of_patterns_makes_the_config_stale_and_another_one() {
-    let folder = ConfigTestFolder::new("secrets-stale");
+    let folder = TestFolder::new("secrets-stale");
     let text = "upstreams: { a: { url: \"http://a/\", secrets: { patterns: s.yaml } }, b: { url: \"http://b/\", secrets: { patterns: s.yaml } } }";
     folder.write("s.yaml", "a: x\n");
     let mut loader = ConfigLoader::new(

@@ -408,7 +408,7 @@ fn url_alone_is_a_shared_store_with_defaults() {
 
 #[test]
 fn every_key_of_a_shared_store_is_applied() {
-    let folder = ConfigTestFolder::new("store");
+    let folder = TestFolder::new("store");
     let ca_file = folder.write("ca.pem", &TestCertificate::new().cert);
     let store = format!(
         "store: {{ url: [valkeys://s1, \"valkeys://s2:7\"], kind: sentinel, primary: main, ca_file: {}, namespace: team-a_1.b, timeout: 5s }}\n",

@@ -31,7 +31,7 @@ fn loaded(name: &str, grant: &str, red: &str) -> LoadedTeam {
 
 /// Does the same with this file of certificates.
 fn loaded_with_authority(name: &str, grant: &str, red: &str, ca: &str) -> LoadedTeam {
-    let folder = ConfigTestFolder::new(&format!("rights-{name}"));
+    let folder = TestFolder::new(&format!("rights-{name}"));
     let main = folder.write("weir.yaml", &main_file(grant));
     folder.write("teams/red.yaml", red);
     folder.write(
@@ -43,8 +43,8 @@ fn loaded_with_authority(name: &str, grant: &str, red: &str, ca: &str) -> Loaded
     folder.write("secret.cedar", "canary-file");
     #[cfg(unix)]
     std::os::unix::fs::symlink(
-        folder.0.join("secret.cedar"),
-        folder.0.join("teams/red/link.cedar"),
+        folder.file("secret.cedar"),
+        folder.file("teams/red/link.cedar"),
     )
     .unwrap();
     let outcome = ConfigLoader::new(ConfigSource::File(main), &environment).load();
@@ -332,13 +332,12 @@ fn a_variable_that_is_not_granted_looks_the_same_whether_it_is_set_or_not() {
 #[test]
 fn a_teams_files_stay_in_their_folder() {
     let granted = format!("red: {{ {PLAIN}, files: [\"*\"] }}");
-    let folder = std::env::temp_dir().join("weir-config-rights");
     for (name, file) in [
         ("up", "teams/../secret.cedar".to_owned()),
         ("link", "teams/red/link.cedar".to_owned()),
         ("folder", "teams/red".to_owned()),
         ("device", "/dev/zero".to_owned()),
-        ("missing", folder.join("none.cedar").display().to_string()),
+        ("missing", "/nowhere/none.cedar".to_owned()),
     ] {
         let loaded = loaded(
             &format!("file-{name}"),
@@ -361,7 +360,7 @@ fn a_teams_files_stay_in_their_folder() {
 
 #[test]
 fn rights_that_are_taken_back_take_the_last_good_version_along() {
-    let folder = ConfigTestFolder::new("rights-back");
+    let folder = TestFolder::new("rights-back");
     let main = folder.write(
         "weir.yaml",
         &main_file(&format!("red: {{ {PLAIN}, env: [TOKEN] }}")),
@@ -381,7 +380,7 @@ fn rights_that_are_taken_back_take_the_last_good_version_along() {
 #[test]
 fn default_endpoints_list_a_teams_upstreams_only_on_its_paths() {
     let paths = |grant: &str, red: &str, main: &str| -> Vec<String> {
-        let folder = ConfigTestFolder::new("rights-paths");
+        let folder = TestFolder::new("rights-paths");
         let file = folder.write(
             "weir.yaml",
             &format!(

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Loads a config with these files.
-fn loaded(folder: &ConfigTestFolder, more: &str) -> LoadOutcome {
+fn loaded(folder: &TestFolder, more: &str) -> LoadOutcome {
     let text = format!(
         "listen: 127.0.0.1:0\ntls: {{ cert: cert.pem, key: key.pem{more} }}\nupstreams: {{ a: {{ url: \"http://127.0.0.1:1/mcp\" }} }}\n"
     );
@@ -46,7 +46,7 @@ fn tls_files_that_cannot_serve_are_errors() {
             "tls.client_ca: cannot be used: Is a directory",
         ),
     ];
-    let folder = ConfigTestFolder::new("tls");
+    let folder = TestFolder::new("tls");
     folder.write("folder/file", "");
     for (cert, key, more, wanted) in cases {
         folder.write("cert.pem", cert);

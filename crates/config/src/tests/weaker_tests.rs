@@ -151,7 +151,7 @@ fn removed_endpoints_are_no_loss() {
 // Proves C22.
 #[test]
 fn truncated_policy_file_is_weaker() {
-    let folder = ConfigTestFolder::new("cut-rules");
+    let folder = TestFolder::new("cut-rules");
     let main = folder.write(
         "weir.yaml",
         &format!("{UPSTREAMS}policy: {{ files: [main.cedar] }}\n"),

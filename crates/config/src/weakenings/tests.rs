@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use weir_config_file::schema::{PROTECTION, marked_schema};
 
-use super::super::tests::{ConfigTestFolder, TestCertificate, load};
+use weir_testkit::TestFolder;
+
+use super::super::tests::{TestCertificate, load};
 use super::*;
 
 /// The keys of a config.
@@ -122,7 +124,7 @@ struct ProtectionFiles {
 }
 
 impl ProtectionFiles {
-    fn new(folder: &ConfigTestFolder) -> Self {
+    fn new(folder: &TestFolder) -> Self {
         let rules = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"f\" };";
         let patterns = "a: AKIA[0-9A-Z]{16}\nb: ghp_[0-9A-Za-z]{36}\n";
         let TestCertificate { cert, key } = TestCertificate::new();
@@ -271,7 +273,7 @@ fn with_one(full: &Value, place: &str) -> Value {
 // Proves G01.
 #[test]
 fn every_lost_protection_is_reported() {
-    let folder = ConfigTestFolder::new("protections");
+    let folder = TestFolder::new("protections");
     let full = full(&ProtectionFiles::new(&folder));
     let read = |config: &Value| load(&config.to_string());
     let mut missed = Vec::new();

@@ -98,7 +98,7 @@ fn with_clients(
     authority: &TestAuthority,
     required: bool,
 ) -> (weir_front::FrontSettings, PathBuf) {
-    let ca = files.0.cert.with_file_name("ca.pem");
+    let ca = files.tls.cert.with_file_name("ca.pem");
     std::fs::write(&ca, &authority.pem).unwrap();
     let mut settings = settings();
     let clients = Some(ClientCertificates {
@@ -107,7 +107,7 @@ fn with_clients(
     });
     settings.tls = Some(weir_front::settings::ListenerTlsFiles {
         clients,
-        ..files.0.clone()
+        ..files.tls.clone()
     });
     (settings, ca)
 }

@@ -1,7 +1,6 @@
 //! TLS: both HTTP versions by ALPN, certificates replaced during operation, and handshakes that
 //! never finish.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,38 +15,37 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use weir_front::settings::ListenerTlsFiles;
+use weir_testkit::TestFolder;
 
 use crate::test_front::{TestFront, settings};
 
-/// A folder with a certificate and its key in it, removed on drop.
-pub(crate) struct CertificateFiles(pub(crate) ListenerTlsFiles);
+/// A certificate and its key in a folder.
+pub(crate) struct CertificateFiles {
+    pub(crate) tls: ListenerTlsFiles,
+    _folder: TestFolder,
+}
 
 impl CertificateFiles {
     pub(crate) fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("weir-front-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(ListenerTlsFiles {
-            cert: folder.join("cert.pem"),
-            key: folder.join("key.pem"),
+        let folder = TestFolder::new(name);
+        let tls = ListenerTlsFiles {
+            cert: folder.file("cert.pem"),
+            key: folder.file("key.pem"),
             clients: None,
-        })
+        };
+        Self {
+            tls,
+            _folder: folder,
+        }
     }
 
     /// Writes a new certificate for `localhost`.
     pub(crate) fn write(&self) -> CertificateDer<'static> {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        std::fs::write(&self.0.cert, cert.pem()).unwrap();
-        std::fs::write(&self.0.key, signing_key.serialize_pem()).unwrap();
+        std::fs::write(&self.tls.cert, cert.pem()).unwrap();
+        std::fs::write(&self.tls.key, signing_key.serialize_pem()).unwrap();
         cert.der().clone()
-    }
-}
-
-impl Drop for CertificateFiles {
-    fn drop(&mut self) {
-        let folder: PathBuf = self.0.cert.parent().unwrap().into();
-        // A leftover in the system's temporary folder is no failure.
-        drop(std::fs::remove_dir_all(folder));
     }
 }
 
@@ -109,7 +107,7 @@ async fn both_versions_are_served_by_alpn() {
     let files = CertificateFiles::new("alpn");
     let root = files.write();
     let mut settings = settings();
-    settings.tls = Some(files.0.clone());
+    settings.tls = Some(files.tls.clone());
     let world = TestFront::anonymous(settings).await;
     let table: [(&[&[u8]], http::Version); 4] = [
         (&[b"h2", b"http/1.1"], http::Version::HTTP_2),
@@ -134,10 +132,10 @@ async fn reload_applies_new_certificates_and_ignores_broken_ones() {
     let files = CertificateFiles::new("reload");
     let old = files.write();
     let mut settings = settings();
-    settings.tls = Some(files.0.clone());
+    settings.tls = Some(files.tls.clone());
     let world = TestFront::anonymous(settings.clone()).await;
     let kept = connect(&world, &old, &[b"http/1.1"]).await.unwrap();
-    std::fs::write(&files.0.key, "no key at all").unwrap();
+    std::fs::write(&files.tls.key, "no key at all").unwrap();
     let error = world
         .front
         .reload(settings.clone())
@@ -168,7 +166,7 @@ async fn garbage_and_stalled_handshakes_are_closed_and_others_served() {
     let files = CertificateFiles::new("garbage");
     let root = files.write();
     let mut settings = settings();
-    settings.tls = Some(files.0.clone());
+    settings.tls = Some(files.tls.clone());
     // The last, good handshake has to end in this time as well.
     settings.limits.listener.handshake_time = Duration::from_secs(3);
     settings.limits.listener.handshakes = 1;
@@ -195,7 +193,7 @@ async fn garbage_and_stalled_handshakes_are_closed_and_others_served() {
 /// A front with few handshakes at a time, each of which may take longer than any test.
 async fn front_of_few_handshakes(files: &CertificateFiles) -> TestFront {
     let mut settings = settings();
-    settings.tls = Some(files.0.clone());
+    settings.tls = Some(files.tls.clone());
     settings.limits.listener.handshake_time = Duration::from_secs(3600);
     settings.limits.listener.handshakes = 16;
     TestFront::anonymous(settings).await

@@ -60,14 +60,14 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use serde_json::json;
+    use weir_testkit::TestFolder;
 
     use super::*;
 
     #[test]
     fn links_stay_and_their_targets_get_the_addresses() {
-        let folder = std::env::temp_dir().join(format!("weir-address-file-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let (target, link, chain) = (folder.join("a"), folder.join("b"), folder.join("c"));
+        let folder = TestFolder::new("address-file");
+        let [target, link, chain] = ["a", "b", "c"].map(|name| folder.file(name));
         symlink("a", &link).unwrap();
         symlink("b", &chain).unwrap();
         for (file, port) in [(&chain, 1), (&chain, 2), (&link, 3), (&target, 4)] {
@@ -81,7 +81,6 @@ mod tests {
                 assert!(fs::symlink_metadata(link).unwrap().is_symlink(), "{port}");
             }
         }
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
-        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 }

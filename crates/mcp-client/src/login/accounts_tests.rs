@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use weir_testkit::TestFolder;
+
 use super::*;
 
 fn account(resource: &str, token: &str) -> LoginAccount {
@@ -18,12 +20,6 @@ fn account(resource: &str, token: &str) -> LoginAccount {
     }
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("weir-accounts-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    folder
-}
-
 async fn token(accounts: &LoginAccounts, server: &str) -> Option<String> {
     let found = accounts
         .token(&server_url(server).unwrap(), None)
@@ -35,7 +31,8 @@ async fn token(accounts: &LoginAccounts, server: &str) -> Option<String> {
 // Proves R267.
 #[tokio::test]
 async fn logins_are_kept_for_their_owner_alone() {
-    let folder = folder("mode");
+    let temporary = TestFolder::new("mode");
+    let folder = temporary.file("state");
     let accounts = LoginAccounts::in_folder(&folder);
     accounts
         .keep(&account("https://a.example/mcp", "canary"))
@@ -50,13 +47,13 @@ async fn logins_are_kept_for_their_owner_alone() {
     assert!(
         !format!("{accounts:?}{:?}", account("https://a.example/", "canary")).contains("canary")
     );
-    fs::remove_dir_all(folder).unwrap();
 }
 
 // Proves R254.
 #[tokio::test]
 async fn a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
-    let folder = folder("closest");
+    let temporary = TestFolder::new("closest");
+    let folder = temporary.file("state");
     let accounts = LoginAccounts::in_folder(&folder);
     assert_eq!(
         token(&accounts, "https://a.example/mcp").await,
@@ -100,12 +97,12 @@ async fn a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
             .as_deref(),
         Some("again")
     );
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[tokio::test]
 async fn an_ended_token_that_cannot_be_refreshed_is_no_token() {
-    let folder = folder("ended");
+    let temporary = TestFolder::new("ended");
+    let folder = temporary.file("state");
     let accounts = LoginAccounts::in_folder(&folder);
     accounts
         .keep(&LoginAccount {
@@ -114,12 +111,12 @@ async fn an_ended_token_that_cannot_be_refreshed_is_no_token() {
         })
         .unwrap();
     assert_eq!(token(&accounts, "https://a.example/mcp").await, None);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[tokio::test]
 async fn a_broken_file_is_named_and_not_quoted() {
-    let folder = folder("broken");
+    let temporary = TestFolder::new("broken");
+    let folder = temporary.file("state");
     let accounts = LoginAccounts::in_folder(&folder);
     fs::create_dir_all(&folder).unwrap();
     fs::write(&accounts.file, "{\"https://a.example\": \"canary\"}").unwrap();
@@ -132,5 +129,4 @@ async fn a_broken_file_is_named_and_not_quoted() {
         error.contains("tokens.json") && !error.contains("canary"),
         "{error}"
     );
-    fs::remove_dir_all(folder).unwrap();
 }

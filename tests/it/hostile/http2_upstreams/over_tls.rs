@@ -9,11 +9,11 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use weir_testkit::TestFolder;
 use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::h2_server::H2Transport;
 
 use super::*;
-use crate::harness::fresh_path;
 
 thread_local!(static MEANT: Cell<bool> = const { Cell::new(false) });
 
@@ -28,13 +28,13 @@ pub(super) fn label() -> &'static str {
 }
 
 /// Returns the file of a certificate for `localhost`, and the acceptor that serves with it.
-fn identity() -> &'static (PathBuf, TlsAcceptor) {
-    static IDENTITY: OnceLock<(PathBuf, TlsAcceptor)> = OnceLock::new();
-    IDENTITY.get_or_init(|| {
+fn identity() -> (PathBuf, &'static TlsAcceptor) {
+    static IDENTITY: OnceLock<(TestFolder, TlsAcceptor)> = OnceLock::new();
+    let (folder, acceptor) = IDENTITY.get_or_init(|| {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let file = fresh_path("over-tls.pem");
-        std::fs::write(&file, cert.pem()).unwrap();
+        let folder = TestFolder::new("over-tls");
+        folder.write("cert.pem", &cert.pem());
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -45,8 +45,9 @@ fn identity() -> &'static (PathBuf, TlsAcceptor) {
             .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec()];
-        (file, TlsAcceptor::from(Arc::new(config)))
-    })
+        (folder, TlsAcceptor::from(Arc::new(config)))
+    });
+    (folder.file("cert.pem"), acceptor)
 }
 
 /// Starts a hostile server; returns it with its entry in the config.

@@ -34,7 +34,7 @@ async fn fill_files(auditing: &AuditService, plan: &AuditPlan, files: usize) {
 
 /// Returns the names of all files of the chain of calls.
 fn files_of_calls(folder: &AuditTestFolder) -> Vec<String> {
-    let entries = fs::read_dir(&folder.0).unwrap();
+    let entries = fs::read_dir(folder.0.path()).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.filter(|name| !name.contains("refusals")).collect();
     names.sort();
@@ -84,7 +84,7 @@ async fn old_files_are_removed_after_a_failed_handover() {
         operate(&old, "fills the file");
         !first
             .iter()
-            .any(|name| name != "audit.jsonl" && folder.0.join(name).exists())
+            .any(|name| name != "audit.jsonl" && folder.0.file(name).exists())
     };
     wait_for_condition("the end of the first file", WAIT, is_removed).await;
     old.shutdown().await;

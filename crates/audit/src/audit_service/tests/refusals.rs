@@ -144,7 +144,7 @@ async fn the_chain_of_refusals_goes_on_in_the_next_process() {
 #[tokio::test]
 async fn a_pipe_takes_both_chains_as_whole_lines() {
     let folder = AuditTestFolder::new("both");
-    let pipe = folder.0.join("pipe");
+    let pipe = folder.0.file("pipe");
     assert!(
         std::process::Command::new("mkfifo")
             .arg(&pipe)

@@ -1,0 +1,64 @@
+//! Folders of tests.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A folder of one test. It is removed when the value is dropped.
+#[derive(Debug)]
+pub struct TestFolder(PathBuf);
+
+impl TestFolder {
+    /// A folder among the temporary files.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self::within(&std::env::temp_dir(), name)
+    }
+
+    /// A folder in memory, where the system has a place for it: a disk that is busy with a build
+    /// takes seconds for each file that is synchronized.
+    #[must_use]
+    pub fn in_memory(name: &str) -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() {
+            Self::within(memory, name)
+        } else {
+            Self::new(name)
+        }
+    }
+
+    fn within(place: &Path, name: &str) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = place.join(format!("weir-test-{}-{number}-{name}", std::process::id()));
+        // An earlier process with the same id may have left one.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// The path of the folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The path of a file in the folder, which need not exist.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file, and makes the folders that it is in; returns its path.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let file = self.file(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+}
+
+impl Drop for TestFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
