@@ -63,13 +63,7 @@ async fn weir_serves_reloads_and_ends_without_a_writable_disk() {
             .contains("weir_audit_failing 1")
     );
     assert!(weir.get_admin_page("/").contains("upstreams up"));
-    weir.process.signal("TERM");
-    assert_eq!(
-        weir.process.wait_for_exit(),
-        Some(0),
-        "{}",
-        weir.process.output()
-    );
+    weir.process.stop_gracefully();
 }
 
 // Proves G15.
@@ -119,13 +113,7 @@ async fn time_zone_locale_and_year_have_no_effect() {
             times.iter().any(|time| started.starts_with(&time[..10])),
             "{zone}: {started}"
         );
-        weir.process.signal("TERM");
-        assert_eq!(
-            weir.process.wait_for_exit(),
-            Some(0),
-            "{}",
-            weir.process.output()
-        );
+        weir.process.stop_gracefully();
         let first = of_kind(&folder.file(), "started").remove(0)["time"]
             .as_str()
             .unwrap()

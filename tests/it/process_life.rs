@@ -139,8 +139,7 @@ fn an_address_file_has_the_addresses_and_one_that_cannot_be_written_ends_the_sta
         Some(0)
     );
     std::fs::write(&config, text.to_string()).unwrap();
-    weir.signal("TERM");
-    assert_eq!(weir.wait_for_exit(), Some(0));
+    weir.stop_gracefully();
     let nowhere = folder.file("missing/addresses.json");
     let words = [
         "serve",
@@ -162,13 +161,7 @@ fn an_address_file_has_the_addresses_and_one_that_cannot_be_written_ends_the_sta
 fn sigterm_ends_it_with_code_0() {
     let (_shop, url) = ForeignServer::RmcpModern.over_http();
     let mut weir = Weir::with_upstreams(json!({ "one": { "url": url } }));
-    weir.process.signal("TERM");
-    assert_eq!(
-        weir.process.wait_for_exit(),
-        Some(0),
-        "{}",
-        weir.process.output()
-    );
+    weir.process.stop_gracefully();
 }
 
 /// Starts `weir quickstart` on any free port.

@@ -18,8 +18,7 @@ async fn file(folder: &AuditFolder, calls: usize, audit: serde_json::Value) -> V
     for n in 0..calls {
         assert!(call(&client(&weir), json!({ "n": n })).await);
     }
-    weir.process.signal("TERM");
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
     std::fs::read_to_string(folder.file())
         .unwrap()
         .lines()

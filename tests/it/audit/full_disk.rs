@@ -77,9 +77,8 @@ async fn a_full_disk_refuses_calls_until_there_is_room_again() {
         call(&client, json!({})).await.then_some(())
     })
     .await;
-    weir.process.signal("TERM");
     let mut weir = weir;
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
     let text = assert_chain_whole(&[&folder.file()]);
     assert!(
         !text.contains("crashed"),
@@ -188,8 +187,7 @@ async fn copies_go_to_standard_output_and_to_a_collector() {
         let attempts = collector.requests_of("POST");
         (attempts.iter().skip(1).map(records).sum::<usize>() == 50).then_some(())
     });
-    weir.process.signal("TERM");
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
     let kept = std::fs::read_to_string(folder.file()).unwrap();
     let said = wait_until("the copies", || {
         let said = weir.process.output();
@@ -256,8 +254,7 @@ async fn client_text_cannot_break_audit_lines_and_arguments_are_not_recorded() {
     let batch =
         json!({ "requestState": "SECRET-state", "name": "one__tool_0000", "arguments": {} });
     client.ask("tools/call", batch).await.unwrap();
-    weir.process.signal("TERM");
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
     let text = std::fs::read_to_string(folder.file()).unwrap();
     // The credentials that one upstream alone gets, and the values of the client's headers.
     assert!(
@@ -317,8 +314,7 @@ async fn reloads_are_on_record_and_move_it() {
         call(&client(&weir), json!({})).await.then_some(())
     })
     .await;
-    weir.process.signal("TERM");
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
     assert_chain_whole(&[&second, &first]);
     // The record of the reload may be at the end of the one file or at the beginning of the other.
     let taken = [of_kind(&first, "admin"), of_kind(&second, "admin")];
@@ -350,8 +346,7 @@ async fn a_file_that_was_moved_away_is_left_at_a_sighup() {
     weir.process.signal("HUP");
     wait_until("a new file", || file.exists().then_some(()));
     assert!(call(&client(&weir), json!({})).await);
-    weir.process.signal("TERM");
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
     assert_eq!(
         [of_kind(&moved, "call").len(), of_kind(&file, "call").len()],
         [1, 1]

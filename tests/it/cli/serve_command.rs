@@ -119,8 +119,7 @@ async fn serve_writes_only_json_lines_to_a_pipe() {
     wait_until("it to serve", || {
         serving.output().contains("serves").then_some(())
     });
-    serving.signal("TERM");
-    assert_eq!(serving.wait_for_exit(), Some(0), "{}", serving.output());
+    serving.stop_gracefully();
     for line in serving.final_output().lines() {
         let event: Value =
             serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));

@@ -138,6 +138,12 @@ impl TestProcess {
         });
     }
 
+    /// Stops it by SIGTERM: it must end without an error.
+    pub fn stop_gracefully(&mut self) {
+        self.signal("TERM");
+        assert_eq!(self.wait_for_exit(), Some(0), "{}", self.output());
+    }
+
     /// Waits for its end; returns its exit code.
     pub fn wait_for_exit(&mut self) -> Option<i32> {
         super::wait_until("the process to end", || self.child.try_wait().unwrap()).code()

@@ -26,8 +26,7 @@ async fn a_log_on_a_full_device_ends_nothing_and_is_counted() {
     weir.wait_until_listed("/mcp", &["one__tool_0000"]);
     assert!(call(&client(&weir), json!({})).await);
     assert!(weir.metric("weir_log_dropped_total", &["reason=\"failed\""]) >= 1.0);
-    weir.process.signal("TERM");
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
 }
 
 // Proves F13.
@@ -79,8 +78,7 @@ async fn a_log_that_is_not_read_holds_up_no_request_and_no_end() {
         assert!(call(&client(&weir), json!({})).await);
     }
     assert!(weir.get_admin_page("/healthz").contains("200"));
-    weir.process.signal("TERM");
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
     drop(unread);
     filling.join().unwrap();
 }
@@ -146,8 +144,7 @@ async fn a_file_of_the_largest_size_allowed_is_a_full_disk_and_no_signal() {
     })
     .await;
     let mut weir = weir;
-    weir.process.signal("TERM");
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
     assert_chain_whole(&[&folder.file()]);
     assert_eq!(
         of_kind(&folder.file(), "call").len(),
@@ -271,8 +268,7 @@ async fn a_flood_of_refusals_leaves_the_records_of_calls_where_they_are() {
             401
         );
     }
-    weir.process.signal("TERM");
-    assert_eq!(weir.process.wait_for_exit(), Some(0));
+    weir.process.stop_gracefully();
     let refusals = folder.0.file("audit.jsonl.refusals");
     assert_eq!(of_kind(&folder.file(), "call").len(), calls);
     assert!(

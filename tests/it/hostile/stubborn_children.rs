@@ -149,13 +149,7 @@ async fn descendants_outside_the_process_group_end_with_weir() {
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
     let [own, below] = child.until_noted(1)[0];
-    weir.process.signal("TERM");
-    assert_eq!(
-        weir.process.wait_for_exit(),
-        Some(0),
-        "{}",
-        weir.process.output()
-    );
+    weir.process.stop_gracefully();
     until_gone(&[own, below]);
 }
 

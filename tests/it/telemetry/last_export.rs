@@ -57,8 +57,7 @@ async fn last_export_has_the_calls_and_names_the_instance() {
         let mut weir = weir_telling(&upstream, telemetry);
         let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
         client.call("one__tool_0000", json!({})).await;
-        weir.process.signal("TERM");
-        assert_eq!(weir.process.wait_for_exit(), Some(0));
+        weir.process.stop_gracefully();
         last_export(&collector);
         ids = instances(&collector, "metrics");
         assert_eq!(ids.len(), processes, "each process has its own: {ids:?}");

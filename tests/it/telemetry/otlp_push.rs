@@ -69,8 +69,7 @@ async fn one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over_http
         failures(&weir, &collector).await;
         metrics(&collector, protocol);
         let mut weir = weir;
-        weir.process.signal("TERM");
-        assert_eq!(weir.process.wait_for_exit(), Some(0));
+        weir.process.stop_gracefully();
     }
 }
 
@@ -428,8 +427,7 @@ async fn clients_cannot_force_sampling_unless_configured() {
         if !by_clients {
             // Pending spans are exported at the end.
             let mut weir = weir;
-            weir.process.signal("TERM");
-            assert_eq!(weir.process.wait_for_exit(), Some(0));
+            weir.process.stop_gracefully();
             assert!(
                 !collector.got().contains("tools/call one__tool_0000"),
                 "a span was told of"

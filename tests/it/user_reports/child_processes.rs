@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weir_testkit::{MockStdio, TestFolder};
 use weir_wire::Revision;
 
-use super::{BOTH, own_error};
+use super::{BOTH, own_error, wait_until_called};
 use crate::harness::{CheckedClient, Weir, wait_until, wait_until_async};
 
 fn child(mock: &MockStdio) -> Value {
@@ -53,12 +53,7 @@ async fn a_child_that_ends_is_started_again_and_its_call_may_have_run() {
         assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
         let lost = client.call("one__exit", json!({ "code": 3 })).await;
         assert_eq!(own_error(&lost)["code"], 1004, "{}", lost.last());
-        wait_until_async("the next child", async || {
-            own_error(&client.call("one__echo", json!({})).await)
-                .is_null()
-                .then_some(())
-        })
-        .await;
+        wait_until_called(&client, "one__echo").await;
         assert_eq!(
             started(&starts),
             2,
@@ -129,13 +124,7 @@ async fn a_child_that_will_not_end_ends_with_weir_and_its_own_children_too() {
         pids["grandchild"].as_u64().unwrap(),
     ];
     assert!(pids.iter().all(|pid| is_alive(*pid)));
-    weir.process.signal("TERM");
-    assert_eq!(
-        weir.process.wait_for_exit(),
-        Some(0),
-        "{}",
-        weir.process.output()
-    );
+    weir.process.stop_gracefully();
     wait_until("the whole group to be gone", || {
         pids.iter().all(|pid| !is_alive(*pid)).then_some(())
     });

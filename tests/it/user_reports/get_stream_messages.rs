@@ -7,7 +7,7 @@ use weir_testkit::{MockServer, MockStdio};
 use weir_wire::{LogLevel, Revision};
 
 use super::http_sse_questions::chain;
-use crate::harness::{CheckedClient, Weir, within_test_timeout};
+use crate::harness::{CheckedClient, CheckedStream, Weir, within_test_timeout};
 
 fn capabilities() -> Value {
     json!({ "elicitation": { "form": {}, "url": {} }, "roots": {} })
@@ -123,34 +123,32 @@ async fn question_on_the_get_stream_reaches_the_client_within_its_call() {
     assert_eq!(server.executions("beside"), 2, "each ran once");
 }
 
+/// Opens two clients with these capabilities, each with a stream. The second one has a session at
+/// the server, because it called this tool.
+async fn two_listening_clients(
+    url: &str,
+    able: &Value,
+    tool: &str,
+) -> [(CheckedClient, CheckedStream); 2] {
+    let open = async || {
+        let revision = Revision::NEWEST_LEGACY;
+        let client = CheckedClient::with_capabilities(url, revision, able.clone()).await;
+        let stream = client.open_change_stream().await;
+        (client, stream)
+    };
+    let (first, second) = (open().await, open().await);
+    let called = second.0.call(tool, json!({})).await;
+    assert!(called.result().is_object(), "{}", called.last());
+    [first, second]
+}
+
 // Proves R185, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn question_outside_of_calls_reaches_only_the_client_of_that_session() {
     let server = server().await;
     let weir = weir(&server);
-    let client = CheckedClient::with_capabilities(
-        &weir.url("/mcp"),
-        Revision::NEWEST_LEGACY,
-        capabilities(),
-    )
-    .await;
-    let other = CheckedClient::with_capabilities(
-        &weir.url("/mcp"),
-        Revision::NEWEST_LEGACY,
-        capabilities(),
-    )
-    .await;
-    let (mut stream, mut others) = (
-        client.open_change_stream().await,
-        other.open_change_stream().await,
-    );
-    assert!(
-        other
-            .call("shop__tool_0000", json!({}))
-            .await
-            .result()
-            .is_object()
-    );
+    let [(client, mut stream), (_other, mut others)] =
+        two_listening_clients(&weir.url("/mcp"), &capabilities(), "shop__tool_0000").await;
     client.call("shop__tool_0000", json!({})).await;
     let session = session_of(&server, "tool_0000");
     let answer = server.request_on_get_stream(&session, "elicitation/create", &form());
@@ -199,29 +197,8 @@ async fn question_outside_of_calls_reaches_only_the_client_of_that_session() {
 async fn url_completion_reaches_the_asked_client() {
     let server = server().await;
     let weir = weir(&server);
-    let client = CheckedClient::with_capabilities(
-        &weir.url("/shop"),
-        Revision::NEWEST_LEGACY,
-        capabilities(),
-    )
-    .await;
-    let other = CheckedClient::with_capabilities(
-        &weir.url("/shop"),
-        Revision::NEWEST_LEGACY,
-        capabilities(),
-    )
-    .await;
-    let (mut stream, mut others) = (
-        client.open_change_stream().await,
-        other.open_change_stream().await,
-    );
-    assert!(
-        other
-            .call("tool_0000", json!({}))
-            .await
-            .result()
-            .is_object()
-    );
+    let [(client, mut stream), (_other, mut others)] =
+        two_listening_clients(&weir.url("/shop"), &capabilities(), "tool_0000").await;
     let mut call = client.start_call("visit", json!({}), None).await;
     let asked = call.next().await.unwrap();
     client
@@ -317,14 +294,8 @@ async fn log_message_outside_of_calls_reaches_only_the_client_of_that_session_at
     let server = server().await;
     let weir = weir(&server);
     for able in [json!({}), capabilities()] {
-        let url = weir.url("/mcp");
-        let open = || CheckedClient::with_capabilities(&url, Revision::NEWEST_LEGACY, able.clone());
-        let (client, other) = (open().await, open().await);
-        let (mut stream, mut others) = (
-            client.open_change_stream().await,
-            other.open_change_stream().await,
-        );
-        other.call("shop__tool_0000", json!({})).await.result();
+        let [(client, mut stream), (_other, mut others)] =
+            two_listening_clients(&weir.url("/mcp"), &able, "shop__tool_0000").await;
         let session_of_other = session_of(&server, "tool_0000");
         client.call("shop__tool_0000", json!({})).await.result();
         let session = session_of(&server, "tool_0000");

@@ -6,7 +6,7 @@ use weir_testkit::mock_server::CallGate;
 use weir_testkit::{FaultProxy, MockBehaviour, MockServer, ProxyDirection, Toxic};
 use weir_wire::Revision;
 
-use super::{BOTH, both_eras, mockup, own_error, weir_over};
+use super::{BOTH, both_eras, mockup, own_error, wait_until_called, weir_over};
 use crate::harness::{CheckedClient, Weir, begin_gated_call, resume_to_end, wait_until_async};
 
 /// Asserts that a call has left no connection, no stream and no internal error in weir.
@@ -207,12 +207,7 @@ async fn a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
             }
             // A lost answer does not open the circuit breaker. A reset that is still to come may
             // hit a call in between.
-            wait_until_async("another call to go well", async || {
-                own_error(&client.call("one__tool_0000", json!({})).await)
-                    .is_null()
-                    .then_some(())
-            })
-            .await;
+            wait_until_called(&client, "one__tool_0000").await;
         }
         assert!(
             unknown > 10 && done > 10,
@@ -273,12 +268,7 @@ async fn a_request_that_never_arrives_whole_runs_nothing() {
     );
     assert_eq!(upstream.total_executions(), 0);
     proxy.clear_toxics();
-    wait_until_async("calls to go through again", async || {
-        own_error(&client.call("one__tool_0000", json!({})).await)
-            .is_null()
-            .then_some(())
-    })
-    .await;
+    wait_until_called(&client, "one__tool_0000").await;
 }
 
 // Proves E06.

@@ -40,7 +40,7 @@ use weir_testkit::mock_server::MockServerBuilder;
 use weir_testkit::{ClientAnswer, MockServer};
 use weir_wire::{Revision, meta};
 
-use crate::harness::Weir;
+use crate::harness::{CheckedClient, Weir, wait_until_async};
 
 /// A client revision of each era.
 const BOTH: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
@@ -90,6 +90,16 @@ fn own_error(answer: &ClientAnswer) -> &Value {
         );
     }
     error
+}
+
+/// Waits until a call of this tool goes well.
+async fn wait_until_called(client: &CheckedClient, tool: &str) {
+    wait_until_async("a call to go well", async || {
+        own_error(&client.call(tool, json!({})).await)
+            .is_null()
+            .then_some(())
+    })
+    .await;
 }
 
 /// Returns the upstreams whose part of a list is incomplete or stale: id and reason.

@@ -7,8 +7,8 @@ use serde_json::json;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::{BOTH, missing_upstreams, mockup, own_error};
-use crate::harness::{CheckedClient, Weir, wait_until_async};
+use super::{BOTH, missing_upstreams, mockup, own_error, wait_until_called};
+use crate::harness::{CheckedClient, Weir};
 
 // Proves R141, E15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -219,12 +219,7 @@ async fn a_server_that_comes_and_goes_is_used_again_as_soon_as_it_is_back() {
         }
         assert_eq!(upstream.executions("tool_0000"), ran + 1);
         upstream.restart().await;
-        wait_until_async("calls to go through again", async || {
-            own_error(&client.call("one__tool_0000", json!({})).await)
-                .is_null()
-                .then_some(())
-        })
-        .await;
+        wait_until_called(&client, "one__tool_0000").await;
     }
 }
 

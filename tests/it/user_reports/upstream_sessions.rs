@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_testkit::MockBehaviour;
 use weir_wire::Revision;
 
-use super::{BOTH, mockup, own_error, weir_over};
+use super::{BOTH, mockup, own_error, wait_until_called, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 
 /// Upstream sessions that are lost, at servers that answer 404 and at servers that answer 400.
@@ -160,12 +160,7 @@ async fn a_session_that_cannot_be_opened_again_is_an_error_and_never_an_empty_su
     assert_eq!(own_error(&refused)["code"], 1002, "E11: {}", refused.last());
     assert_eq!(upstream.executions("tool_0000"), ran);
     upstream.clear_rules();
-    wait_until_async("calls to go through again", async || {
-        own_error(&client.call("one__tool_0000", json!({})).await)
-            .is_null()
-            .then_some(())
-    })
-    .await;
+    wait_until_called(&client, "one__tool_0000").await;
 }
 
 // Proves R075, R076, R079.

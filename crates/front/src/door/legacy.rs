@@ -48,19 +48,6 @@ pub(crate) async fn serve(
     request: Request,
     params: Params,
 ) -> RequestResult {
-    let label = request.method.known().map_or("other", Method::as_str);
-    context.facts.leave_decoded(label, "legacy");
-    let answered = serve_unlabelled(context, known, headers, request, params).await;
-    failure::with_labels(answered, label, "legacy")
-}
-
-async fn serve_unlabelled(
-    context: &HttpRequestContext,
-    known: &Authenticated<()>,
-    headers: &HeaderMap,
-    request: Request,
-    params: Params,
-) -> RequestResult {
     let method = request.method.known();
     if method == Some(Method::Initialize) {
         return Box::pin(legacy_session::initialize(

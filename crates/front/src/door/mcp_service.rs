@@ -7,7 +7,7 @@ use http::{HeaderMap, Method};
 use weir_core::Authenticated;
 use weir_core::port::Fut;
 use weir_layers::failure::message_refusal::MessageRefusal;
-use weir_layers::failure::{RequestFailure, RequestResult};
+use weir_layers::failure::{self, RequestFailure, RequestResult};
 use weir_layers::layer::read_body::AnswerRequests;
 use weir_layers::request::endpoint_request::{
     AuthenticatedRequest, CompleteRequest, EndpointRequest,
@@ -178,8 +178,8 @@ impl<'a> MessageHandler<'a> {
     ) -> Self {
         let era = decide_era(headers, &request.id, request.method.known(), &params);
         let attributes = match era {
-            EraDecision::Modern => MODERN_REQUEST,
-            EraDecision::Legacy | EraDecision::Refused(_) => LEGACY_REQUEST,
+            Ok(Era::Modern) => MODERN_REQUEST,
+            Ok(Era::Legacy) | Err(_) => LEGACY_REQUEST,
         };
         let tracing = begin_span(context, &request, &params, attributes);
         let request = EraRequest {
@@ -199,7 +199,7 @@ impl<'a> MessageHandler<'a> {
 
 /// A request whose era is decided, and its parsed parameters.
 struct EraRequest {
-    era: EraDecision,
+    era: Result<Era, RequestFailure>,
     request: Request,
     params: Params,
 }
@@ -214,17 +214,30 @@ async fn serve_in_era(
         params,
     }: EraRequest,
 ) -> RequestResult {
-    match era {
-        EraDecision::Modern => modern::serve(context, known, headers, request, params).await,
-        EraDecision::Legacy => legacy::serve(context, known, headers, request, params).await,
-        EraDecision::Refused(failure) => Err(failure),
-    }
+    let era = era?;
+    let label = request.method.known().map_or("other", Rpc::as_str);
+    context.facts.leave_decoded(label, era.label());
+    let answered = match era {
+        Era::Modern => modern::serve(context, known, headers, request, params).await,
+        Era::Legacy => legacy::serve(context, known, headers, request, params).await,
+    };
+    failure::with_labels(answered, label, era.label())
 }
 
-enum EraDecision {
+#[derive(Clone, Copy)]
+enum Era {
     Modern,
     Legacy,
-    Refused(RequestFailure),
+}
+
+impl Era {
+    /// The label of the metrics.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Modern => "modern",
+            Self::Legacy => "legacy",
+        }
+    }
 }
 
 /// Decides the era of a request. No other code decides it.
@@ -233,15 +246,15 @@ fn decide_era(
     id: &RequestId,
     method: Option<Rpc>,
     params: &Params,
-) -> EraDecision {
-    let refused = |refusal| EraDecision::Refused(RequestFailure::message(Some(id), refusal));
+) -> Result<Era, RequestFailure> {
+    let refused = |refusal| Err(RequestFailure::message(Some(id), refusal));
     let bad = |text: String| refused(MessageRefusal::WrongParams(text));
     let says_modern = match params.has_meta_protocol_version() {
         Ok(says) => says,
         Err(error) => return bad(error.to_string()),
     };
     if says_modern {
-        return EraDecision::Modern;
+        return Ok(Era::Modern);
     }
     let version = headers
         .get(&weir_layers::http::header_names::VERSION)
@@ -252,7 +265,7 @@ fn decide_era(
         return bad(text.to_owned());
     }
     if method == Some(Rpc::Initialize) {
-        return EraDecision::Legacy;
+        return Ok(Era::Legacy);
     }
     if revision.is_none()
         && let Some(version) = version
@@ -260,5 +273,5 @@ fn decide_era(
         let requested = version.to_owned();
         return refused(MessageRefusal::UnsupportedRevision { requested });
     }
-    EraDecision::Legacy
+    Ok(Era::Legacy)
 }

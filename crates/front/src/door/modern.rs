@@ -43,16 +43,9 @@ pub(crate) async fn serve(
     request: Request,
     params: Params,
 ) -> RequestResult {
-    let label = request.method.known().map_or("other", Method::as_str);
-    context.facts.leave_decoded(label, "modern");
-    let answered = match read_request(context, headers, &request, params) {
-        Ok(lifted) => {
-            record_client(context, known, &lifted);
-            dispatch(context, known, headers, &request, lifted).await
-        }
-        Err(failure) => Err(failure),
-    };
-    failure::with_labels(answered, label, "modern")
+    let lifted = read_request(context, headers, &request, params)?;
+    record_client(context, known, &lifted);
+    dispatch(context, known, headers, &request, lifted).await
 }
 
 /// Records the client's program, for one in several requests.
