@@ -3,8 +3,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::client_network::client_network;
 
 /// The open connections. The map has an entry for each connected address only, so the overall limit
 /// bounds it.
@@ -50,7 +52,7 @@ impl ConnectionSlots {
         per_address: usize,
     ) -> Result<ConnectionSlot, NoSlot> {
         let (address, is_local) = (
-            counted_address(address),
+            client_network(address),
             address.to_canonical().is_loopback(),
         );
         let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,17 +79,6 @@ impl ConnectionSlots {
     fn open(&self) -> (usize, usize) {
         let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (books.open, books.by_address.len())
-    }
-}
-
-/// The address that a connection counts under: its own, or the first one of its /64.
-fn counted_address(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
     }
 }
 

@@ -2,10 +2,12 @@
 //! addresses must not shut TLS for the others.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::client_network::client_network;
 
 /// One network may have one in this many of all handshakes.
 const NETWORK_SHARE: usize = 8;
@@ -48,7 +50,7 @@ impl HandshakeLimit {
     /// Waits for a permit: first for one of the address's network, so that a network has only so
     /// many waiting for the overall ones.
     pub(super) async fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<HandshakePermit> {
-        let address = network_of(address);
+        let address = client_network(address);
         let semaphore = self
             .networks()
             .entry(address)
@@ -86,14 +88,6 @@ impl Drop for NetworkHandshakes {
         {
             networks.remove(&self.address);
         }
-    }
-}
-
-/// The address itself, or the /64 of IPv6, because one client commonly has all addresses of a /64.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
     }
 }
 

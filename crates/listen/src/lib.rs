@@ -6,6 +6,7 @@
 //! head is waited for without end), and costs more memory for each stream.
 
 mod accepted_stream;
+mod client_network;
 mod client_peer;
 mod connection;
 mod connection_activity;
