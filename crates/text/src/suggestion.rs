@@ -63,23 +63,8 @@ fn is_near(distance: usize, candidate: &str) -> bool {
 /// Returns the edits between two short words: letters inserted, deleted, changed, or swapped with
 /// their neighbour.
 fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for (i, ca) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, cb) in b.iter().enumerate() {
-            let above = &rows[i];
-            let mut edits = (above[j] + usize::from(ca != cb))
-                .min(above[j + 1] + 1)
-                .min(row[j] + 1);
-            if i > 0 && j > 0 && *ca == b[j - 1] && a[i - 1] == *cb {
-                edits = edits.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(edits);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
+    let a: String = a.chars().take(64).collect();
+    strsim::osa_distance(&a, b)
 }
 
 #[cfg(test)]
