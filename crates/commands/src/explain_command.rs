@@ -33,7 +33,7 @@ pub struct ExplainOptions {
     )]
     claims: String,
     /// The path of the endpoint that the sender uses
-    #[arg(long, value_name = "PATH", default_value = weir_explain::DEFAULT_ENDPOINT)]
+    #[arg(long, value_name = "PATH", default_value = weir_config::DEFAULT_ENDPOINT)]
     endpoint: String,
     /// The tool, by the name that clients see, or as upstream/tool
     #[arg(long, value_name = "NAME")]

@@ -76,7 +76,7 @@ impl Weir {
         .await
     }
 
-    /// Starts with the estate of the previous process, and the keeper of child processes.
+    /// Starts with the resources of the previous process, and the keeper of child processes.
     pub async fn start_with(
         config: Arc<Config>,
         estate: HandoverResources,

@@ -18,6 +18,7 @@ mod weakenings;
 
 pub use admin_address::{LIVENESS_PATH, READINESS_PATH, find_admin_address};
 pub use admin_plan::AdminPlan;
+pub use check::default_endpoints::DEFAULT_ENDPOINT;
 pub use check::{DEFAULT_ADMIN_LISTEN, OWN_ADDRESS};
 pub use checked_config::{Config, IncludeErrors, SealingKey, StorePlan, UpstreamPlan};
 pub use config_loader::{ConfigLoader, ConfigSource, LoadOutcome};

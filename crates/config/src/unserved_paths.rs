@@ -6,7 +6,7 @@ use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::toolset::NamePattern;
 
 use super::team_grants::TeamGrant;
-use crate::check::default_endpoints::DEFAULT_PATH;
+use crate::check::default_endpoints::DEFAULT_ENDPOINT;
 
 /// Returns the paths of a file that cannot be used: those that it names and its team may have. For
 /// a file that cannot be parsed, they are all that its team may have.
@@ -36,7 +36,7 @@ pub(super) fn unserved_paths(
         keys("upstreams")
             .into_iter()
             .chain(servers)
-            .map(|id| format!("{DEFAULT_PATH}/{id}"))
+            .map(|id| format!("{DEFAULT_ENDPOINT}/{id}"))
             .collect()
     } else {
         named

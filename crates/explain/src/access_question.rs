@@ -2,12 +2,11 @@
 
 use serde_json::{Map, Value};
 use url::form_urlencoded;
+use weir_config::DEFAULT_ENDPOINT;
 use weir_core::names::EndpointId;
 
 /// The path of the admin API that answers a question.
 pub const EXPLAIN_PATH: &str = "/admin/explain";
-/// The default endpoint of a question.
-pub const DEFAULT_ENDPOINT: &str = "/mcp";
 
 /// The question if a sender with these claims may call this tool.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@ mod explainer;
 mod explanation;
 mod tool_lookup;
 
-pub use access_question::{AccessQuestion, DEFAULT_ENDPOINT, EXPLAIN_PATH};
+pub use access_question::{AccessQuestion, EXPLAIN_PATH};
 use call_walk::CallWalk;
 pub use explainer::{Explainer, ExplainerSources, OverrideWords};
 pub use explanation::{Explanation, ExplanationStep, StepEffect};

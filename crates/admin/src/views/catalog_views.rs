@@ -9,11 +9,11 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use weir_catalog::View;
+use weir_config::DEFAULT_ENDPOINT;
 use weir_core::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::names::EndpointId;
 use weir_core::upstream::ListKind;
-use weir_explain::DEFAULT_ENDPOINT;
 use weir_schema::CheckMode;
 
 use super::super::admin_error::{AdminError, json};

@@ -14,7 +14,7 @@ pub(super) enum AdminCommand {
     /// The items that an endpoint lists, by both of their names
     Catalog {
         /// The endpoint
-        #[arg(long, value_name = "PATH", default_value = weir_explain::DEFAULT_ENDPOINT)]
+        #[arg(long, value_name = "PATH", default_value = weir_config::DEFAULT_ENDPOINT)]
         endpoint: String,
         /// Only the items of this upstream
         #[arg(long, value_name = "ID")]

@@ -10,7 +10,7 @@ use super::super::team_grants::TeamGrant;
 use super::config_defaults::ConfigDefaults;
 
 /// The path of the endpoint with all upstreams, if the config lists no endpoints.
-pub(crate) const DEFAULT_PATH: &str = "/mcp";
+pub const DEFAULT_ENDPOINT: &str = "/mcp";
 
 /// Returns the endpoints of a config that lists none: `/mcp` with all upstreams, and each upstream
 /// alone under `/mcp/<id>`.
@@ -22,10 +22,14 @@ pub(crate) fn default_endpoints(
         .iter()
         .map(|plan| plan.settings.id.clone())
         .collect();
-    let everything = default_endpoint(DEFAULT_PATH, defaults.aggregate_mode(ids.clone()), defaults);
+    let everything = default_endpoint(
+        DEFAULT_ENDPOINT,
+        defaults.aggregate_mode(ids.clone()),
+        defaults,
+    );
     let alone = ids.into_iter().map(|id| {
         default_endpoint(
-            &format!("{DEFAULT_PATH}/{id}"),
+            &format!("{DEFAULT_ENDPOINT}/{id}"),
             EndpointMode::Transparent(id),
             defaults,
         )
@@ -56,16 +60,16 @@ pub(crate) fn add_to_default_endpoints(
     for id in added.iter().map(|plan| &plan.settings.id) {
         let everything = endpoints
             .iter_mut()
-            .find(|endpoint| endpoint.id.as_str() == DEFAULT_PATH);
+            .find(|endpoint| endpoint.id.as_str() == DEFAULT_ENDPOINT);
         match everything.map(|endpoint| &mut endpoint.mode) {
             Some(EndpointMode::Aggregate { upstreams, .. })
-                if main.has_default_endpoint && grant.has_path(DEFAULT_PATH) =>
+                if main.has_default_endpoint && grant.has_path(DEFAULT_ENDPOINT) =>
             {
                 upstreams.push(id.clone());
             }
-            None if grant.has_path(DEFAULT_PATH) => {
+            None if grant.has_path(DEFAULT_ENDPOINT) => {
                 endpoints.push(default_endpoint(
-                    DEFAULT_PATH,
+                    DEFAULT_ENDPOINT,
                     defaults.aggregate_mode(vec![id.clone()]),
                     defaults,
                 ));
@@ -73,7 +77,7 @@ pub(crate) fn add_to_default_endpoints(
             }
             _ => {}
         }
-        let alone = format!("{DEFAULT_PATH}/{id}");
+        let alone = format!("{DEFAULT_ENDPOINT}/{id}");
         let taken = endpoints
             .iter()
             .any(|endpoint| endpoint.id == EndpointId::new(&alone));

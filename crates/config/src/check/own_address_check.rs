@@ -10,10 +10,10 @@ use weir_config_file::local_host::is_local_host;
 use weir_front::FrontSettings;
 use weir_upstream::{HttpUpstreamSettings, StdioUpstreamSettings, TransportSettings};
 
+use super::default_endpoints::DEFAULT_ENDPOINT;
+
 /// The beginning of the warning.
 pub const OWN_ADDRESS: &str = "leads to this weir itself";
-/// The endpoints of a config that names none, and the beginning of all further ones.
-const DEFAULT_ENDPOINT: &str = "/mcp";
 
 /// The URLs under which clients reach this weir.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use http::{HeaderValue, Uri};
 use weir_admin::Strictness;
-use weir_config::{Config, ConfigLoader, ConfigSource};
+use weir_config::{Config, ConfigLoader, ConfigSource, DEFAULT_ENDPOINT};
 use weir_config_file::config_report::ConfigReport;
 use weir_config_file::foreign::inputs::InputSource;
 use weir_mcp_client::bearer;
@@ -26,8 +26,6 @@ use weir_composition::{StartError, Weir};
 
 /// The longest wait for a client that does not read its last messages. Longer than a drain.
 const LAST_READ_TIMEOUT: Duration = Duration::from_secs(6);
-/// The endpoint to serve if the config has several.
-const DEFAULT_ENDPOINT: &str = "/mcp";
 
 /// The options of `weir stdio`.
 #[derive(Debug, Args)]
