@@ -152,7 +152,9 @@ impl Introspector {
         };
         let lost = AuthFailure::Unavailable("the introspection request was given up");
         let claims = answer.unwrap_or(Err(lost))?;
-        Ok(TokenClaims::read((*claims).clone(), issuer)?)
+        let claims = TokenClaims::read((*claims).clone(), issuer)?;
+        claims.refuse_other_introspected_kinds()?;
+        Ok(claims)
     }
 
     /// Joins the request in flight about a token, or begins one.

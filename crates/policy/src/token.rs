@@ -49,7 +49,7 @@ pub(crate) async fn verify_signature(
     let is_access_token = parts.is_access_token;
     let claims = TokenClaims::read(parts.into_payload(), issuer)?;
     if !is_access_token {
-        claims.refuse_id_token()?;
+        claims.refuse_other_kinds()?;
     }
     Ok(claims)
 }

@@ -235,6 +235,61 @@ async fn introspection_of_an_unchanged_endpoint_goes_on_after_a_reload() {
     );
 }
 
+// Proves C07.
+#[tokio::test(start_paused = true)]
+async fn introspected_tokens_of_another_kind_are_refused() {
+    let url = introspection_url();
+    let signer = TokenSigner::es256("key-1");
+    let stand = VerifierFixture::with(introspection_settings("weir", 30), signer);
+    let mut number = 0;
+    for (told, good) in [
+        (json!({}), true),
+        (
+            json!({ "token_type": "Bearer", "token_use": "access_token" }),
+            true,
+        ),
+        (
+            json!({ "token_type": "bearer", "token_use": "access" }),
+            true,
+        ),
+        (json!({ "token_type": "DPoP", "typ": "DPoP" }), true),
+        (
+            json!({ "token_type": "access_token", "typ": "Bearer" }),
+            true,
+        ),
+        (json!({ "token_type": null, "typ": ["at"] }), true),
+        (json!({ "typ": "Bearer", "nonce": "n" }), true),
+        (json!({ "token_type": "refresh_token" }), false),
+        (
+            json!({ "token_type": "urn:ietf:params:oauth:token-type:refresh_token" }),
+            false,
+        ),
+        (json!({ "token_type": ["Bearer"] }), false),
+        (
+            json!({ "token_type": "Bearer", "token_use": "refresh_token" }),
+            false,
+        ),
+        (json!({ "token_use": "id" }), false),
+        (json!({ "typ": "Refresh" }), false),
+        (json!({ "typ": "Offline" }), false),
+        (json!({ "typ": "ID" }), false),
+        (json!({ "nonce": "n" }), false),
+        (json!({ "at_hash": "h" }), false),
+    ] {
+        let mut answer = json!({ "active": true, "sub": "ada", "aud": URL });
+        let members = answer.as_object_mut().unwrap();
+        members.extend(told.as_object().unwrap().clone());
+        stand.fetch.put(&url, 200, answer.to_string());
+        number += 1;
+        let token = format!("opaque-{number}");
+        if good {
+            assert!(stand.subject(&token).await.is_ok(), "{told}");
+        } else {
+            assert_eq!(stand.reason(&token).await, "type", "{told}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn check_at_the_end_of_trust_asks_the_issuer_once_a_minute() {
     let url = introspection_url();

@@ -66,16 +66,46 @@ impl TokenClaims {
         })
     }
 
-    /// Refuses OpenID's ID tokens: they are for the client, not for the service it calls (RFC 9068,
-    /// 5; RFC 8725, 3.12).
-    pub(crate) fn refuse_id_token(&self) -> Result<(), TokenRefusal> {
-        let marks = ["nonce", "at_hash", "c_hash", "s_hash"];
-        if marks.iter().any(|mark| self.all.contains_key(*mark)) {
+    /// Refuses tokens of another kind than access tokens: OpenID's ID tokens, which are for the
+    /// client, and refresh tokens (RFC 9068, 5; RFC 8725, 3.12).
+    pub(crate) fn refuse_other_kinds(&self) -> Result<(), TokenRefusal> {
+        let text = |name: &str| self.all.get(name).map(Value::as_str);
+        if !matches!(
+            text("token_use"),
+            None | Some(Some("access" | "access_token"))
+        ) {
             return Err(TokenRefusal::Type);
         }
-        match self.all.get("token_use").map(Value::as_str) {
-            None | Some(Some("access")) => Ok(()),
-            Some(_) => Err(TokenRefusal::Type),
+        // The claim in which Keycloak writes the kind; others use it for other purposes.
+        let typ = text("typ").flatten().unwrap_or_default();
+        let is = |kind: &&str| typ.eq_ignore_ascii_case(kind);
+        if ["refresh", "offline", "id"].iter().any(is) {
+            return Err(TokenRefusal::Type);
+        }
+        // Earlier versions of Keycloak copy the nonce into access tokens.
+        let is_declared = ["bearer", "dpop"].iter().any(is);
+        let marks = ["nonce", "at_hash", "c_hash", "s_hash"];
+        if !is_declared && marks.iter().any(|mark| self.all.contains_key(*mark)) {
+            return Err(TokenRefusal::Type);
+        }
+        Ok(())
+    }
+
+    /// Refuses what [`Self::refuse_other_kinds`] does in an answer of introspection, and any other
+    /// `token_type` than that of an access token: an issuer may tell about all of its tokens (RFC
+    /// 7662, 2.2).
+    pub(crate) fn refuse_other_introspected_kinds(&self) -> Result<(), TokenRefusal> {
+        let is_access_token = match self.all.get("token_type") {
+            None | Some(Value::Null) => true,
+            Some(Value::String(kind)) => ["bearer", "dpop", "n_a", "access_token"]
+                .iter()
+                .any(|known| kind.eq_ignore_ascii_case(known)),
+            Some(_) => false,
+        };
+        if is_access_token {
+            self.refuse_other_kinds()
+        } else {
+            Err(TokenRefusal::Type)
         }
     }
 
