@@ -29,7 +29,7 @@ pub const DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// The longest time that a body is discarded for; a body that does not arrive gets
 /// [`DISCARD_TIME`].
-const MAX_LINGERING: Duration = Duration::from_secs(5);
+pub(crate) const MAX_LINGERING: Duration = Duration::from_secs(5);
 
 /// The timeouts of an HTTP/1.1 connection; HTTP/2 has pings and an age instead.
 #[derive(Clone, Copy, Debug)]

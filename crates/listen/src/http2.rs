@@ -9,6 +9,7 @@ pub(crate) mod flow_control;
 mod frame_watch;
 pub(crate) mod http2_shared;
 mod request_stream;
+mod unread_body;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,6 +29,7 @@ use flow_control::{CountedChunk, Http2Flow};
 use frame_watch::FrameWatch;
 use http2_shared::Http2Shared;
 use request_stream::StreamPace;
+use unread_body::UnreadBodyBounds;
 
 use super::client_peer::ClientPeer;
 use super::connection_activity::ConnectionActivity;
@@ -201,18 +203,25 @@ where
             return respond.send_reset(Reason::REFUSED_STREAM);
         };
         let expectation = Expectation::of(request.headers());
+        let bounds = UnreadBodyBounds::of(request.headers(), self.limits.body_bytes);
+        let (head, stream) = request.into_parts();
+        let (body, unread) = RequestBody::http2(stream, expectation);
         let pace = StreamPace {
             window: self.flow.open_window(respond.stream_id().as_u32()),
             flow: self.flow.clone(),
             stall_time: self.limits.stall_time,
         };
         let incoming = IncomingRequest {
-            request: request.map(|stream| RequestBody::http2(stream, expectation)),
+            request: Request::from_parts(head, body),
             peer: self.peer.clone(),
         };
         let service = self.listening.service();
         let messages = budgets.messages.clone();
-        let serving = request_stream::serve_stream(incoming, respond, service, messages, pace);
+        let serving = async move {
+            let is_sent =
+                request_stream::serve_stream(incoming, respond, service, messages, pace).await;
+            bounds.discard(is_sent, unread).await;
+        };
         // On the heap: each of the futures around it reserves room for it once more.
         let serving = Box::pin(serving);
         let serving = async move {

@@ -12,6 +12,7 @@ use h2::RecvStream;
 use http::{HeaderMap, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::sync::oneshot;
 
 /// The error that breaks a body off.
 pub type BodyError = Box<dyn Error + Send + Sync>;
@@ -27,9 +28,32 @@ enum RequestSource {
 }
 
 struct Http2RequestBody {
-    stream: RecvStream,
+    /// Present until this is dropped.
+    stream: Option<RecvStream>,
+    /// The bytes read.
+    read: usize,
     /// Present until the body is read.
     expectation: Option<Expectation>,
+    /// Takes the stream of a body that was not read to its end.
+    unread: Option<oneshot::Sender<UnreadBody>>,
+}
+
+/// The body of an HTTP/2 request whose reader has given it up.
+pub(crate) struct UnreadBody {
+    pub(crate) stream: RecvStream,
+    /// The bytes read before.
+    pub(crate) read: usize,
+}
+
+impl Drop for Http2RequestBody {
+    fn drop(&mut self) {
+        let stream = self.stream.take().filter(|stream| !stream.is_end_stream());
+        if let (Some(stream), Some(unread)) = (stream, self.unread.take()) {
+            let read = self.read;
+            // Without a receiver the whole HTTP/2 stream is over.
+            let _ = unread.send(UnreadBody { stream, read });
+        }
+    }
 }
 
 /// The expectation of `100 Continue` by the client of one HTTP/2 stream (RFC 9110, section 10.1.1).
@@ -61,11 +85,20 @@ impl RequestBody {
         Self(RequestSource::Http1(incoming))
     }
 
-    pub(crate) fn http2(stream: RecvStream, expectation: Option<Expectation>) -> Self {
-        Self(RequestSource::Http2(Http2RequestBody {
-            stream,
+    /// The body of an HTTP/2 request. The receiver gets its stream if the body is not read to its
+    /// end.
+    pub(crate) fn http2(
+        stream: RecvStream,
+        expectation: Option<Expectation>,
+    ) -> (Self, oneshot::Receiver<UnreadBody>) {
+        let (unread, receiver) = oneshot::channel();
+        let body = Self(RequestSource::Http2(Http2RequestBody {
+            stream: Some(stream),
+            read: 0,
             expectation,
-        }))
+            unread: Some(unread),
+        }));
+        (body, receiver)
     }
 
     /// The expectation of the client, until the body is read.
@@ -96,8 +129,10 @@ impl http_body::Body for RequestBody {
         match &mut self.0 {
             RequestSource::Http1(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
             RequestSource::Http2(Http2RequestBody {
-                stream,
+                stream: Some(stream),
+                read,
                 expectation,
+                ..
             }) => {
                 let polled = stream.poll_data(cx);
                 let expected = expectation.take();
@@ -106,11 +141,13 @@ impl http_body::Body for RequestBody {
                 }
                 Poll::Ready(std::task::ready!(polled).map(|data| {
                     let data = data?;
+                    *read = read.saturating_add(data.len());
                     // Bytes that were read open the flow-control window again.
                     stream.flow_control().release_capacity(data.len())?;
                     Ok(Frame::data(data))
                 }))
             }
+            RequestSource::Http2(Http2RequestBody { stream: None, .. }) => Poll::Ready(None),
             RequestSource::Whole(bytes) => {
                 Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -120,7 +157,9 @@ impl http_body::Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             RequestSource::Http1(incoming) => incoming.is_end_stream(),
-            RequestSource::Http2(body) => body.stream.is_end_stream(),
+            RequestSource::Http2(body) => {
+                body.stream.as_ref().is_none_or(RecvStream::is_end_stream)
+            }
             RequestSource::Whole(bytes) => bytes.is_none(),
         }
     }

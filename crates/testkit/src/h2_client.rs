@@ -43,6 +43,8 @@ pub const MAX_CONCURRENT_STREAMS: u16 = 3;
 /// The setting `SETTINGS_INITIAL_WINDOW_SIZE`.
 pub const INITIAL_WINDOW_SIZE: u16 = 4;
 
+/// The error code `NO_ERROR`.
+pub const NO_ERROR: u32 = 0;
 /// The error code `REFUSED_STREAM`.
 pub const REFUSED_STREAM: u32 = 7;
 /// The error code `CANCEL`.

@@ -8,7 +8,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use weir_testkit::h2_client::{
-    END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, frame, literal,
+    DATA, END_HEADERS, END_STREAM, H2Frame, HEADERS, INITIAL_WINDOW_SIZE, NO_ERROR, RST_STREAM,
+    WINDOW_UPDATE, frame, literal,
 };
 use weir_testkit::{H2Client, MockBehaviour, MockServer, MockStdio, RawClient, RawSocket};
 use weir_wire::Revision;
@@ -232,6 +233,73 @@ async fn a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
             answer.starts_with("HTTP/1.1 503") && answer.to_lowercase().contains("retry-after"),
             "{answer}"
         );
+    }
+}
+
+// Proves A09.
+#[tokio::test(flavor = "multi_thread")]
+async fn http2_refusal_before_the_body_comes_without_a_reset() {
+    const BODY: usize = 500_000;
+    let stage = WeirWithUpstream::new().await;
+    for (method, path, status) in [("POST", "/nowhere", 404), ("PUT", "/mcp", 405)] {
+        let mut client = H2Client::connect(&stage.url(), &[]).await.unwrap();
+        let stream = client.next_stream();
+        let block = client.block(method, path, &[]);
+        client
+            .send_raw(&frame(HEADERS, END_HEADERS, stream, &block))
+            .await
+            .unwrap();
+        let answer = within_timeout("the refusal", client.response(stream)).await;
+        assert_eq!(answer.unwrap().0, status);
+        // The body comes afterwards, as fast as the window of the stream allows. That of the
+        // connection is larger than the body.
+        let (mut left, mut window) = (BODY, 65_535);
+        while left > 0 {
+            let part = left.min(window).min(16 << 10);
+            if part == 0 {
+                let wanted = |frame: &H2Frame| frame.stream == stream;
+                let update = within_timeout("a window", client.until(wanted)).await;
+                let update = update.unwrap();
+                assert_eq!(update.kind, WINDOW_UPDATE, "{path}: {left} bytes are left");
+                let bytes: [u8; 4] = update.payload[..4].try_into().unwrap();
+                window += u32::from_be_bytes(bytes) as usize;
+                continue;
+            }
+            (left, window) = (left - part, window - part);
+            let flags = if left == 0 { END_STREAM } else { 0 };
+            let sent = client.send(DATA, flags, stream, &vec![b' '; part]).await;
+            sent.unwrap();
+        }
+        let next = client.get("/nowhere", &[]).await.unwrap();
+        let wanted = |frame: &H2Frame| frame.ends_stream();
+        let end = within_timeout("the next answer", client.until(wanted)).await;
+        let end = end.unwrap();
+        assert_eq!((end.stream, end.kind != RST_STREAM), (next, true), "{path}");
+    }
+}
+
+// Proves A09.
+#[tokio::test(flavor = "multi_thread")]
+async fn http2_body_that_is_too_large_or_does_not_come_is_reset_after_its_refusal() {
+    let stage = WeirWithUpstream::new().await;
+    for (path, length, status) in [("/nowhere", "1000", 404), ("/mcp", "1000000000", 413)] {
+        let mut client = H2Client::connect(&stage.url(), &[]).await.unwrap();
+        let stream = client.next_stream();
+        let headers = [
+            ("content-length", length),
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+        ];
+        let block = client.block("POST", path, &headers);
+        client
+            .send_raw(&frame(HEADERS, END_HEADERS, stream, &block))
+            .await
+            .unwrap();
+        let answer = within_timeout("the refusal", client.response(stream)).await;
+        assert_eq!(answer.unwrap().0, status, "{path}");
+        let is_reset = |frame: &H2Frame| frame.stream == stream && frame.kind == RST_STREAM;
+        let reset = within_timeout("the reset", client.until(is_reset)).await;
+        assert_eq!(reset.unwrap().error_code(), Some(NO_ERROR), "{path}");
     }
 }
 

@@ -149,7 +149,8 @@ where
             // must not keep other requests out.
             drop(facts.take_permit());
             // A request refused by its head has an unread body. The connection must not end without
-            // a response while the client's next request is on it.
+            // a response while the client's next request is on it. The body of a stream of HTTP/2
+            // goes back to the listener, which discards it after the answer.
             let unread = facts.take_body().filter(|body| !body.is_end_stream());
             *this.discarding = unread
                 .filter(|_| *this.version <= Version::HTTP_11)

@@ -43,7 +43,7 @@ pub(super) struct StreamPace {
     pub(super) stall_time: Duration,
 }
 
-/// Answers a request.
+/// Answers a request; true if the answer was sent to its end.
 pub(super) async fn serve_stream<R: RequestService>(
     incoming: IncomingRequest,
     mut respond: SendResponse<CountedChunk>,
@@ -54,7 +54,7 @@ pub(super) async fn serve_stream<R: RequestService>(
         flow,
         stall_time,
     }: StreamPace,
-) {
+) -> bool {
     // The principal is not known yet.
     let owner = BudgetOwner::Network(SenderNetwork::of(incoming.peer.address));
     // The answer to HEAD is that to GET without its content (RFC 9110, section 9.3.2).
@@ -67,7 +67,7 @@ pub(super) async fn serve_stream<R: RequestService>(
     };
     let answered = unless_reset(pin!(answering), &mut respond, expectation).await;
     let Some(Ok(answer)) = answered else {
-        return;
+        return false;
     };
     let (head, body) = http2_head(answer);
     let ends = is_head || body.is_end_stream();
@@ -92,16 +92,20 @@ pub(super) async fn serve_stream<R: RequestService>(
                 .await
             {
                 Ok(share) => Some(share),
-                Err(SendFailure::Gone) => return,
-                Err(SendFailure::Reset(reason)) => return respond.send_reset(reason),
+                Err(SendFailure::Gone) => return false,
+                Err(SendFailure::Reset(reason)) => {
+                    respond.send_reset(reason);
+                    return false;
+                }
             }
         }
     };
     let Ok(stream) = respond.send_response(head, ends) else {
-        return respond.send_reset(Reason::INTERNAL_ERROR);
+        respond.send_reset(Reason::INTERNAL_ERROR);
+        return false;
     };
     if ends {
-        return;
+        return true;
     }
     let mut sending = AnswerSender {
         stream,
@@ -110,8 +114,13 @@ pub(super) async fn serve_stream<R: RequestService>(
         stall_time,
         until: body.until(),
     };
-    if let Err(SendFailure::Reset(reason)) = sending.send_body(body, share).await {
-        sending.stream.send_reset(reason);
+    match sending.send_body(body, share).await {
+        Ok(()) => true,
+        Err(SendFailure::Gone) => false,
+        Err(SendFailure::Reset(reason)) => {
+            sending.stream.send_reset(reason);
+            false
+        }
     }
 }
 
