@@ -28,7 +28,8 @@ pub(crate) struct JwkSet {
 #[derive(Debug, PartialEq)]
 struct VerificationKey {
     kid: Option<String>,
-    /// The algorithms it may be used with, by its own kind; the issuer's list narrows them further.
+    /// The algorithms it may be used with, by its own kind. A token of an algorithm that is not on
+    /// the issuer's list is refused before its key is looked up.
     algorithms: Vec<SignatureAlgorithm>,
     /// Two keys are the same if this is.
     material: Vec<Vec<u8>>,
@@ -42,9 +43,10 @@ impl PartialEq for JwkSet {
 
 impl JwkSet {
     /// Reads a set. Keys that cannot check signatures are left out: encryption keys, weak ones,
-    /// private and symmetric ones (a published one is compromised). `None`: it is not a set, or no
-    /// usable key is left.
-    pub(crate) fn read(text: &[u8], allowed: &[SignatureAlgorithm]) -> Option<Self> {
+    /// private and symmetric ones (a published one is compromised). Keys that no algorithm of the
+    /// issuer's list fits stay: a reload may add it. `None`: it is not a set, or no usable key is
+    /// left.
+    pub(crate) fn read(text: &[u8]) -> Option<Self> {
         if text.len() > LARGEST {
             return None;
         }
@@ -52,11 +54,23 @@ impl JwkSet {
         let keys = set.get("keys")?.as_array()?;
         let mut keys: Vec<VerificationKey> = keys
             .iter()
-            .filter_map(|key| VerificationKey::read(key.as_object()?, allowed))
+            .filter_map(|key| VerificationKey::read(key.as_object()?))
             .collect();
         let left_out = keys.len().saturating_sub(MOST_KEYS);
         keys.truncate(MOST_KEYS);
         (!keys.is_empty()).then_some(Self { keys, left_out })
+    }
+
+    /// The algorithms that the keys can be used with.
+    pub(crate) fn algorithms(&self) -> impl Iterator<Item = SignatureAlgorithm> {
+        self.keys
+            .iter()
+            .flat_map(|key| key.algorithms.iter().copied())
+    }
+
+    /// True if one of the keys can be used with one of these algorithms.
+    pub(crate) fn has_any_of(&self, algorithms: &[SignatureAlgorithm]) -> bool {
+        self.algorithms().any(|one| algorithms.contains(&one))
     }
 
     /// The number of keys.
@@ -89,7 +103,7 @@ impl JwkSet {
 }
 
 impl VerificationKey {
-    fn read(key: &Map<String, Value>, allowed: &[SignatureAlgorithm]) -> Option<Self> {
+    fn read(key: &Map<String, Value>) -> Option<Self> {
         if ["d", "p", "q", "dp", "dq", "qi", "oth", "k"]
             .iter()
             .any(|name| key.contains_key(*name))
@@ -118,9 +132,7 @@ impl VerificationKey {
             None => None,
             Some(name) => Some(SignatureAlgorithm::parse(name.as_str()?)?),
         };
-        let fits = |algorithm: &SignatureAlgorithm| {
-            allowed.contains(algorithm) && named.is_none_or(|named| named == *algorithm)
-        };
+        let fits = |algorithm: &SignatureAlgorithm| named.is_none_or(|named| named == *algorithm);
         let algorithms: Vec<SignatureAlgorithm> = kind.iter().copied().filter(fits).collect();
         (!algorithms.is_empty()).then_some(Self {
             kid,

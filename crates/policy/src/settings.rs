@@ -153,6 +153,21 @@ impl SignatureAlgorithm {
             _ => return None,
         })
     }
+
+    /// The JOSE name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Rs256 => "RS256",
+            Self::Rs384 => "RS384",
+            Self::Rs512 => "RS512",
+            Self::Ps256 => "PS256",
+            Self::Ps384 => "PS384",
+            Self::Ps512 => "PS512",
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::EdDsa => "EdDSA",
+        }
+    }
 }
 
 /// A text that is not printed.

@@ -52,14 +52,16 @@ impl ActiveIssuer {
                 algorithms,
                 ..
             } => match before.and_then(|before| before.keeper()) {
-                Some(same) if same.is_same_source(at, algorithms) => {
+                Some(same) if same.is_same_source(at) => {
+                    same.use_algorithms(algorithms);
                     IssuerCheck::Keys(same.clone())
                 }
-                _ => IssuerCheck::Keys(KeyKeeper::new(
+                other => IssuerCheck::Keys(KeyKeeper::new(
                     issuer.name.clone(),
                     at.clone(),
                     algorithms.clone(),
                     ports.clone(),
+                    other.map(|keeper| &**keeper),
                 )),
             },
             TokenValidation::Introspection {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use jsonwebtoken::DecodingKey;
 use opentelemetry::KeyValue;
 use tokio::sync::{Notify, watch};
@@ -63,7 +63,8 @@ pub(crate) enum KeyLookup {
 pub(crate) struct KeyKeeper {
     issuer: Arc<str>,
     at: KeySource,
-    algorithms: Vec<SignatureAlgorithm>,
+    /// The algorithms of the issuer's list. A reload may replace them.
+    algorithms: ArcSwap<Vec<SignatureAlgorithm>>,
     ports: VerifierPorts,
     known: ArcSwapOption<KnownKeys>,
     /// Counts the attempts that have ended, for requests that wait for the next one.
@@ -78,6 +79,8 @@ pub(crate) struct KeyKeeper {
 #[derive(Clone)]
 struct KnownKeys {
     keys: Arc<JwkSet>,
+    /// The URL that they are from.
+    url: Arc<str>,
     /// Changes when the keys do.
     generation: u64,
     fetched: Duration,
@@ -96,18 +99,24 @@ struct FetchState {
 }
 
 impl KeyKeeper {
+    /// A keeper without keys, or one with the keys of the one `before` it if these are from the
+    /// same URL.
     pub(crate) fn new(
         issuer: Arc<str>,
         at: KeySource,
         algorithms: Vec<SignatureAlgorithm>,
         ports: VerifierPorts,
+        before: Option<&Self>,
     ) -> Arc<Self> {
+        let known = before
+            .and_then(|before| before.known.load_full())
+            .filter(|known| matches!(&at, KeySource::Url(url) if **url == *known.url));
         Arc::new(Self {
             issuer,
             at,
-            algorithms,
+            algorithms: ArcSwap::from_pointee(algorithms),
             ports,
-            known: ArcSwapOption::empty(),
+            known: ArcSwapOption::new(known),
             attempts: watch::Sender::new(0),
             wanted: Notify::new(),
             fetching: AtomicBool::new(false),
@@ -116,9 +125,25 @@ impl KeyKeeper {
         })
     }
 
-    /// True if it keeps keys of this location for these algorithms.
-    pub(crate) fn is_same_source(&self, at: &KeySource, algorithms: &[SignatureAlgorithm]) -> bool {
-        self.at == *at && self.algorithms == algorithms
+    /// True if it keeps keys of this location.
+    pub(crate) fn is_same_source(&self, at: &KeySource) -> bool {
+        self.at == *at
+    }
+
+    /// Takes the algorithms of new settings. The keys stay; if none of them fits the algorithms,
+    /// they are fetched again at once.
+    pub(crate) fn use_algorithms(&self, algorithms: &[SignatureAlgorithm]) {
+        if **self.algorithms.load() == algorithms {
+            return;
+        }
+        self.algorithms.store(Arc::new(algorithms.to_vec()));
+        let known = self.known.load();
+        if !known
+            .as_ref()
+            .is_some_and(|known| known.keys.has_any_of(algorithms))
+        {
+            self.wanted.notify_one();
+        }
     }
 
     /// True once keys were fetched.
@@ -166,15 +191,16 @@ impl KeyKeeper {
         if let Some(found) = known.as_deref().and_then(look_up) {
             return KeyLookup::Found(found);
         }
-        let missing = if known.is_some() {
-            KeyLookup::Unknown
-        } else {
-            KeyLookup::Unavailable
+        let missing = |known: Option<&KnownKeys>| match known {
+            // The issuer may have published the key since the last fetch that did not fail. A
+            // signature that does not fit its known key is forged as a rule.
+            Some(known) if known.failing_since.is_none() || tried.is_some() => KeyLookup::Unknown,
+            _ => KeyLookup::Unavailable,
         };
         // No key id is remembered as unknown: a token may use a key before its issuer publishes it.
         let asked = self.fetching.load(Ordering::Acquire) || self.request_fetch();
         if !asked {
-            return missing;
+            return missing(known.as_deref());
         }
         let Some(_waiting) = KeyWaiter::begin(&self.waiting) else {
             return KeyLookup::Unavailable;
@@ -185,10 +211,11 @@ impl KeyKeeper {
         {
             return KeyLookup::Unavailable;
         }
-        let Some(known) = self.fresh() else {
-            return KeyLookup::Unavailable;
-        };
-        look_up(&known).map_or(KeyLookup::Unknown, KeyLookup::Found)
+        let known = self.fresh();
+        match known.as_deref().and_then(look_up) {
+            Some(found) => KeyLookup::Found(found),
+            None => missing(known.as_deref()),
+        }
     }
 
     /// The keys, unless no others could be fetched for too long.
@@ -249,9 +276,9 @@ impl KeyKeeper {
         let outcome = self.fetch().await;
         let now = self.ports.clock.monotonic();
         let wait = match outcome {
-            Ok((keys, max_age)) => {
+            Ok((keys, url, max_age)) => {
                 self.count_fetch("ok", 1);
-                self.keep_keys(keys, now);
+                self.keep_keys(keys, url, now);
                 let age = max_age
                     .unwrap_or(DEFAULT_KEY_LIFETIME)
                     .clamp(MIN_KEY_LIFETIME, MAX_KEY_LIFETIME);
@@ -276,7 +303,7 @@ impl KeyKeeper {
         wait
     }
 
-    fn keep_keys(&self, keys: JwkSet, now: Duration) {
+    fn keep_keys(&self, keys: JwkSet, url: String, now: Duration) {
         let before = self.known.load_full();
         let changed = before.as_ref().is_none_or(|known| *known.keys != keys);
         let generation = before.map_or(0, |known| known.generation) + u64::from(changed);
@@ -293,6 +320,7 @@ impl KeyKeeper {
         }
         self.known.store(Some(Arc::new(KnownKeys {
             keys: Arc::new(keys),
+            url: url.into(),
             generation,
             fetched: now,
             failing_since: None,
@@ -339,7 +367,7 @@ impl KeyKeeper {
         jittered_by(wait, 0.5, &*self.ports.random)
     }
 
-    async fn fetch(&self) -> Result<(JwkSet, Option<Duration>), String> {
+    async fn fetch(&self) -> Result<(JwkSet, String, Option<Duration>), String> {
         let place = self.place().await?;
         let ask = FetchRequest {
             url: &place.url,
@@ -358,9 +386,19 @@ impl KeyKeeper {
         if fetched.status != 200 {
             return Err(format!("{}: status {}", place.url, fetched.status));
         }
-        let keys = JwkSet::read(&fetched.body, &self.algorithms);
+        let keys = JwkSet::read(&fetched.body);
         let keys = keys.ok_or_else(|| format!("{}: holds no key that could be used", place.url))?;
-        Ok((keys, fetched.max_age))
+        let listed = self.algorithms.load();
+        if !keys.has_any_of(&listed) {
+            let (held, listed) = (keys.algorithms(), listed.iter().copied());
+            return Err(format!(
+                "{}: its keys are for {}, and `algorithms` has {}",
+                place.url,
+                names(held),
+                names(listed)
+            ));
+        }
+        Ok((keys, place.url, fetched.max_age))
     }
 
     async fn place(&self) -> Result<KeysLocation, String> {
@@ -385,6 +423,17 @@ impl KeyKeeper {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The names of algorithms, each once.
+fn names(algorithms: impl Iterator<Item = SignatureAlgorithm>) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in algorithms.map(SignatureAlgorithm::name) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
 }
 
 /// A request that waits; their number is bounded.

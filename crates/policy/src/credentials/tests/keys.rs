@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use weir_testkit::TokenSigner;
 
 use super::verifier_fixture::{ISSUER, VerifierFixture, settings};
-use crate::settings::KeySource;
+use crate::settings::{KeySource, SignatureAlgorithm, TokenValidation, VerifierSettings};
 
 fn keys_url() -> String {
     format!("{ISSUER}/keys")
@@ -26,9 +26,7 @@ async fn keys_are_found_by_metadata_or_by_their_url() {
         ]
     );
     let mut named = settings();
-    let crate::settings::TokenValidation::Keys { source: at, .. } =
-        &mut named.issuers[0].validation
-    else {
+    let TokenValidation::Keys { source: at, .. } = &mut named.issuers[0].validation else {
         panic!()
     };
     *at = KeySource::Url(keys_url());
@@ -252,6 +250,98 @@ async fn keys_are_refreshed_ahead_of_their_age_within_bounds() {
     }
 }
 
+/// The usual settings with this location of keys and these algorithms.
+fn settings_with(at: KeySource, listed: &[SignatureAlgorithm]) -> VerifierSettings {
+    let mut settings = settings();
+    let TokenValidation::Keys {
+        source, algorithms, ..
+    } = &mut settings.issuers[0].validation
+    else {
+        panic!()
+    };
+    (*source, *algorithms) = (at, listed.to_vec());
+    settings
+}
+
+// Proves C16, C17.
+#[tokio::test(start_paused = true)]
+async fn keys_outlive_a_reload_of_algorithms_or_of_their_url_during_an_outage() {
+    let [es256, eddsa] = [SignatureAlgorithm::Es256, SignatureAlgorithm::EdDsa];
+    let only_es256 = settings_with(KeySource::Metadata, &[es256]);
+    let stand = VerifierFixture::with(only_es256, TokenSigner::es256("key-1"));
+    let other = TokenSigner::eddsa("key-2");
+    stand.publish(&[stand.signer.jwk(), other.jwk()]);
+    stand.settle().await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    stand.fetch.put(&keys_url(), 500, "");
+    let token = other.token(&stand.claims());
+    assert_eq!(stand.reason(&token).await, "alg");
+    let both = settings_with(KeySource::Metadata, &[es256, eddsa]);
+    stand.credentials.replace(both);
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    assert!(
+        stand.subject(&token).await.is_ok(),
+        "its key was fetched with the others"
+    );
+    let at_url = settings_with(KeySource::Url(keys_url()), &[es256]);
+    stand.credentials.replace(at_url);
+    stand.settle().await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    assert_eq!(stand.reason(&token).await, "alg");
+    let elsewhere = KeySource::Url(format!("{ISSUER}/others"));
+    stand
+        .credentials
+        .replace(settings_with(elsewhere, &[es256]));
+    stand.settle().await;
+    assert_eq!(
+        stand.reason(&stand.good()).await,
+        "unavailable",
+        "other keys may be there"
+    );
+}
+
+// Proves C16.
+#[tokio::test(start_paused = true)]
+async fn set_without_a_key_for_the_listed_algorithms_changes_nothing() {
+    let [es256, eddsa] = [SignatureAlgorithm::Es256, SignatureAlgorithm::EdDsa];
+    let only_es256 = settings_with(KeySource::Metadata, &[es256]);
+    let stand = VerifierFixture::with(only_es256, TokenSigner::es256("key-1"));
+    stand.publish(&[stand.signer.jwk()]);
+    stand.settle().await;
+    let other = TokenSigner::eddsa("key-2");
+    stand.publish(&[other.jwk()]);
+    stand.pass(3600).await;
+    assert!(
+        stand.subject(&stand.good()).await.is_ok(),
+        "the last good keys"
+    );
+    let only_eddsa = settings_with(KeySource::Metadata, &[eddsa]);
+    stand.credentials.replace(only_eddsa);
+    stand.settle().await;
+    assert!(
+        stand.subject(&other.token(&stand.claims())).await.is_ok(),
+        "fetched again without a wait"
+    );
+}
+
+// Proves C14, C17.
+#[tokio::test(start_paused = true)]
+async fn new_key_of_an_issuer_whose_keys_cannot_be_fetched_is_unavailable() {
+    let stand = VerifierFixture::new().await;
+    stand.pass(60).await;
+    stand.fetch.put(&keys_url(), 500, "");
+    let new = TokenSigner::es256("key-2").token(&stand.claims());
+    for _ in 0..3 {
+        assert_eq!(stand.reason(&new).await, "unavailable");
+    }
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    let forged = TokenSigner::es256("key-1").token(&stand.claims());
+    assert_eq!(stand.reason(&forged).await, "signature");
+    stand.publish(&[stand.signer.jwk()]);
+    stand.pass(120).await;
+    assert_eq!(stand.reason(&new).await, "key");
+}
+
 // Proves C16.
 #[tokio::test(start_paused = true)]
 async fn bad_keys_are_left_out_of_a_set() {
@@ -325,7 +415,7 @@ async fn day_of_the_last_keys_begins_with_the_first_failed_fetch() {
     assert!(stand.subject(&stand.good()).await.is_ok());
     stand.fetch.put(&keys_url(), 500, "");
     let unknown = TokenSigner::es256("key-2").token(&stand.claims());
-    assert_eq!(stand.reason(&unknown).await, "key");
+    assert_eq!(stand.reason(&unknown).await, "unavailable");
     stand.pass(23 * 3600).await;
     assert!(stand.subject(&stand.good()).await.is_ok());
     stand.pass(2 * 3600).await;
