@@ -27,7 +27,7 @@ pub use login_error::LoginError;
 pub use server_url::server_url;
 
 use discovery::LoginDiscovery;
-use grant::LoginClient;
+use grant::{LoginClient, OFFLINE_ACCESS};
 use login_error::BROWSER_TIMEOUT;
 use redirect_listener::RedirectListener;
 use weir_system::SystemRandom;
@@ -94,7 +94,7 @@ pub async fn login(
 /// Joins these scopes, each once, with the scope for a refresh token if it is offered.
 fn scopes(lists: &[Option<&str>], found: &LoginDiscovery) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
-    let offline = found.offline_access().then_some("offline_access");
+    let offline = found.offline_access().then_some(OFFLINE_ACCESS);
     for scope in lists
         .iter()
         .flatten()

@@ -76,7 +76,8 @@ fn a_login_is_kept_used_refreshed_and_ended() {
 
     // The first token has expired already when it is used: weir refuses it, and the command gets
     // another.
-    town.idp.control(&json!({ "stale": 1 }));
+    town.idp
+        .control(&json!({ "stale": 1, "refresh": "offline" }));
     let (code, said) = ada.login(&[&url]);
     assert_eq!(code, Some(0), "{said}");
     assert!(

@@ -10,7 +10,8 @@
 //   alg       RS256 or ES256, for the next token
 //   ttl       seconds that the next tokens live
 //   stale     how many of the next access tokens are issued an hour too late
-//   refresh   whether refresh tokens are issued
+//   refresh   whether refresh tokens are issued: true, false, or `offline` for clients with the scope `offline_access`
+//             alone, which is the provider's default and needs `prompt=consent`
 //   format    jwt or opaque
 //   keys      `add`: sign with new keys, keep the old ones published; `replace`: the old ones are gone
 //   down      true: every other connection is cut without an answer
@@ -142,7 +143,9 @@ function build() {
         responseTypes: ['code'],
         findAccount: (_, sub) => ({ accountId: sub, claims: () => ({ sub }) }),
         interactions: { url: (_, { uid }) => `/interaction/${uid}` },
-        issueRefreshToken: (_, client) => now.refresh && client.grantTypeAllowed('refresh_token'),
+        issueRefreshToken: (_, client, { scopes }) =>
+            client.grantTypeAllowed('refresh_token') &&
+            (now.refresh === 'offline' ? scopes.has('offline_access') : now.refresh),
         extraTokenClaims: (_, token) => ({ groups: GROUPS[token.accountId] ?? [] }),
         formats: { customizers: { jwt: (_, token, jwt) => age(jwt) } },
         features: {

@@ -9,6 +9,7 @@ use weir_oauth::{
     resource_metadata_urls, server_metadata_urls,
 };
 
+use super::grant::OFFLINE_ACCESS;
 use super::json_http;
 use super::login_error::{LoginError, plain};
 use super::server_url::{covers, server_url};
@@ -110,7 +111,7 @@ impl LoginDiscovery {
 
     /// Reports if the authorization server offers the scope for refresh tokens.
     pub(super) fn offline_access(&self) -> bool {
-        self.scopes.iter().any(|scope| scope == "offline_access")
+        self.scopes.iter().any(|scope| scope == OFFLINE_ACCESS)
     }
 
     /// Compares the `iss` of an authorization response with the expected issuer as text (RFC 9207).

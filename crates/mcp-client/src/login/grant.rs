@@ -14,6 +14,9 @@ use super::json_http;
 use super::login_account::LoginAccount;
 use super::login_error::{LoginError, plain};
 
+/// The scope for a refresh token.
+pub(super) const OFFLINE_ACCESS: &str = "offline_access";
+
 /// This program's identity at the authorization server. It is a public client without a secret.
 #[derive(Debug)]
 pub(super) struct LoginClient {
@@ -53,6 +56,13 @@ impl LoginAuthorizationRequest<'_> {
             .append_pair("resource", &found.resource);
         if let Some(scope) = self.scope {
             url.query_pairs_mut().append_pair("scope", scope);
+            // Without it the scope is to be ignored (OpenID Connect Core, section 11).
+            if scope
+                .split_ascii_whitespace()
+                .any(|one| one == OFFLINE_ACCESS)
+            {
+                url.query_pairs_mut().append_pair("prompt", "consent");
+            }
         }
         url
     }
@@ -274,6 +284,35 @@ mod tests {
         client
             .exchange(&found, "the-code", "http://127.0.0.1/callback", "verifier")
             .await
+    }
+
+    // Proves R255.
+    #[test]
+    fn refresh_token_is_requested_with_the_consent_that_it_needs() {
+        let endpoint = Url::parse("https://id.example/authorize").expect("a URL");
+        let found = LoginDiscovery::with_endpoints(
+            "https://a.example/mcp",
+            "https://id.example",
+            &endpoint,
+        );
+        let client = LoginClient::known("command line");
+        for (scope, prompt) in [
+            (None, None),
+            (Some("read offline_access_of_others"), None),
+            (Some("read offline_access"), Some("consent")),
+        ] {
+            let request = LoginAuthorizationRequest {
+                client: &client,
+                redirect_uri: "http://127.0.0.1/callback",
+                state: "state",
+                code_challenge: "challenge",
+                scope,
+            };
+            let url = request.url(&found);
+            let query: HashMap<_, _> = url.query_pairs().into_owned().collect();
+            assert_eq!(query.get("prompt").map(String::as_str), prompt, "{url}");
+            assert_eq!(query.get("scope").map(String::as_str), scope, "{url}");
+        }
     }
 
     // Proves R255.
