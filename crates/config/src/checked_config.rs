@@ -164,10 +164,19 @@ impl Config {
 
 /// Returns the URL of weir if the config has no `public_url`.
 pub(crate) fn implied_base(front: &weir_front::FrontSettings, listen: SocketAddr) -> String {
-    format!(
-        "{}://{listen}",
-        if front.tls.is_some() { "https" } else { "http" }
-    )
+    let scheme = if front.tls.is_some() { "https" } else { "http" };
+    without_default_port(&format!("{scheme}://{listen}")).to_owned()
+}
+
+/// Removes the default port of the scheme from an origin. Clients that normalize URLs leave it out
+/// (RFC 3986, 6.2.3), and would not find the URL of their server in the metadata.
+pub(crate) fn without_default_port(origin: &str) -> &str {
+    let port = match origin.split_once(':') {
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => ":80",
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => ":443",
+        _ => return origin,
+    };
+    origin.strip_suffix(port).unwrap_or(origin)
 }
 
 /// The digest of a config's files. All digests compare equal, so that two configs with the same

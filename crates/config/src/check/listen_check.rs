@@ -11,6 +11,7 @@ use weir_config_file::raw::{RawClientAuth, RawConfig, RawLegacySessions, RawServ
 use weir_front::settings::{AddressRange, ClientCertificates, ListenerTlsFiles, ServerIdentity};
 use weir_front::{ListenerTlsError, check_tls_files};
 
+use super::super::checked_config::without_default_port;
 use super::limits_check;
 
 /// The default address, on loopback, so that a first try exposes no port to the network.
@@ -189,7 +190,7 @@ fn public_url(text: &str, report: &mut ConfigReport) -> Option<String> {
             .hint("paths come from `endpoints`; write https://mcp.example.com"),
         );
     }
-    origin.map(str::to_owned)
+    origin.map(|origin| without_default_port(origin).to_owned())
 }
 
 fn origins(raw: &RawConfig, report: &mut ConfigReport) -> Vec<String> {

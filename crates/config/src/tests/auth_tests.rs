@@ -94,6 +94,20 @@ fn token_audience_defaults_to_listen_address() {
     let config = good(&format!("public_url: https://MCP.Example.com/\n{auth}"));
     assert_eq!(config.auth.base, "https://mcp.example.com");
     assert_eq!(good("listen: 127.0.0.1:1").auth, VerifierSettings::open());
+    // The default port of the scheme is left out, as clients do that normalize URLs.
+    for (named, base) in [
+        ("listen: 127.0.0.1:80", "http://127.0.0.1"),
+        ("listen: \"[::1]:80\"", "http://[::1]"),
+        ("public_url: http://127.0.0.1:80/", "http://127.0.0.1"),
+        ("public_url: HTTPS://MCP.example.com:443", "https://mcp.example.com"),
+        ("public_url: https://mcp.example.com:80", "https://mcp.example.com:80"),
+        ("public_url: http://mcp.example.com:443", "http://mcp.example.com:443"),
+        ("public_url: \"https://[::443]\"", "https://[::443]"),
+    ] {
+        let config = good(&format!("{named}\n{auth}"));
+        assert_eq!(config.auth.base, base, "{named}");
+        assert_eq!(config.front.oauth.unwrap().base, base, "{named}");
+    }
 }
 
 // Proves R249.
