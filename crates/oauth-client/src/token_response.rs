@@ -113,7 +113,13 @@ fn token_error(fetched: &FetchResponse, exchange: bool) -> TokenError {
         .unwrap_or_default();
     let is_scope_refusal = matches!(&*error, "invalid_scope" | "access_denied");
     let mut trouble = match (error.as_str(), fetched.status) {
-        ("invalid_client" | "unauthorized_client", _) | (_, 401) => TokenError::new(
+        ("unauthorized_client", _) if exchange => TokenError::new(
+            "The authorization server does not permit weir's client the grant token-exchange: its operator has to permit it there",
+        ),
+        ("unauthorized_client", _) => TokenError::new(
+            "The authorization server does not permit weir's client the grant client_credentials, which weir needs for its own requests, such as lists: its operator has to permit it there",
+        ),
+        ("invalid_client", _) | (_, 401) => TokenError::new(
             "The authorization server refuses weir's client credentials for this upstream: its operator has to renew them",
         ),
         ("invalid_scope" | "invalid_target", _) => TokenError::new(
@@ -122,9 +128,12 @@ fn token_error(fetched: &FetchResponse, exchange: bool) -> TokenError {
         ("invalid_grant" | "invalid_request" | "access_denied", _) if exchange => TokenError::new(
             "The authorization server does not exchange the caller's token for one of this upstream",
         ),
-        ("unsupported_grant_type", _) => {
-            TokenError::new("The authorization server does not have the configured grant")
+        ("unsupported_grant_type", _) if exchange => {
+            TokenError::new("The authorization server does not have the grant token-exchange")
         }
+        ("unsupported_grant_type", _) => TokenError::new(
+            "The authorization server does not have the grant client_credentials, which weir needs for its own requests, such as lists",
+        ),
         (_, status @ (429 | 500..)) => TokenError::new(format!(
             "The authorization server gives no tokens now (HTTP {status})"
         )),
@@ -271,6 +280,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn refused_request_of_weirs_own_names_its_grant() {
+        for error in ["unauthorized_client", "unsupported_grant_type"] {
+            let fetched = FetchResponse {
+                status: 400,
+                max_age: None,
+                body: json!({ "error": error }).to_string().into(),
+            };
+            let trouble = read_token_response(&fetched, false, &[]).unwrap_err();
+            let expected = "the grant client_credentials, which weir needs for its own requests";
+            assert!(trouble.text.contains(expected), "{error}: {}", trouble.text);
+        }
+    }
+
     // Proves C19, R251.
     #[test]
     fn error_text_has_no_server_text() {
@@ -280,7 +303,21 @@ mod tests {
             (400, "invalid_scope", "scopes asked for"),
             (400, "invalid_target", "scopes asked for"),
             (400, "invalid_grant", "caller's token"),
-            (400, "unsupported_grant_type", "configured grant"),
+            (
+                400,
+                "unsupported_grant_type",
+                "have the grant token-exchange",
+            ),
+            (
+                400,
+                "unauthorized_client",
+                "permit weir's client the grant token-exchange",
+            ),
+            (
+                401,
+                "unauthorized_client",
+                "permit weir's client the grant token-exchange",
+            ),
             (503, "", "no tokens now (HTTP 503)"),
             (429, "slow_down", "no tokens now"),
             (403, "CANARY", "refuses to give a token (HTTP 403)"),

@@ -9,7 +9,8 @@ use crate::config_secret::ConfigSecret;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawOutbound {
-    /// The source of tokens. Default `none`: no tokens, only `headers`.
+    /// The source of tokens. Default `none`: no tokens, only `headers`. With `token_exchange` the
+    /// client needs the grant `client_credentials`, too: lists and probes use weir's own tokens.
     pub mode: Option<RawOutboundMode>,
     /// The issuer identifier of the authorization server. Its metadata names the token endpoint.
     /// The metadata must state the same issuer; a slash after the host makes no difference.
