@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use url::Url;
-use weir_core::Failure;
 use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
 use weir_oauth::{
-    AuthorizationServerMetadata, ProtectedResourceMetadata, is_same_issuer, resource_metadata_urls,
-    server_metadata_urls,
+    AuthorizationServerMetadata, ProtectedResourceMetadata, is_same_issuer, quoted_identifier,
+    resource_metadata_urls, server_metadata_urls,
 };
 
 use super::token_error::TokenError;
@@ -103,7 +102,7 @@ impl TokenDiscovery<'_> {
             .into_iter()
             .chain(well_known.iter().map(Url::as_str))
         {
-            if let Ok(Some(found)) = self.fetch_json::<ProtectedResourceMetadata>(url).await {
+            if let Ok(found) = self.fetch_json::<ProtectedResourceMetadata>(url).await {
                 return Some(found);
             }
         }
@@ -116,35 +115,35 @@ impl TokenDiscovery<'_> {
         let issuer = Url::parse(self.issuer)
             .map_err(|_| TokenError::new("The configured issuer is no URL"))?;
         let mut foreign = false;
-        let mut lost = None;
+        let mut failures = Vec::new();
         for url in server_metadata_urls(&issuer) {
             let fetched = self
                 .fetch_json::<AuthorizationServerMetadata<_>>(url.as_str())
                 .await;
-            match fetched {
-                Ok(Some(found)) if found.is_about(self.issuer) => return Ok(found.members),
-                Ok(Some(_)) => foreign = true,
-                Ok(None) => {}
-                Err(failure) => lost = Some(failure),
-            }
+            let failure = match fetched {
+                Ok(found) if found.is_about(self.issuer) => return Ok(found.members),
+                Ok(found) => {
+                    foreign = true;
+                    let named = quoted_identifier(&found.issuer);
+                    format!("is the metadata of {named}, not of `{}`", self.issuer)
+                }
+                Err(failure) => failure,
+            };
+            failures.push(format!("{url}: {failure}"));
         }
-        if foreign {
-            return Err(TokenError::new(
-                "The authorization server's metadata is of another issuer: it was not used",
-            ));
-        }
-        let trouble = TokenError::new("The authorization server's metadata cannot be had");
-        Err(match lost {
-            Some(failure) => trouble.because(&failure),
-            None => trouble,
-        })
+        let text = if foreign {
+            "The authorization server's metadata is of another issuer: it was not used"
+        } else {
+            "The authorization server's metadata cannot be had"
+        };
+        Err(TokenError::new(text).caused_by(&failures.join("; ")))
     }
 
-    /// Fetches a document; absent unless the answer is a 200 with a document of this type.
-    async fn fetch_json<T: for<'de> Deserialize<'de>>(
-        &self,
-        url: &str,
-    ) -> Result<Option<T>, Failure> {
+    /// Fetches a document.
+    ///
+    /// # Errors
+    /// The failure, for operators: the answer is no 200, or no document of this type.
+    async fn fetch_json<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<T, String> {
         let named_by = self.named_by(url);
         let ask = FetchRequest {
             url,
@@ -154,10 +153,12 @@ impl TokenDiscovery<'_> {
             timeout: METADATA_TIMEOUT,
             url_source: named_by,
         };
-        let fetched = self.fetch.fetch(ask).await?;
-        Ok((fetched.status == 200)
-            .then(|| serde_json::from_slice(&fetched.body).ok())
-            .flatten())
+        let fetched = self.fetch.fetch(ask).await;
+        let fetched = fetched.map_err(|failure| failure.cause())?;
+        if fetched.status != 200 {
+            return Err(format!("status {}", fetched.status));
+        }
+        serde_json::from_slice(&fetched.body).map_err(|_| "is no valid metadata".to_owned())
     }
 
     /// Classifies a URL: the operator's if the config names its origin.

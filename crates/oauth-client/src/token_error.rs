@@ -28,8 +28,13 @@ impl TokenError {
     }
 
     /// Keeps the cause for operators; it has no text of another party's response.
-    pub(crate) fn because(mut self, failure: &Failure) -> Self {
-        self.cause = Some(failure.cause().into());
+    pub(crate) fn because(self, failure: &Failure) -> Self {
+        self.caused_by(&failure.cause())
+    }
+
+    /// Keeps a cause for operators.
+    pub(crate) fn caused_by(mut self, cause: &str) -> Self {
+        self.cause = Some(cause.into());
         self
     }
 

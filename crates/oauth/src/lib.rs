@@ -14,7 +14,7 @@ mod token_response;
 pub use bearer_challenge::BearerChallenge;
 pub use form_request::{ClientAuthentication, FormRequest};
 pub use metadata::{
-    AuthorizationServerMetadata, ProtectedResourceMetadata, is_same_issuer, resource_metadata_urls,
-    server_metadata_urls,
+    AuthorizationServerMetadata, ProtectedResourceMetadata, is_same_issuer, quoted_identifier,
+    resource_metadata_urls, server_metadata_urls,
 };
 pub use token_response::{TokenResponse, read_lifetime};

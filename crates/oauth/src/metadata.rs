@@ -51,6 +51,13 @@ fn without_root_path(issuer: &str) -> &str {
     }
 }
 
+/// Returns the identifier in another party's metadata as a message for operators can quote it: at
+/// most 200 characters that a URL has.
+pub fn quoted_identifier(text: &str) -> String {
+    let shown = text.chars().filter(char::is_ascii_graphic).take(200);
+    format!("`{}`", shown.collect::<String>())
+}
+
 /// Returns the URLs of a server's protected resource metadata, in the order of trial: with the
 /// server's path, then at the root (RFC 9728, 3.1).
 pub fn resource_metadata_urls(server: &Url) -> Vec<Url> {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
-use weir_core::FailureKind;
 use weir_core::port::{FetchResponse, Fut};
+use weir_core::{Failure, FailureKind};
 
 use super::*;
 
@@ -129,6 +129,29 @@ async fn metadata_is_fetched_in_the_order_of_the_specifications() {
             .await
             .unwrap_err()
             .contains("cannot be had")
+    );
+}
+
+#[tokio::test]
+async fn failure_of_every_location_is_for_operators() {
+    let [first, second, third]: [String; 3] = web_urls(ISSUER).try_into().unwrap();
+    let web = MetadataServers::default()
+        .with(&first, metadata("https://id.example.com"))
+        .with(&second, json!("no metadata"));
+    let server = Url::parse(SERVER).unwrap();
+    let discovery = TokenDiscovery {
+        fetch: &web,
+        issuer: ISSUER,
+        server: &server,
+        hint: None,
+    };
+    assert_eq!(
+        discovery.run().await.unwrap_err().to_string(),
+        format!(
+            "The authorization server's metadata is of another issuer: it was not used: \
+             {first}: is the metadata of `https://id.example.com`, not of `{ISSUER}`; \
+             {second}: is no valid metadata; {third}: status 404"
+        )
     );
 }
 

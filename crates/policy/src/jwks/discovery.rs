@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use url::Url;
 use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
-use weir_oauth::server_metadata_urls;
+use weir_oauth::{quoted_identifier, server_metadata_urls};
 
 use crate::strict_json;
 
@@ -25,14 +25,14 @@ pub(super) struct KeysLocation {
 /// Finds the URL of an issuer's keys.
 ///
 /// # Errors
-/// The failure, for the log.
+/// The failures at all locations, for the log.
 pub(super) async fn find(
     fetch: &dyn DocumentFetcher,
     issuer: &str,
     within: Duration,
 ) -> Result<KeysLocation, String> {
     let issuer_url = Url::parse(issuer).map_err(|_| "its name is no URL")?;
-    let mut why = String::new();
+    let mut failures = Vec::new();
     for url in server_metadata_urls(&issuer_url) {
         let ask = FetchRequest {
             url: url.as_str(),
@@ -43,24 +43,30 @@ pub(super) async fn find(
             // The config names the issuer, and with it these URLs.
             url_source: UrlSource::Operator,
         };
-        match fetch.fetch(ask).await {
+        let failure = match fetch.fetch(ask).await {
             Ok(fetched) if fetched.status == 200 => match keys_of(&fetched.body, issuer) {
                 Ok(place) => return Ok(place),
-                Err(wrong) => why = format!("{url}: {wrong}"),
+                Err(wrong) => wrong,
             },
-            Ok(fetched) => why = format!("{url}: status {}", fetched.status),
-            Err(failure) => why = format!("{url}: {failure}"),
-        }
+            Ok(fetched) => format!("status {}", fetched.status),
+            Err(failure) => failure.to_string(),
+        };
+        failures.push(format!("{url}: {failure}"));
     }
-    Err(why)
+    Err(failures.join("; "))
 }
 
 /// The location of the keys from metadata that is the issuer's own: it must name itself, character
 /// by character (RFC 8414, 3.3).
-fn keys_of(text: &[u8], issuer: &str) -> Result<KeysLocation, &'static str> {
+fn keys_of(text: &[u8], issuer: &str) -> Result<KeysLocation, String> {
     let metadata = strict_json::parse_object(text).ok_or("is no JSON object")?;
-    if metadata.get("issuer").and_then(Value::as_str) != Some(issuer) {
-        return Err("is the metadata of another issuer");
+    match metadata.get("issuer").and_then(Value::as_str) {
+        Some(named) if named == issuer => {}
+        Some(named) => {
+            let named = quoted_identifier(named);
+            return Err(format!("is the metadata of {named}, not of `{issuer}`"));
+        }
+        None => return Err("names no `issuer`".to_owned()),
     }
     let keys = metadata
         .get("jwks_uri")
@@ -68,13 +74,13 @@ fn keys_of(text: &[u8], issuer: &str) -> Result<KeysLocation, &'static str> {
         .ok_or("names no `jwks_uri`")?;
     let (keys_url, own) = (Url::parse(keys), Url::parse(issuer));
     let (Ok(keys_url), Ok(own)) = (keys_url, own) else {
-        return Err("has a `jwks_uri` that is no URL");
+        return Err("has a `jwks_uri` that is no URL".to_owned());
     };
     if !matches!(keys_url.scheme(), "http" | "https")
         || !keys_url.username().is_empty()
         || keys_url.password().is_some()
     {
-        return Err("has a `jwks_uri` that is not http or https");
+        return Err("has a `jwks_uri` that is not http or https".to_owned());
     }
     // The issuer's own origin is named by the operator; any other is requested only if it is public
     // (C18).
@@ -92,7 +98,41 @@ fn keys_of(text: &[u8], issuer: &str) -> Result<KeysLocation, &'static str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_core::Failure;
+    use weir_core::port::{FetchResponse, Fut};
+
     use super::*;
+
+    /// Metadata at the first location, and nothing at the others.
+    struct FirstLocation(&'static str);
+
+    impl DocumentFetcher for FirstLocation {
+        fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+            let is_first = ask.url.ends_with("/oauth-authorization-server/t");
+            let (status, body) = if is_first { (200, self.0) } else { (404, "") };
+            let answer = FetchResponse {
+                status,
+                max_age: None,
+                body: body.into(),
+            };
+            Box::pin(async { Ok(answer) })
+        }
+    }
+
+    #[tokio::test]
+    async fn failure_of_every_location_is_named() {
+        let fetch = FirstLocation(
+            "{\"issuer\":\"https://id.example.com/\\u001b[31mother\",\"jwks_uri\":\"https://id.example.com/keys\"}",
+        );
+        let found = find(&fetch, "https://id.example.com/t", Duration::from_secs(1)).await;
+        assert_eq!(
+            found.unwrap_err(),
+            "https://id.example.com/.well-known/oauth-authorization-server/t: \
+             is the metadata of `https://id.example.com/[31mother`, not of `https://id.example.com/t`; \
+             https://id.example.com/.well-known/openid-configuration/t: status 404; \
+             https://id.example.com/t/.well-known/openid-configuration: status 404"
+        );
+    }
 
     // Proves R258.
     #[test]
