@@ -4,7 +4,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use url::Url;
-use weir_mcp_client::login::{LoginAccounts, LoginChoices, LoginError};
+use weir_mcp_client::login::{LoginAccounts, LoginChoices, LoginError, Logout};
 use weir_mcp_client::{ClientError, login};
 
 use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
@@ -60,21 +60,12 @@ pub async fn login(options: LoginOptions) -> ExitCode {
     };
     let logged_in = async {
         let accounts = LoginAccounts::of_this_user()?;
-        // A login with additional scopes keeps the earlier ones. A login without them starts anew.
-        let scope = match scope {
-            Some(more) => Some(
-                accounts
-                    .scope(&server)?
-                    .map_or(more.clone(), |earlier| format!("{earlier} {more}")),
-            ),
-            None => None,
-        };
         let wishes = LoginChoices {
             client_id,
             scope,
             port,
         };
-        let account = login::login(&server, &challenge, &wishes, &mut show).await?;
+        let account = login::login(&server, &challenge, &wishes, &accounts, &mut show).await?;
         accounts.keep(&account)?;
         Ok::<_, LoginError>((accounts, account))
     };
@@ -90,8 +81,9 @@ pub async fn login(options: LoginOptions) -> ExitCode {
                 account.resource()
             ));
             weir_terminal::note(format_args!(
-                "kept in {}; `weir logout {server}` ends it",
-                accounts.file().display()
+                "kept in {}; `weir logout {}` ends it",
+                accounts.file().display(),
+                account.resource()
             ));
             ExitCode::SUCCESS
         }
@@ -117,15 +109,20 @@ pub async fn logout(url: &str) -> ExitCode {
     };
     let forgotten = async { LoginAccounts::of_this_user()?.forget(&server).await };
     match forgotten.await {
-        Ok(None) => weir_terminal::line(format_args!("not logged in at {server}")),
-        Ok(Some((account, Ok(())))) => {
-            weir_terminal::line(format_args!("logged out of {}", account.resource()))
-        }
-        Ok(Some((account, Err(error)))) => {
-            weir_terminal::line(format_args!("logged out of {}", account.resource()));
-            weir_terminal::note(format_args!(
-                "weir: its tokens could not be revoked, and are valid until they expire: {error}"
+        Ok(Logout::NoLogin(None)) => weir_terminal::line(format_args!("not logged in at {server}")),
+        Ok(Logout::NoLogin(Some(above))) => {
+            let resource = above.resource();
+            weir_terminal::line(format_args!(
+                "not logged in at {server}; a login for {resource} exists, which `weir logout {resource}` ends"
             ));
+        }
+        Ok(Logout::Done { account, revoked }) => {
+            weir_terminal::line(format_args!("logged out of {}", account.resource()));
+            if let Err(error) = revoked {
+                weir_terminal::note(format_args!(
+                    "weir: its tokens could not be revoked, and are valid until they expire: {error}"
+                ));
+            }
         }
         Err(error) => return exit_with_error(EXIT_UNREACHABLE, error),
     }

@@ -21,7 +21,7 @@ use url::Url;
 use weir_core::port::Random;
 use weir_oauth::BearerChallenge;
 
-pub use accounts::LoginAccounts;
+pub use accounts::{LoginAccounts, Logout};
 pub use login_account::LoginAccount;
 pub use login_error::LoginError;
 pub use server_url::server_url;
@@ -46,7 +46,9 @@ pub struct LoginChoices {
 /// Logs in: discovers the authorization server, sends the person there, and returns the account.
 /// Dropping the future gives up.
 ///
-/// `challenge` is from the server's refusal; `show` gets the URL that the person must open.
+/// `challenge` is from the server's refusal; `show` gets the URL that the person must open. A login
+/// with scopes of the person's choice keeps those of the earlier login for the same resource in
+/// `accounts`; a login without them starts anew.
 ///
 /// # Errors
 ///
@@ -55,6 +57,7 @@ pub async fn login(
     server: &Url,
     challenge: &BearerChallenge,
     wishes: &LoginChoices,
+    accounts: &LoginAccounts,
     show: &mut (dyn FnMut(&Url) + Send),
 ) -> Result<LoginAccount, LoginError> {
     let found = LoginDiscovery::of(server, challenge).await?;
@@ -65,9 +68,14 @@ pub async fn login(
         None => LoginClient::register(&found, &redirect_uri).await?,
     };
     let (state, verifier) = (random(), random());
+    let earlier = match wishes.scope {
+        Some(_) => accounts.scope(&found.resource)?,
+        None => None,
+    };
     let scope = scopes(
         &[
             challenge.scope.as_deref().or(found.scope.as_deref()),
+            earlier.as_deref(),
             wishes.scope.as_deref(),
         ],
         &found,

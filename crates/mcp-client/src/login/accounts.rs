@@ -23,6 +23,20 @@ pub struct LoginAccounts {
     file: PathBuf,
 }
 
+/// The outcome of [`LoginAccounts::forget`].
+#[derive(Debug)]
+pub enum Logout {
+    /// The login is removed.
+    Done {
+        /// The login.
+        account: LoginAccount,
+        /// The outcome of its revocation.
+        revoked: Result<(), LoginError>,
+    },
+    /// There is no login for this URL; that for a resource above it, which its requests use, stays.
+    NoLogin(Option<LoginAccount>),
+}
+
 impl LoginAccounts {
     /// Returns the logins of this user: in `XDG_STATE_HOME`, or `.local/state` in the home folder.
     ///
@@ -88,12 +102,13 @@ impl LoginAccounts {
         Ok(Some(fresh))
     }
 
-    /// Returns the scopes of the login for `server`, if its issuer gave them.
+    /// Returns the scopes of the login for this very resource, if its issuer gave them.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn scope(&self, server: &Url) -> Result<Option<String>, LoginError> {
-        Ok(for_server(&self.read()?, server).and_then(|account| account.scope))
+    pub(super) fn scope(&self, resource: &str) -> Result<Option<String>, LoginError> {
+        let key = key(&server_url(resource)?);
+        Ok(self.read()?.remove(&key).and_then(|account| account.scope))
     }
 
     /// Keeps a login, and replaces an earlier one at the same resource.
@@ -113,29 +128,23 @@ impl LoginAccounts {
         self.write(&all)
     }
 
-    /// Removes the login for `server`, and revokes it at its issuer. Returns `None` without such a
-    /// login.
+    /// Removes the login for the resource at this very URL, and revokes it at its issuer.
     ///
     /// # Errors
     ///
-    /// The file cannot be read or written. A failed revocation is in the second place of the
-    /// returned pair.
-    pub async fn forget(
-        &self,
-        server: &Url,
-    ) -> Result<Option<(LoginAccount, Result<(), LoginError>)>, LoginError> {
+    /// The file cannot be read or written.
+    pub async fn forget(&self, server: &Url) -> Result<Logout, LoginError> {
         if !self.file.exists() {
-            return Ok(None);
+            return Ok(Logout::NoLogin(None));
         }
         let _lock = self.lock()?;
         let mut all = self.read()?;
-        let Some(account) = for_server(&all, server) else {
-            return Ok(None);
+        let Some(account) = all.remove(&key(server)) else {
+            return Ok(Logout::NoLogin(for_server(&all, server)));
         };
-        all.remove(&account_key(&account)?);
         self.write(&all)?;
-        let told = grant::revoke(&account).await;
-        Ok(Some((account, told)))
+        let revoked = grant::revoke(&account).await;
+        Ok(Logout::Done { account, revoked })
     }
 
     /// Waits for the lock that excludes other commands. Dropping the file releases it.

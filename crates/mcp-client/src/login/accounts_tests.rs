@@ -85,18 +85,49 @@ async fn a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
         Some("again"),
         "one login a resource"
     );
-    let (gone, told) = accounts
-        .forget(&server_url("https://a.example/mcp/team").unwrap())
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!((gone.access_token.as_str(), told.is_ok()), ("team", true));
+    let forget = async |server| accounts.forget(&server_url(server).unwrap()).await.unwrap();
+    let Logout::Done { account, revoked } = forget("https://a.example/mcp/team/").await else {
+        panic!("it was logged in");
+    };
+    assert_eq!(
+        (account.access_token.as_str(), revoked.is_ok()),
+        ("team", true)
+    );
     assert_eq!(
         token(&accounts, "https://a.example/mcp/team")
             .await
             .as_deref(),
         Some("again")
     );
+}
+
+// Proves R254.
+#[tokio::test]
+async fn login_of_a_resource_above_is_neither_ended_nor_extended() {
+    let folder = folder("above");
+    let accounts = LoginAccounts::in_folder(&folder);
+    accounts
+        .keep(&LoginAccount {
+            scope: Some("admin".to_owned()),
+            ..account("https://a.example/mcp", "above")
+        })
+        .unwrap();
+    let below = server_url("https://a.example/mcp/team").unwrap();
+    let Logout::NoLogin(Some(above)) = accounts.forget(&below).await.unwrap() else {
+        panic!("the login of another resource was taken");
+    };
+    assert_eq!(above.resource(), "https://a.example/mcp");
+    assert_eq!(accounts.scope(below.as_str()).unwrap(), None);
+    let scope = accounts.scope("https://a.example/mcp/").unwrap();
+    assert_eq!(scope.as_deref(), Some("admin"));
+    assert_eq!(
+        token(&accounts, below.as_str()).await.as_deref(),
+        Some("above")
+    );
+    let other = server_url("https://b.example/mcp").unwrap();
+    let outcome = accounts.forget(&other).await.unwrap();
+    assert!(matches!(outcome, Logout::NoLogin(None)), "{outcome:?}");
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[tokio::test]
