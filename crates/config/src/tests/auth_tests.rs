@@ -99,9 +99,18 @@ fn token_audience_defaults_to_listen_address() {
         ("listen: 127.0.0.1:80", "http://127.0.0.1"),
         ("listen: \"[::1]:80\"", "http://[::1]"),
         ("public_url: http://127.0.0.1:80/", "http://127.0.0.1"),
-        ("public_url: HTTPS://MCP.example.com:443", "https://mcp.example.com"),
-        ("public_url: https://mcp.example.com:80", "https://mcp.example.com:80"),
-        ("public_url: http://mcp.example.com:443", "http://mcp.example.com:443"),
+        (
+            "public_url: HTTPS://MCP.example.com:443",
+            "https://mcp.example.com",
+        ),
+        (
+            "public_url: https://mcp.example.com:80",
+            "https://mcp.example.com:80",
+        ),
+        (
+            "public_url: http://mcp.example.com:443",
+            "http://mcp.example.com:443",
+        ),
         ("public_url: \"https://[::443]\"", "https://[::443]"),
     ] {
         let config = good(&format!("{named}\n{auth}"));
@@ -130,6 +139,20 @@ fn token_audience_has_the_chosen_port() {
     }
     let open = Arc::new(good("listen: 127.0.0.1:0"));
     assert_eq!(open.served_at(bound), open);
+}
+
+#[test]
+fn issuer_that_nothing_is_fetched_from_may_have_an_http_name() {
+    let adfs = "issuer: \"http://adfs.example.com/adfs/services/trust\"";
+    let introspection = "introspection: { url: \"https://id.example.com/i\", client_id: weir, client_secret: kept-between-us }";
+    for keys in [
+        "jwks_uri: \"https://adfs.example.com/adfs/discovery/keys\"",
+        introspection,
+    ] {
+        good(&format!(
+            "auth: {{ mode: oauth, issuers: [{{ {adfs}, {keys} }}] }}"
+        ));
+    }
 }
 
 #[test]

@@ -66,7 +66,9 @@ fn one(raw: &RawIssuer, path: &ConfigPath, report: &mut ConfigReport) -> Option<
         return None;
     };
     let allow_http = raw.allow_http.unwrap_or(false);
-    check_issuer_url(name, allow_http, &path.key("issuer"), report);
+    // Without metadata nothing is fetched from the issuer: its name is only compared.
+    let is_name = raw.jwks_uri.is_some() || raw.introspection.is_some();
+    check_issuer_url(name, allow_http || is_name, &path.key("issuer"), report);
     if let Some(url) = &raw.jwks_uri {
         check_issuer_url(url, allow_http, &path.key("jwks_uri"), report);
     }
