@@ -70,6 +70,51 @@ fn an_upstream_that_a_reload_removes_is_gone_from_the_list() {
     assert!(!refused.status.success());
 }
 
+#[test]
+fn check_warns_of_expired_keys() {
+    let folder = fresh_path("expired");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("weir.yaml");
+    let digests = [
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+    ];
+    let expiries = ["2020-01-31", "9999-01-31"];
+    let key = |id: &str, nth: usize| json!({ "id": id, "sha256": digests[nth], "subject": "build", "expires": expiries[nth] });
+    let token = |name: &str, nth: usize| json!({ "name": name, "sha256": digests[nth], "expires": expiries[nth] });
+    let config = json!({
+        "upstreams": {},
+        "auth": {
+            "mode": "required",
+            "api_keys": [key("old", 0), key("new", 1)],
+        },
+        "admin": {
+            "listen": "127.0.0.1:0",
+            "auth": { "tokens": [token("ada", 0), token("bob", 1)] },
+        },
+    });
+    std::fs::write(&file, config.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let checked = Weir::run_cli(&["check", file]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+    let warnings: Vec<&str> = told
+        .lines()
+        .filter_map(|line| line.split_once(": warning: ").map(|(_, text)| text))
+        .filter(|text| text.contains("expired"))
+        .collect();
+    assert_eq!(
+        warnings,
+        [
+            "auth.api_keys: the key `old` has expired",
+            "admin.auth.tokens: the token of `ada` has expired"
+        ]
+    );
+    let strict = Weir::run_cli(&["check", file, "--strict"]);
+    assert_eq!(strict.status.code(), Some(1));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 // Proves G05.
 #[test]
 fn a_bad_config_ends_with_a_clear_text() {

@@ -53,7 +53,8 @@ pub struct RawAdminToken {
     /// SHA-256 of the whole token, in hex or base64.
     #[schemars(extend("x-protection" = "none"))]
     pub sha256: Option<String>,
-    /// The expiry: `2027-01-31`, or `2027-01-31T12:00:00Z`.
+    /// The expiry: `2027-01-31T12:00:00Z`, or `2027-01-31`, which is the beginning of that day in
+    /// UTC.
     pub expires: Option<String>,
 }
 

@@ -134,6 +134,7 @@ pub struct RawApiKey {
     /// The scopes of the key.
     #[schemars(extend("x-protection" = "none"))]
     pub scopes: Option<Vec<String>>,
-    /// The expiry: `2027-01-31`, or `2027-01-31T12:00:00Z`.
+    /// The expiry: `2027-01-31T12:00:00Z`, or `2027-01-31`, which is the beginning of that day in
+    /// UTC.
     pub expires: Option<String>,
 }

@@ -123,6 +123,12 @@ fn advice(refusal: &HttpRefusal) -> String {
             .chars()
             .filter(|c| c.is_ascii_graphic() || *c == ' ')
             .collect();
+        // A server without an authorization server accepts keys of its own alone.
+        if challenge.resource_metadata.is_none() {
+            return format!(
+                "it requires the scopes `{scope}`: give a token or key with them with --token or WEIR_TOKEN"
+            );
+        }
         return format!("it requires the scopes `{scope}`: weir login {shown} --scope \"{scope}\"");
     }
     if said
@@ -227,19 +233,26 @@ mod tests {
                 "{said}"
             );
         }
-        let mut scoped = refusal(403, None, true);
-        scoped.challenge = BearerChallenge {
-            scope: Some("a b\u{7}".to_owned()),
-            error: Some("insufficient_scope".to_owned()),
-            ..BearerChallenge::default()
-        };
-        let said = ClientError::Unauthorized(Box::new(scoped)).to_string();
-        assert!(
-            said.ends_with(
-                "it requires the scopes `a b`: weir login http://weir.example/mcp --scope \"a b\""
+        for (metadata, words) in [
+            (
+                Some("http://weir.example/metadata"),
+                "it requires the scopes `a b`: weir login http://weir.example/mcp --scope \"a b\"",
             ),
-            "{said}"
-        );
+            (
+                None,
+                "it requires the scopes `a b`: give a token or key with them with --token or WEIR_TOKEN",
+            ),
+        ] {
+            let mut scoped = refusal(403, None, true);
+            scoped.challenge = BearerChallenge {
+                scope: Some("a b\u{7}".to_owned()),
+                error: Some("insufficient_scope".to_owned()),
+                resource_metadata: metadata.map(str::to_owned),
+                ..BearerChallenge::default()
+            };
+            let said = ClientError::Unauthorized(Box::new(scoped)).to_string();
+            assert!(said.ends_with(words), "{said}");
+        }
     }
 
     #[test]
