@@ -4,6 +4,7 @@
 //! No listener is opened meanwhile, and every started process has ended when this returns.
 
 mod certificate;
+mod issuers;
 mod machine;
 pub(crate) mod machine_finding;
 mod servers;
@@ -78,6 +79,7 @@ pub(crate) struct UpstreamFinding {
 pub(crate) async fn examine(config: &Config) -> DoctorFindings {
     let upstreams = examine_upstreams(&config.upstreams).await;
     let mut machine = machine::examine(config).await;
+    machine.extend(issuers::examine(config, Arc::new(upstream_factory())).await);
     machine.extend(servers::examine(config).await);
     machine.extend(shared_store::examine(config).await);
     DoctorFindings { upstreams, machine }
@@ -85,6 +87,13 @@ pub(crate) async fn examine(config: &Config) -> DoctorFindings {
 
 /// Examines all upstreams concurrently.
 pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFinding> {
+    let factory = upstream_factory();
+    let each = plans.iter().map(|plan| examine_upstream(&factory, plan));
+    futures_util::future::join_all(each).await
+}
+
+/// Returns a factory of upstreams and of a client for documents, with no part in a gateway.
+fn upstream_factory() -> UpstreamFactory {
     let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
     let bells = Arc::<SessionNotifier>::default();
     let keeper = match OwnProgram::own() {
@@ -100,12 +109,10 @@ pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFin
         keeper,
         budgets: Budgets::default(),
     };
-    let factory = UpstreamFactory::new(
+    UpstreamFactory::new(
         ports,
         ClientImplementation::new("weir", env!("CARGO_PKG_VERSION")),
-    );
-    let each = plans.iter().map(|plan| examine_upstream(&factory, plan));
-    futures_util::future::join_all(each).await
+    )
 }
 
 async fn examine_upstream(factory: &UpstreamFactory, plan: &UpstreamPlan) -> UpstreamFinding {

@@ -19,7 +19,7 @@ use weir_core::port::{Evidence, Fut, Verifier};
 use weir_core::principal::VerifiedIdentity;
 use weir_core::telemetry::instruments;
 
-pub use self::active_issuer::IssuerStatus;
+pub use self::active_issuer::{IssuerStatus, count_issuer_keys};
 use self::verifier_state::{KnownSender, VerifierState};
 use crate::auth_failure::AuthFailure;
 use crate::introspect::PresentedToken;

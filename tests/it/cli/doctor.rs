@@ -134,6 +134,30 @@ fn a_clock_that_differs_from_a_servers_or_an_issuers_is_named() {
 }
 
 #[test]
+fn keys_of_issuers_are_counted_or_their_failure_is_named() {
+    let point = "A".repeat(43);
+    let key = json!({ "kty": "EC", "crv": "P-256", "x": point, "y": point, "kid": "one" });
+    let keys = json!({ "keys": [key] }).to_string();
+    let answer = move || {
+        let length = keys.len();
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{keys}")
+    };
+    let (good, bad) = (answering_each(answer, None), server(0, None));
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let (said, found) = DoctorFolder::new().examined(json!({
+        "upstreams": {},
+        "auth": { "mode": "oauth", "issuers": [
+            { "issuer": url(good), "jwks_uri": url(good) },
+            { "issuer": url(bad) },
+        ] },
+    }));
+    assert_eq!(grade(&found, &["issuer", &url(good), "has 1 key"]), "good");
+    let failure = ["keys of the issuer", &url(bad), "cannot be fetched", "404"];
+    assert_eq!(grade(&found, &failure), "error");
+    assert_eq!(said.code, Some(1));
+}
+
+#[test]
 fn a_certificate_of_an_upstream_that_ends_soon_is_named() {
     let files = DoctorFolder::new();
     let (soon, long) = (made(-1, 5), made(-1, 100));

@@ -29,6 +29,19 @@ pub struct IssuerStatus {
     pub refused: u64,
 }
 
+/// Fetches the keys of an issuer once, and returns their number. `None`: the issuer is asked about
+/// each token.
+///
+/// # Errors
+/// The failure, for operators.
+pub async fn count_issuer_keys(
+    issuer: &TokenIssuer,
+    ports: &VerifierPorts,
+) -> Option<Result<usize, String>> {
+    let issuer = ActiveIssuer::new(issuer.clone(), None, ports);
+    Some(issuer.keeper()?.count_keys().await)
+}
+
 /// An issuer in use.
 pub(super) struct ActiveIssuer {
     pub(super) issuer: TokenIssuer,

@@ -367,6 +367,11 @@ impl KeyKeeper {
         jittered_by(wait, 0.5, &*self.ports.random)
     }
 
+    /// Fetches the keys without keeping them; returns their number.
+    pub(crate) async fn count_keys(&self) -> Result<usize, String> {
+        self.fetch().await.map(|(keys, ..)| keys.len())
+    }
+
     async fn fetch(&self) -> Result<(JwkSet, String, Option<Duration>), String> {
         let place = self.place().await?;
         let ask = FetchRequest {
