@@ -19,6 +19,8 @@ use crate::http2_inbound::{EmptyDataFilter, InboundTraffic};
 /// The idle frames that may come for each frame of a request. A good server sends some for each
 /// request (its response's head, windows, a reset) and pings now and then.
 const IDLE_FRAMES_PER_REQUEST: u32 = 8;
+/// The window of a connection at its beginning (RFC 9113, section 6.9.2).
+const INITIAL_WINDOW: i64 = 65_535;
 /// The bytes that may come on an HTTP/1.1 connection after a request for a document.
 const MAX_DOCUMENT_BYTES: usize = 2 << 20;
 
@@ -87,6 +89,8 @@ struct FrameCounter {
     sent: FrameParser,
     idle: IdleFrames,
     empty_data: EmptyDataFilter,
+    /// What the server has left of the connection's window.
+    window_left: i64,
     /// Absent if the connection has no driver that gathers.
     traffic: Option<Arc<InboundTraffic>>,
 }
@@ -99,6 +103,7 @@ impl FrameCounter {
             sent,
             idle: IdleFrames::new(Instant::now().into_std()),
             empty_data: EmptyDataFilter::default(),
+            window_left: INITIAL_WINDOW,
             traffic,
         }
     }
@@ -129,15 +134,22 @@ impl FrameCounter {
         if let Some(traffic) = traffic {
             traffic.received();
         }
-        let mut idle = 0;
+        let (mut idle, mut length) = (0, 0);
         self.received.feed(bytes, |seen| {
             idle += u32::from(is_idle(seen));
             if let (Some(traffic), FramePiece::Head(frame)) = (traffic, seen)
                 && frame.kind == DATA
             {
+                length += frame.length;
                 traffic.received_data(frame);
             }
         });
+        if length > 0
+            && let Some(traffic) = traffic
+        {
+            self.window_left -= i64::try_from(length).unwrap_or(i64::MAX);
+            traffic.set_window_left(self.window_left);
+        }
         if idle == 0 || self.idle.take(idle, Instant::now().into_std()) {
             return Ok(());
         }
@@ -147,11 +159,20 @@ impl FrameCounter {
     }
 
     fn sent(&mut self, bytes: &[u8]) {
-        let mut own = 0;
-        let is_own =
-            |seen| matches!(seen, FramePiece::Head(frame) if matches!(frame.kind, DATA | HEADERS));
-        self.sent.feed(bytes, |seen| own += u32::from(is_own(seen)));
-        self.idle.add(own.saturating_mul(IDLE_FRAMES_PER_REQUEST));
+        let (mut own, mut window) = (0, 0);
+        self.sent.feed(bytes, |seen| match seen {
+            FramePiece::Head(frame) if matches!(frame.kind, DATA | HEADERS) => own += 1,
+            FramePiece::Window(0, more) => window += i64::from(more),
+            FramePiece::Head(_) | FramePiece::Setting(..) | FramePiece::Window(..) => {}
+        });
+        self.idle
+            .add(u32::saturating_mul(own, IDLE_FRAMES_PER_REQUEST));
+        if window > 0
+            && let Some(traffic) = &self.traffic
+        {
+            self.window_left += window;
+            traffic.set_window_left(self.window_left);
+        }
     }
 }
 

@@ -31,9 +31,11 @@ const PONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The windows in which a server may send: of the connection, and of each stream. The connection's
 /// window is the most that weir may have to hold of unread responses, so its size depends on the
-/// free memory.
+/// free memory. It grows while slow readers hold much of it, up to the windows of all streams, so
+/// that they do not stop the other requests.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 const STREAM_WINDOW: u32 = 256 << 10;
+const MAX_CONNECTION_WINDOW: u32 = 100 * STREAM_WINDOW;
 /// The streams that a server is taken to allow until its settings arrive: as few as RFC 9113,
 /// 6.5.2 recommends to allow.
 pub(super) const ASSUMED_MAX_STREAMS: usize = 100;
@@ -106,7 +108,7 @@ impl Http2Connection {
         let share = windows.reserve_share((CONNECTION_WINDOW - MIN_WINDOW) as usize);
         let window =
             u32::try_from(share.bytes()).map_or(CONNECTION_WINDOW, |more| MIN_WINDOW + more);
-        let traffic = Arc::new(InboundTraffic::new());
+        let traffic = Arc::new(InboundTraffic::new(window));
         let made = Builder::new()
             .enable_push(false)
             .initial_max_send_streams(max_streams)
@@ -131,9 +133,14 @@ impl Http2Connection {
         // The connection's error goes to the requests on it.
         tokio::spawn(async move {
             tokio::select! {
-                () = drive(connection, &driving.0, max_streams) => {}
+                () = drive(connection, &driving.0, max_streams, window) => {}
                 () = watch_silence(pings, &driving.0) => {}
             }
+        let window = ReceiveWindow {
+            size: window,
+            budget: windows.clone(),
+            held: Vec::new(),
+        };
         });
         Ok(Self { sender, use_state })
     }
@@ -159,7 +166,12 @@ impl Http2Connection {
 
     /// True if the server allows one more stream.
     pub(super) fn has_free_stream(&self) -> bool {
-        self.streams() < self.max_streams()
+        self.streams() < self.max_streams() && !self.is_crowded()
+    }
+
+    /// True if slow readers hold much of the connection's window.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.use_state.traffic.is_crowded()
     }
 
     /// Takes the slot of one more request.
@@ -233,7 +245,12 @@ fn failure_of(error: h2::Error) -> UpstreamHttpError {
 
 /// Drives the connection to its end. It begins with `turns` streams that the server is taken to
 /// allow.
-async fn drive(connection: DrivenConnection, use_state: &ConnectionUse, mut turns: usize) {
+async fn drive(
+    connection: DrivenConnection,
+    use_state: &ConnectionUse,
+    mut turns: usize,
+    mut window: ReceiveWindow,
+) {
     let mut connection = pin!(connection);
     poll_fn(|cx| {
         let polled = connection.as_mut().poll(cx);
@@ -248,6 +265,12 @@ async fn drive(connection: DrivenConnection, use_state: &ConnectionUse, mut turn
             turns = allowed;
         } else if allowed < turns {
             // Those in use go when they are free again.
+        if use_state.traffic.is_crowded()
+            && let Some(size) = window.grow()
+        {
+            connection.set_target_window_size(size);
+            use_state.traffic.set_window(size);
+        }
             turns -= use_state.turns.forget_permits(turns - allowed);
         }
         polled.map(drop)
@@ -262,6 +285,33 @@ async fn watch_silence(pings: Option<PingPong>, use_state: &ConnectionUse) {
     };
     let mut since = use_state.traffic.last_read();
     loop {
+/// The window of a connection.
+struct ReceiveWindow {
+    size: u32,
+    budget: ByteBudget,
+    /// The shares of the budget beyond that of the connection's beginning. A server may use its
+    /// window until the connection ends.
+    held: Vec<ByteReservation>,
+}
+
+impl ReceiveWindow {
+    /// Makes the window larger, and returns its new size. Absent if it is as large as it may be, or
+    /// if memory does not allow the whole step.
+    fn grow(&mut self) -> Option<u32> {
+        let step = CONNECTION_WINDOW.min(MAX_CONNECTION_WINDOW - self.size);
+        if step == 0 {
+            return None;
+        }
+        let more = self.budget.reserve_share(step as usize);
+        if more.bytes() < step as usize {
+            return None;
+        }
+        self.held.push(more);
+        self.size += step;
+        Some(self.size)
+    }
+}
+
         sleep_until(since + PING_AFTER).await;
         let read = use_state.traffic.last_read();
         if read > since {

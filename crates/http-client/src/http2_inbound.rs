@@ -7,7 +7,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -41,8 +41,13 @@ pub(super) struct InboundTraffic {
 }
 
 impl InboundTraffic {
-    pub(super) fn new() -> Self {
+    /// The traffic of a connection with this window.
+    pub(super) fn new(window: u32) -> Self {
         Self {
+    /// The connection's window, and what the server has left of it. The library opens it again once
+    /// readers have taken a third of it.
+    window: AtomicU32,
+    window_left: AtomicI64,
             began: Instant::now(),
             last: AtomicU64::new(0),
             small: AtomicUsize::new(0),
@@ -53,9 +58,28 @@ impl InboundTraffic {
     /// Returns the time of the last bytes.
     pub(super) fn last_read(&self) -> Instant {
         self.began + Duration::from_millis(self.last.load(Ordering::Relaxed))
+            window: AtomicU32::new(window),
+            window_left: AtomicI64::new(window.into()),
     }
 
     /// True if no more bytes are read until the small frames are gathered.
+    /// Notes that the window becomes larger.
+    pub(super) fn set_window(&self, window: u32) {
+        self.window.store(window, Ordering::Relaxed);
+    }
+
+    /// Notes what the server has left of the window.
+    pub(super) fn set_window_left(&self, left: i64) {
+        self.window_left.store(left, Ordering::Relaxed);
+    }
+
+    /// True if less than half of the window is left: more than a quarter of it is unread. Slow
+    /// readers could stop the other requests of the connection.
+    pub(super) fn is_crowded(&self) -> bool {
+        let window = i64::from(self.window.load(Ordering::Relaxed));
+        self.window_left.load(Ordering::Relaxed) < window / 2
+    }
+
     pub(super) fn is_to_gather(&self) -> bool {
         self.small.load(Ordering::Relaxed) >= GATHER_AT
     }
@@ -254,6 +278,19 @@ mod tests {
                 let (mut seen, mut received) = (Vec::new(), Vec::new());
                 loop {
                     let mut bytes = vec![0; room];
+    #[test]
+    fn connection_is_crowded_while_less_than_half_of_its_window_is_left() {
+        let traffic = InboundTraffic::new(1000);
+        assert!(!traffic.is_crowded());
+        traffic.set_window_left(500);
+        assert!(!traffic.is_crowded());
+        traffic.set_window_left(499);
+        assert!(traffic.is_crowded());
+        traffic.set_window(2000);
+        traffic.set_window_left(1499);
+        assert!(!traffic.is_crowded());
+    }
+
                     let mut buffer = ReadBuf::new(&mut bytes);
                     let read = filter.poll_read(&mut stream, &mut cx, &mut buffer, |bytes| {
                         received.extend_from_slice(bytes);

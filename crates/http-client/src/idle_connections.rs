@@ -115,7 +115,7 @@ impl IdleConnections {
         self.remove_retired();
         let load = self.http2.iter().map(|(many, _)| {
             let allows_none = many.max_streams() == 0;
-            (allows_none, many.streams())
+            (allows_none, many.is_crowded(), many.streams())
         });
         let (index, _) = load.enumerate().min_by_key(|(_, load)| *load)?;
         self.take_stream_of(index, now)

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::Request;
 use http_body::Frame;
 use http_body_util::{Either, Full, StreamBody};
@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::*;
@@ -144,4 +144,93 @@ async fn server_that_allows_no_stream_gets_no_further_connections() {
         assert!(waited.is_err(), "{waited:?}");
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+/// The size of an answer of [`server_of_large_answers`]: more than the window of a stream.
+const LARGE: usize = 1 << 20;
+const PART: usize = 16 << 10;
+
+/// Starts a server whose answer to a GET is [`LARGE`], and which answers a POST once it has begun
+/// to send `before` bytes of such answers. Returns a pool of connections to it, and the number of
+/// POSTs that it got.
+async fn server_of_large_answers(
+    budgets: &Budgets,
+    before: usize,
+) -> (Arc<ConnectionPool>, Uri, Arc<AtomicUsize>) {
+    let (listener, lines, uri) = listening().await;
+    let (dial, origin) = (lines.dial.clone(), lines.origin.clone());
+    let lines = ConnectionPool::new(dial, origin, true, budgets);
+    let posts: Arc<AtomicUsize> = Arc::default();
+    let (seen, sent) = (posts.clone(), watch::Sender::new(0));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (seen, sent) = (seen.clone(), sent.clone());
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (seen, sent) = (seen.clone(), sent.clone());
+                async move {
+                    let body = if request.method() == GET {
+                        let parts = stream::iter(0..LARGE / PART).map(move |_| {
+                            sent.send_modify(|sent| *sent += PART);
+                            let part = Bytes::from_static(&[b'x'; PART]);
+                            Ok::<_, Infallible>(Frame::data(part))
+                        });
+                        Either::Left(StreamBody::new(parts))
+                    } else {
+                        seen.fetch_add(1, Ordering::SeqCst);
+                        let waited = sent.subscribe().wait_for(|sent| *sent >= before).await;
+                        waited.expect("the sender is there");
+                        Either::Right(Full::new(Bytes::from_static(b"ok")))
+                    };
+                    Ok::<_, Infallible>(Response::new(body))
+                }
+            });
+            tokio::spawn(
+                http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service),
+            );
+        }
+    });
+    (lines, uri, posts)
+}
+
+#[tokio::test]
+async fn slow_readers_of_large_answers_do_not_stop_a_request_that_runs_beside_them() {
+    // As much as the first window of a connection.
+    let (lines, uri, posts) = server_of_large_answers(&Budgets::default(), 4 << 20).await;
+    let running = tokio::spawn({
+        let (lines, uri) = (lines.clone(), uri.clone());
+        async move { post(&lines, &uri).await }
+    });
+    while posts.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let mut unread = Vec::new();
+    for _ in 0..24 {
+        unread.push(open_stream(&lines, &uri).await);
+    }
+    running.await.unwrap();
+    for body in unread {
+        assert_eq!(body.collect().await.unwrap().to_bytes().len(), LARGE);
+    }
+}
+
+#[tokio::test]
+async fn connection_whose_window_slow_readers_hold_gets_no_further_request() {
+    let budgets = Budgets::default();
+    budgets.windows.set_limit(0);
+    let (lines, uri, _) = server_of_large_answers(&budgets, 0).await;
+    let unread = open_stream(&lines, &uri).await;
+    let (first, slot) = lines.idle().take_coming_stream(Instant::now()).unwrap();
+    drop(slot);
+    let crowded = async {
+        while !first.is_crowded() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(TEST_TIMEOUT, crowded)
+        .await
+        .expect("it fills the window");
+    post(&lines, &uri).await;
+    assert_eq!(unread.collect().await.unwrap().to_bytes().len(), LARGE);
+    assert!(!first.is_crowded(), "all of it was read");
 }
