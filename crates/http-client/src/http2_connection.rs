@@ -43,6 +43,9 @@ pub(super) const ASSUMED_MAX_STREAMS: usize = 100;
 const MIN_WINDOW: u32 = 65_535;
 /// The most bytes of a response's head.
 const MAX_HEAD_BYTES: u32 = 16 << 10;
+/// Streams of cancelled requests whose frames may still arrive, and the time in which they may.
+const RESET_STREAMS: usize = 1_000;
+const RESET_TIME: Duration = Duration::from_secs(30);
 
 /// The header fields of HTTP/1.1 connections, which a request over HTTP/2 must not have (RFC 9113,
 /// 8.2.2).
@@ -116,6 +119,10 @@ impl Http2Connection {
             .initial_connection_window_size(window)
             .max_header_list_size(MAX_HEAD_BYTES)
             .data_frame_budget(SMALL_FRAMES_BUDGET)
+            // Late responses to cancelled requests are no error of the server.
+            .max_concurrent_reset_streams(RESET_STREAMS)
+            .reset_stream_duration(RESET_TIME)
+            .max_local_error_reset_streams(None)
             .handshake(BoundedConnection::gathered_frames(stream, traffic.clone()))
             .await;
         let (sender, mut connection) =
@@ -125,10 +132,15 @@ impl Http2Connection {
             is_retired: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             turns: Arc::new(Semaphore::new(max_streams)),
-            responses: Arc::default(),
+            responses: Arc::new(OpenResponses::new(traffic.clone())),
             traffic,
             _held: (descriptor, share),
         });
+        let window = ReceiveWindow {
+            size: window,
+            budget: windows.clone(),
+            held: Vec::new(),
+        };
         let driving = RetireAtEnd(use_state.clone());
         // The connection's error goes to the requests on it.
         tokio::spawn(async move {
@@ -136,11 +148,6 @@ impl Http2Connection {
                 () = drive(connection, &driving.0, max_streams, window) => {}
                 () = watch_silence(pings, &driving.0) => {}
             }
-        let window = ReceiveWindow {
-            size: window,
-            budget: windows.clone(),
-            held: Vec::new(),
-        };
         });
         Ok(Self { sender, use_state })
     }
@@ -164,7 +171,7 @@ impl Http2Connection {
         self.sender.current_max_send_streams()
     }
 
-    /// True if the server allows one more stream.
+    /// True if the server allows one more stream, and slow readers leave it a window.
     pub(super) fn has_free_stream(&self) -> bool {
         self.streams() < self.max_streams() && !self.is_crowded()
     }
@@ -258,6 +265,12 @@ async fn drive(
             use_state.responses.gather();
             use_state.traffic.gathered();
         }
+        if use_state.traffic.is_crowded()
+            && let Some(size) = window.grow()
+        {
+            connection.set_target_window_size(size);
+            use_state.traffic.set_window(size);
+        }
         let allowed = connection.max_concurrent_send_streams();
         let allowed = allowed.min(Semaphore::MAX_PERMITS);
         if allowed > turns {
@@ -265,12 +278,6 @@ async fn drive(
             turns = allowed;
         } else if allowed < turns {
             // Those in use go when they are free again.
-        if use_state.traffic.is_crowded()
-            && let Some(size) = window.grow()
-        {
-            connection.set_target_window_size(size);
-            use_state.traffic.set_window(size);
-        }
             turns -= use_state.turns.forget_permits(turns - allowed);
         }
         polled.map(drop)
@@ -278,13 +285,6 @@ async fn drive(
     .await;
 }
 
-/// Ends when a server with open requests was silent, and did not answer a ping.
-async fn watch_silence(pings: Option<PingPong>, use_state: &ConnectionUse) {
-    let Some(mut pings) = pings else {
-        return pending().await;
-    };
-    let mut since = use_state.traffic.last_read();
-    loop {
 /// The window of a connection.
 struct ReceiveWindow {
     size: u32,
@@ -312,6 +312,13 @@ impl ReceiveWindow {
     }
 }
 
+/// Ends when a server with open requests was silent, and did not answer a ping.
+async fn watch_silence(pings: Option<PingPong>, use_state: &ConnectionUse) {
+    let Some(mut pings) = pings else {
+        return pending().await;
+    };
+    let mut since = use_state.traffic.last_read();
+    loop {
         sleep_until(since + PING_AFTER).await;
         let read = use_state.traffic.last_read();
         if read > since {

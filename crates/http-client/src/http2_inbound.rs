@@ -20,9 +20,12 @@ use weir_wire::http2_frames::{DATA, END_STREAM, FrameHead, PADDED};
 const SMALL_FRAME: usize = 256;
 /// What small frames lack of that size, summed, before the connection takes them.
 const GATHER_AT: usize = 512 << 10;
-/// The same sum at which the library ends the connection. One read adds at most 26 for each of its
-/// bytes, and the library's buffer has some 32 KiB.
-pub(super) const SMALL_FRAMES_BUDGET: usize = 4 << 20;
+/// The same sum at which the library ends the connection. The frames of cancelled requests stay in
+/// its sum although they take no memory; the unread ones do not come near to it.
+pub(super) const SMALL_FRAMES_BUDGET: usize = 64 << 20;
+/// The part of that sum with frames of cancelled requests at which a connection takes no more
+/// requests.
+const WASTED_SMALL_FRAMES: i64 = 32 << 20;
 /// The empty frames with padding after which a connection takes no more requests. The library
 /// counts them, because padding takes part in flow control, and it ends the connection at 100.
 const PADDED_EMPTY_FRAMES: usize = 50;
@@ -37,32 +40,29 @@ pub(super) struct InboundTraffic {
     last: AtomicU64,
     /// What the small frames lack that came since the last gathering.
     small: AtomicUsize,
+    /// What the small frames lack that no reader has taken.
+    untaken_small: AtomicI64,
     padded_empty: AtomicUsize,
+    /// The connection's window, and what the server has left of it. The library opens it again once
+    /// readers have taken a third of it.
+    window: AtomicU32,
+    window_left: AtomicI64,
 }
 
 impl InboundTraffic {
     /// The traffic of a connection with this window.
     pub(super) fn new(window: u32) -> Self {
         Self {
-    /// The connection's window, and what the server has left of it. The library opens it again once
-    /// readers have taken a third of it.
-    window: AtomicU32,
-    window_left: AtomicI64,
             began: Instant::now(),
             last: AtomicU64::new(0),
             small: AtomicUsize::new(0),
+            untaken_small: AtomicI64::new(0),
             padded_empty: AtomicUsize::new(0),
+            window: AtomicU32::new(window),
+            window_left: AtomicI64::new(window.into()),
         }
     }
 
-    /// Returns the time of the last bytes.
-    pub(super) fn last_read(&self) -> Instant {
-        self.began + Duration::from_millis(self.last.load(Ordering::Relaxed))
-            window: AtomicU32::new(window),
-            window_left: AtomicI64::new(window.into()),
-    }
-
-    /// True if no more bytes are read until the small frames are gathered.
     /// Notes that the window becomes larger.
     pub(super) fn set_window(&self, window: u32) {
         self.window.store(window, Ordering::Relaxed);
@@ -80,6 +80,12 @@ impl InboundTraffic {
         self.window_left.load(Ordering::Relaxed) < window / 2
     }
 
+    /// Returns the time of the last bytes.
+    pub(super) fn last_read(&self) -> Instant {
+        self.began + Duration::from_millis(self.last.load(Ordering::Relaxed))
+    }
+
+    /// True if no more bytes are read until the small frames are gathered.
     pub(super) fn is_to_gather(&self) -> bool {
         self.small.load(Ordering::Relaxed) >= GATHER_AT
     }
@@ -89,9 +95,18 @@ impl InboundTraffic {
         self.small.store(0, Ordering::Relaxed);
     }
 
-    /// True if the connection comes near to the empty frames that the library accepts.
+    /// True if the connection comes near to the empty or small frames that the library accepts.
     pub(super) fn is_worn(&self) -> bool {
         self.padded_empty.load(Ordering::Relaxed) >= PADDED_EMPTY_FRAMES
+            || self.untaken_small.load(Ordering::Relaxed) >= WASTED_SMALL_FRAMES
+    }
+
+    /// Notes that a reader took a frame with this content.
+    pub(super) fn taken(&self, content: usize) {
+        if is_small(content) {
+            self.untaken_small
+                .fetch_sub(lack_of(content), Ordering::Relaxed);
+        }
     }
 
     pub(super) fn received(&self) {
@@ -100,20 +115,30 @@ impl InboundTraffic {
     }
 
     pub(super) fn received_data(&self, frame: FrameHead) {
+        let content = frame.length - frame.padding;
+        if is_small(content) {
+            self.untaken_small
+                .fetch_add(lack_of(content), Ordering::Relaxed);
+        }
         if frame.flags & END_STREAM != 0 {
             return;
         }
-        match frame.length - frame.padding {
-            0 if frame.padding > 0 => {
-                self.padded_empty.fetch_add(1, Ordering::Relaxed);
-            }
-            0 => {}
-            content => {
-                let lack = SMALL_FRAME.saturating_sub(content);
-                self.small.fetch_add(lack, Ordering::Relaxed);
-            }
+        if is_small(content) {
+            self.small
+                .fetch_add(SMALL_FRAME - content, Ordering::Relaxed);
+        } else if content == 0 && frame.padding > 0 {
+            self.padded_empty.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+fn is_small(content: usize) -> bool {
+    (1..SMALL_FRAME).contains(&content)
+}
+
+/// Returns what a small frame lacks.
+fn lack_of(content: usize) -> i64 {
+    i64::try_from(SMALL_FRAME - content).unwrap_or(0)
 }
 
 /// The place in the frames of one direction, byte by byte in their heads.
@@ -253,6 +278,52 @@ mod tests {
         }
     }
 
+    fn data(length: usize, flags: u8) -> FrameHead {
+        FrameHead {
+            length,
+            padding: 0,
+            kind: DATA,
+            flags,
+            stream: 1,
+        }
+    }
+
+    #[test]
+    fn small_frames_without_readers_wear_a_connection_out_and_others_do_not() {
+        for content in [1, 200, 255] {
+            let traffic = InboundTraffic::new(4 << 20);
+            let most = 40_000_000 / (SMALL_FRAME - content);
+            for _ in 0..most {
+                traffic.received_data(data(content, 0));
+                traffic.taken(content);
+                traffic.received_data(data(content, END_STREAM));
+                traffic.taken(content);
+            }
+            assert!(!traffic.is_worn(), "their readers took them");
+            for _ in 0..most {
+                traffic.received_data(data(SMALL_FRAME, 0));
+            }
+            assert!(!traffic.is_worn(), "they are not small");
+            for _ in 0..most {
+                traffic.received_data(data(content, 0));
+            }
+            assert!(traffic.is_worn());
+        }
+    }
+
+    #[test]
+    fn connection_is_crowded_while_less_than_half_of_its_window_is_left() {
+        let traffic = InboundTraffic::new(1000);
+        assert!(!traffic.is_crowded());
+        traffic.set_window_left(500);
+        assert!(!traffic.is_crowded());
+        traffic.set_window_left(499);
+        assert!(traffic.is_crowded());
+        traffic.set_window(2000);
+        traffic.set_window_left(1499);
+        assert!(!traffic.is_crowded());
+    }
+
     #[test]
     fn empty_data_is_ignored_however_it_is_cut() {
         let frames = |empty: u8| {
@@ -278,19 +349,6 @@ mod tests {
                 let (mut seen, mut received) = (Vec::new(), Vec::new());
                 loop {
                     let mut bytes = vec![0; room];
-    #[test]
-    fn connection_is_crowded_while_less_than_half_of_its_window_is_left() {
-        let traffic = InboundTraffic::new(1000);
-        assert!(!traffic.is_crowded());
-        traffic.set_window_left(500);
-        assert!(!traffic.is_crowded());
-        traffic.set_window_left(499);
-        assert!(traffic.is_crowded());
-        traffic.set_window(2000);
-        traffic.set_window_left(1499);
-        assert!(!traffic.is_crowded());
-    }
-
                     let mut buffer = ReadBuf::new(&mut bytes);
                     let read = filter.poll_read(&mut stream, &mut cx, &mut buffer, |bytes| {
                         received.extend_from_slice(bytes);

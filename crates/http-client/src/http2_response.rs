@@ -17,9 +17,14 @@ use http::Response;
 use http::response::Parts;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The responses of one connection that have readers, by their streams.
-#[derive(Debug, Default)]
-pub(super) struct OpenResponses(Mutex<HashMap<u32, SharedReceiver>>);
+use super::http2_inbound::InboundTraffic;
+
+/// The responses of one connection that have readers.
+#[derive(Debug)]
+pub(super) struct OpenResponses {
+    by_stream: Mutex<HashMap<u32, SharedReceiver>>,
+    traffic: Arc<InboundTraffic>,
+}
 
 type SharedReceiver = Arc<Mutex<ResponseReceiver>>;
 
@@ -28,6 +33,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OpenResponses {
+    /// Makes the record of a connection without requests.
+    pub(super) fn new(traffic: Arc<InboundTraffic>) -> Self {
+        Self {
+            by_stream: Mutex::default(),
+            traffic,
+        }
+    }
+
     /// Adds the response of a request that was just sent.
     pub(super) fn add(
         self: &Arc<Self>,
@@ -36,7 +49,7 @@ impl OpenResponses {
     ) -> Http2Response {
         let stream = response.stream_id().as_u32();
         let receiver = Arc::new(Mutex::new(ResponseReceiver::new(response)));
-        lock(&self.0).insert(stream, receiver.clone());
+        lock(&self.by_stream).insert(stream, receiver.clone());
         Http2Response {
             receiver,
             stream,
@@ -48,8 +61,8 @@ impl OpenResponses {
     /// Takes all frames that the library holds for the readers. The windows stay as they are, so
     /// they bound the bytes.
     pub(super) fn gather(&self) {
-        for receiver in lock(&self.0).values() {
-            lock(receiver).gather();
+        for receiver in lock(&self.by_stream).values() {
+            lock(receiver).gather(&self.traffic);
         }
     }
 }
@@ -75,7 +88,7 @@ impl Http2Response {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, h2::Error>>> {
-        lock(&self.receiver).poll_data(cx)
+        lock(&self.receiver).poll_data(cx, &self.open.traffic)
     }
 
     /// True if the whole body was taken.
@@ -86,7 +99,7 @@ impl Http2Response {
 
 impl Drop for Http2Response {
     fn drop(&mut self) {
-        lock(&self.open.0).remove(&self.stream);
+        lock(&self.open.by_stream).remove(&self.stream);
     }
 }
 
@@ -134,13 +147,17 @@ impl ResponseReceiver {
         self.receive_head(cx)
     }
 
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        traffic: &InboundTraffic,
+    ) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let data = if self.gathered.is_empty() {
             if let Some(failure) = self.failure.take() {
                 return Poll::Ready(Some(Err(failure)));
             }
             self.wait_as(cx);
-            match ready!(self.receive_data(cx)) {
+            match ready!(self.receive_data(cx, traffic)) {
                 Some(Ok(data)) => data,
                 end => return Poll::Ready(end),
             }
@@ -183,7 +200,11 @@ impl ResponseReceiver {
     }
 
     /// Polls for the next frame of the body. Trailers are skipped.
-    fn receive_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+    fn receive_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        traffic: &InboundTraffic,
+    ) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let ResponseSource::Body(body) = &mut self.source else {
             return Poll::Pending;
         };
@@ -192,6 +213,7 @@ impl ResponseReceiver {
         }
         let next = ready!(body.poll_data(cx));
         if let Some(Ok(data)) = next {
+            traffic.taken(data.len());
             return Poll::Ready(Some(Ok(data)));
         }
         self.is_ended = true;
@@ -202,7 +224,7 @@ impl ResponseReceiver {
         }))
     }
 
-    fn gather(&mut self) {
+    fn gather(&mut self, traffic: &InboundTraffic) {
         let waker = self.reader.clone();
         let mut cx = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
         match self.receive_head(&mut cx) {
@@ -211,7 +233,7 @@ impl ResponseReceiver {
             Poll::Pending => {}
         }
         while !self.is_ended {
-            match self.receive_data(&mut cx) {
+            match self.receive_data(&mut cx, traffic) {
                 Poll::Ready(Some(Ok(data))) => self.gathered.extend_from_slice(&data),
                 Poll::Ready(Some(Err(error))) => self.failure = Some(error),
                 Poll::Ready(None) | Poll::Pending => return,

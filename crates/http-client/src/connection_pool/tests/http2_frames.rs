@@ -126,3 +126,72 @@ async fn goaway_below_a_request_proves_that_it_did_not_run() {
     assert_eq!(third.unwrap().2, b"third");
     assert_eq!(server.accepted(), 2);
 }
+
+/// Starts a server that answers no `late` request before the next other one. The answers that come
+/// then are `late_answer` for each stream.
+async fn serving_late(
+    late_answer: impl Fn(u32) -> Vec<Vec<u8>> + Send + Sync + 'static,
+) -> (H2Server, Arc<ConnectionPool>, Uri) {
+    let waiting = std::sync::Mutex::new(Vec::new());
+    serving(move |request| {
+        let mut waiting = waiting.lock().unwrap();
+        if request.method() == "late" {
+            waiting.push(request.stream);
+            return Vec::new();
+        }
+        let mut frames: Vec<_> = waiting.drain(..).flat_map(&late_answer).collect();
+        frames.push(answer_head(request.stream, "200", &[]));
+        frames.push(frame(DATA, END_STREAM, request.stream, b"ok"));
+        vec![write(&frames)]
+    })
+    .await
+}
+
+/// Sends `late` requests and cancels them, and has their answers come before that of another
+/// request.
+async fn cancel(server: &H2Server, lines: &Arc<ConnectionPool>, uri: &Uri, requests: usize) {
+    let before = server.requests_of("late");
+    let late: Vec<_> = (0..requests)
+        .map(|_| {
+            let (lines, uri) = (lines.clone(), uri.clone());
+            tokio::spawn(async move { begin(&lines, &uri, br#"{"method":"late"}"#).await })
+        })
+        .collect();
+    while server.requests_of("late") < before + requests {
+        tokio::task::yield_now().await;
+    }
+    for request in late {
+        request.abort();
+        assert!(request.await.is_err(), "it had no answer");
+    }
+    let other = ask(lines, uri, &POST, br#"{"method":"other"}"#).await;
+    assert_eq!(other.unwrap().2, b"ok");
+}
+
+#[tokio::test]
+async fn late_answers_to_cancelled_requests_end_no_connection() {
+    let (server, lines, uri) = serving_late(|stream| {
+        vec![
+            answer_head(stream, "200", &[]),
+            frame(DATA, END_STREAM, stream, b"late"),
+        ]
+    })
+    .await;
+    for _ in 0..30 {
+        cancel(&server, &lines, &uri, 50).await;
+    }
+    assert_eq!(server.accepted(), 1);
+}
+
+#[tokio::test]
+async fn small_frames_of_cancelled_requests_end_no_connection() {
+    let (server, lines, uri) = serving_late(|stream| {
+        let mut frames = vec![answer_head(stream, "200", &[])];
+        frames.extend((0..500).map(|_| frame(DATA, 0, stream, b".")));
+        frames
+    })
+    .await;
+    cancel(&server, &lines, &uri, 50).await;
+    cancel(&server, &lines, &uri, 50).await;
+    assert_eq!(server.accepted(), 1);
+}
