@@ -1,7 +1,8 @@
 //! The circuit breaker of one upstream. After some failures in a row to reach the server, calls
 //! fail at once, and one call a second goes through as a probe. Sans-IO: the time is an argument.
 //!
-//! It counts failed connections, and calls that passed their deadline while the server was silent.
+//! It counts failed and lost connections, and calls that passed their deadline while the server was
+//! silent.
 //! A server that answered anything meanwhile is slow with one call and does not hang. Every answer,
 //! errors of tools included, is a sign of life.
 
@@ -117,6 +118,12 @@ impl Breaker {
         let was_down = self.is_down();
         change(&mut next_probe);
         if self.is_down() != was_down {
+    /// Records a connection that was lost before the answer. The server was reached, so that it is
+    /// not down by one of these.
+    pub(crate) fn record_lost(&self, now: Duration) {
+        self.record_failure(now, false);
+    }
+
             self.changed.set(now);
         }
     }
@@ -217,6 +224,35 @@ mod tests {
         breaker.record_life(3 * S);
         assert!(breaker.is_down(), "an open stream lives on");
         assert_eq!(breaker.changed(), Some(S));
+    // Proves E03.
+    #[test]
+    fn opens_after_five_lost_connections_in_a_row() {
+        let breaker = Breaker::default();
+        for nth in 0..5 {
+            assert!(!breaker.is_down(), "{nth}: it was reached");
+            breaker.record_lost(S);
+        }
+        assert!(breaker.is_open());
+    }
+
+    #[test]
+    fn answer_to_an_attempt_from_before_the_loss_does_not_make_the_server_up() {
+        let breaker = Breaker::default();
+        let early = breaker.begin();
+        breaker.record_answer(S, early);
+        breaker.record_unreached(S);
+        breaker.record_unreached(2 * S);
+        let probe = breaker.begin();
+        breaker.record_answer(3 * S, early);
+        assert!(breaker.is_down(), "on a connection that was open before");
+        breaker.record_answer(4 * S, probe);
+        assert!(!breaker.is_down());
+        breaker.record_answer(5 * S, early);
+        breaker.record_unreached(6 * S);
+        breaker.record_answer(7 * S, probe);
+        assert!(breaker.is_down());
+    }
+
         breaker.record_success(4 * S);
         breaker.record_success(5 * S);
         assert_eq!((breaker.is_down(), breaker.changed()), (false, Some(4 * S)));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{Failure, FailureKind};
+use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
@@ -71,6 +72,9 @@ impl SingleServer {
             self.look_after_failure(site);
         } else if !refusal.not_attempted {
             self.breaker.record_success(now);
+        } else if is_connection_lost(refusal) {
+            self.breaker.record_lost(now);
+            self.look_after_failure(site);
         }
     }
 
@@ -129,6 +133,12 @@ impl CheckedServer for SingleServer {
 
 /// True if a page of a list shows that the server lives. An error of the server itself, such as an
 /// unknown method, is an answer.
+/// True if the connection was lost before any answer.
+fn is_connection_lost(refusal: &FailedAttempt) -> bool {
+    let was_not_sent = refusal.proof == Some(ResendProof::NotSent);
+    !refusal.not_attempted && (was_not_sent || refusal.failure.is_connection_lost())
+}
+
 pub(crate) fn is_answered(listed: &Result<ListPage, Failure>) -> bool {
     listed.as_ref().map_or_else(
         |failure| matches!(failure.kind(), FailureKind::Upstream(_)),

@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 use weir_core::CapabilityClass;
 use weir_core::upstream::{CallDeadlines, ListKind, Upstream};
-use weir_testkit::{MockBehaviour, MockServer, wait_for_condition};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::scripted_server::{ServerAct, modern_answer};
+use weir_testkit::{FaultProxy, MockBehaviour, MockServer, ScriptedServer, wait_for_condition};
 use weir_upstream::UpstreamProtocol;
 
 use crate::fixtures::*;
@@ -148,6 +150,27 @@ async fn open_breaker_closes_without_a_call() {
     let mock = server().await;
     let upstream = pinned(&mock.url(), UpstreamProtocol::Modern);
     pass_deadlines(&upstream, short_deadlines(), FAILURES_TO_OPEN).await;
+    assert!(upstream.health().breaker_open);
+    wait_for_condition("weir asks it", PATIENCE, || !upstream.health().breaker_open).await;
+}
+
+// Proves E03.
+#[tokio::test]
+async fn breaker_opens_after_five_lost_connections() {
+    let server = ScriptedServer::start(|request| {
+        modern_answer(request, &["t"]).unwrap_or_else(|| vec![ServerAct::Close])
+    })
+    .await;
+    let upstream = pinned(&server.url(), UpstreamProtocol::Modern);
+    for nth in 0..FAILURES_TO_OPEN {
+        let health = upstream.health();
+        assert!(
+            !health.down && !health.breaker_open,
+            "{nth}: it was reached"
+        );
+        let lost = failure(call_anonymously(&upstream, "t", json!({})).await).await;
+        assert_eq!(lost.reason(), "result_unknown");
+    }
     assert!(upstream.health().breaker_open);
     wait_for_condition("weir asks it", PATIENCE, || !upstream.health().breaker_open).await;
 }
