@@ -21,11 +21,19 @@ pub(crate) struct Breaker {
     failures: AtomicU32,
     /// True if the last attempt did not reach the server.
     is_unreached: AtomicBool,
+    /// The times that [`Self::is_unreached`] was set.
+    losses: AtomicU32,
     last_life: TimeMark,
     /// The time at which [`Self::is_down`] changed last.
     changed: TimeMark,
     /// The time of the next probe, while the breaker is open. Its lock is held by changes.
     next_probe: Mutex<Duration>,
+}
+
+/// What the breaker knew when an attempt began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttemptStart {
+    losses: u32,
 }
 
 /// A point of time, in whole milliseconds, that threads share.
@@ -67,6 +75,23 @@ impl Breaker {
         Ok(())
     }
 
+    /// Begins an attempt.
+    pub(crate) fn begin(&self) -> AttemptStart {
+        AttemptStart {
+            losses: self.losses.load(Ordering::Acquire),
+        }
+    }
+
+    /// Records the answer to an attempt. If it began before the server was not reached, it is
+    /// answered on a connection that was open before.
+    pub(crate) fn record_answer(&self, now: Duration, start: AttemptStart) {
+        if self.losses.load(Ordering::Acquire) == start.losses {
+            self.record_success(now);
+        } else {
+            self.record_life(now);
+        }
+    }
+
     /// Records an answer of the server.
     pub(crate) fn record_success(&self, now: Duration) {
         self.last_life.set(now);
@@ -93,6 +118,12 @@ impl Breaker {
         self.record_failure(now, true);
     }
 
+    /// Records a connection that was lost before the answer. The server was reached, so that it is
+    /// not down by one of these.
+    pub(crate) fn record_lost(&self, now: Duration) {
+        self.record_failure(now, false);
+    }
+
     /// Records that a call passed its deadline after this `silence`, and returns if that counts: if
     /// the server showed no life at all for the time `limit`.
     pub(crate) fn record_silence(&self, now: Duration, silence: Duration, limit: Duration) -> bool {
@@ -108,7 +139,10 @@ impl Breaker {
         self.change(now, |next_probe| {
             *next_probe = now + PROBE_INTERVAL;
             self.failures.fetch_add(1, Ordering::AcqRel);
-            self.is_unreached.store(is_unreached, Ordering::Release);
+            let was_unreached = self.is_unreached.swap(is_unreached, Ordering::AcqRel);
+            if is_unreached && !was_unreached {
+                self.losses.fetch_add(1, Ordering::AcqRel);
+            }
         });
     }
 
@@ -118,12 +152,6 @@ impl Breaker {
         let was_down = self.is_down();
         change(&mut next_probe);
         if self.is_down() != was_down {
-    /// Records a connection that was lost before the answer. The server was reached, so that it is
-    /// not down by one of these.
-    pub(crate) fn record_lost(&self, now: Duration) {
-        self.record_failure(now, false);
-    }
-
             self.changed.set(now);
         }
     }
@@ -196,34 +224,6 @@ mod tests {
         assert_eq!(breaker.changed(), Some(2 * LIMIT));
     }
 
-    #[test]
-    fn passed_deadline_counts_only_if_the_server_was_silent_for_its_own_limit() {
-        let breaker = Breaker::default();
-        for _ in 0..10 {
-            // The deadline of an endpoint is shorter than that of the upstream.
-            assert!(!breaker.record_silence(LIMIT, LIMIT - S, LIMIT));
-        }
-        breaker.record_life(S);
-        for _ in 0..10 {
-            assert!(!breaker.record_silence(LIMIT, LIMIT, LIMIT), "it answered");
-        }
-        for _ in 0..4 {
-            assert!(breaker.record_silence(S + LIMIT, LIMIT, LIMIT));
-        }
-        breaker.record_life(S + LIMIT);
-        assert!(breaker.record_silence(S + 2 * LIMIT, LIMIT, LIMIT));
-        assert!(!breaker.is_down(), "not in a row");
-    }
-
-    #[test]
-    fn server_is_down_from_the_attempt_that_did_not_reach_it_to_the_next_answer() {
-        let breaker = Breaker::default();
-        assert_eq!((breaker.is_down(), breaker.changed()), (false, None));
-        breaker.record_unreached(S);
-        breaker.record_unreached(2 * S);
-        breaker.record_life(3 * S);
-        assert!(breaker.is_down(), "an open stream lives on");
-        assert_eq!(breaker.changed(), Some(S));
     // Proves E03.
     #[test]
     fn opens_after_five_lost_connections_in_a_row() {
@@ -253,6 +253,34 @@ mod tests {
         assert!(breaker.is_down());
     }
 
+    #[test]
+    fn passed_deadline_counts_only_if_the_server_was_silent_for_its_own_limit() {
+        let breaker = Breaker::default();
+        for _ in 0..10 {
+            // The deadline of an endpoint is shorter than that of the upstream.
+            assert!(!breaker.record_silence(LIMIT, LIMIT - S, LIMIT));
+        }
+        breaker.record_life(S);
+        for _ in 0..10 {
+            assert!(!breaker.record_silence(LIMIT, LIMIT, LIMIT), "it answered");
+        }
+        for _ in 0..4 {
+            assert!(breaker.record_silence(S + LIMIT, LIMIT, LIMIT));
+        }
+        breaker.record_life(S + LIMIT);
+        assert!(breaker.record_silence(S + 2 * LIMIT, LIMIT, LIMIT));
+        assert!(!breaker.is_down(), "not in a row");
+    }
+
+    #[test]
+    fn server_is_down_from_the_attempt_that_did_not_reach_it_to_the_next_answer() {
+        let breaker = Breaker::default();
+        assert_eq!((breaker.is_down(), breaker.changed()), (false, None));
+        breaker.record_unreached(S);
+        breaker.record_unreached(2 * S);
+        breaker.record_life(3 * S);
+        assert!(breaker.is_down(), "an open stream lives on");
+        assert_eq!(breaker.changed(), Some(S));
         breaker.record_success(4 * S);
         breaker.record_success(5 * S);
         assert_eq!((breaker.is_down(), breaker.changed()), (false, Some(4 * S)));

@@ -63,8 +63,9 @@ impl CallAttempts {
                 let failure = self.site.label.fail(FailureKind::Unavailable, text);
                 FailedAttempt::new(failure.retry_after(wait)).mark_not_attempted()
             })?;
+        let start = one.breaker.begin();
         let spoken = one.transport.call(outbound, again).await;
-        one.record(&self.site, spoken.as_ref().err());
+        one.record(&self.site, start, spoken.as_ref().err());
         spoken
     }
 }

@@ -99,8 +99,9 @@ impl CallAttempts {
     ) -> Result<Box<dyn ListWatch>, Failure> {
         let opened = match &self.server {
             CalledServer::One(one) => {
+                let start = one.breaker.begin();
                 let opened = one.transport.watch(class).await;
-                one.record_opened(&self.site, opened.as_ref().err());
+                one.record_opened(&self.site, start, opened.as_ref().err());
                 opened.map(|inner| {
                     Box::new(SingleServerWatch {
                         inner,
@@ -118,8 +119,9 @@ impl CallAttempts {
     pub(crate) async fn updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
         let opened = match &self.server {
             CalledServer::One(one) => {
+                let start = one.breaker.begin();
                 let opened = one.transport.updates().await;
-                one.record_opened(&self.site, opened.as_ref().err());
+                one.record_opened(&self.site, start, opened.as_ref().err());
                 opened
             }
             CalledServer::Several(all) => all.updates().await,

@@ -11,7 +11,7 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use crate::breaker::Breaker;
+use crate::breaker::{AttemptStart, Breaker};
 use crate::instances::instance_name::InstanceName;
 use crate::repeated_checks::{CheckedServer, RepeatedChecks, check_until_it_answers};
 use crate::server_transport::ServerTransport;
@@ -45,10 +45,11 @@ impl SingleServer {
     pub(crate) fn record_opened(
         self: &Arc<Self>,
         site: &Arc<UpstreamContext>,
+        start: AttemptStart,
         refusal: Option<&FailedAttempt>,
     ) {
         if refusal.is_some() || !self.transport.has_silent_process() {
-            self.record(site, refusal);
+            self.record(site, start, refusal);
         }
     }
 
@@ -56,11 +57,12 @@ impl SingleServer {
     pub(crate) fn record(
         self: &Arc<Self>,
         site: &Arc<UpstreamContext>,
+        start: AttemptStart,
         refusal: Option<&FailedAttempt>,
     ) {
         let now = site.clock.now();
         let Some(refusal) = refusal else {
-            self.breaker.record_success(now);
+            self.breaker.record_answer(now, start);
             return;
         };
         if refusal.era_in_doubt {
@@ -70,11 +72,11 @@ impl SingleServer {
         if refusal.not_reached {
             self.breaker.record_unreached(now);
             self.look_after_failure(site);
-        } else if !refusal.not_attempted {
-            self.breaker.record_success(now);
         } else if is_connection_lost(refusal) {
             self.breaker.record_lost(now);
             self.look_after_failure(site);
+        } else if !refusal.not_attempted {
+            self.breaker.record_answer(now, start);
         }
     }
 
@@ -131,14 +133,14 @@ impl CheckedServer for SingleServer {
     }
 }
 
-/// True if a page of a list shows that the server lives. An error of the server itself, such as an
-/// unknown method, is an answer.
 /// True if the connection was lost before any answer.
 fn is_connection_lost(refusal: &FailedAttempt) -> bool {
     let was_not_sent = refusal.proof == Some(ResendProof::NotSent);
     !refusal.not_attempted && (was_not_sent || refusal.failure.is_connection_lost())
 }
 
+/// True if a page of a list shows that the server lives. An error of the server itself, such as an
+/// unknown method, is an answer.
 pub(crate) fn is_answered(listed: &Result<ListPage, Failure>) -> bool {
     listed.as_ref().map_or_else(
         |failure| matches!(failure.kind(), FailureKind::Upstream(_)),
@@ -164,9 +166,10 @@ impl ListWatch for SingleServerWatch {
         cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
+            let start = self.server.breaker.begin();
             let listed = self.inner.list(kind, cursor).await;
             if is_answered(&listed) {
-                self.server.record(&self.site, None);
+                self.server.record(&self.site, start, None);
             }
             listed
         })

@@ -174,3 +174,30 @@ async fn breaker_opens_after_five_lost_connections() {
     assert!(upstream.health().breaker_open);
     wait_for_condition("weir asks it", PATIENCE, || !upstream.health().breaker_open).await;
 }
+
+/// A server that is being ended answers its last calls and takes no further connection.
+#[tokio::test]
+async fn late_answer_of_a_server_that_refuses_connections_does_not_make_it_up() {
+    let gate = CallGate::new();
+    let mock = MockServer::modern()
+        .tool("wait", MockBehaviour::gated(&gate))
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let proxy = FaultProxy::start(mock.address()).await;
+    let upstream = pinned(&proxy.url("/mcp"), UpstreamProtocol::Modern);
+    let early = tokio::spawn({
+        let upstream = upstream.clone();
+        async move { text(call_anonymously(&upstream, "wait", json!({})).await).await }
+    });
+    mock.wait_until("it runs", |mock| mock.counts("wait").started == 1)
+        .await;
+    proxy.set_refusing(true);
+    failure(call_anonymously(&upstream, "echo", json!({})).await).await;
+    assert!(upstream.health().down);
+    gate.open();
+    early.await.unwrap();
+    assert!(upstream.health().down);
+    proxy.set_refusing(false);
+    wait_for_condition("weir asks it", PATIENCE, || !upstream.health().down).await;
+}
