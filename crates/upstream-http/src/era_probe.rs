@@ -198,19 +198,22 @@ impl ServerEra {
 impl HttpUpstream {
     /// Asks the server if it answers, with a request that its era has: `server/discover`, or
     /// `initialize` at a legacy server, which need not answer unknown methods. Any answer will do,
-    /// except that the server is too busy. The connection of HTTP+SSE is opened by calls alone.
+    /// except that the server is too busy.
     ///
     /// # Errors
     /// The server cannot be reached, or gave no answer.
     pub async fn check(&self) -> Result<(), FailedAttempt> {
         let dialog = self.era.dialog();
         let asked = match (self.protocol, dialog.as_deref()) {
-            (UpstreamProtocol::Sse, _) | (_, Some(ServerDialog::Sse(_))) => return Ok(()),
             (_, Some(ServerDialog::Legacy(pool))) => check_session(pool).await,
-            (UpstreamProtocol::Legacy, _) => match &*self.era.find_dialog().await? {
-                ServerDialog::Legacy(pool) => check_session(pool).await,
-                ServerDialog::Modern(..) | ServerDialog::Sse(_) => Ok(()),
-            },
+            (_, Some(ServerDialog::Sse(line))) => return line.check_stream().await,
+            (UpstreamProtocol::Legacy | UpstreamProtocol::Sse, _) => {
+                match &*self.era.find_dialog().await? {
+                    ServerDialog::Legacy(pool) => check_session(pool).await,
+                    ServerDialog::Sse(line) => return line.check_stream().await,
+                    ServerDialog::Modern(..) => Ok(()),
+                }
+            }
             (UpstreamProtocol::Auto | UpstreamProtocol::Modern, _) => {
                 self.era.discover().await.map(drop)
             }

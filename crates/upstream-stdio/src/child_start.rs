@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
 use weir_core::upstream::{ListKinds, ProcessStart};
-use weir_core::{Failure, FailureKind};
+use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::upstream_messages::RevisionDialect;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::keyed_slots::KeyedSlot;
@@ -119,6 +119,30 @@ impl ChildStarter {
         started
             .await
             .unwrap_or_else(|_| Err(FailedAttempt::new(removed()).mark_not_attempted()))
+    }
+
+    /// Starts a child apart from the others, and ends it once it has answered the first message,
+    /// also with a refusal.
+    pub(super) async fn check(&self) -> Result<(), FailedAttempt> {
+        let clients = ChildClients {
+            class: CapabilityClass::BASE,
+            session: None,
+            is_owned: false,
+        };
+        let protocol = self.eras.protocol_of(false);
+        let asking = async {
+            let child = self.origin.start(&self.site).await?;
+            run_handshake(&child.pipe, protocol, &clients).await
+        };
+        let failure = match tokio::time::timeout(self.start_time(), asking).await {
+            Ok(Ok(_) | Err(HandshakeError::Refused(_))) => return Ok(()),
+            Ok(Err(HandshakeError::Failed(failure))) => failure,
+            Ok(Err(HandshakeError::EndedOnProbe)) | Err(_) => self.site.label.fail(
+                FailureKind::Unavailable,
+                "The upstream did not answer the first message",
+            ),
+        };
+        Err(FailedAttempt::new(failure).mark_not_reached())
     }
 
     /// Returns the time limit of a start, up to the answer to the first message.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use weir_core::CapabilityClass;
+use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 
@@ -65,6 +66,14 @@ impl StdioUpstream {
         let answered = join_all(asked).await.into_iter().all(|answered| answered);
         let all = self.slots.values_where(|_| true);
         answered && all.iter().any(|running| !running.child.pipe.is_closed())
+    }
+
+    /// Asks a server of HTTP+SSE on a stream of weir's own, up to its answer to `initialize`.
+    ///
+    /// # Errors
+    /// The server opens no stream, or does not answer.
+    pub async fn check_stream(&self) -> Result<(), FailedAttempt> {
+        self.starter.check().await
     }
 
     fn silent_children(&self) -> Vec<Arc<RunningChild>> {

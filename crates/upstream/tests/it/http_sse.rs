@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 use weir_core::upstream::Upstream;
 use weir_testkit::mock_server::CallGate;
-use weir_testkit::{MockBehaviour, MockServer, SseRelay};
-use weir_upstream::{UpstreamProtocol, UpstreamSettings};
+use weir_testkit::{MockBehaviour, MockServer, SseRelay, wait_for_condition};
+use weir_upstream::{OwnDeadlines, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
 use crate::fixtures::*;
@@ -139,4 +139,38 @@ async fn refusal_with_404_ends_the_connection() {
     let refused = failure(call_anonymously(&upstream, "refused", json!({})).await).await;
     assert_eq!(refused.reason(), "unavailable", "{refused:?}");
     assert_eq!(running.await.unwrap().reason(), "result_unknown");
+}
+
+/// It still opens streams. Weir asks it on streams of its own.
+#[tokio::test]
+async fn server_that_answers_nothing_is_not_up_again_before_it_does() {
+    const FAILURES_TO_OPEN: usize = 5;
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("hang", MockBehaviour::hang())
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let relay = SseRelay::start(&mock.url()).await;
+    let deadlines = OwnDeadlines {
+        probe: Duration::from_secs(3),
+        ..OwnDeadlines::default()
+    };
+    let upstream = build(UpstreamSettings {
+        protocol: UpstreamProtocol::Sse,
+        own_deadlines: deadlines,
+        ..settings(&relay.url())
+    });
+    begin(&upstream, "echo").await.unwrap();
+    mock.add_rule("initialize", 2, MockBehaviour::hang());
+    let late = |_| async {
+        let reply = call_within(&upstream, "hang", short_deadlines()).await;
+        assert_eq!(failure(reply).await.reason(), "timed_out");
+    };
+    futures_util::future::join_all((0..FAILURES_TO_OPEN).map(late)).await;
+    assert!(upstream.health().breaker_open);
+    let patience = Duration::from_secs(30);
+    wait_for_condition("two checks", patience, || relay.streams() >= 3).await;
+    assert!(upstream.health().breaker_open);
+    wait_for_condition("it answers", patience, || !upstream.health().breaker_open).await;
+    assert!(mock.requests_of("initialize").len() >= 4);
 }
