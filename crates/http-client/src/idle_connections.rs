@@ -172,8 +172,10 @@ impl IdleConnections {
     pub(super) fn prune(&mut self, now: Instant) -> bool {
         self.http1
             .retain(|(_, since)| now.duration_since(*since) < IDLE_TIMEOUT);
-        self.http2
-            .retain(|(many, used)| many.is_open() && now.duration_since(*used) < IDLE_TIMEOUT);
+        self.http2.retain(|(many, used)| {
+            let is_used = many.streams() > 0 || now.duration_since(*used) < IDLE_TIMEOUT;
+            many.is_open() && is_used
+        });
         self.http1.is_empty() && self.http2.is_empty()
     }
 }

@@ -146,6 +146,17 @@ async fn server_that_allows_no_stream_gets_no_further_connections() {
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
+#[tokio::test]
+async fn connection_with_an_open_stream_takes_requests_however_long_it_had_none() {
+    let (lines, uri, connections) = server(10).await;
+    let standing = open_stream(&lines, &uri).await;
+    assert!(!lines.idle().prune(Instant::now() + IDLE_TIMEOUT));
+    post(&lines, &uri).await;
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+    drop(standing);
+    assert!(lines.idle().prune(Instant::now() + IDLE_TIMEOUT));
+}
+
 /// The size of an answer of [`server_of_large_answers`]: more than the window of a stream.
 const LARGE: usize = 1 << 20;
 const PART: usize = 16 << 10;
