@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair, date_time_ymd,
@@ -16,7 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use weir_core::upstream::Upstream;
 use weir_testkit::accept::listen_on_loopback;
-use weir_testkit::{MockBehaviour, MockServer};
+use weir_testkit::h2_server::h2_answer;
+use weir_testkit::{H2Act, H2Plan, H2Server, MockBehaviour, MockServer};
 use weir_upstream::{HttpUpstreamSettings, TransportSettings, UpstreamProtocol, UpstreamSettings};
 
 use crate::fixtures::*;
@@ -280,7 +282,7 @@ async fn a_certificate_file_that_is_none_is_an_error_of_the_settings() {
 }
 
 #[tokio::test]
-async fn a_request_that_http2_refuses_unread_is_sent_again_once() {
+async fn a_request_that_http2_refuses_unread_is_sent_again_twice() {
     let (listener, address) = listen_on_loopback().await;
     let url = format!("http://{address}/mcp");
     let requests = tokio::spawn(refuse_calls(listener));
@@ -292,7 +294,31 @@ async fn a_request_that_http2_refuses_unread_is_sent_again_once() {
         "it did not run: {failure:?}"
     );
     drop(upstream);
-    assert_eq!(requests.await.unwrap(), 2);
+    assert_eq!(requests.await.unwrap(), 3);
+}
+
+/// As by a proxy that ends each connection after some requests.
+#[tokio::test]
+async fn a_request_on_connections_that_are_being_ended_is_sent_again_until_one_takes_it() {
+    let attempts = AtomicUsize::new(0);
+    let server = H2Server::start(
+        &["t"],
+        H2Plan::on_calls(move |request| {
+            if attempts.fetch_add(1, Ordering::SeqCst) < 2 {
+                let last = request.stream.saturating_sub(2).to_be_bytes();
+                let goaway = frame(GOAWAY, 0, 0, &[last, [0; 4]].concat());
+                return vec![H2Act::Write(goaway.into()), H2Act::Close];
+            }
+            let result = json!({ "resultType": "complete", "content": [] });
+            let answer = json!({ "jsonrpc": "2.0", "id": request.id(), "result": result });
+            vec![h2_answer(request.stream, 200, &answer)]
+        }),
+    )
+    .await;
+    let upstream = over_http2(&server.url(), UpstreamProtocol::Modern);
+    let reply = call_anonymously(&upstream, "t", json!({})).await;
+    outcome(reply).await.end.unwrap();
+    assert_eq!(server.calls(), 3);
 }
 
 /// An HTTP/2 server, frame by frame: it answers the probe and refuses every later stream. Returns
@@ -329,6 +355,7 @@ async fn refuse_calls(listener: TcpListener) -> usize {
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
+const GOAWAY: u8 = 7;
 const SETTINGS: u8 = 4;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;

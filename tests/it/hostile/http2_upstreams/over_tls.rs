@@ -94,7 +94,7 @@ over_tls! {
         frames_of_no_meaning_without_end_end_the_connection
         empty_data_without_end_end_the_connection
         resets_of_streams_without_end_end_the_connection
-        every_request_reset_is_sent_at_most_twice
+        every_request_reset_is_sent_at_most_three_times
         server_that_sends_goaway_to_every_call_gets_bounded_connections
         server_that_accepts_no_streams_leaves_no_memory_of_calls
         a_server_that_gives_no_window_gets_a_call_no_further_than_its_deadline;
