@@ -2,7 +2,7 @@
 //! without an effect on open connections.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -39,9 +39,28 @@ pub enum ListenerTlsError {
 pub struct ListenerCertificates {
     current: ArcSwap<CertifiedKey>,
     clients: ArcSwap<ClientVerifier>,
-    /// The files, and their times when they were last read, also without success.
-    files: Mutex<(ListenerTlsFiles, FileTimes)>,
+    files: Mutex<WatchedFiles>,
     provider: Arc<CryptoProvider>,
+}
+
+/// The files of the certificate.
+#[derive(Clone)]
+struct WatchedFiles {
+    files: ListenerTlsFiles,
+    /// Their times when they were last read with success.
+    written: FileTimes,
+    /// The times and the error of the last attempt since then, if it failed.
+    failed: Option<(FileTimes, String)>,
+}
+
+impl WatchedFiles {
+    fn read(files: &ListenerTlsFiles, written: FileTimes) -> Self {
+        Self {
+            files: files.clone(),
+            written,
+            failed: None,
+        }
+    }
 }
 
 /// The verifier of client certificates, if they are requested.
@@ -71,7 +90,7 @@ impl ListenerCertificates {
         Ok(Arc::new(Self {
             current,
             clients,
-            files: Mutex::new((files.clone(), stamp)),
+            files: Mutex::new(WatchedFiles::read(files, stamp)),
             provider,
         }))
     }
@@ -83,28 +102,32 @@ impl ListenerCertificates {
         self.clients
             .store(Arc::new(client_verifier(files, &self.provider)?));
         self.current.store(Arc::new(key));
-        *self.files.lock().unwrap_or_else(PoisonError::into_inner) = (files.clone(), stamp);
+        *self.watched() = WatchedFiles::read(files, stamp);
         Ok(())
     }
 
     /// Reads the files again if they were written since; returns true if so. Blocks on file IO, so
-    /// it must not run on a hot path.
+    /// it must not run on a hot path. After a failure each call is a further attempt, because a file
+    /// can become readable without being written; the same error is returned once.
     pub(crate) fn refresh(&self) -> Result<bool, ListenerTlsError> {
-        let (files, known) = self
-            .files
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let written = file_times(&files);
-        if written == known {
+        let known = self.watched().clone();
+        let written = file_times(&known.files);
+        if written == known.written {
             return Ok(false);
         }
-        let replaced = self.replace(&files);
-        if replaced.is_err() {
-            // The next change is the next attempt: one error for each.
-            self.files.lock().unwrap_or_else(PoisonError::into_inner).1 = written;
+        let Err(error) = self.replace(&known.files) else {
+            return Ok(true);
+        };
+        let failed = Some((written, error.to_string()));
+        if failed == known.failed {
+            return Ok(false);
         }
-        replaced.map(|()| true)
+        self.watched().failed = failed;
+        Err(error)
+    }
+
+    fn watched(&self) -> MutexGuard<'_, WatchedFiles> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The acceptor's config: TLS 1.2 and 1.3, HTTP/2 preferred.
@@ -275,6 +298,35 @@ mod tests {
         std::fs::remove_file(&files.cert).unwrap();
         assert!(certificates.refresh().is_err());
         assert_eq!(shown(&certificates), second);
+    }
+
+    #[test]
+    fn changed_file_that_becomes_readable_later_is_read() {
+        let folder = std::env::temp_dir().join(format!("weir-tls-late-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = ListenerTlsFiles {
+            cert: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+            clients: None,
+        };
+        write(&files, 0);
+        let certificates = ListenerCertificates::read(&files).unwrap();
+        let second = write(&files, 1);
+        // A file that cannot be read, also by root. Its time stays when it becomes readable.
+        let key = std::fs::read_to_string(&files.key).unwrap();
+        std::fs::remove_file(&files.key).unwrap();
+        std::fs::create_dir(&files.key).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_542_401);
+        let folder_of_key = std::fs::File::open(&files.key).unwrap();
+        folder_of_key.set_modified(time).unwrap();
+        assert!(certificates.refresh().is_err());
+        assert!(!certificates.refresh().unwrap(), "the same error");
+        std::fs::remove_dir(&files.key).unwrap();
+        put(&files.key, &key, 1);
+        assert!(certificates.refresh().unwrap());
+        assert_eq!(shown(&certificates), second);
+        assert!(!certificates.refresh().unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
