@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn small_frames_without_readers_wear_a_connection_out_and_others_do_not() {
-        for content in [1, 200, 255] {
+        for content in [1, 200] {
             let traffic = InboundTraffic::new(4 << 20);
             let most = 40_000_000 / (SMALL_FRAME - content);
             for _ in 0..most {

@@ -133,7 +133,7 @@ async fn serving_late(
     late_answer: impl Fn(u32) -> Vec<Vec<u8>> + Send + Sync + 'static,
 ) -> (H2Server, Arc<ConnectionPool>, Uri) {
     let waiting = std::sync::Mutex::new(Vec::new());
-    serving(move |request| {
+    let (server, lines, uri) = serving(move |request| {
         let mut waiting = waiting.lock().unwrap();
         if request.method() == "late" {
             waiting.push(request.stream);
@@ -144,7 +144,11 @@ async fn serving_late(
         frames.push(frame(DATA, END_STREAM, request.stream, b"ok"));
         vec![write(&frames)]
     })
-    .await
+    .await;
+    // One connection, which the others find.
+    let first = ask(&lines, &uri, &POST, br#"{"method":"other"}"#).await;
+    assert_eq!(first.unwrap().2, b"ok");
+    (server, lines, uri)
 }
 
 /// Sends `late` requests and cancels them, and has their answers come before that of another

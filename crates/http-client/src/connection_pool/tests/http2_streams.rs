@@ -188,7 +188,8 @@ async fn server_of_large_answers(
                         Either::Left(StreamBody::new(parts))
                     } else {
                         seen.fetch_add(1, Ordering::SeqCst);
-                        let waited = sent.subscribe().wait_for(|sent| *sent >= before).await;
+                        let mut sent = sent.subscribe();
+                        let waited = sent.wait_for(|sent| *sent >= before).await;
                         waited.expect("the sender is there");
                         Either::Right(Full::new(Bytes::from_static(b"ok")))
                     };
