@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
 use weir_core::CapabilityClass;
 use weir_core::upstream::{CallDeadlines, ListKind, Upstream};
+use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::mock_server::CallGate;
 use weir_testkit::scripted_server::{ServerAct, modern_answer};
-use weir_testkit::{FaultProxy, MockBehaviour, MockServer, ScriptedServer, wait_for_condition};
+use weir_testkit::{MockBehaviour, MockServer, ScriptedServer, wait_for_condition};
 use weir_upstream::UpstreamProtocol;
 
 use crate::fixtures::*;
@@ -184,20 +187,27 @@ async fn late_answer_of_a_server_that_refuses_connections_does_not_make_it_up() 
         .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let proxy = FaultProxy::start(mock.address()).await;
-    let upstream = pinned(&proxy.url("/mcp"), UpstreamProtocol::Modern);
+    let (listener, address) = listen_on_loopback().await;
+    let target = mock.address();
+    let accepting = tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut far = TcpStream::connect(target).await.unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    let url = format!("http://{address}/mcp");
+    let upstream = pinned(&url, UpstreamProtocol::Modern);
     let early = tokio::spawn({
         let upstream = upstream.clone();
         async move { text(call_anonymously(&upstream, "wait", json!({})).await).await }
     });
     mock.wait_until("it runs", |mock| mock.counts("wait").started == 1)
         .await;
-    proxy.set_refusing(true);
+    accepting.abort();
+    accepting.await.unwrap_err();
     failure(call_anonymously(&upstream, "echo", json!({})).await).await;
     assert!(upstream.health().down);
     gate.open();
     early.await.unwrap();
     assert!(upstream.health().down);
-    proxy.set_refusing(false);
-    wait_for_condition("weir asks it", PATIENCE, || !upstream.health().down).await;
 }
