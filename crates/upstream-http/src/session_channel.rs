@@ -261,13 +261,13 @@ impl SessionChannel {
         }
     }
 
-    /// Notes a call in a session of one client, at `now` in milliseconds of the upstream's clock.
+    /// Notes a call in the session, at `now` in milliseconds of the upstream's clock.
     pub(crate) fn record_call(&self, now: u64) {
         if let Some(lists) = self.lists.get() {
             lists.count_call();
-            // The time of a first call is from before the opening.
-            self.last_call.fetch_max(now, Ordering::Relaxed);
         }
+        // The time of a first call is from before the opening.
+        self.last_call.fetch_max(now, Ordering::Relaxed);
     }
 
     /// Notes the end of a call.

@@ -175,6 +175,10 @@ impl StreamReader {
                 None => return,
             }
             self.teller.changed(ListKinds::default());
+            // A server that numbers its events sends those of the gap again.
+            if self.announces_shared_lists() && self.last_event.is_none() {
+                self.site.list_changes.record(ListKinds::default());
+            }
             if let Some(updates) = self.teller.updates() {
                 updates.add_all();
             }
@@ -245,6 +249,15 @@ impl StreamReader {
                 }
             });
         }
+    }
+
+    /// True for the standing stream of a session without lists of its own: changes that the server
+    /// announces there are of the shared lists.
+    fn announces_shared_lists(&self) -> bool {
+        self.alone.is_some()
+            && self
+                .session()
+                .is_some_and(|session| session.lists().is_none())
     }
 
     fn heard_in_session(&self, is_heard: bool) {
@@ -321,6 +334,14 @@ impl StreamReader {
             .session()
             .is_some_and(|session| session.take_list_message(&message))
         {
+            return None;
+        }
+        if self.announces_shared_lists()
+            && let Message::Notification(told) = &message
+            && let Some(kinds) = told.method.known().map(upstream_messages::changed_lists)
+            && !kinds.is_empty()
+        {
+            self.site.list_changes.record(kinds);
             return None;
         }
         if let Some(alone) = &mut self.alone {

@@ -125,7 +125,7 @@ impl UpstreamSession {
 
     /// Starts to read the standing stream, if the client can be asked there or a slot is free. The
     /// first call waits until it is open, if the server may ask there or declares changes of its
-    /// lists. Others may send log messages, and changes that they did not declare.
+    /// lists. Others may send a client log messages, and changes that they did not declare.
     pub(crate) async fn open_standing_stream(self: &Arc<Self>, places: &StandingStreamSlots) {
         let Some((standing, permit)) = self.standing_stream(places) else {
             return;
@@ -153,11 +153,16 @@ impl UpstreamSession {
             lists.serves(client);
             self.channel.set_lists(lists);
         }
+        // Many servers announce a change only in the session whose call made it. In a session
+        // without a client it is a change of the shared lists. A server without session ids knows
+        // no session.
+        let hears_lists = self.channel.lists().is_some()
+            || self.has_id() && !self.about.notifies_of.is_empty();
         // The session may lose its slot as soon as it has it.
         let permit = self.channel.permit_reading();
         let standing = match &self.standing {
             Some(standing) => standing.clone(),
-            None if self.channel.lists().is_some() && places.take_slot(&self.channel) => {
+            None if hears_lists && places.take_slot(&self.channel) => {
                 StandingStream::without_questions(&self.site, self.client)
             }
             None => return None,

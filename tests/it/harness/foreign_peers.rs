@@ -29,6 +29,8 @@ pub enum ForeignServer {
     Fetch,
     FastMcp,
     LowLevel,
+    /// A server that announces a new tool in the session of the call that added it.
+    Growing,
     /// A server on the Python SDK 2.x, with tools that ask.
     Asking,
     /// An unchanged example that comes with the TypeScript SDK 1.x: its name, and the variable that
@@ -90,6 +92,7 @@ impl ForeignServer {
             Self::Fetch => python(".venv1", &["-m", "mcp_server_fetch"]),
             Self::FastMcp => python(".venv1", &[&script("fastmcp_server.py")]),
             Self::LowLevel => python(".venv1", &[&script("lowlevel_server.py")]),
+            Self::Growing => python(".venv1", &[&script("growing_server.py")]),
             Self::Example(name, _) => node(&format!(
                 "node_modules/@modelcontextprotocol/sdk/dist/esm/examples/server/{name}.js"
             )),
@@ -121,6 +124,7 @@ impl ForeignServer {
             | Self::Fetch
             | Self::FastMcp
             | Self::LowLevel
+            | Self::Growing
             | Self::Example(..)
             | Self::Fixed(_)
             | Self::Asking
@@ -152,6 +156,7 @@ impl ForeignServer {
             Self::Fixed(_) => return start_on_free_port(&self.stdio(), "PORT", "mcp"),
             Self::FastMcp
             | Self::LowLevel
+            | Self::Growing
             | Self::Asking
             | Self::TypeScript1
             | Self::Toolsets

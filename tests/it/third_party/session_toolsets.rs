@@ -336,3 +336,26 @@ async fn tools_added_in_a_stdio_child_are_visible_to_its_principal_only() {
     );
     assert_eq!(foreign.call("alpha", json!({})).await.code(), -32602);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tool_announced_in_a_session_without_a_client_is_listed_for_all() {
+    if !peers_are_enabled() {
+        return;
+    }
+    for sharing in ["principal", "shared"] {
+        let (_running, url) = ForeignServer::Growing.over_http();
+        let upstream = json!({ "url": url, "session": sharing });
+        let weir = Weir::with_upstreams(json!({ "peer": upstream }));
+        weir.wait_until_listed("/mcp/peer", &["grow"]);
+        for (revision, name) in [
+            (Revision::MODERN, "alpha"),
+            (Revision::NEWEST_LEGACY, "beta"),
+        ] {
+            let client = CheckedClient::open(&weir.url("/mcp/peer"), revision).await;
+            let added = client.call("grow", json!({ "name": name })).await;
+            let text = &added.result()["content"][0]["text"];
+            assert_eq!(text, &json!(format!("{name} is there")));
+            weir.wait_until_listed("/mcp/peer", &[name]);
+        }
+    }
+}

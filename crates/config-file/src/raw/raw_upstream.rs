@@ -269,10 +269,10 @@ pub struct RawUpstreamLimits {
     pub sessions: Option<usize>,
     /// The time that an unused session or process stays. Default `5m`.
     pub session_idle: Option<Time>,
-    /// Streamable HTTP sessions with an open stream that receives changes of their own lists, and
-    /// log messages outside of calls. Default 256. Beyond that, the least recently used session
-    /// loses its stream, and its lists are read again when its client asks for them. With 0 no
-    /// session has a stream.
+    /// Streamable HTTP sessions with an open stream that receives changes of lists, and log
+    /// messages outside of calls. Default 256. Beyond that, the least recently used session loses
+    /// its stream, and the lists of a session of one client are read again when its client asks
+    /// for them. With 0 no session has a stream.
     pub standing: Option<usize>,
     /// Processes at once: those of principals, with `session: principal`, and the one for the
     /// second era of an upstream that speaks both. Default 64. Beyond it calls are refused as busy:

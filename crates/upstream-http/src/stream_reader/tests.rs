@@ -97,3 +97,20 @@ async fn stream_of_a_session_that_is_over_is_not_requested_again() {
     tokio::time::sleep(LAST_WAIT * 4).await;
     assert!(asked.try_recv().is_err());
 }
+
+#[tokio::test]
+async fn change_in_a_session_without_a_client_is_a_change_of_the_shared_lists() {
+    let (server, mut asked) = server_of(&[STREAM_HEAD]).await;
+    let upstream = TestUpstream::new(&server);
+    let mut changes = upstream.site.list_changes.reader();
+    let session = upstream.clientless_session("one");
+    session
+        .open_standing_stream(&StandingStreamSlots::new(1))
+        .await;
+    next_request(&mut asked).await;
+    let event = b"data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n";
+    server.write_to_all(event).await;
+    let changed = tokio::time::timeout(REQUEST_WAIT, changes.changed()).await;
+    let tools = ListKinds::default().with(weir_core::upstream::ListKind::Tools);
+    assert_eq!(changed.expect("the change is noted").unwrap(), tools);
+}

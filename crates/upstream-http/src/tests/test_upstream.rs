@@ -85,6 +85,20 @@ impl TestUpstream {
     /// Takes over a session with this id, of a client of its own. `is_read` if the process before
     /// read its standing stream.
     pub(crate) fn session(&self, id: &str, is_read: bool) -> Arc<UpstreamSession> {
+        self.session_of(Some(SessionKey([1; 16])), id, is_read)
+    }
+
+    /// Takes over a session with this id that belongs to no single client.
+    pub(crate) fn clientless_session(&self, id: &str) -> Arc<UpstreamSession> {
+        self.session_of(None, id, false)
+    }
+
+    fn session_of(
+        &self,
+        client: Option<SessionKey>,
+        id: &str,
+        is_read: bool,
+    ) -> Arc<UpstreamSession> {
         let initialized = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": { "tools": { "listChanged": true } },
@@ -97,7 +111,7 @@ impl TestUpstream {
         });
         let behind = SessionClient {
             class: CapabilityClass::BASE,
-            client: Some(SessionKey([1; 16])),
+            client,
         };
         let exported = serde_json::from_value(exported).unwrap();
         let session = UpstreamSession::import(&self.site, &self.http, behind, exported);

@@ -53,6 +53,8 @@ async fn a_session_opens_once_and_its_id_is_on_every_later_request() {
             "server/discover",
             "initialize",
             "notifications/initialized",
+            // The GET stream for changes of the lists.
+            "",
             "tools/call",
             "tools/call",
             "tools/call",
