@@ -100,6 +100,11 @@ impl FailedAttempt {
         self.proof.is_some() || self.did_not_run || self.failure.is_connection_lost()
     }
 
+    /// True if the server answered that it opens no session.
+    pub fn refuses_sessions(&self) -> bool {
+        self.no_endpoint && self.era_in_doubt
+    }
+
     /// True if the failure is no sign of the server's state: the server was not asked, for want of a
     /// token for example, or it refuses the credentials of one caller.
     pub fn concerns_caller_alone(&self, has_own_credentials: bool) -> bool {

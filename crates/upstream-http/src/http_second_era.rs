@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use weir_core::upstream::ListKinds;
 use weir_oauth_client::UpstreamHttpClient;
-use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::retry_backoff::RetryBackoff;
 use weir_upstream_core::settings::SessionSharing;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -117,7 +116,7 @@ impl HttpSecondEra {
             Ok(Err(refusal)) if refusal.concerns_caller_alone(own.is_some()) => None,
             refused => {
                 self.is_refused.store(
-                    matches!(&refused, Ok(Err(refusal)) if refuses(refusal)),
+                    matches!(&refused, Ok(Err(refusal)) if refusal.refuses_sessions()),
                     Ordering::Release,
                 );
                 self.pace()
@@ -127,21 +126,26 @@ impl HttpSecondEra {
         }
     }
 
-    /// Notes a session that was not opened: a server that refuses sessions is called without.
-    /// Returns the pool that is to be closed.
+    /// Notes a session that `pool` did not open: a server that refuses sessions is called without,
+    /// and the pool is closed. True if the server refused it, or an earlier one for which the pool
+    /// still waits.
     pub(super) fn record_refusal(
         &self,
-        site: &UpstreamContext,
-        refusal: &FailedAttempt,
-    ) -> Option<Arc<SessionPool>> {
-        if !refuses(refusal) {
-            return None;
+        site: &Arc<UpstreamContext>,
+        pool: &Arc<SessionPool>,
+    ) -> bool {
+        if !pool.is_refused() {
+            return false;
         }
-        self.is_refused.store(true, Ordering::Release);
-        let gone = self.pool.swap(None)?;
-        // Clients with sessions get the lists of the modern era from now on.
-        site.list_changes.record(ListKinds::default());
-        Some(gone)
+        let known = self.pool.compare_and_swap(pool, None);
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pool)) {
+            self.is_refused.store(true, Ordering::Release);
+            // Clients with sessions get the lists of the modern era from now on.
+            site.list_changes.record(ListKinds::default());
+            let gone = pool.clone();
+            site.tasks.spawn(async move { gone.close().await });
+        }
+        true
     }
 
     /// Forgets a refusal, because the server was found to be modern again or for the first time.
@@ -157,9 +161,4 @@ impl HttpSecondEra {
     fn pace(&self) -> MutexGuard<'_, RetryBackoff> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// True if the server answered that it opens no session.
-fn refuses(refusal: &FailedAttempt) -> bool {
-    refusal.no_endpoint && refusal.era_in_doubt
 }

@@ -180,8 +180,11 @@ impl HttpUpstream {
         };
         if let Some(pool) = pool
             && let Some(place) = pool.own_session_slot(outbound)
+            && pool.session_at(&place, own.as_ref()).await.is_err()
+            && matches!(*speaker, ServerDialog::Modern(..))
         {
-            let _opened_by_its_first_call = pool.session_at(&place, own.as_ref()).await;
+            // A session that the server did not refuse is opened by its first call.
+            self.era.second_era.record_refusal(&self.site, &pool);
         }
     }
 
@@ -269,11 +272,8 @@ impl HttpUpstream {
         let session = match pool.session_at(&place, own).await {
             Ok(session) => session,
             Err(refusal) => {
-                let Some(gone) = self.era.second_era.record_refusal(&self.site, &refusal) else {
-                    return Some(Err(refusal.mark_did_not_run()));
-                };
-                self.site.tasks.spawn(async move { gone.close().await });
-                return None;
+                let is_refused = self.era.second_era.record_refusal(&self.site, &pool);
+                return (!is_refused).then(|| Err(refusal.mark_did_not_run()));
             }
         };
         Some(pool.call_in(&place, &session, outbound, own.cloned()).await)
@@ -317,7 +317,12 @@ impl HttpUpstream {
             (ServerDialog::Modern(..), Some(pool)) => pool,
             (ServerDialog::Legacy(pool), _) => pool.clone(),
         };
-        let session = pool.open_apart(class.cut(pool.carries())).await?;
+        let opened = pool.open_apart(class.cut(pool.carries())).await;
+        if opened.is_err() && matches!(*dialog, ServerDialog::Modern(..)) {
+            // The next watch is in the modern era then.
+            self.era.second_era.record_refusal(&self.site, &pool);
+        }
+        let session = opened?;
         Ok(Box::new(
             HttpWatch::legacy(self.site.clone(), session).await,
         ))

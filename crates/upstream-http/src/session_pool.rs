@@ -50,6 +50,8 @@ pub(crate) struct SessionPool {
     swept: AtomicBool,
     /// True once all sessions were ended.
     is_closed: AtomicBool,
+    /// True if the server refused the last session that was requested.
+    is_refused: AtomicBool,
     /// The revision that the server chose.
     chosen_revision: OnceLock<Revision>,
 }
@@ -138,6 +140,7 @@ impl SessionPool {
             attempt: tokio::sync::Mutex::default(),
             swept: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
             chosen_revision: OnceLock::new(),
         })
     }
@@ -149,6 +152,11 @@ impl SessionPool {
     /// Returns the revision that the server chose, once a session was opened.
     pub(crate) fn revision(&self) -> Option<Revision> {
         self.chosen_revision.get().copied()
+    }
+
+    /// True if the server answered the last request for a session that it opens none.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Acquire)
     }
 
     /// Returns the number of open sessions.
@@ -514,6 +522,7 @@ impl SessionPool {
         let opened = UpstreamSession::open(&self.site, http, self.offered, behind).await;
         match &opened {
             Ok(session) => {
+                self.is_refused.store(false, Ordering::Release);
                 self.pace().record_success();
                 self.chosen_revision
                     .get_or_init(|| session.tongue().revision());
@@ -523,6 +532,8 @@ impl SessionPool {
             // Other callers may well get a session.
             Err(refusal) if refusal.concerns_caller_alone(own.is_some()) => {}
             Err(refusal) => {
+                let is_refused = refusal.refuses_sessions();
+                self.is_refused.store(is_refused, Ordering::Release);
                 let mut pace = self.pace();
                 pace.record_failure(self.site.clock.now(), self.site.clock.random());
                 pace.keep_failure(&refusal.failure);

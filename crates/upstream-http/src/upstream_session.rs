@@ -156,8 +156,8 @@ impl UpstreamSession {
         // Many servers announce a change only in the session whose call made it. In a session
         // without a client it is a change of the shared lists. A server without session ids knows
         // no session.
-        let hears_lists = self.channel.lists().is_some()
-            || self.has_id() && !self.about.notifies_of.is_empty();
+        let hears_lists =
+            self.channel.lists().is_some() || self.has_id() && !self.about.notifies_of.is_empty();
         // The session may lose its slot as soon as it has it.
         let permit = self.channel.permit_reading();
         let standing = match &self.standing {

@@ -235,6 +235,62 @@ async fn server_that_stops_sessions_is_called_without() {
     assert_eq!(upstream.health().second_revision, None);
 }
 
+/// A server that has just begun to refuse sessions, and an upstream that knows it to have some.
+async fn known_server_that_refuses_sessions() -> (MockServer, Arc<dyn Upstream>) {
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let upstream = upstream(&mock.url());
+    ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
+        .await
+        .unwrap();
+    assert!(upstream.health().second_revision.is_some());
+    mock.drop_sessions();
+    let refusal = MockBehaviour::error(-32601, "no", json!({}));
+    mock.add_rule("initialize", 100, refusal);
+    (mock, upstream)
+}
+
+#[tokio::test]
+async fn refusal_of_a_session_that_is_opened_before_its_calls_is_noted() {
+    let (mock, upstream) = known_server_that_refuses_sessions().await;
+    let opened = mock.requests_of("initialize").len();
+    let mut call = Call {
+        session: Some(SessionKey([2; 16])),
+        ..call("echo", json!({}))
+    };
+    call.capabilities.class = CapabilityClass::BASE.with(CapabilityClass::SESSIONS);
+    upstream
+        .clone()
+        .open_client_session(outbound("echo", call).await);
+    let noted = async {
+        while upstream.health().second_revision.is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), noted)
+        .await
+        .expect("the server is called without sessions");
+    for number in [2, 3] {
+        ask_in_session(&upstream, "echo", number, CapabilityClass::BASE)
+            .await
+            .unwrap();
+    }
+    assert_eq!(mock.requests_of("initialize").len(), opened + 1);
+}
+
+#[tokio::test]
+async fn refusal_of_a_session_for_lists_is_noted() {
+    let (_mock, upstream) = known_server_that_refuses_sessions().await;
+    let watch = || upstream.clone().watch(CapabilityClass::SESSIONS);
+    assert!(watch().await.is_err());
+    assert_eq!(upstream.health().second_revision, None);
+    let mut watch = watch().await.unwrap();
+    let kind = weir_core::upstream::ListKind::Tools;
+    assert_eq!(watch.list(kind, None).await.unwrap().items.len(), 1);
+}
+
 #[tokio::test]
 async fn without_free_sessions_only_callers_without_capabilities_use_the_bridge() {
     let gate = CallGate::new();
