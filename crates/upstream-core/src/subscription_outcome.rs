@@ -1,13 +1,53 @@
-//! The outcome of a change of subscriptions to single resources, for every transport.
+//! The outcome of a subscription to lists or to single resources, for every transport.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::{Instant, sleep_until};
+use weir_core::port::Random;
 use weir_core::upstream::RefusedSubscriptions;
 use weir_core::{Failure, FailureKind};
 
 use crate::own_requests;
+use crate::retry_backoff::jitter;
 use crate::upstream_label::UpstreamLabel;
+
+/// The first and the longest wait before a refused subscription is requested again; the wait
+/// doubles.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(300);
+
+/// The time of the next request for a subscription to lists that the server refused. The lists are
+/// polled until it has one.
+#[derive(Debug, Default)]
+pub struct SubscriptionRetry {
+    at: Option<Instant>,
+    refusals: u32,
+}
+
+impl SubscriptionRetry {
+    /// Notes a refusal. A server that does not know the method is not asked again.
+    pub fn note(&mut self, refusal: &Failure, random: &dyn Random) {
+        let has_none =
+            refusal.is_unknown_method() || matches!(refusal.kind(), FailureKind::MethodNotFound);
+        let ceiling = FIRST_RETRY
+            .saturating_mul(1 << self.refusals.min(16))
+            .min(LAST_RETRY);
+        self.refusals = self.refusals.saturating_add(1);
+        let wait = ceiling / 2 + jitter(ceiling / 2, random);
+        self.at = (!has_none).then(|| Instant::now() + wait);
+    }
+
+    /// Waits for the time of the next request. Cancel safe.
+    pub async fn due(&self) {
+        match self.at {
+            Some(at) => sleep_until(at).await,
+            None => pending().await,
+        }
+    }
+}
 
 /// Refuses the resources of `uris` that an acknowledgment left out of `held`.
 pub fn refuse_unacknowledged(
@@ -70,4 +110,30 @@ pub fn no_updates(label: &UpstreamLabel) -> Failure {
 pub fn ended_before_acknowledgment(label: &UpstreamLabel) -> Failure {
     let text = "The upstream ended the subscription before it acknowledged it";
     label.fail(FailureKind::Unavailable, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Always;
+    impl Random for Always {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(255);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_server_that_does_not_know_the_method_is_not_asked_again() {
+        let mut retry = SubscriptionRetry::default();
+        let began = Instant::now();
+        for seconds in [1, 2, 4] {
+            retry.note(&Failure::new(FailureKind::Busy, "not now"), &Always);
+            let wait = retry.at.expect("it is asked again") - began;
+            assert_eq!(wait.as_secs_f64().ceil(), f64::from(seconds));
+        }
+        retry.due().await;
+        retry.note(&Failure::new(FailureKind::MethodNotFound, "none"), &Always);
+        assert_eq!(retry.at, None);
+    }
 }

@@ -18,7 +18,7 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::{ListChangeCounts, ListChangeReader};
 use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
 use weir_upstream_core::message_limits::message_limits;
-use weir_upstream_core::subscription_outcome;
+use weir_upstream_core::subscription_outcome::{self, SubscriptionRetry};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
@@ -36,6 +36,10 @@ pub(crate) struct HttpWatch {
     site: Arc<UpstreamContext>,
     line: HttpWatchSource,
     about: ServerDescription,
+    /// The lists of which the server declares that it sends changes.
+    declared: ListKinds,
+    /// The next request for a subscription that the server refused.
+    retry: SubscriptionRetry,
     seen: watch::Receiver<ReadingState>,
     /// Changes that came on the streams of calls.
     overheard: ListChangeReader,
@@ -69,7 +73,9 @@ impl HttpWatch {
         Self {
             site,
             line: HttpWatchSource::Session(session.keep()),
+            declared: about.notifies_of,
             about,
+            retry: SubscriptionRetry::default(),
             seen,
             overheard,
             read: ListChangeCounts::default(),
@@ -88,34 +94,48 @@ impl HttpWatch {
         second_era: Arc<HttpSecondEra>,
     ) -> Result<Self, FailedAttempt> {
         let site = modern.site.clone();
-        let (teller, seen) = ReadingPublisher::new(None);
         let overheard = site.list_changes.reader();
-        let mut reader = None;
-        if !about.notifies_of.is_empty() {
-            let listened =
-                open_subscription(&modern, class, list_page::list_filter(about.notifies_of))
-                    .await?;
-            let honoured = listened
-                .as_ref()
-                .map(|(_, params)| list_page::acknowledged_lists(params))
-                // The lists of a server that refuses are polled.
-                .unwrap_or_default();
-            about.notifies_of = about.notifies_of.and(honoured);
-            if let Some((stream, _)) = listened.ok().filter(|_| !honoured.is_empty()) {
-                reader = Some(ReadingTask::new(site.tasks.spawn_endless(
-                    stream_reader::read_subscription(site.clone(), stream, teller),
-                )));
-            }
-        }
-        Ok(Self {
+        let declared = std::mem::take(&mut about.notifies_of);
+        let mut watch = Self {
             site,
             line: HttpWatchSource::Modern(modern, class, second_era),
             about,
-            seen,
+            declared,
+            retry: SubscriptionRetry::default(),
+            seen: ReadingPublisher::new(None).1,
             overheard,
             read: ListChangeCounts::default(),
-            reader,
-        })
+            reader: None,
+        };
+        if !declared.is_empty() {
+            watch.subscribe().await?;
+        }
+        Ok(watch)
+    }
+
+    /// Subscribes to changes of the lists of a modern server. The lists of a server that refuses are
+    /// polled.
+    async fn subscribe(&mut self) -> Result<(), FailedAttempt> {
+        let HttpWatchSource::Modern(modern, class, _) = &self.line else {
+            return Ok(());
+        };
+        let filter = list_page::list_filter(self.declared);
+        match open_subscription(modern, *class, filter).await? {
+            Ok((stream, params)) => {
+                self.retry = SubscriptionRetry::default();
+                let honoured = list_page::acknowledged_lists(&params);
+                self.about.notifies_of = self.declared.and(honoured);
+                if !honoured.is_empty() {
+                    let (teller, seen) = ReadingPublisher::new(None);
+                    let site = &self.site;
+                    let reading = stream_reader::read_subscription(site.clone(), stream, teller);
+                    self.seen = seen;
+                    self.reader = Some(ReadingTask::new(site.tasks.spawn_endless(reading)));
+                }
+            }
+            Err(refusal) => self.retry.note(&refusal, self.site.clock.random()),
+        }
+        Ok(())
     }
 }
 
@@ -174,6 +194,15 @@ impl ListWatch for HttpWatch {
                         if seen.lost.is_none() {
                             let news = seen.news;
                             return Ok(news.since(&std::mem::replace(&mut self.read, news)));
+                        }
+                    }
+                    () = self.retry.due() => {
+                        if let Err(attempt) = self.subscribe().await {
+                            self.retry.note(&attempt.failure, self.site.clock.random());
+                        }
+                        // Changes before the subscription are unknown.
+                        if !self.about.notifies_of.is_empty() {
+                            return Ok(ListKinds::default());
                         }
                     }
                     told = self.overheard.changed() => {

@@ -13,7 +13,7 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::ListChangeReader;
 use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
 use weir_upstream_core::own_requests;
-use weir_upstream_core::subscription_outcome;
+use weir_upstream_core::subscription_outcome::{self, SubscriptionRetry};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
@@ -30,6 +30,10 @@ pub(crate) struct StdioWatch {
     running: Arc<RunningChild>,
     class: CapabilityClass,
     about: ServerDescription,
+    /// The lists of which a modern server declares that it sends changes.
+    declared: ListKinds,
+    /// The next request for a subscription that the server refused.
+    retry: SubscriptionRetry,
     changes: ListChangeReader,
     /// The subscription of a modern server. Dropping it ends it.
     listening: Option<ChildRequest>,
@@ -46,36 +50,43 @@ impl StdioWatch {
     ) -> Result<Self, FailedAttempt> {
         let mut about = running.greeted.about.clone();
         let changes = site.list_changes.reader();
-        let mut listening = None;
-        if running.legacy.is_none() && !about.notifies_of.is_empty() {
-            let listened = subscribe(
-                &site,
-                &running,
-                class,
-                list_page::list_filter(about.notifies_of),
-            )
-            .await?;
-            let honoured = listened
-                .as_ref()
-                .map(|(_, params)| list_page::acknowledged_lists(params))
-                // The lists of a server that refuses are polled.
-                .unwrap_or_default();
-            about.notifies_of = about.notifies_of.and(honoured);
-            listening = listened
-                .ok()
-                .filter(|_| !honoured.is_empty())
-                .map(|(ticket, _)| ticket);
-        }
-        let starter = running.legacy.is_none().then_some(starter);
-        Ok(Self {
+        let is_modern = running.legacy.is_none();
+        let declared = if is_modern {
+            std::mem::take(&mut about.notifies_of)
+        } else {
+            ListKinds::default()
+        };
+        let mut watch = Self {
             site,
             running,
             class,
             about,
+            declared,
+            retry: SubscriptionRetry::default(),
             changes,
-            listening,
-            starter,
-        })
+            listening: None,
+            starter: is_modern.then_some(starter),
+        };
+        if !declared.is_empty() {
+            watch.subscribe().await?;
+        }
+        Ok(watch)
+    }
+
+    /// Subscribes to changes of the lists of a modern server. The lists of a server that refuses are
+    /// polled.
+    async fn subscribe(&mut self) -> Result<(), FailedAttempt> {
+        let filter = list_page::list_filter(self.declared);
+        match subscribe(&self.site, &self.running, self.class, filter).await? {
+            Ok((ticket, params)) => {
+                self.retry = SubscriptionRetry::default();
+                let honoured = list_page::acknowledged_lists(&params);
+                self.about.notifies_of = self.declared.and(honoured);
+                self.listening = Some(ticket).filter(|_| !honoured.is_empty());
+            }
+            Err(refusal) => self.retry.note(&refusal, self.site.clock.random()),
+        }
+        Ok(())
     }
 
     /// Reads the lists of a legacy child that also serves calls.
@@ -94,6 +105,8 @@ impl StdioWatch {
             running,
             class,
             about,
+            declared: ListKinds::default(),
+            retry: SubscriptionRetry::default(),
             changes,
             listening: None,
             starter: None,
@@ -196,18 +209,26 @@ impl ListWatch for StdioWatch {
 
     fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
-            let lost = || {
-                self.site
-                    .label
-                    .fail(FailureKind::Unavailable, "The upstream ended")
-            };
-            let over = self.running.child.pipe.closed();
-            let ended = ChildRequest::wait_for_end(self.listening.as_mut());
-            tokio::select! {
-                biased;
-                told = self.changes.changed() => told.map_err(|_| lost()),
-                () = over.cancelled() => Err(lost()),
-                () = ended => Err(self.site.label.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
+            loop {
+                let lost = |text| Err(self.site.label.fail(FailureKind::Unavailable, text));
+                let over = self.running.child.pipe.closed();
+                let ended = ChildRequest::wait_for_end(self.listening.as_mut());
+                tokio::select! {
+                    biased;
+                    told = self.changes.changed() => {
+                        return told.or_else(|_| lost("The upstream ended"));
+                    }
+                    () = over.cancelled() => return lost("The upstream ended"),
+                    () = ended => return lost("The upstream ended the subscription"),
+                    () = self.retry.due() => {}
+                }
+                if let Err(attempt) = self.subscribe().await {
+                    self.retry.note(&attempt.failure, self.site.clock.random());
+                }
+                // Changes before the subscription are unknown.
+                if !self.about.notifies_of.is_empty() {
+                    return Ok(ListKinds::default());
+                }
             }
         })
     }

@@ -117,6 +117,21 @@ async fn changes_are_heard_also_those_during_a_walk() {
 }
 
 #[tokio::test]
+async fn refused_subscription_is_requested_again_and_lists_are_polled_meanwhile() {
+    let mock = MockServer::modern().tools(1).start().await;
+    let busy = MockBehaviour::error(-32000, "busy", json!({}));
+    mock.add_rule("subscriptions/listen", 2, busy);
+    let (mut watch, _upstream) = watch(&mock).await;
+    assert!(watch.about().notifies_of.is_empty());
+    assert_eq!(names(&mut *watch).await.len(), 1);
+    let subscribed = tokio::time::timeout(Duration::from_secs(60), watch.next_change());
+    subscribed.await.expect("it is requested again").unwrap();
+    assert!(watch.about().notifies_of.has(ListKind::Tools));
+    mock.notify_list_changed();
+    assert!(watch.next_change().await.unwrap().has(ListKind::Tools));
+}
+
+#[tokio::test]
 async fn a_change_heard_on_a_calls_own_stream_reaches_the_watch() {
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     let mock = MockServer::legacy(Revision::V2025_11_25)
