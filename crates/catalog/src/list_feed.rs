@@ -70,6 +70,8 @@ pub(super) struct ListSnapshot {
     pub(super) public: bool,
     /// True if the upstream offers it, or once did.
     pub(super) offers: bool,
+    /// True if the upstream declares it, and did not know its method.
+    pub(super) is_missing: bool,
     /// True if the upstream was asked for it, declared or not.
     pub(super) is_asked_for: bool,
     /// Items that the last walk left out.
@@ -87,6 +89,7 @@ impl Default for ListSnapshot {
             freshness: Freshness::NONE,
             public: false,
             offers: false,
+            is_missing: false,
             is_asked_for: false,
             rejected: 0,
             fault: None,

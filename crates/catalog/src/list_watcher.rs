@@ -197,12 +197,15 @@ impl ListWatcher {
         let about = watch.about();
         let poll = self.followed.rules().given.poll;
         let snapshot = self.feed.snapshot();
-        // A list that the server has without declaring it has no change notifications.
+        // A list that the server has without declaring it has no change notifications. One that it
+        // declares and does not have may come without any.
         let offers: ListKinds = ListKind::ALL
             .into_iter()
             .filter(|kind| snapshot.list(*kind).offers)
             .collect();
-        let told = offers.and(about.notifies_of) == offers && !about.notifies_of.is_empty();
+        let told = offers.and(about.notifies_of) == offers
+            && !about.notifies_of.is_empty()
+            && !snapshot.lists.iter().any(|list| list.is_missing);
         let until = snapshot
             .lists
             .iter()

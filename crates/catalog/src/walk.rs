@@ -28,14 +28,17 @@ pub(super) struct WalkResult {
     pub(super) is_known: bool,
 }
 
-/// Asks for page after page. The cursors are the upstream's own, unaltered.
+/// Asks for page after page. The cursors are the upstream's own, unaltered. A server that does not
+/// know the method has an empty list, unless it declares the list and `was_given` with items before:
+/// gateways and servers that start answer so, too.
 ///
 /// # Errors
-/// The failure of any page: a part of a list never stands for the whole.
+/// The failure of any other page: a part of a list never stands for the whole.
 pub(super) async fn walk(
     watch: &mut dyn ListWatch,
     kind: ListKind,
     limits: &WalkLimits,
+    was_given: bool,
 ) -> Result<WalkResult, Failure> {
     let mut walked = WalkResult {
         is_known: true,
@@ -47,7 +50,12 @@ pub(super) async fn walk(
     let mut seen = HashSet::new();
     let mut cursor = None;
     for _ in 0..limits.pages {
-        let page = watch.list(kind, cursor).await?;
+        let page = match watch.list(kind, cursor).await {
+            Err(failure) if is_unknown(&failure) && seen.is_empty() && !was_given => {
+                return Ok(WalkResult::not_offered());
+            }
+            page => page?,
+        };
         hinted &= page.hinted;
         ttl_ms = ttl_ms.min(page.ttl_ms);
         walked.public &= page.public;
@@ -95,21 +103,8 @@ impl WalkResult {
     }
 }
 
-/// A server that does not know the method has an empty list; that is not a fault.
-///
-/// # Errors
-///
-/// Any other failure.
-pub(super) fn or_not_offered(walked: Result<WalkResult, Failure>) -> Result<WalkResult, Failure> {
-    match walked {
-        Err(failure)
-            if matches!(failure.kind(), FailureKind::MethodNotFound)
-                || failure.is_unknown_method() =>
-        {
-            Ok(WalkResult::not_offered())
-        }
-        other => other,
-    }
+fn is_unknown(failure: &Failure) -> bool {
+    matches!(failure.kind(), FailureKind::MethodNotFound) || failure.is_unknown_method()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::announced_lists::{FollowingWalk, list_digest};
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
 use crate::list_feed::{FeedState, ListFeed, ListSnapshot};
 use crate::view::Freshness;
-use crate::walk::{WalkResult, or_not_offered, walk};
+use crate::walk::{WalkResult, walk};
 use weir_items::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
 
 /// A hint longer than this has no effect, and would overflow the clock (D15).
@@ -223,21 +223,23 @@ impl ListWatcher {
     ) -> Result<(ListSnapshot, u64), Failure> {
         let declares = about.offers.has(kind);
         let is_asked_for = declares || self.followed.undeclared().has(kind);
+        let before = self.feed.snapshot().list(kind).items.clone();
+        let was_given = !before.is_empty();
         let walked = if is_asked_for {
             let rules = self.followed.rules();
             let walking = timeout(
                 self.works.settings.walk_time,
-                walk(watch, kind, &rules.given.walk),
+                walk(watch, kind, &rules.given.walk, declares && was_given),
             );
             let walked = match self.expiring(walking).await {
-                Ok(walked) => or_not_offered(walked),
+                Ok(walked) => walked,
                 Err(_) => Err(Failure::new(
                     FailureKind::TimedOut,
                     "the server did not give its lists in time",
                 )),
             };
             match walked {
-                Err(failure) if !declares => self.undeclared_failed(kind, failure)?,
+                Err(failure) if !declares && !was_given => self.undeclared_failed(kind, failure)?,
                 walked => walked?,
             }
         } else {
@@ -246,7 +248,6 @@ impl ListWatcher {
         let (truncated, public) = (walked.truncated, walked.public);
         let offers = declares || walked.is_known;
         let freshness = self.freshness(walked.ttl, !offers || about.notifies_of.has(kind));
-        let before = self.feed.snapshot().list(kind).items.clone();
         let origin = ListOrigin {
             upstream: &self.feed.upstream,
             kind,
@@ -260,6 +261,8 @@ impl ListWatcher {
             freshness,
             public,
             offers,
+            // Templates are declared with resources: many servers have none.
+            is_missing: declares && !walked.is_known && kind != ListKind::Templates,
             is_asked_for,
             rejected,
             fault: None,
@@ -329,6 +332,7 @@ impl ListWatcher {
         ListSnapshot {
             freshness: Freshness::NONE,
             offers: true,
+            is_missing: false,
             is_asked_for: true,
             fault: Some(fault),
             ..list

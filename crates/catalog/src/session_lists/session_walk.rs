@@ -18,7 +18,7 @@ use crate::catalog::Catalog;
 use crate::catalog_source::CatalogSource;
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
 use crate::list_feed::FeedState;
-use crate::walk::{or_not_offered, walk};
+use crate::walk::walk;
 use weir_items::ListDifference;
 
 /// The pause after a walk that failed. Meanwhile the client sees the last known list.
@@ -116,8 +116,10 @@ impl Catalog {
         let Some(session) = lists.session.upgrade() else {
             return Ok(None);
         };
-        let walked =
-            or_not_offered(walk(&mut *session.lists(), kind, &source.rules().given.walk).await)?;
+        let mut watch = session.lists();
+        let was_given =
+            watch.about().offers.has(kind) && !source.base().snapshot().list(kind).items.is_empty();
+        let walked = walk(&mut *watch, kind, &source.rules().given.walk, was_given).await?;
         let is_cut = walked.truncated.is_some();
         let of_class = source.feed(&self.context, class).snapshot();
         let snapshot = if has_lists(of_class.state) {

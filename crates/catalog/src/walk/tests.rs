@@ -45,7 +45,7 @@ async fn run(
     limits: WalkLimits,
 ) -> (Result<WalkResult, Failure>, Vec<Option<String>>) {
     let mut watch = ScriptedWatch(answer, Vec::new());
-    let walked = walk(&mut watch, ListKind::Tools, &limits).await;
+    let walked = walk(&mut watch, ListKind::Tools, &limits, false).await;
     (walked, watch.1)
 }
 
@@ -186,4 +186,21 @@ proptest! {
         let expected: Vec<Bytes> = (0..total).map(|at| Bytes::from(at.to_string())).collect();
         prop_assert_eq!(walked.unwrap().items, expected);
     }
+}
+
+#[tokio::test]
+async fn only_the_first_page_of_a_new_list_may_have_an_unknown_method() {
+    let unknown = || Err(Failure::new(FailureKind::MethodNotFound, "unknown"));
+    let (walked, _) = run(|_| unknown(), WalkLimits::default()).await;
+    assert_eq!(walked.unwrap(), WalkResult::not_offered());
+    let later = |cursor: Option<&str>| match cursor {
+        None => page(2, Some("next")),
+        Some(_) => unknown(),
+    };
+    let (walked, _) = run(later, WalkLimits::default()).await;
+    assert!(walked.is_err(), "a part never stands for the whole");
+    let mut watch = ScriptedWatch(|_: Option<&str>| unknown(), Vec::new());
+    let limits = WalkLimits::default();
+    let walked = walk(&mut watch, ListKind::Tools, &limits, true).await;
+    assert!(walked.is_err(), "the list was given before");
 }

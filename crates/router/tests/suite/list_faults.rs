@@ -183,3 +183,34 @@ async fn a_server_that_gives_no_list_is_down_as_a_whole() {
     assert_eq!(missing(&world.view()), [("up", "down")]);
     assert_eq!(world.catalog.status()[0].lists[0].state, "down");
 }
+
+#[tokio::test(start_paused = true)]
+async fn list_that_is_unknown_for_a_while_is_kept_and_asked_for_again() {
+    let fake = with_prompt();
+    let world = CatalogWorld::of(&[&fake]);
+    world.settled().await;
+    break_prompts(&fake, Some(ScriptedListFault::Code(-32601)));
+    fake.tell();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let view = prompts(&world);
+    assert_eq!(
+        (exposed(&view), missing(&view)),
+        (vec!["up__p"], vec![("up", "stale")])
+    );
+    break_prompts(&fake, None);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert!(missing(&prompts(&world)).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn declared_list_that_is_unknown_at_first_is_found_without_a_notification() {
+    let fake = with_prompt();
+    break_prompts(&fake, Some(ScriptedListFault::Code(-32601)));
+    let world = CatalogWorld::of(&[&fake]);
+    world.settled().await;
+    let view = prompts(&world);
+    assert_eq!((exposed(&view), missing(&view)), (vec![], vec![]));
+    break_prompts(&fake, None);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(exposed(&prompts(&world)), ["up__p"]);
+}
