@@ -62,11 +62,13 @@ impl CounterTable {
         if known.owed > 0 { known.total } else { value }
     }
 
-    /// Adds an amount that the store lacks. Returns the new value.
-    pub(crate) fn add_owed(
+    /// Adds an amount that the store did not confirm; it lacks the part `owed`. Returns the new
+    /// value.
+    pub(crate) fn add_alone(
         &self,
         name: &str,
         amount: u64,
+        owed: u64,
         ends: Duration,
         now: Duration,
     ) -> Result<u64, StoreError> {
@@ -74,7 +76,7 @@ impl CounterTable {
         let known = counter(&mut all, name, ends, now)
             .ok_or_else(|| StoreError(format!("more than {MAX_COUNTERS} counters are alive")))?;
         known.total = known.total.saturating_add(amount);
-        known.owed = known.owed.saturating_add(amount);
+        known.owed = known.owed.saturating_add(owed);
         Ok(known.total)
     }
 
@@ -145,7 +147,7 @@ mod tests {
         assert_eq!(table.follow("a", stored(4), NOW), 4);
         // Answers may come in another order.
         assert_eq!(table.follow("a", stored(3), NOW), 3);
-        assert_eq!(table.add_owed("a", 2, END, NOW).unwrap(), 6);
+        assert_eq!(table.add_alone("a", 2, 2, END, NOW).unwrap(), 6);
         assert_eq!((table.seen("a", NOW), table.take_owed("a", NOW)), (4, 2));
         // It is sent once.
         assert_eq!(table.take_owed("a", NOW), 0);
@@ -158,22 +160,31 @@ mod tests {
     }
 
     #[test]
+    fn unconfirmed_amount_that_the_store_may_have_is_not_owed() {
+        let table = CounterTable::default();
+        table.follow("a", stored(4), NOW);
+        assert_eq!(table.add_alone("a", 2, 0, END, NOW).unwrap(), 6);
+        assert_eq!(table.add_alone("a", 1, 1, END, NOW).unwrap(), 7);
+        assert_eq!(table.take_owed("a", NOW), 1);
+    }
+
+    #[test]
     fn counter_falls_away_at_its_end() {
         let table = CounterTable::default();
         table.follow("a", stored(4), NOW);
-        table.add_owed("a", 2, END, NOW).unwrap();
+        table.add_alone("a", 2, 2, END, NOW).unwrap();
         assert_eq!((table.seen("a", END), table.take_owed("a", END)), (0, 0));
-        assert_eq!(table.add_owed("a", 1, END * 2, END).unwrap(), 1);
+        assert_eq!(table.add_alone("a", 1, 1, END * 2, END).unwrap(), 1);
     }
 
     #[test]
     fn counters_are_bounded_and_ended_ones_make_room() {
         let table = CounterTable::default();
         for n in 0..MAX_COUNTERS {
-            table.add_owed(&n.to_string(), 1, END, NOW).unwrap();
+            table.add_alone(&n.to_string(), 1, 1, END, NOW).unwrap();
         }
-        assert!(table.add_owed("one more", 1, END, NOW).is_err());
+        assert!(table.add_alone("one more", 1, 1, END, NOW).is_err());
         assert_eq!(table.follow("one more", stored(3), NOW), 3);
-        assert_eq!(table.add_owed("one more", 1, END * 2, END).unwrap(), 1);
+        assert_eq!(table.add_alone("one more", 1, 1, END * 2, END).unwrap(), 1);
     }
 }

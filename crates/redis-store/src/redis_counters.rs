@@ -9,12 +9,20 @@ use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
 use weir_core::telemetry::instruments;
 
 use crate::counter_table::{CounterTable, StoredValue};
-use crate::redis_link::RedisLink;
+use crate::link_status::CommandEffect;
+use crate::redis_link::{CommandFailure, RedisLink, RunningCommand};
 use crate::scripts::COUNT;
+
+/// The command that adds to a counter.
+const COUNTING: RunningCommand = RunningCommand {
+    operation: "count",
+    effect: CommandEffect::Writes,
+};
 
 /// Counters in the shared store. While the store does not answer, they go on from the last value
 /// that this replica has seen, and the store gets the amounts of that time once it answers the next
-/// addition. A store that lost its data gets back, with each addition, the highest value that this
+/// addition. It does not get those that it did not answer in time: a store that stalls adds them
+/// later, and they must not count twice. A store that lost its data gets back, with each addition, the highest value that this
 /// replica has seen there.
 pub struct RedisCounters {
     link: Arc<RedisLink>,
@@ -49,7 +57,12 @@ impl RedisCounters {
         }
     }
 
-    async fn add_shared(&self, name: &str, amount: u64, ttl: Duration) -> Result<u64, StoreError> {
+    async fn add_shared(
+        &self,
+        name: &str,
+        amount: u64,
+        ttl: Duration,
+    ) -> Result<u64, CommandFailure> {
         let stored = self.send(name, amount, ttl).await?;
         // Only now: a command without an answer may have run, and a large debt would count twice.
         let mut debt = SentDebt {
@@ -65,7 +78,10 @@ impl RedisCounters {
                     debt.has_arrived = true;
                     later
                 }
-                Err(_) => stored,
+                Err(failure) => {
+                    debt.has_arrived = failure.may_run_later();
+                    stored
+                }
             },
         };
         drop(debt);
@@ -77,7 +93,7 @@ impl RedisCounters {
         name: &str,
         amount: u64,
         ttl: Duration,
-    ) -> Result<StoredValue, StoreError> {
+    ) -> Result<StoredValue, CommandFailure> {
         let begun = self.clock.monotonic();
         let mut call = COUNT.prepare_invoke();
         call.key(format!("{}:c:{name}", self.namespace))
@@ -85,7 +101,7 @@ impl RedisCounters {
             .arg(ttl.as_millis().max(1).to_string())
             .arg(self.known.seen(name, begun));
         let limit = self.link.command_timeout();
-        let (value, left): (u64, u64) = self.link.invoke("count", limit, &call).await?;
+        let (value, left): (u64, u64) = self.link.run_script(COUNTING, limit, &call).await?;
         Ok(StoredValue {
             value,
             // Not later than in the store, or a counter would outlive its end there.
@@ -105,12 +121,13 @@ impl SharedCounters for RedisCounters {
         Box::pin(async move {
             match (self.add_shared(name, amount, ttl).await, in_outage) {
                 (Ok(all), _) => Ok(all),
-                (Err(error), OutageCounting::Fails) => Err(error),
-                (Err(_), OutageCounting::Own) => {
-                    let labels = [KeyValue::new("operation", "count")];
+                (Err(failure), OutageCounting::Fails) => Err(failure.into()),
+                (Err(failure), OutageCounting::Own) => {
+                    let labels = [KeyValue::new("operation", COUNTING.operation)];
                     instruments().store_fallbacks.add(1, &labels);
                     let now = self.clock.monotonic();
-                    self.known.add_owed(name, amount, now + ttl, now)
+                    let owed = if failure.may_run_later() { 0 } else { amount };
+                    self.known.add_alone(name, amount, owed, now + ttl, now)
                 }
             }
         })

@@ -90,10 +90,26 @@ enum ConnectionUsability {
 }
 
 /// A failed command.
-struct CommandFailure {
+pub(crate) struct CommandFailure {
     text: String,
     /// For the metric.
     result: &'static str,
+}
+
+/// The result of a command that was sent and not answered in time.
+const TIMED_OUT: &str = "timeout";
+
+impl CommandFailure {
+    /// True if the server did not answer in time: a server that stalls runs the command later.
+    pub(crate) fn may_run_later(&self) -> bool {
+        self.result == TIMED_OUT
+    }
+}
+
+impl From<CommandFailure> for StoreError {
+    fn from(failure: CommandFailure) -> Self {
+        Self(failure.text)
+    }
 }
 
 impl RedisLink {
@@ -164,7 +180,7 @@ impl RedisLink {
             operation,
             effect: CommandEffect::Writes,
         };
-        self.run_script(command, limit, script).await
+        Ok(self.run_script(command, limit, script).await?)
     }
 
     /// Runs a script with an effect of its own.
@@ -173,7 +189,7 @@ impl RedisLink {
         command: RunningCommand,
         limit: Duration,
         script: &ScriptInvocation<'_>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, CommandFailure> {
         let work = |mut connection: RedisConnection| async move {
             script.invoke_async(&mut connection).await
         };
@@ -217,7 +233,7 @@ impl RedisLink {
         let work = |mut connection: RedisConnection| async move {
             command.query_async(&mut connection).await
         };
-        self.run(running, limit, work).await
+        Ok(self.run(running, limit, work).await?)
     }
 
     async fn run<T, F>(
@@ -225,7 +241,7 @@ impl RedisLink {
         command: RunningCommand,
         limit: Duration,
         work: impl FnOnce(RedisConnection) -> F,
-    ) -> Result<T, StoreError>
+    ) -> Result<T, CommandFailure>
     where
         F: Future<Output = RedisResult<T>>,
     {
@@ -247,7 +263,7 @@ impl RedisLink {
             let taken = began.elapsed().as_secs_f64();
             instruments().store_duration.record(taken, &labels);
         }
-        outcome.map_err(|failure| StoreError(failure.text))
+        outcome
     }
 
     async fn attempt<T, F>(
@@ -279,7 +295,7 @@ impl RedisLink {
             }
             Err(_) => (
                 format!("no answer within {limit:?}"),
-                "timeout",
+                TIMED_OUT,
                 ConnectionUsability::Unknown,
             ),
         };

@@ -111,7 +111,7 @@ impl TaskWriter {
             operation: "list_tasks",
             effect: CommandEffect::Reads,
         };
-        self.link.run_script(command, limit, &call).await
+        Ok(self.link.run_script(command, limit, &call).await?)
     }
 
     async fn write_entry(&self, change: &TaskListChange) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use weir_core::port::{BusMessage, MessageBus as _, OutageCounting, SharedCounter
 use weir_replica_testkit::RedisServer;
 use weir_store::MemoryBus;
 
-use super::replica::{TestReplica, old_server, wait_for};
+use super::replica::{TestReplica, impatient_settings, old_server, wait_for};
 use crate::RedisCounters;
 
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -120,6 +120,21 @@ async fn counters_add_up_and_go_on_alone_in_an_outage() {
     server.run(&["INCRBY", "test:c:a", "1000"]);
     assert_eq!(add(&one, "a", 1).await, 1012);
     assert_eq!(add(&two, "a", 0).await, 1012);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn additions_to_a_store_that_stalls_count_once() {
+    let server = old_server();
+    let replica = TestReplica::start_with(&impatient_settings(&server.url()), 1).await;
+    let counters = replica.store.counters();
+    assert_eq!(add(&counters, "a", 2).await, 2);
+    server.pause();
+    for all in 3..=20 {
+        assert_eq!(add(&counters, "a", 1).await, all);
+    }
+    server.resume();
+    assert_eq!(add_once_it_answers(&counters, "a", 0).await, 20);
+    assert_eq!(server.run(&["GET", "test:c:a"]).text(), "20");
 }
 
 #[tokio::test(flavor = "multi_thread")]
