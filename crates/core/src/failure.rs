@@ -150,6 +150,13 @@ impl Failure {
         }))
     }
 
+    /// The same with another text for the client.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.0.message = message.into();
+        self
+    }
+
     /// The same, with the upstream's own error changed, if it is one.
     #[must_use]
     pub fn with_upstream_error(mut self, change: impl FnOnce(&mut UpstreamError)) -> Self {

@@ -84,9 +84,19 @@ pub async fn within<T>(
     request: impl Future<Output = Result<T, FailedAttempt>>,
 ) -> Result<T, FailedAttempt> {
     match tokio::time::timeout(limit, request).await {
-        Ok(outcome) => outcome,
+        Ok(outcome) => outcome.map_err(reword_loss),
         Err(_) => Err(FailedAttempt::new(late(&limits.label)).mark_not_reached()),
     }
+}
+
+/// Rewords the failure of a request whose connection or process was lost: the usual text warns of a
+/// call that may have run, and no call did.
+fn reword_loss(mut attempt: FailedAttempt) -> FailedAttempt {
+    if attempt.failure.is_connection_lost() {
+        let text = "The connection to the upstream was lost before it answered a request of weir's";
+        attempt.failure = attempt.failure.with_message(text);
+    }
+    attempt
 }
 
 /// Makes the failure of a request that was not answered within its deadline.
@@ -145,4 +155,24 @@ async fn collect_stream(
         held.extend_from_slice(&chunk);
     }
     Ok(held.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss_of_an_own_request_does_not_warn_of_a_call() {
+        let lost = Failure::new(FailureKind::ResultUnknown, "it may have run").connection_lost();
+        let attempt = reword_loss(FailedAttempt::new(lost.because("reset")));
+        assert!(attempt.failure.is_connection_lost());
+        let cause = attempt.failure.cause();
+        assert!(
+            !cause.contains("may have run") && cause.contains("reset"),
+            "{cause}"
+        );
+        let other = Failure::new(FailureKind::ResultUnknown, "it may have run");
+        let attempt = reword_loss(FailedAttempt::new(other));
+        assert_eq!(attempt.failure.message(), "it may have run");
+    }
 }

@@ -116,7 +116,7 @@ pub fn classify_result(
             ReplyEnd::InputRequired(Payload::Whole(result))
         }
         ResultType::InputRequired => {
-            let text = "The upstream asks for input that the client did not say it can give";
+            let text = "The upstream asks for input that the client did not say it can give, or that `asks` of the upstream does not allow";
             limits.label.fail(FailureKind::BadAnswer, text).into()
         }
         ResultType::Unknown => limits

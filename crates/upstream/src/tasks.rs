@@ -100,7 +100,7 @@ impl UpstreamTaskRequest {
                 }
                 return Ok(self.with_permitted_error(state));
             }
-            let text = "The upstream's task asks for input that the client did not say it can give";
+            let text = "The upstream's task asks for input that the client did not say it can give, or that `asks` of the upstream does not allow";
             return Err(self.server.site.label.fail(FailureKind::BadAnswer, text));
         }
         let bad = || {
