@@ -351,7 +351,7 @@ pub(crate) fn stream_permit(
             limits.streams_per_principal,
         )
         .map_err(|none| match none {
-            NoStreamPermit::Total => RequestRefusal::Overloaded,
+            NoStreamPermit::Total => RequestRefusal::NoRoomForStream,
             NoStreamPermit::Principal => RequestRefusal::TooManyStreams,
         })
 }

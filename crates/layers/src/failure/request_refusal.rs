@@ -77,13 +77,15 @@ pub enum RequestRefusal {
     UnknownStream,
     /// The caller has too many open streams.
     TooManyStreams,
+    /// As many streams are open as may be.
+    NoRoomForStream,
     /// Too many messages of one HTTP+SSE client are being answered.
     TooManyMessages,
 }
 
 impl RequestRefusal {
     /// All refusals, in the order that requests meet them.
-    pub(super) const ALL: [Self; 38] = [
+    pub(super) const ALL: [Self; 39] = [
         Self::Overloaded,
         Self::TooManyHeaders,
         Self::MalformedHost,
@@ -121,6 +123,7 @@ impl RequestRefusal {
         Self::UnknownSession,
         Self::UnknownStream,
         Self::TooManyStreams,
+        Self::NoRoomForStream,
         Self::TooManyMessages,
     ];
 }

@@ -227,6 +227,7 @@ pub(super) const fn refusal_response(refusal: RequestRefusal) -> RefusalResponse
         R::UnknownSession => row(S::NOT_FOUND, "session", "no such session"),
         R::UnknownStream => row(S::NOT_FOUND, "session", "no such stream: get one first"),
         R::TooManyStreams => row(S::TOO_MANY_REQUESTS, "streams", "too many streams of this client are open: close one first").with(RetryAfter("1")),
+        R::NoRoomForStream => row(S::SERVICE_UNAVAILABLE, "streams", "as many streams are open as this service holds: try again in a minute").with(RetryAfter("60")),
         R::TooManyMessages => row(S::TOO_MANY_REQUESTS, "in_flight", "too many messages of this client are being answered: wait for an answer first").with(RetryAfter("1")),
     }
 }
