@@ -94,11 +94,14 @@ impl Client {
         let mut listed = ListedItems::default();
         let mut params = Value::Null;
         for _ in 0..MOST_PAGES {
-            let mut page = match self.request(list.method(), params, &mut |_| {}).await {
+            let mut page = match self
+                .request(list.method(), params.clone(), &mut |_| {})
+                .await
+            {
                 Err(ClientError::Refused {
                     code: error_code::METHOD_NOT_FOUND,
                     ..
-                }) if list != ServerList::Tools => {
+                }) if list != ServerList::Tools && params.is_null() => {
                     return Ok(listed);
                 }
                 page => page?,
@@ -116,10 +119,11 @@ impl Client {
                     listed.missing.push(missing);
                 }
             }
-            let Value::String(cursor) = page["nextCursor"].take() else {
-                return Ok(listed);
-            };
-            params = json!({ "cursor": cursor });
+            match page["nextCursor"].take() {
+                Value::Null => return Ok(listed),
+                Value::String(cursor) => params = json!({ "cursor": cursor }),
+                _ => return Err(self.not_mcp("its list goes on at a `nextCursor` that is no text")),
+            }
         }
         Err(self.not_mcp(format!("its list of {}s does not end", list.item())))
     }

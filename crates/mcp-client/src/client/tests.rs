@@ -3,6 +3,7 @@
 use serde_json::json;
 use tokio::net::TcpListener;
 use weir_demo::RunningServer;
+use weir_testkit::{MockBehaviour, MockServer};
 
 use super::*;
 use crate::client::lists::ServerList;
@@ -113,6 +114,32 @@ async fn client_receives_increasing_progress_during_a_call() {
         "{seen:?}"
     );
     assert_eq!(seen.last().unwrap().1, Some(3.0));
+}
+
+#[tokio::test]
+async fn part_of_a_list_is_not_taken_for_the_whole() {
+    let mock = MockServer::legacy(Revision::NEWEST_LEGACY)
+        .tools(1)
+        .start()
+        .await;
+    let page = |list: &str, cursor: Value| {
+        MockBehaviour::result(json!({ list: [{ "name": "one" }], "nextCursor": cursor }))
+    };
+    let unknown = || MockBehaviour::error(-32601, "Method not found", json!({}));
+    mock.add_rule("tools/list", 1, page("tools", json!(7)));
+    mock.add_rule("prompts/list", 1, page("prompts", json!("second")));
+    mock.add_rule("prompts/list", 1, unknown());
+    mock.add_rule("resources/list", 1, page("resources", Value::Null));
+    mock.add_rule("resources/templates/list", 1, unknown());
+    let mut client = Client::connect(&mock.url(), None, None).await.unwrap();
+    let odd_cursor = client.list(ServerList::Tools).await;
+    assert!(matches!(odd_cursor, Err(ClientError::NotMcp { .. })));
+    let cut = client.list(ServerList::Prompts).await;
+    assert!(matches!(cut, Err(ClientError::Refused { .. })));
+    let whole = client.list(ServerList::Resources).await.unwrap();
+    assert_eq!(whole.items.len(), 1);
+    let none = client.list(ServerList::Templates).await.unwrap();
+    assert!(none.items.is_empty());
 }
 
 // Proves R201.
