@@ -3,6 +3,7 @@
 //!
 //! This crate opens no socket and reads no clock: time, keys and randomness are arguments.
 
+pub mod call_progress;
 pub mod capabilities;
 pub mod capability_forwarding;
 pub mod extensions;

@@ -11,10 +11,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::reply::{NoteKind, ReplyNote};
 use weir_core::{Failure, ReplyEvent};
+use weir_era::call_progress::CallProgress;
 use weir_era::render;
 use weir_layers::request::outcome::PendingOutcome;
 use weir_wire::method::Method;
-use weir_wire::scan;
 use weir_wire::sse::{self, StreamEncoder};
 
 use super::response_context::{EncodedEnd, ResponseContext};
@@ -30,9 +30,7 @@ pub(super) struct CallEventStream {
     ready: VecDeque<Bytes>,
     /// Progress that came too soon after the last report: the newest is kept.
     held_progress: Option<ReplyNote>,
-    /// The progress that the client knows: the call may be made of several calls at the server,
-    /// each of which begins anew, and the client's must increase.
-    last_progress: f64,
+    progress: CallProgress,
     /// The earliest time of the next progress report.
     next_progress_at: Instant,
     wake: Pin<Box<Sleep>>,
@@ -69,7 +67,7 @@ impl CallEventStream {
             stage: EventStage::Calling(owned),
             ready: VecDeque::new(),
             held_progress: None,
-            last_progress: f64::NEG_INFINITY,
+            progress: CallProgress::default(),
             next_progress_at: now,
             wake: Box::pin(sleep_until(comment_at)),
             forced: Box::pin(forced.cancelled_owned()),
@@ -97,13 +95,16 @@ impl CallEventStream {
         self.ready.push_back(encode_event(message));
     }
 
-    fn handle_note(&mut self, note: ReplyNote) {
+    fn handle_note(&mut self, mut note: ReplyNote) {
         if matches!(
             note.kind,
             NoteKind::Progress | NoteKind::Other(Method::Progress)
         ) {
-            if note.kind == NoteKind::Progress && !self.take_progress(&note.params) {
-                return;
+            if note.kind == NoteKind::Progress {
+                let Some(params) = self.progress.advance(&note.params) else {
+                    return;
+                };
+                note.params = params;
             }
             let now = Instant::now();
             if now < self.next_progress_at {
@@ -113,13 +114,6 @@ impl CallEventStream {
             self.next_progress_at = now + self.asked.limits().progress_interval;
         }
         self.write_note(&note);
-    }
-
-    /// Takes a progress report of the call; false if the client knows as much already.
-    fn take_progress(&mut self, params: &[u8]) -> bool {
-        let progress = progress_of(params).filter(|progress| *progress > self.last_progress);
-        self.last_progress = progress.unwrap_or(self.last_progress);
-        progress.is_some()
     }
 
     fn write_note(&mut self, note: &ReplyNote) {
@@ -246,16 +240,6 @@ impl CallEventStream {
             }
         }
     }
-}
-
-/// The value of a progress notification.
-fn progress_of(params: &[u8]) -> Option<f64> {
-    let range = scan::find(params, "progress")?;
-    std::str::from_utf8(&params[range])
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
 }
 
 fn encode_event(message: &[u8]) -> Bytes {
