@@ -7,6 +7,7 @@ mod handover_clients;
 mod handover_kept_tasks;
 mod handover_load;
 mod handover_parked_calls;
+mod handover_running_tasks;
 mod handover_sessions;
 
 use std::path::{Path, PathBuf};

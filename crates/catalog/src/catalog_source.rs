@@ -21,6 +21,9 @@ pub(super) struct CatalogSource {
     followed: Arc<FollowedUpstream>,
     /// Its number among the upstreams of its id, since a reload with other settings makes another.
     pub(super) incarnation: u32,
+    /// True if it is the first upstream of its id in this process: it takes over the tasks of the
+    /// process before.
+    pub(super) is_first: bool,
     /// The timings of its latest calls.
     pub(super) timings: Arc<CallTimings>,
     base: Arc<ListFeed>,
@@ -53,6 +56,7 @@ impl CatalogSource {
         let source = Arc::new(Self {
             followed: followed.clone(),
             incarnation: u32::from_be_bytes(incarnation),
+            is_first: predecessor.is_none(),
             timings: Arc::default(),
             base: base.clone(),
             others: Mutex::default(),

@@ -59,18 +59,22 @@ impl RetiringUpstreams {
         upstreams.collect()
     }
 
-    /// The upstream with this number, if a task runs at it.
+    /// The upstream with this number, if a task runs at it. A number that this process did not give
+    /// is of the process before, whose sessions and child processes the first upstream of the id has.
     pub(crate) fn holder_of_task(
         &self,
+        id: &UpstreamId,
         incarnation: u32,
         principal: &Principal,
         native: &str,
     ) -> Option<Arc<dyn Upstream>> {
         let all = self.lock();
-        let one = all
-            .iter()
-            .find(|one| one.source.incarnation == incarnation)?;
-        let upstream = one.source.upstream();
+        let of_number = all.iter().find(|one| one.source.incarnation == incarnation);
+        let first = || {
+            all.iter()
+                .find(|one| one.source.is_first && one.source.id() == id)
+        };
+        let upstream = of_number.or_else(first)?.source.upstream();
         let holds = upstream.holds_task(principal, native);
         holds.then(|| upstream.clone())
     }

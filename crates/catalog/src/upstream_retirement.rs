@@ -44,8 +44,9 @@ impl Catalog {
         });
     }
 
-    /// The upstream that a task is asked about at: the one of this number at which it runs, also if
-    /// it is retired; else the present one.
+    /// The upstream that a task is asked about at: the one at which it runs, also if it is retired;
+    /// else the present one. The number is that of the upstream at which the task began, in this
+    /// process or one before.
     #[must_use]
     pub fn upstream_of_task(
         &self,
@@ -54,16 +55,22 @@ impl Catalog {
         principal: &Principal,
         native: &str,
     ) -> Option<Arc<dyn Upstream>> {
-        let present = self.upstream(id);
-        let holder = self.retiring.holder_of_task(incarnation, principal, native);
+        let layout = self.layout.load();
+        let present = layout.by_id.get(id);
+        let is_present = present.is_some_and(|present| present.incarnation == incarnation);
         // A server that keeps its tasks outside of sessions may have moved to another URL.
         let may_have_moved = |holder: &Arc<dyn Upstream>| {
             let health = holder.health();
             present.is_some() && health.down && health.sessions == 0
         };
-        holder
-            .filter(|holder| !may_have_moved(holder))
-            .or_else(|| present.clone())
+        let holder = (!is_present)
+            .then(|| {
+                self.retiring
+                    .holder_of_task(id, incarnation, principal, native)
+            })
+            .flatten()
+            .filter(|holder| !may_have_moved(holder));
+        holder.or_else(|| present.map(|present| present.upstream().clone()))
     }
 
     /// The upstreams that may have sessions of clients: those of the newest reload, and those that

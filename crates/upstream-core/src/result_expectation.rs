@@ -1,5 +1,7 @@
 //! Classification of a whole result for the call that it answers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use weir_core::call::TaskMode;
 use weir_core::reply::{Payload, ReplyEnd};
@@ -71,13 +73,18 @@ impl ResultExpectation {
     }
 
     /// Notes that the call became a task, which needs `held` for as long as it runs.
-    pub fn note_task(&mut self, holds: &TaskHolds, created: &Bytes, held: impl Send + 'static) {
+    pub fn note_task<T: Send + Sync + ?Sized + 'static>(
+        &mut self,
+        holds: &TaskHolds,
+        created: &Bytes,
+        held: Arc<T>,
+    ) {
         let tracked = self
             .tracked
             .take()
             .inspect(|tracked| tracked.set_task(created));
         if let Some(owner) = self.task_owner.take() {
-            holds.hold(owner, created, (held, tracked));
+            holds.hold(owner, created, held, tracked);
         }
     }
 }

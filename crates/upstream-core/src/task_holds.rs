@@ -7,14 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use weir_core::upstream::OutboundCall;
 use weir_core::{Principal, SessionKey};
 use weir_era::tasks;
 use weir_wire::scan;
 
 use crate::background_tasks::BackgroundTasks;
+use crate::exported::{ExportedClient, ExportedOwner};
+use crate::task_progress::TaskProgressHandle;
 
 /// The longest time for which a connection or child is held open for a task.
 const MAX_HOLD_TIME: Duration = Duration::from_secs(3600);
@@ -43,6 +47,17 @@ impl TaskOwner {
     }
 }
 
+/// A hold as one process describes it to the next.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ExportedTaskHold {
+    owner: ExportedOwner,
+    /// The client's session in which the task began.
+    client: Option<ExportedClient>,
+    native: String,
+    /// The rest of its time, in milliseconds.
+    left_ms: u64,
+}
+
 /// The holds of one upstream, or of one instance of it. Clones share them.
 #[derive(Clone, Debug)]
 pub struct TaskHolds {
@@ -66,6 +81,9 @@ struct TaskHoldTable {
 struct TaskHold {
     native: Arc<str>,
     session: Option<SessionKey>,
+    /// The address of the held session or child process.
+    held: Option<usize>,
+    until: Instant,
     keeper: AbortHandle,
 }
 
@@ -78,29 +96,86 @@ impl TaskHolds {
         }
     }
 
-    /// Notes the MCP task of this `CreateTaskResult`, and keeps a value alive for it.
-    pub fn hold(&self, owner: TaskOwner, created: &Bytes, held: impl Send + 'static) {
-        let Some(native) = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]))
-        else {
-            return;
-        };
-        let time = tasks::ttl(created).map_or(MAX_HOLD_TIME, Duration::from_millis);
+    /// Notes the MCP task of this `CreateTaskResult`. Keeps the session or child process in which it
+    /// began alive for it, and the tracking of its progress.
+    pub fn hold<T: Send + Sync + ?Sized + 'static>(
+        &self,
+        owner: TaskOwner,
+        created: &Bytes,
+        held: Option<Arc<T>>,
+        tracked: Option<TaskProgressHandle>,
+    ) {
+        let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]));
+        if let Some(native) = native {
+            let time = tasks::ttl(created).map_or(MAX_HOLD_TIME, Duration::from_millis);
+            self.add(owner, &native, time, held, tracked);
+        }
+    }
+
+    /// Describes the holds on a session or child process for the next process.
+    pub fn export<T: ?Sized>(&self, held: &Arc<T>) -> Vec<ExportedTaskHold> {
+        let (held, now) = (Some(address(held)), Instant::now());
+        let table = self.lock();
+        let all = table.owners.iter();
+        let all = all.flat_map(|(owner, own)| own.values().map(move |hold| (owner, hold)));
+        all.filter(|(_, hold)| hold.held == held)
+            .map(|(owner, hold)| ExportedTaskHold {
+                owner: ExportedOwner::of(Some(owner)),
+                client: hold.session.map(ExportedClient::of),
+                native: hold.native.to_string(),
+                left_ms: u64::try_from(hold.until.duration_since(now).as_millis())
+                    .unwrap_or(u64::MAX),
+            })
+            .collect()
+    }
+
+    /// Takes over the holds on a session or child process of another process.
+    pub fn import<T: Send + Sync + ?Sized + 'static>(
+        &self,
+        exported: Vec<ExportedTaskHold>,
+        held: &Arc<T>,
+    ) {
+        for hold in exported {
+            let Some(principal) = hold.owner.principal() else {
+                continue;
+            };
+            let owner = TaskOwner {
+                principal,
+                session: hold.client.as_ref().and_then(ExportedClient::session),
+            };
+            let left = Duration::from_millis(hold.left_ms);
+            self.add(owner, &hold.native, left, Some(held.clone()), None);
+        }
+    }
+
+    fn add<T: Send + Sync + ?Sized + 'static>(
+        &self,
+        owner: TaskOwner,
+        native: &str,
+        time: Duration,
+        held: Option<Arc<T>>,
+        tracked: Option<TaskProgressHandle>,
+    ) {
         let TaskOwner { principal, session } = owner;
+        let held_address = held.as_ref().map(address);
+        let until = Instant::now() + time.min(MAX_HOLD_TIME);
         let mut table = self.lock();
         table.last += 1;
         let nth = table.last;
         let (holds, of) = (self.clone(), principal.clone());
         let keeper = self.tasks.spawn_endless(async move {
-            tokio::time::sleep(time.min(MAX_HOLD_TIME)).await;
-            drop(held);
+            tokio::time::sleep_until(until).await;
+            drop((held, tracked));
             holds.lock().remove(&of, |one, _| one == nth);
         });
         // After the end of the upstream nothing is held.
         let Some(keeper) = keeper else { return };
         table.make_room(&principal);
         let hold = TaskHold {
-            native: (*native).into(),
+            native: native.into(),
             session,
+            held: held_address,
+            until,
             keeper,
         };
         table.count += 1;
@@ -163,6 +238,11 @@ impl TaskHolds {
     fn lock(&self) -> MutexGuard<'_, TaskHoldTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The address of a shared value, which no other value has while it lives.
+fn address<T: ?Sized>(shared: &Arc<T>) -> usize {
+    Arc::as_ptr(shared).cast::<()>().addr()
 }
 
 impl TaskHoldTable {

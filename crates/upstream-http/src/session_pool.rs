@@ -24,6 +24,7 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::keyed_slots::{KeyedSlot, KeyedSlots};
 use weir_upstream_core::retry_backoff::RetryBackoff;
 use weir_upstream_core::settings::SessionSharing;
+use weir_upstream_core::task_holds::ExportedTaskHold;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
@@ -74,6 +75,9 @@ struct ExportedPoolSession {
     /// The client's session, if the upstream session belongs to it alone.
     client: Option<ExportedClient>,
     session: ExportedHttpSession,
+    /// The tasks that it is held open for. A process of an earlier release describes none.
+    #[serde(default)]
+    tasks: Vec<ExportedTaskHold>,
 }
 
 /// Returns the client's session that a described session belongs to, if it belongs to one alone.
@@ -290,6 +294,7 @@ impl SessionPool {
                 class: key.class.bits(),
                 client: key.session.map(ExportedClient::of),
                 session: session.export()?,
+                tasks: self.site.task_holds.export(&session),
             };
             serde_json::to_vec(&place).ok().map(Bytes::from)
         };
@@ -359,7 +364,11 @@ impl SessionPool {
         }
         self.chosen_revision
             .get_or_init(|| session.tongue().revision());
-        self.fill(&slot, &key, &session).then_some(session)
+        if !self.fill(&slot, &key, &session) {
+            return None;
+        }
+        self.site.task_holds.import(place.tasks, &session);
+        Some(session)
     }
 
     /// Ends all sessions.

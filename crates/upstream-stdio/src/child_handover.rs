@@ -18,6 +18,7 @@ use weir_era::upstream_messages::{self, RevisionDialect};
 use weir_upstream_core::exported::{ExportedClient, ExportedOwner};
 use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::settings::UpstreamProtocol;
+use weir_upstream_core::task_holds::ExportedTaskHold;
 use weir_wire::{LogLevel, Revision};
 
 use super::StdioUpstream;
@@ -58,6 +59,9 @@ struct ExportedChild {
     last_id: u64,
     /// The unread part of its output, in base64.
     unread: String,
+    /// The tasks that it is held open for. A process of an earlier release describes none.
+    #[serde(default)]
+    tasks: Vec<ExportedTaskHold>,
 }
 
 impl StdioUpstream {
@@ -120,6 +124,7 @@ impl StdioUpstream {
             level: level.map(|level| level.as_str().to_owned()),
             last_id: self.site.request_ids.last_id(),
             unread: BASE64.encode(&given.unread),
+            tasks: self.site.task_holds.export(&running),
         };
         let mut descriptors = vec![given.relay];
         descriptors.extend(given.kept.descriptors().ok()?);
@@ -221,6 +226,7 @@ impl StdioUpstream {
         if key.principal.is_some() {
             running.open_own_lists();
         }
+        self.site.task_holds.import(child.tasks, &running);
         slot.current.store(Some(running));
         Some(())
     }

@@ -247,6 +247,23 @@ async fn tasks_of_a_server_that_moved_are_asked_about_at_its_new_url() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tasks_of_the_process_before_run_in_the_first_upstream() {
+    let upstreams = [with_task("one", "t1"), with_task("one", "t1")];
+    let last = ScriptedUpstream::new("one", &["a"]);
+    let world = CatalogWorld::of(&[&upstreams[0]]);
+    world.settled().await;
+    // That process gave its own numbers.
+    let earlier = number(&world).wrapping_add(1);
+    assert_eq!(asked(&world, earlier, "t1").await, address(&upstreams[0]));
+    for upstream in [&upstreams[1], &last] {
+        world.show(&[upstream], NamePrefix::Always, 1000);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(asked(&world, earlier, "t1").await, address(&upstreams[0]));
+        assert_eq!(asked(&world, earlier, "t2").await, address(upstream));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn removed_upstream_keeps_its_tasks_as_long_as_its_calls() {
     let (one, two) = (with_task("one", "t1"), ScriptedUpstream::new("two", &["b"]));
     let world = CatalogWorld::of(&[&one, &two]);
