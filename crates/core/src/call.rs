@@ -45,6 +45,9 @@ pub struct Call {
     /// The JSON-RPC errors by which the client refuses questions of a task, an object by their
     /// keys. Servers of 2025-11-25 alone take them.
     pub input_refusals: Option<Bytes>,
+    /// True for a request about a task that needs the status alone: its server keeps the result for
+    /// a later request.
+    pub wants_status_only: bool,
     /// True if weir makes it to go on with a call of the client that was charged at its beginning:
     /// it takes no rate and no quota. Only weir's own repeats have it, never a client's request.
     pub is_continuation: bool,
@@ -75,6 +78,7 @@ impl Call {
             resume: None,
             input_responses: None,
             input_refusals: None,
+            wants_status_only: false,
             is_continuation: false,
             task_mode: TaskMode::default(),
             extension: None,

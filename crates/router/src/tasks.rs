@@ -208,6 +208,7 @@ impl TaskRequests {
         }
         let reading = call.for_item(Arc::new(Call {
             method: Method::TasksGet,
+            wants_status_only: true,
             input_responses: None,
             input_refusals: None,
             ..Call::clone(call.inner())

@@ -56,6 +56,9 @@ struct CallForm {
     /// True if the call is made once more, as it was.
     #[serde(default)]
     is_again: bool,
+    /// A replica of an earlier release ignores it, and fetches the result.
+    #[serde(default)]
+    wants_status_only: bool,
     #[serde(default)]
     task: TaskForm,
     #[serde(default)]
@@ -123,6 +126,7 @@ pub(crate) fn call_frame(kind: FrameKind, outbound: &OutboundCall, random: &dyn 
         in_rounds: call.input_mode == InputMode::Rounds,
         resumes,
         is_again,
+        wants_status_only: call.wants_status_only,
         task: match call.task_mode {
             TaskMode::Never => TaskForm::Never,
             TaskMode::Allowed => TaskForm::Allowed,
@@ -185,6 +189,7 @@ pub(crate) fn read_call(frame: &Frame) -> Result<OutboundCall, BadFrame> {
         },
         input_responses: part(INPUT_RESPONSES, form.has_input_responses),
         input_refusals: part(INPUT_REFUSALS, form.has_input_refusals),
+        wants_status_only: form.wants_status_only,
         // The calling replica has admitted it.
         is_continuation: false,
         task_mode: match form.task {
@@ -256,6 +261,7 @@ mod tests {
             resume: Some(CallResumption::Upstream("state".to_owned())),
             input_responses: Some(Bytes::from_static(b"{\"q\":{}}")),
             input_refusals: Some(Bytes::from_static(b"{\"r\":{\"code\":-1}}")),
+            wants_status_only: true,
             task_mode: TaskMode::Wanted { ttl_ms: Some(5) },
             trace: TraceContext {
                 state: Some("a=b".into()),

@@ -95,7 +95,7 @@ impl UpstreamTaskRequest {
                 .class
                 .cut(self.server.site.permissions.carries(dialect));
             if dialect.may_ask(class, &state) {
-                if TaskStatus::of(&state).is_some_and(TaskStatus::is_final) {
+                if TaskStatus::of(&state).is_some_and(|status| self.needs_no_more(status)) {
                     self.release_hold();
                 }
                 return Ok(self.with_permitted_error(state));
@@ -113,14 +113,16 @@ impl UpstreamTaskRequest {
         if status.is_final() {
             self.server.results.forget(&self.key());
             self.end_progress();
-            let state = match status {
-                TaskStatus::Completed | TaskStatus::Failed => self.outcome(&state).await?,
-                TaskStatus::Cancelled | TaskStatus::Working | TaskStatus::InputRequired => {
-                    tasks::lifted(&state, status)
-                }
+            let needs_outcome =
+                status != TaskStatus::Cancelled && !self.outbound.call.wants_status_only;
+            let state = if needs_outcome {
+                self.outcome(&state).await?
+            } else {
+                tasks::lifted(&state, status)
             };
-            // The result was fetched: the server needs its session or process no more for it.
-            self.release_hold();
+            if self.needs_no_more(status) {
+                self.release_hold();
+            }
             return Ok(state);
         }
         let held = if status == TaskStatus::InputRequired {
@@ -133,6 +135,13 @@ impl UpstreamTaskRequest {
             Some(held) => self.questions(&state, held).await,
             None => Ok(tasks::lifted(&state, status)),
         }
+    }
+
+    /// True if the server needs the session or process of its task no more after this answer: the
+    /// task is over, and its client gets the result, or the task has none.
+    fn needs_no_more(&self, status: TaskStatus) -> bool {
+        status == TaskStatus::Cancelled
+            || (status.is_final() && !self.outbound.call.wants_status_only)
     }
 
     /// Returns the state of the extension with another error if the server may not make this one of

@@ -28,6 +28,7 @@ pub(crate) fn canonical_call(
         resume: None,
         input_responses: None,
         input_refusals: None,
+        wants_status_only: false,
         is_continuation: false,
         task_mode: TaskMode::Never,
         extension: None,

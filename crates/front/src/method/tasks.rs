@@ -130,6 +130,7 @@ pub(crate) async fn serve_legacy(
     let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
     let call = Call {
         session: opened.is_stored.then_some(opened.key),
+        wants_status_only: true,
         ..canonical_call(context, method, lifted)
     };
     let (requests, call) = (

@@ -84,6 +84,19 @@ async fn begin(upstream: &Arc<dyn Upstream>, principal: &Principal) -> String {
 }
 
 async fn state(upstream: &Arc<dyn Upstream>, principal: &Principal, task: &str) -> Value {
+    read(upstream, principal, task, false).await
+}
+
+async fn status(upstream: &Arc<dyn Upstream>, principal: &Principal, task: &str) -> Value {
+    read(upstream, principal, task, true).await["status"].take()
+}
+
+async fn read(
+    upstream: &Arc<dyn Upstream>,
+    principal: &Principal,
+    task: &str,
+    wants_status_only: bool,
+) -> Value {
     let params = json!({ "taskId": task }).to_string();
     let mut call = Call::new(
         EndpointId::new("/mcp"),
@@ -93,6 +106,7 @@ async fn state(upstream: &Arc<dyn Upstream>, principal: &Principal, task: &str) 
     );
     call.capabilities = capabilities();
     call.session = Some(SESSION);
+    call.wants_status_only = wants_status_only;
     let outbound = of(principal, task, call).await;
     let reply = upstream.clone().call(outbound).await;
     outcome(reply).await.end.unwrap()
@@ -111,6 +125,54 @@ async fn session_of_a_task_ends_after_its_result_was_fetched() {
     let ended = mock.wait_until("the end of the session", |mock| mock.sessions() == 0);
     let in_time = tokio::time::timeout(Duration::from_secs(20), ended).await;
     assert!(in_time.is_ok(), "the session is held");
+}
+
+#[tokio::test]
+async fn task_keeps_its_session_and_its_result_while_its_status_alone_is_read() {
+    let (mock, upstream) = server().await;
+    let somebody = principal(Some("somebody")).await;
+    let task = begin(&upstream, &somebody).await;
+    while status(&upstream, &somebody, &task).await != "completed" {}
+    assert!(mock.requests_of("tasks/result").is_empty());
+    // Unused sessions are looked for a few times meanwhile.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(mock.sessions(), 1, "the result was not fetched");
+    let state = state(&upstream, &somebody, &task).await;
+    assert!(state["result"].is_object(), "{state}");
+}
+
+#[tokio::test]
+async fn session_is_held_for_its_tasks_in_the_next_process() {
+    let (mock, before) = server().await;
+    let (somebody, other) = (
+        principal(Some("somebody")).await,
+        principal(Some("other")).await,
+    );
+    let task = begin(&before, &somebody).await;
+    let bounds = UpstreamBounds {
+        session_idle: Duration::from_millis(80),
+        ..UpstreamBounds::default()
+    };
+    let after = build(UpstreamSettings {
+        bounds,
+        ..settings(&mock.url())
+    });
+    for session in before.clone().export_sessions().await {
+        after.clone().import_session(session).await;
+    }
+    while status(&after, &somebody, &task).await != "completed" {}
+    assert!(after.holds_task(&somebody, &task));
+    assert!(!after.holds_task(&other, &task), "it is another's");
+    // Unused sessions are looked for a few times meanwhile.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(mock.sessions(), 1, "the task needs its session");
+    let mut running_out = after.clone().run_out(Duration::ZERO);
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut running_out).await;
+    assert!(early.is_err(), "its result was not fetched");
+    let state = state(&after, &somebody, &task).await;
+    assert!(state["result"].is_object(), "{state}");
+    let in_time = tokio::time::timeout(Duration::from_secs(20), running_out).await;
+    assert!(in_time.is_ok(), "its result was fetched");
 }
 
 #[tokio::test]
