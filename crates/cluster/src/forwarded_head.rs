@@ -3,7 +3,8 @@
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header};
 use weir_listen::{
-    FORWARDED_HEADER, ForwardedRequest, ForwardedSender, OPERATOR_HEADER, OPERATOR_REQUESTS,
+    FORWARDED_HEADER, ForwardedRequest, ForwardedSender, KEPT_TASK_HEADER, OPERATOR_HEADER,
+    OPERATOR_REQUESTS,
 };
 
 /// The headers about one connection of HTTP/1.1 (RFC 9110, section 7.6.1).
@@ -26,10 +27,13 @@ pub(crate) fn forwarded_head(request: &ForwardedRequest) -> Option<Request<()>> 
     remove_hop_by_hop(headers);
     // The client must not speak for its replica.
     headers.insert(FORWARDED_HEADER, client.to_header()?);
+    // It must not pass for an operator or for its replica either.
+    headers.remove(OPERATOR_HEADER);
+    headers.remove(KEPT_TASK_HEADER);
     match request.sender {
-        // It must not pass for an operator either.
-        ForwardedSender::Client => drop(headers.remove(OPERATOR_HEADER)),
+        ForwardedSender::Client => {}
         ForwardedSender::Operator => drop(headers.insert(OPERATOR_HEADER, OPERATOR_REQUESTS)),
+        ForwardedSender::KeptTask(part) => drop(headers.insert(KEPT_TASK_HEADER, part.to_header())),
     }
     headers.remove(header::CONTENT_LENGTH);
     let bytes = request.body.len();
@@ -101,7 +105,7 @@ mod tests {
     use bytes::Bytes;
     use weir_core::call::RequestName;
     use weir_core::port::ReplicaId;
-    use weir_listen::ForwardedClient;
+    use weir_listen::{ForwardedClient, KeptTaskPart};
 
     use super::*;
 
@@ -153,6 +157,19 @@ mod tests {
         assert_ne!(headers[FORWARDED_HEADER], "forged");
         for gone in ["connection", "x-hop", "transfer-encoding", "te"] {
             assert!(!headers.contains_key(gone), "{gone}");
+        }
+    }
+
+    #[test]
+    fn client_cannot_pass_for_its_replica() {
+        let forged = || Request::post("/mcp").header("weir-kept-task", "whole");
+        let of_client = forwarded(forged(), "");
+        assert!(!of_client.headers().contains_key(KEPT_TASK_HEADER));
+        for part in [KeptTaskPart::Status, KeptTaskPart::Whole] {
+            let of_replica = forwarded_of(ForwardedSender::KeptTask(part), forged(), "");
+            let headers = of_replica.headers().get_all(KEPT_TASK_HEADER).iter();
+            let parts: Vec<_> = headers.map(KeptTaskPart::from_header).collect();
+            assert_eq!(parts, [Some(part)]);
         }
     }
 

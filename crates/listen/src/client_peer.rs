@@ -7,6 +7,7 @@ use weir_core::call::RequestName;
 use weir_core::port::ReplicaId;
 
 use crate::connection_activity::ConnectionActivity;
+use crate::forwarding::KeptTaskPart;
 use crate::http2::http2_shared::Http2Shared;
 
 /// The properties of a connection that all its requests share.
@@ -36,6 +37,8 @@ pub struct ForwardingReplica {
     pub id: ReplicaId,
     /// The name of the request there; absent if the replica names none.
     pub request: Option<RequestName>,
+    /// The part of a kept task that the replica itself asks for.
+    pub kept_task: Option<KeptTaskPart>,
 }
 
 impl ClientPeer {

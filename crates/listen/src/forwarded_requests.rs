@@ -11,7 +11,7 @@ use http::Response;
 use weir_core::port::{Fut, ReplicaId};
 
 use super::client_peer::{ClientPeer, ForwardingReplica};
-use super::forwarding::{FORWARDED_HEADER, ForwardedClient};
+use super::forwarding::{FORWARDED_HEADER, ForwardedClient, KEPT_TASK_HEADER, KeptTaskPart};
 use super::listener_settings::ListenerLimits;
 use super::listener_state::ListenerState;
 use super::operator_requests::{
@@ -84,6 +84,10 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
             .headers_mut()
             .remove(FORWARDED_HEADER)
             .and_then(|value| ForwardedClient::from_header(&value));
+        let kept_task = request
+            .headers_mut()
+            .remove(KEPT_TASK_HEADER)
+            .and_then(|value| KeptTaskPart::from_header(&value));
         let is_operators = request.headers_mut().remove(OPERATOR_HEADER).is_some();
         let operators = self.operators.get().filter(|_| is_operators);
         let client = match (client, operators) {
@@ -101,6 +105,7 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
                 forwarded_by: Some(ForwardingReplica {
                     id: client.forwarded_by,
                     request: Some(client.request),
+                    kept_task,
                 }),
                 ..peer
             },
@@ -110,6 +115,7 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
                 forwarded_by: Some(ForwardingReplica {
                     id: UNNAMED_REPLICA,
                     request: None,
+                    kept_task: None,
                 }),
                 ..peer
             },

@@ -29,6 +29,37 @@ pub const NOT_OWNER_HEADER: HeaderName = HeaderName::from_static("weir-not-owner
 /// started at the address of another one is told from it by this.
 pub const ANSWERED_BY_HEADER: HeaderName = HeaderName::from_static("weir-answered-by");
 
+/// The header of a replica's own request for a task that another one keeps, with a
+/// [`KeptTaskPart`].
+pub const KEPT_TASK_HEADER: HeaderName = HeaderName::from_static("weir-kept-task");
+
+/// The part of a kept task that a replica asks another one for, in the name of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptTaskPart {
+    /// The state without the result, which the client does not get.
+    Status,
+    /// The state with the result, which the client gets.
+    Whole,
+}
+
+impl KeptTaskPart {
+    /// The value of [`KEPT_TASK_HEADER`].
+    #[must_use]
+    pub const fn to_header(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Status => "status",
+            Self::Whole => "whole",
+        })
+    }
+
+    /// Reads a header value. `None` for an unknown one.
+    #[must_use]
+    pub fn from_header(value: &HeaderValue) -> Option<Self> {
+        let parts = [Self::Status, Self::Whole];
+        parts.into_iter().find(|part| part.to_header() == *value)
+    }
+}
+
 /// [`ANSWERED_BY_HEADER`] with this replica. It is always there, because it is visible ASCII.
 #[must_use]
 pub fn answered_by_header(own: &ReplicaId) -> Option<(HeaderName, HeaderValue)> {
@@ -113,6 +144,8 @@ pub enum ForwardedSender {
     Client,
     /// An operator, of the operators' listener.
     Operator,
+    /// A replica, for a client of it whose task the other replica keeps.
+    KeptTask(KeptTaskPart),
 }
 
 /// A request on its way to another replica.

@@ -48,8 +48,8 @@ pub use connection_activity::{ConnectionActivity, RequestGuard};
 pub use forwarded_requests::ForwardedRequests;
 pub use forwarding::{
     ANSWERED_BY_HEADER, FORWARDED_HEADER, ForwardError, ForwardedBody, ForwardedClient,
-    ForwardedRequest, ForwardedSender, NOT_OWNER_HEADER, RequestForwarder, answered_by_header,
-    not_owner_header, replica_of_header,
+    ForwardedRequest, ForwardedSender, KEPT_TASK_HEADER, KeptTaskPart, NOT_OWNER_HEADER,
+    RequestForwarder, answered_by_header, not_owner_header, replica_of_header,
 };
 pub use guarded_stream::{DISCARD_TIME, DISCARDED_BYTES};
 pub use http2::flow_control::Http2Flow;

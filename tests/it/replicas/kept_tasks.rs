@@ -1,7 +1,7 @@
 //! Tasks whose replica ends: their results are kept where the other replicas find them.
 
 use serde_json::json;
-use weir_testkit::{FaultProxy, MockServer};
+use weir_testkit::{FaultProxy, MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{COUNT, at, config, open_at, start};
@@ -90,6 +90,49 @@ async fn large_result_of_a_task_is_found_at_every_replica_while_its_own_one_live
     let other = open_at(&replicas, 1, Revision::NEWEST_LEGACY).await;
     let gone = other.ask("tasks/result", about).await;
     assert_eq!(gone.last()["error"]["code"], -32602, "{}", gone.last());
+}
+
+/// A status that is read at another replica leaves the result where it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn result_stays_until_its_client_gets_it_although_its_status_is_read_elsewhere() {
+    let bytes = 3_500_000;
+    let upstream = MockServer::modern()
+        .with_tasks_of(Revision::MODERN)
+        .tool("large", MockBehaviour::huge(bytes))
+        .start()
+        .await;
+    let mut config = config(&upstream);
+    let [ada, _] = &TENANTS;
+    let mut key = ada.api_key();
+    key["scopes"] = json!([]);
+    config["auth"] = json!({ "mode": "required", "api_keys": [key] });
+    let replicas = Replicas::start(COUNT, config).await;
+    let at = async |number: usize| {
+        let url = replicas.replica(number).url("/mcp");
+        ada.client(&url, Revision::NEWEST_LEGACY).await
+    };
+    let (client, other) = (at(0).await, at(1).await);
+    let params = json!({ "name": "large", "arguments": {}, "task": { "ttl": 600_000 } });
+    let begin = async || client.ask("tools/call", params.clone()).await;
+    let created = begin().await;
+    let about = json!({ "taskId": created.result()["task"]["taskId"] });
+    let state = other.ask("tasks/get", about.clone()).await;
+    assert_eq!(state.result()["status"], "completed", "{}", state.last());
+    let cancelled = other.ask("tasks/cancel", about.clone()).await;
+    assert_eq!(cancelled.last()["error"]["code"], -32602);
+    // The fifth result has no room beside four others.
+    for _ in 0..3 {
+        assert!(begin().await.result()["task"].is_object());
+    }
+    let refused = begin().await;
+    let text = refused.last().to_string();
+    assert!(text.contains("No more tasks"), "{:.500}", text);
+    let result = other.ask("tasks/result", about.clone()).await;
+    assert!(result.text().len() >= bytes, "{:.500}", result.last());
+    // The client has this result, so it makes room now.
+    assert!(begin().await.result()["task"].is_object());
+    let gone = other.ask("tasks/result", about).await;
+    assert_eq!(gone.last()["error"]["code"], -32602);
 }
 
 /// Returns the names of the tasks that a client lists.

@@ -18,6 +18,7 @@ use weir_layers::http::body::ResponseBody;
 use weir_layers::request::kept_task::fetch_kept_task;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_listen::KeptTaskPart;
 use weir_session::LoadedSession;
 use weir_wire::message::Request;
 use weir_wire::method::{EXTENSION_METHOD, Method};
@@ -118,12 +119,19 @@ pub(super) struct SessionRequestContext<'a> {
 
 impl SessionRequestContext<'_> {
     /// Fetches the state of the task of a request, if another replica keeps it.
-    async fn kept_task(&self, params: &Params) -> Option<KeptTask> {
+    async fn kept_task(&self, params: &Params, part: KeptTaskPart) -> Option<KeptTask> {
         let headers = self.headers?;
         if !self.context.has_replicas() {
             return None;
         }
-        Box::pin(fetch_kept_task(self.context, self.known, headers, params)).await
+        Box::pin(fetch_kept_task(
+            self.context,
+            self.known,
+            headers,
+            params,
+            part,
+        ))
+        .await
     }
 }
 
@@ -168,7 +176,7 @@ pub(super) async fn serve_request(
         Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList))
             if revision.has_task_param() =>
         {
-            let kept = session.kept_task(&params).await;
+            let kept = session.kept_task(&params, KeptTaskPart::Status).await;
             let request = LegacyTaskRequest {
                 opened,
                 method,
@@ -186,7 +194,7 @@ pub(super) async fn serve_request(
                 return fail(&failure);
             }
             let kept = if method == Method::TasksResult {
-                session.kept_task(&params).await
+                session.kept_task(&params, KeptTaskPart::Whole).await
             } else {
                 None
             };

@@ -10,6 +10,7 @@ use weir_era::lift::{self, LiftedRequest};
 use weir_era::tasks;
 use weir_layers::failure::{self, FailureCause, RequestFailure, RequestResult};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_listen::KeptTaskPart;
 use weir_session::LoadedSession;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -201,12 +202,23 @@ async fn serve_task_method(
     let state = tasks
         .request_task(call.for_item(call.inner().clone()))
         .await?;
-    let (state, edits) = if method == Method::TasksGet {
+    let is_read = method == Method::TasksGet;
+    let part = context.kept_task_part();
+    if is_read && part != Some(KeptTaskPart::Status) {
         tasks.note_fetched(&call, &state);
-        let state = failure::task_state_for_modern(&state)?;
-        (state, tasks::rendered(&context.about))
-    } else {
-        (state, tasks::acknowledged(&context.about))
+    }
+    let (state, edits) = match part {
+        _ if !is_read => (state, tasks::acknowledged(&context.about)),
+        None => {
+            let state = failure::task_state_for_modern(&state)?;
+            (state, tasks::rendered(&context.about))
+        }
+        // The other replica renders it for its client.
+        Some(KeptTaskPart::Whole) => (state, tasks::rendered(&context.about)),
+        Some(KeptTaskPart::Status) => {
+            let edits = tasks::rendered(&context.about);
+            (state, edits.remove("result").remove("error"))
+        }
     };
     let malformed = |error| Failure::internal("a state of a task is malformed").because(error);
     edits

@@ -2,7 +2,7 @@
 //!
 //! Their requests name a session of this replica, so the other replica could not answer them. This
 //! one asks it in the form of the tasks extension, which has no sessions, with the credentials of
-//! the client.
+//! the client, and says which part the client gets.
 
 use std::future::poll_fn;
 
@@ -13,7 +13,7 @@ use weir_core::port::{KeptTask, ReplicaId};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::CallDeadlines;
 use weir_era::tasks;
-use weir_listen::{ForwardedBody, ForwardedRequest, ForwardedSender};
+use weir_listen::{ForwardedBody, ForwardedRequest, ForwardedSender, KeptTaskPart};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::write::{ObjectWriter, string};
@@ -25,13 +25,14 @@ use crate::request::request_context::HttpRequestContext;
 /// The longest answer that is read: a kept result has at most 4 MiB.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
-/// Fetches the state of a task with a result that another replica keeps, and no replica else. No
-/// value for every other task, and if that replica does not answer.
+/// Fetches a part of the state of a task with a result that another replica keeps, and no replica
+/// else. No value for every other task, and if that replica does not answer.
 pub async fn fetch_kept_task(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
     params: &Params,
+    part: KeptTaskPart,
 ) -> Option<KeptTask> {
     let replicas = context.shared.ports.replicas.as_ref()?;
     let name = params.task_id().ok().flatten()?;
@@ -40,7 +41,7 @@ pub async fn fetch_kept_task(
     let owner: ReplicaId = finding
         .await
         .filter(|replica| context.shared.ports.may_answer(replica))?;
-    let request = state_request(context, headers, &name)?;
+    let request = state_request(context, headers, &name, part)?;
     let asking = async {
         match replicas.forwarder.forward(&owner, request).await {
             Ok(answer) => {
@@ -78,6 +79,7 @@ fn state_request(
     context: &HttpRequestContext,
     headers: &HeaderMap,
     name: &str,
+    part: KeptTaskPart,
 ) -> Option<ForwardedRequest> {
     let (mut head, ()) = Request::new(()).into_parts();
     head.method = HttpMethod::POST;
@@ -105,7 +107,7 @@ fn state_request(
         .with("params", |params| write_params(params, name))
         .end();
     Some(ForwardedRequest {
-        sender: ForwardedSender::Client,
+        sender: ForwardedSender::KeptTask(part),
         head,
         body: body.freeze(),
         client: context.forwarded_client(),

@@ -9,7 +9,7 @@ use weir_core::call::{RequestName, TraceContext};
 use weir_core::{Authenticated, EndpointId};
 use weir_era::lift;
 use weir_era::render::WeirIdentity;
-use weir_listen::{ClientPeer, ForwardedClient};
+use weir_listen::{ClientPeer, ForwardedClient, KeptTaskPart};
 
 use crate::http::header_names;
 use crate::request::endpoint_meters::EndpointMeters;
@@ -72,6 +72,12 @@ impl HttpRequestContext {
     #[must_use]
     pub fn is_forwarded(&self) -> bool {
         self.peer().forwarded_by.is_some()
+    }
+
+    /// The part of a kept task that another replica asks for with this request.
+    #[must_use]
+    pub fn kept_task_part(&self) -> Option<KeptTaskPart> {
+        self.peer().forwarded_by.as_ref()?.kept_task
     }
 
     /// True if other replicas share sessions with this one.
