@@ -10,9 +10,9 @@ use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::session::LegacySessionRecord;
 use weir_era::{lift, server_questions};
 use weir_layers::failure;
-use weir_layers::failure::RequestResult;
 use weir_layers::failure::failure_data::FailureContext;
 use weir_layers::failure::response_table::log_and_render;
+use weir_layers::failure::{FailureCause, RequestResult};
 use weir_layers::http::answer::RenderedMessage;
 use weir_layers::http::body::ResponseBody;
 use weir_layers::request::kept_task::fetch_kept_task;
@@ -33,7 +33,7 @@ use crate::method::offered_methods::{
     check_offered_or_ask, check_task_support, is_call, list_of_method,
 };
 use crate::method::subscriptions;
-use crate::method::tasks::{self, LegacyTaskRequest};
+use crate::method::tasks::{self, LegacyTaskRequest, may_be_in_predecessor, task_name};
 use crate::reply::client_asker::ClientAsker;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
@@ -82,6 +82,7 @@ pub(crate) async fn serve(
     };
     match serve_request(session, AnswerTarget::OwnResponse, request, params).await {
         SessionOutcome::Message(said) => Ok(said.into_answer()),
+        SessionOutcome::UnknownTask(_) => Err(FailureCause::InPredecessor.into()),
         SessionOutcome::List(response) => Ok(failure::ok(ResponseBody::new(response))),
         SessionOutcome::Call(asked, owned) => encode::encode_reply(*asked, owned).await,
     }
@@ -91,6 +92,8 @@ pub(crate) async fn serve(
 pub(super) enum SessionOutcome {
     /// A complete message.
     Message(RenderedMessage),
+    /// The message about a task that is unknown here, but maybe not to the process before this one.
+    UnknownTask(RenderedMessage),
     /// A page of a list.
     List(MessageParts),
     /// A call that runs.
@@ -177,13 +180,20 @@ pub(super) async fn serve_request(
             if revision.has_task_param() =>
         {
             let kept = session.kept_task(&params, KeptTaskPart::Status).await;
-            let request = LegacyTaskRequest {
+            let name = task_name(&params);
+            let about = LegacyTaskRequest {
                 opened,
                 method,
                 kept,
             };
-            let served = Box::pin(tasks::serve_legacy(context, known, request, params)).await;
-            served.map_or_else(|failure| fail(&failure), |result| done(&result))
+            match Box::pin(tasks::serve_legacy(context, known, about, params)).await {
+                Ok(result) => done(&result),
+                Err(failure) if may_be_in_predecessor(context, name.as_deref(), &failure) => {
+                    let rendered = log_and_render(&failure, told).rendered_message(&request.id);
+                    SessionOutcome::UnknownTask(rendered)
+                }
+                Err(failure) => fail(&failure),
+            }
         }
         Some(method) if waits_for_upstream(revision, method) => {
             let mut checked = check_offered_or_ask(context, method, opened.class()).await;

@@ -151,7 +151,7 @@ async fn answer_batch_item(
     let id = request.id.clone();
     let serving = serve_request(session, AnswerTarget::Batch, request, params);
     let said = match Box::pin(serving).await {
-        SessionOutcome::Message(said) => said,
+        SessionOutcome::Message(said) | SessionOutcome::UnknownTask(said) => said,
         SessionOutcome::List(response) => {
             failure::ok_message(response.joined(), RequestOutcome::Ok)
         }

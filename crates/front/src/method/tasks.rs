@@ -95,12 +95,24 @@ pub(crate) fn with_task_mode(as_task: TaskMode, mut call: Call) -> Call {
 
 /// The task of a `tasks/result` request.
 pub(crate) fn task_of_result_request(method: Method, params: &Params) -> Option<String> {
-    let name = params
-        .task_id()
-        .ok()
-        .flatten()
-        .filter(|_| method == Method::TasksResult)?;
-    Some(name.into_owned())
+    task_name(params).filter(|_| method == Method::TasksResult)
+}
+
+/// The name of the task that a request is about.
+pub(crate) fn task_name(params: &Params) -> Option<String> {
+    Some(params.task_id().ok().flatten()?.into_owned())
+}
+
+/// True for a task that is unknown here, but maybe not to the process before this one: it has the
+/// sessions and child processes of upstreams that were replaced there, which run on for their tasks.
+pub(crate) fn may_be_in_predecessor(
+    context: &HttpRequestContext,
+    name: Option<&str>,
+    failure: &Failure,
+) -> bool {
+    context.shared.ports.predecessor_takes_requests()
+        && !context.is_over_http_sse
+        && name.is_some_and(|name| failure.message() == Failure::unknown_task(name).message())
 }
 
 /// A request about a task in a session.
@@ -161,7 +173,13 @@ pub(crate) async fn serve_modern(
     if let Some(owner) = replica_of_task(context, known, &lifted.params) {
         return Err(FailureCause::Elsewhere(owner).into());
     }
+    let name = task_name(&lifted.params);
     let served = serve_task_method(context, known, method, lifted).await;
+    if let Err(failure) = &served
+        && may_be_in_predecessor(context, name.as_deref(), failure)
+    {
+        return Err(FailureCause::InPredecessor.into());
+    }
     let message = served.map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
     Ok(failure::ok(weir_wire::write::response(id, &message)))
 }

@@ -19,6 +19,7 @@ mod in_memory_channel;
 mod inherited_subscriptions;
 mod moved_sessions;
 mod panics;
+mod predecessor_tasks;
 mod principals;
 mod reconnect_delays;
 mod request_state;

@@ -176,6 +176,7 @@ impl Upstream for FrontUpstream {
                 .with(ListKind::Resources),
             notifies_of: ListKinds::default().with(ListKind::Tools),
             subscribes: true,
+            tasks: true,
             ..ServerDescription::default()
         };
         let holds_lists = self.holds_lists.load(Ordering::Relaxed);

@@ -11,6 +11,7 @@ use weir_core::port::{Authorizer, RecordKey, ReplicaId, Verifier};
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
+use weir_listen::RequestForwarder;
 use weir_policy::{AllowAll, NoLimits};
 use weir_router::Router;
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
@@ -58,6 +59,7 @@ struct FrontParts {
     replays: TestReplays,
     /// True if the upstream never sends its lists, and everyone waits for them.
     holds_lists: bool,
+    predecessor: Option<Arc<dyn RequestForwarder>>,
 }
 
 impl Default for FrontParts {
@@ -70,6 +72,7 @@ impl Default for FrontParts {
             records: TestRecords::default(),
             replays: TestReplays::default(),
             holds_lists: false,
+            predecessor: None,
         }
     }
 }
@@ -157,6 +160,18 @@ impl TestFront {
         Self::with_parts(settings, parts).await
     }
 
+    /// A front for anonymous callers, in a process that replaced this one.
+    pub(crate) async fn with_predecessor(
+        settings: FrontSettings,
+        predecessor: Arc<dyn RequestForwarder>,
+    ) -> Self {
+        let parts = FrontParts {
+            predecessor: Some(predecessor),
+            ..FrontParts::default()
+        };
+        Self::with_parts(settings, parts).await
+    }
+
     /// A front for anonymous callers, which records the streams of calls.
     pub(crate) async fn with_recorded_streams(settings: FrontSettings) -> Self {
         let parts = FrontParts {
@@ -219,7 +234,7 @@ impl TestFront {
             replica: ReplicaId([0; 8]),
             replicas: None,
             generation: 0,
-            predecessor: None,
+            predecessor: parts.predecessor,
             clock: Arc::new(clock.clone()),
             random,
         };
