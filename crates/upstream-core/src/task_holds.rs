@@ -58,6 +58,13 @@ pub struct ExportedTaskHold {
     left_ms: u64,
 }
 
+/// A task to hold something for, and the most time for that.
+struct HeldTask<'a> {
+    owner: TaskOwner,
+    native: &'a str,
+    time: Duration,
+}
+
 /// The holds of one upstream, or of one instance of it. Clones share them.
 #[derive(Clone, Debug)]
 pub struct TaskHolds {
@@ -108,7 +115,12 @@ impl TaskHolds {
         let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]));
         if let Some(native) = native {
             let time = tasks::ttl(created).map_or(MAX_HOLD_TIME, Duration::from_millis);
-            self.add(owner, &native, time, held, tracked);
+            let task = HeldTask {
+                owner,
+                native: &native,
+                time,
+            };
+            self.add(task, held, tracked);
         }
     }
 
@@ -143,19 +155,26 @@ impl TaskHolds {
                 principal,
                 session: hold.client.as_ref().and_then(ExportedClient::session),
             };
-            let left = Duration::from_millis(hold.left_ms);
-            self.add(owner, &hold.native, left, Some(held.clone()), None);
+            let task = HeldTask {
+                owner,
+                native: &hold.native,
+                time: Duration::from_millis(hold.left_ms),
+            };
+            self.add(task, Some(held.clone()), None);
         }
     }
 
     fn add<T: Send + Sync + ?Sized + 'static>(
         &self,
-        owner: TaskOwner,
-        native: &str,
-        time: Duration,
+        task: HeldTask<'_>,
         held: Option<Arc<T>>,
         tracked: Option<TaskProgressHandle>,
     ) {
+        let HeldTask {
+            owner,
+            native,
+            time,
+        } = task;
         let TaskOwner { principal, session } = owner;
         let held_address = held.as_ref().map(address);
         let until = Instant::now() + time.min(MAX_HOLD_TIME);

@@ -222,14 +222,14 @@ async fn one_principal_with_many_tasks_loses_its_oldest_holds_and_no_others() {
     let holds = TaskHolds::new(BackgroundTasks::default());
     let other = TaskOwner::of(&task_call(&principal(Some("other")).await).await);
     let kept = Arc::new(());
-    holds.hold(other, &created(0), kept.clone(), None);
+    holds.hold(other, &created(0), Some(kept.clone()), None);
 
     let many = TaskOwner::of(&task_call(&principal(Some("many")).await).await);
     let all: Vec<Arc<()>> = (0..MAX_OF_A_PRINCIPAL + 2)
         .map(|_| Arc::default())
         .collect();
     for (nth, held) in all.iter().enumerate() {
-        holds.hold(many.clone(), &created(nth), held.clone(), None);
+        holds.hold(many.clone(), &created(nth), Some(held.clone()), None);
     }
     let ended = |all: &[Arc<()>]| {
         all.iter()
@@ -264,7 +264,7 @@ async fn holds_end_with_the_session_of_their_client() {
     let holds = TaskHolds::new(BackgroundTasks::default());
     let owner = TaskOwner::of(&task_call(&principal(Some("somebody")).await).await);
     let held = Arc::new(());
-    holds.hold(owner, &created(0), held.clone(), None);
+    holds.hold(owner, &created(0), Some(held.clone()), None);
     holds.end_sessions(&HashSet::from([SessionKey([4; 16])]));
     tokio::task::yield_now().await;
     assert_eq!(Arc::strong_count(&held), 2, "another session ended");
