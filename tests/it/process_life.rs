@@ -72,9 +72,7 @@ fn an_upstream_that_a_reload_removes_is_gone_from_the_list() {
 
 #[test]
 fn check_warns_of_expired_keys() {
-    let folder = fresh_path("expired");
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("weir.yaml");
+    let folder = TestFolder::new("expired");
     let digests = [
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
@@ -93,7 +91,7 @@ fn check_warns_of_expired_keys() {
             "auth": { "tokens": [token("ada", 0), token("bob", 1)] },
         },
     });
-    std::fs::write(&file, config.to_string()).unwrap();
+    let file = folder.write("weir.yaml", &config.to_string());
     let file = file.to_str().unwrap();
     let checked = Weir::run_cli(&["check", file]);
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");

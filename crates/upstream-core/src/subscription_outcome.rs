@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use weir_core::port::Random;
+use weir_core::port::{Random, doubled, full_jitter};
 use weir_core::upstream::RefusedSubscriptions;
 use weir_core::{Failure, FailureKind};
 
 use crate::own_requests;
-use crate::retry_backoff::jitter;
 use crate::upstream_label::UpstreamLabel;
 
 /// The first and the longest wait before a refused subscription is requested again; the wait
@@ -32,11 +31,9 @@ impl SubscriptionRetry {
     pub fn note(&mut self, refusal: &Failure, random: &dyn Random) {
         let has_none =
             refusal.is_unknown_method() || matches!(refusal.kind(), FailureKind::MethodNotFound);
-        let ceiling = FIRST_RETRY
-            .saturating_mul(1 << self.refusals.min(16))
-            .min(LAST_RETRY);
+        let ceiling = doubled(FIRST_RETRY, self.refusals, LAST_RETRY);
         self.refusals = self.refusals.saturating_add(1);
-        let wait = ceiling / 2 + jitter(ceiling / 2, random);
+        let wait = ceiling / 2 + full_jitter(ceiling / 2, random);
         self.at = (!has_none).then(|| Instant::now() + wait);
     }
 

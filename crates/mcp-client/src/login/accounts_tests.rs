@@ -104,8 +104,8 @@ async fn a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
 // Proves R254.
 #[tokio::test]
 async fn login_of_a_resource_above_is_neither_ended_nor_extended() {
-    let folder = folder("above");
-    let accounts = LoginAccounts::in_folder(&folder);
+    let temporary = TestFolder::new("above");
+    let accounts = LoginAccounts::in_folder(temporary.path());
     accounts
         .keep(&LoginAccount {
             scope: Some("admin".to_owned()),
@@ -127,7 +127,6 @@ async fn login_of_a_resource_above_is_neither_ended_nor_extended() {
     let other = server_url("https://b.example/mcp").unwrap();
     let outcome = accounts.forget(&other).await.unwrap();
     assert!(matches!(outcome, Logout::NoLogin(None)), "{outcome:?}");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[tokio::test]
