@@ -94,6 +94,6 @@ impl ConfigHistory {
 
 impl std::fmt::Debug for ConfigHistory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Chronicle")
+        f.write_str("ConfigHistory")
     }
 }

@@ -241,7 +241,7 @@ impl OperatorAuth {
 
 impl std::fmt::Debug for OperatorAuth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Gate")
+        f.write_str("OperatorAuth")
     }
 }
 

@@ -217,7 +217,7 @@ impl std::ops::Deref for AdminState {
 
 impl std::fmt::Debug for AdminState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Desk")
+        f.write_str("AdminState")
     }
 }
 

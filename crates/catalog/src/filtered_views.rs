@@ -40,7 +40,7 @@ impl Default for FilteredViews {
 
 impl fmt::Debug for FilteredViews {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lenses({})", self.0.len())
+        write!(f, "FilteredViews({})", self.0.len())
     }
 }
 

@@ -166,6 +166,6 @@ impl ViewWatch {
 
 impl fmt::Debug for ViewWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Watching({} of {})", self.endpoint, self.principal)
+        write!(f, "ViewWatch({} of {})", self.endpoint, self.principal)
     }
 }

@@ -64,7 +64,7 @@ impl SealerKey {
 
 impl std::fmt::Debug for SealerKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Key({}, <secret>)", self.name.id)
+        write!(f, "SealerKey({}, <secret>)", self.name.id)
     }
 }
 

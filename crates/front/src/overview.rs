@@ -111,6 +111,6 @@ impl FrontOverview {
 
 impl std::fmt::Debug for FrontOverview {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Overview")
+        f.write_str("FrontOverview")
     }
 }

@@ -41,6 +41,6 @@ impl GeneratedSealKey {
 
 impl std::fmt::Debug for GeneratedSealKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Sealing(<secret>)")
+        f.write_str("GeneratedSealKey(<secret>)")
     }
 }

@@ -111,7 +111,7 @@ struct PendingRecordRequests {
 
 impl std::fmt::Debug for HandoverLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Link({})", self.id.0)
+        write!(f, "HandoverLink({})", self.id.0)
     }
 }
 

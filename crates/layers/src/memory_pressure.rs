@@ -39,7 +39,7 @@ impl PressureHandle {
 
 impl fmt::Debug for PressureHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pressure({:?})", self.pressure.get())
+        write!(f, "PressureHandle({:?})", self.pressure.get())
     }
 }
 

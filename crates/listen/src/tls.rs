@@ -152,7 +152,7 @@ impl ResolvesServerCert for ListenerCertificates {
 
 impl std::fmt::Debug for ListenerCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Certificates")
+        f.write_str("ListenerCertificates")
     }
 }
 

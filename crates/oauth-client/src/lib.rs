@@ -151,6 +151,6 @@ impl UpstreamCredentials {
 
 impl fmt::Debug for UpstreamCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials(<secret>)")
+        f.write_str("UpstreamCredentials(<secret>)")
     }
 }

@@ -61,7 +61,7 @@ pub struct ProvidedToken {
 
 impl fmt::Debug for ProvidedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeptToken(<secret>)")
+        f.write_str("ProvidedToken(<secret>)")
     }
 }
 
@@ -79,7 +79,7 @@ impl Eq for SharedTokenProvider {}
 
 impl fmt::Debug for SharedTokenProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TokenKeeper(<secret>)")
+        f.write_str("SharedTokenProvider(<secret>)")
     }
 }
 

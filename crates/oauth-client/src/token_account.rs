@@ -304,6 +304,6 @@ impl TokenAccount {
 
 impl fmt::Debug for TokenAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Account(<secret>)")
+        f.write_str("TokenAccount(<secret>)")
     }
 }

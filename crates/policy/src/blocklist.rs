@@ -113,6 +113,6 @@ impl Authorizer for BlocklistAuthorizer {
 
 impl fmt::Debug for BlocklistAuthorizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Blocked({})", self.blocked.load().len())
+        write!(f, "BlocklistAuthorizer({})", self.blocked.load().len())
     }
 }

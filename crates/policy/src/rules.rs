@@ -186,7 +186,7 @@ fn visibility(
 
 impl fmt::Debug for PolicyAuthorizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Rules").field(&self.0.load()).finish()
+        f.debug_tuple("PolicyAuthorizer").field(&self.0.load()).finish()
     }
 }
 

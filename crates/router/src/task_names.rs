@@ -241,7 +241,7 @@ fn purpose(what: &[u8], principal: &Principal, endpoint: &EndpointId) -> Vec<u8>
 
 impl fmt::Debug for TaskNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TaskDesk")
+        f.write_str("TaskNames")
     }
 }
 

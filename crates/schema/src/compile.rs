@@ -104,7 +104,7 @@ impl CompiledSchema {
 
 impl fmt::Debug for CompiledSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Schema")
+        f.debug_struct("CompiledSchema")
             .field("shape", &self.shape)
             .finish_non_exhaustive()
     }

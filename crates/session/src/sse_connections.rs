@@ -211,7 +211,7 @@ pub fn session_headers(session: HeaderValue) -> HeaderMap {
 
 impl fmt::Debug for SseConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lines({})", self.lock().len())
+        write!(f, "SseConnections({})", self.lock().len())
     }
 }
 

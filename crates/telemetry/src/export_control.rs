@@ -125,7 +125,7 @@ impl Telemetry {
 
 impl std::fmt::Debug for RunningExport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Push").field(&self.tasks).finish()
+        f.debug_tuple("RunningExport").field(&self.tasks).finish()
     }
 }
 

@@ -326,7 +326,7 @@ fn split_error(error: &SplitError, bound: MessageBound) -> ResponseReadError {
 impl std::fmt::Debug for MessageCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let stage = self.large.as_ref().map(|large| large.stage);
-        f.debug_struct("Collector")
+        f.debug_struct("MessageCollector")
             .field("stage", &stage)
             .finish_non_exhaustive()
     }

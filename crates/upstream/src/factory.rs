@@ -268,7 +268,7 @@ impl DocumentFetcher for UpstreamFactory {
 
 impl std::fmt::Debug for UpstreamFactory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Factory")
+        f.debug_struct("UpstreamFactory")
             .field("identity", &self.identity)
             .finish_non_exhaustive()
     }

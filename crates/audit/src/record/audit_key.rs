@@ -47,7 +47,7 @@ impl AuditKey {
 
 impl fmt::Debug for AuditKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({}, <secret>)", self.id)
+        write!(f, "AuditKey({}, <secret>)", self.id)
     }
 }
 

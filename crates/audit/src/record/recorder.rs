@@ -251,7 +251,7 @@ impl AuditLog for AuditRecorder {
 
 impl fmt::Debug for AuditRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder")
+        f.debug_struct("AuditRecorder")
             .field("shape", &self.shape)
             .finish_non_exhaustive()
     }

@@ -96,7 +96,7 @@ impl UpdateInbox {
 
 impl fmt::Debug for UpdateInbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Inbox({} waiting)", self.lock().order.len())
+        write!(f, "UpdateInbox({} waiting)", self.lock().order.len())
     }
 }
 

@@ -226,7 +226,7 @@ impl CallPermit {
 impl fmt::Debug for CallPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.0.is_some() { "held" } else { "free" };
-        write!(f, "Permit({state})")
+        write!(f, "CallPermit({state})")
     }
 }
 

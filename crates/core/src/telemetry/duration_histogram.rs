@@ -203,7 +203,7 @@ impl DurationSeries {
 
 impl fmt::Debug for DurationSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Series").field(&self.labels).finish()
+        f.debug_tuple("DurationSeries").field(&self.labels).finish()
     }
 }
 

@@ -62,6 +62,6 @@ impl LoginAccount {
 
 impl fmt::Debug for LoginAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Account({} at {})", self.resource, self.issuer)
+        write!(f, "LoginAccount({} at {})", self.resource, self.issuer)
     }
 }

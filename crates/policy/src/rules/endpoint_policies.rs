@@ -305,7 +305,7 @@ impl Eq for EndpointPolicies {}
 
 impl fmt::Debug for EndpointPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Book")
+        f.debug_struct("EndpointPolicies")
             .field("common", &self.common)
             .field("rulings", &self.rulings)
             .finish_non_exhaustive()

@@ -207,7 +207,7 @@ impl Eq for PolicyFile {}
 
 impl fmt::Debug for PolicyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sheet({} rules)", self.rules.len())
+        write!(f, "PolicyFile({} rules)", self.rules.len())
     }
 }
 
