@@ -105,7 +105,7 @@ impl ActionResponse {
 /// Disables, enables, drains or refreshes an upstream.
 pub(super) async fn on_upstream(
     act: UpstreamAction,
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     Path(id): Path<String>,
     body: Body,
@@ -114,36 +114,37 @@ pub(super) async fn on_upstream(
     let wish = ActionRequest::read(body, lasting).await?;
     let known = UpstreamId::new(id.as_str()).ok();
     let known = known.filter(|id| {
-        desk.catalog
+        state
+            .catalog
             .status()
             .iter()
             .any(|upstream| upstream.id == *id)
     });
     let Some(id) = known else {
-        return Err(desk.refuse_unknown(&operator, act.word(), "upstream", &id));
+        return Err(state.refuse_unknown(&operator, act.word(), "upstream", &id));
     };
     let target = OverrideTarget::Upstream(id.clone());
-    let expires = wish.expires(&desk);
+    let expires = wish.expires(&state);
     let record = || {
         let detail = wish.detail(&format!("upstream {id}"), expires.as_deref());
-        desk.record_operator_action(&operator, act.word(), &detail, true);
+        state.record_operator_action(&operator, act.word(), &detail, true);
     };
     let mut effect = OverrideEffect::default();
     let replicas = match act {
         UpstreamAction::Disable | UpstreamAction::Drain => {
-            let change = wish.change(act.word(), &operator, &desk);
-            effect = desk.make_override(&target, change.clone())?;
+            let change = wish.change(act.word(), &operator, &state);
+            effect = state.make_override(&target, change.clone())?;
             record();
-            desk.share_override(&target, &change).await
+            state.share_override(&target, &change).await
         }
         UpstreamAction::Enable => {
-            effect.changed = desk.revert_override(&target);
+            effect.changed = state.revert_override(&target);
             record();
             let removal = wish.removal(act.word(), &operator);
-            desk.share_removal(&target, removal).await
+            state.share_removal(&target, removal).await
         }
         UpstreamAction::Refresh => {
-            effect.changed = desk.catalog.walk_now(&id);
+            effect.changed = state.catalog.walk_now(&id);
             record();
             None
         }
@@ -160,29 +161,32 @@ pub(super) async fn on_upstream(
 
 /// Cancels a running call, or one that waits for its client.
 pub(crate) async fn cancel(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     Path(id): Path<String>,
     body: Body,
 ) -> Result<Response, AdminError> {
     let wish = ActionRequest::read(body, false).await?;
-    let Some((request, tool)) = desk.cancel_running(&id).or_else(|| desk.cancel_parked(&id)) else {
-        return Err(desk.refuse_unknown(&operator, "cancel", "call", &id));
+    let Some((request, tool)) = state
+        .cancel_running(&id)
+        .or_else(|| state.cancel_parked(&id))
+    else {
+        return Err(state.refuse_unknown(&operator, "cancel", "call", &id));
     };
     let what = format!(
         "call {id}, request {}, of {}",
         request.as_str(),
         request::audit_text(&tool)
     );
-    desk.record_operator_action(&operator, "cancel", &wish.detail(&what, None), true);
+    state.record_operator_action(&operator, "cancel", &wish.detail(&what, None), true);
     Ok(ActionResponse::answer("cancel", true))
 }
 
 impl ActionRequest {
     /// Returns the time at which the change is undone, for the response.
-    fn expires(&self, desk: &AdminState) -> Option<String> {
+    fn expires(&self, state: &AdminState) -> Option<String> {
         self.ttl
-            .and_then(|ttl| desk.now().checked_add(ttl))
+            .and_then(|ttl| state.now().checked_add(ttl))
             .map(rfc3339)
     }
 
@@ -190,9 +194,9 @@ impl ActionRequest {
         &self,
         what: &'static str,
         operator: &Operator,
-        desk: &AdminState,
+        state: &AdminState,
     ) -> OperatorOverride {
-        let since = desk.now();
+        let since = state.now();
         let ends = self
             .ttl
             .and_then(|ttl| Some((since.checked_add(ttl)?, Instant::now() + ttl)));

@@ -10,7 +10,7 @@ use weir_config::Config;
 /// The config in force and its history.
 pub struct ConfigHistory {
     config: ArcSwap<Config>,
-    book: Mutex<ConfigHistoryState>,
+    history: Mutex<ConfigHistoryState>,
 }
 
 #[derive(Clone)]
@@ -33,7 +33,7 @@ pub(super) struct ReloadOutcome {
 impl ConfigHistory {
     /// Begins the history with the config of the start.
     pub fn new(config: Arc<Config>, now: SystemTime) -> Self {
-        let book = ConfigHistoryState {
+        let history = ConfigHistoryState {
             started: now,
             applied: now,
             needs_restart: Vec::new(),
@@ -41,7 +41,7 @@ impl ConfigHistory {
         };
         Self {
             config: ArcSwap::new(config),
-            book: Mutex::new(book),
+            history: Mutex::new(history),
         }
     }
 
@@ -53,9 +53,9 @@ impl ConfigHistory {
         now: SystemTime,
     ) {
         self.config.store(config);
-        let mut book = self.lock();
-        (book.applied, book.needs_restart) = (now, unmoved);
-        book.last = Some(ReloadOutcome {
+        let mut history = self.lock();
+        (history.applied, history.needs_restart) = (now, unmoved);
+        history.last = Some(ReloadOutcome {
             at: now,
             error: None,
         });
@@ -88,7 +88,7 @@ impl ConfigHistory {
     }
 
     fn lock(&self) -> MutexGuard<'_, ConfigHistoryState> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

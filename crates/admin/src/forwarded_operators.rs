@@ -26,11 +26,11 @@ pub struct ForwardedOperators {
 
 impl ForwardedOperators {
     /// Returns the answerer over this state.
-    pub fn new(desk: Arc<AdminState>) -> Self {
+    pub fn new(state: Arc<AdminState>) -> Self {
         Self {
-            router: guarded_routes(desk.clone())
+            router: guarded_routes(state.clone())
                 .fallback(page::unknown_path)
-                .with_state(desk),
+                .with_state(state),
         }
     }
 }

@@ -15,10 +15,10 @@ use weir_policy::BlocklistAuthorizer;
 use super::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget, words};
 
 /// Returns the changes in force, to hand over.
-pub(super) fn moved_overrides(book: &OperatorOverrides) -> Vec<MovedOverride> {
+pub(super) fn moved_overrides(overrides: &OperatorOverrides) -> Vec<MovedOverride> {
     let note =
         |(target, change): &(OverrideTarget, OperatorOverride)| moved_override(target, change);
-    book.all().iter().map(note).collect()
+    overrides.all().iter().map(note).collect()
 }
 
 /// Returns a change in the form in which it leaves this process.
@@ -55,7 +55,7 @@ pub fn apply_inherited(
     audit: &dyn AuditLog,
     now: SystemTime,
 ) -> Arc<OperatorOverrides> {
-    let book = Arc::<OperatorOverrides>::default();
+    let overrides = Arc::<OperatorOverrides>::default();
     for one in noted {
         let taken = read_moved(one, now)
             .filter(|(target, change)| apply_override(target, change, catalog, blocked));
@@ -71,7 +71,7 @@ pub fn apply_inherited(
             rfc3339(change.since)
         );
         // The previous process was below the same limit.
-        if book.apply(target, change, || Ok(())).is_ok() {
+        if overrides.apply(target, change, || Ok(())).is_ok() {
             audit.record_operator_action(&OperatorAction {
                 actor: "weir",
                 action: "take over",
@@ -80,7 +80,7 @@ pub fn apply_inherited(
             });
         }
     }
-    book
+    overrides
 }
 
 /// Closes the upstream or blocks the principal of a change. Returns false for an unknown upstream.

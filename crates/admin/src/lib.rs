@@ -106,7 +106,7 @@ impl AdminListener {
     /// # Errors
     ///
     /// The system has no file descriptor left.
-    pub fn start(listener: TcpListener, desk: Arc<AdminState>) -> std::io::Result<Self> {
+    pub fn start(listener: TcpListener, state: Arc<AdminState>) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let socket = listener.as_fd().try_clone_to_owned()?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
@@ -114,9 +114,9 @@ impl AdminListener {
         // after that.
         tasks.spawn(
             stop.clone()
-                .run_until_cancelled_owned(override_expiry::expire_overrides(desk.clone())),
+                .run_until_cancelled_owned(override_expiry::expire_overrides(state.clone())),
         );
-        tasks.spawn(accept(listener, router(desk), stop.clone(), tasks.clone()));
+        tasks.spawn(accept(listener, router(state), stop.clone(), tasks.clone()));
         Ok(Self {
             address,
             socket,
@@ -155,7 +155,7 @@ impl Drop for AdminListener {
     }
 }
 
-fn router(desk: Arc<AdminState>) -> Router {
+fn router(state: Arc<AdminState>) -> Router {
     let open = Router::new()
         .route(LIVENESS_PATH, get(async || "alive\n"))
         .route(READINESS_PATH, get(readiness))
@@ -167,11 +167,11 @@ fn router(desk: Arc<AdminState>) -> Router {
         Router::new()
             .route("/metrics", get(scrape))
             .route_layer(middleware::from_fn_with_state(
-                desk.clone(),
+                state.clone(),
                 request_guard::authenticate_scrape,
             ));
-    let guarded = operator_routes::guarded_routes(desk.clone());
-    let named = middleware::from_fn_with_state(desk.clone(), request_guard::check_host);
+    let guarded = operator_routes::guarded_routes(state.clone());
+    let named = middleware::from_fn_with_state(state.clone(), request_guard::check_host);
     let all = open
         .merge(metrics)
         .merge(guarded)
@@ -180,12 +180,12 @@ fn router(desk: Arc<AdminState>) -> Router {
         .layer(middleware::map_response(
             request_guard::add_security_headers,
         ))
-        .with_state(desk)
+        .with_state(state)
 }
 
-async fn readiness(State(desk): State<Arc<AdminState>>) -> Response {
-    match desk.ready.is_ready() {
-        true => match desk
+async fn readiness(State(state): State<Arc<AdminState>>) -> Response {
+    match state.ready.is_ready() {
+        true => match state
             .config_history
             .config()
             .team_files
@@ -201,13 +201,13 @@ async fn readiness(State(desk): State<Arc<AdminState>>) -> Response {
             )
             .into_response(),
         },
-        false => (StatusCode::SERVICE_UNAVAILABLE, not_ready_text(&desk)).into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, not_ready_text(&state)).into_response(),
     }
 }
 
 /// Returns the text of a readiness that is not given. An id of a key is no secret.
-fn not_ready_text(desk: &AdminState) -> String {
-    match desk.ready.missing_key() {
+fn not_ready_text(state: &AdminState) -> String {
+    match state.ready.missing_key() {
         Some(key) => format!(
             "not ready: other replicas seal with key {key}, which this one lacks: add it to `keys`\n"
         ),
@@ -215,7 +215,7 @@ fn not_ready_text(desk: &AdminState) -> String {
     }
 }
 
-async fn scrape(State(desk): State<Arc<AdminState>>, headers: HeaderMap) -> Response {
+async fn scrape(State(state): State<Arc<AdminState>>, headers: HeaderMap) -> Response {
     let accept = headers
         .get(header::ACCEPT)
         .and_then(|accept| accept.to_str().ok())
@@ -223,7 +223,7 @@ async fn scrape(State(desk): State<Arc<AdminState>>, headers: HeaderMap) -> Resp
     let format = ExpositionFormat::accepted(accept);
     (
         [(header::CONTENT_TYPE, format.media_type())],
-        desk.metrics.page(format),
+        state.metrics.page(format),
     )
         .into_response()
 }

@@ -11,9 +11,9 @@ use super::{actions, page, replica_requests, request_guard, views};
 
 /// The routes of operators behind their authentication. Requests for other replicas leave here with
 /// the credentials that were checked.
-pub(super) fn guarded_routes(desk: Arc<AdminState>) -> Router<Arc<AdminState>> {
-    let distribute = middleware::from_fn_with_state(desk.clone(), replica_requests::distribute);
-    let authenticate = middleware::from_fn_with_state(desk, request_guard::authenticate);
+pub(super) fn guarded_routes(state: Arc<AdminState>) -> Router<Arc<AdminState>> {
+    let distribute = middleware::from_fn_with_state(state.clone(), replica_requests::distribute);
+    let authenticate = middleware::from_fn_with_state(state, request_guard::authenticate);
     // The layer that is added last sees a request first.
     operator_routes()
         .route_layer(distribute)

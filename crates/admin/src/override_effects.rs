@@ -94,7 +94,7 @@ impl AdminState {
                 self.blocked.unblock(subject.digest())
             }
             OverrideTarget::Log(_) => {
-                let reset = self.controls().map(|levers| levers.log.reset());
+                let reset = self.controls().map(|controls| controls.log.reset());
                 if let Some(Err(error)) = &reset {
                     tracing::error!(error, "log level reset failed");
                 }

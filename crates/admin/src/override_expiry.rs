@@ -8,9 +8,9 @@ use weir_core::instant::rfc3339;
 use super::state::AdminState;
 
 /// Undoes changes when they expire. Never returns; drop the future to end it.
-pub async fn expire_overrides(desk: Arc<AdminState>) {
+pub async fn expire_overrides(state: Arc<AdminState>) {
     loop {
-        let next = desk.overrides.next();
+        let next = state.overrides.next();
         let due = async {
             match next {
                 Some(next) => sleep_until(next).await,
@@ -19,10 +19,10 @@ pub async fn expire_overrides(desk: Arc<AdminState>) {
         };
         tokio::select! {
             () = due => {}
-            () = desk.overrides.wait_for_change() => {}
+            () = state.overrides.wait_for_change() => {}
         }
-        for (target, change) in desk.overrides.take_expired(Instant::now(), |target| {
-            desk.undo(target);
+        for (target, change) in state.overrides.take_expired(Instant::now(), |target| {
+            state.undo(target);
         }) {
             let (kind, name) = target.kind_and_name();
             let (what, since) = (change.action, rfc3339(change.since));
@@ -30,7 +30,7 @@ pub async fn expire_overrides(desk: Arc<AdminState>) {
                 "{kind} {name}: {what} by {} at {since} is over",
                 change.operator
             );
-            desk.record_action("weir", "expire", &detail, true);
+            state.record_action("weir", "expire", &detail, true);
         }
     }
 }

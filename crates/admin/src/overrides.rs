@@ -272,40 +272,47 @@ mod tests {
     // Proves R286.
     #[tokio::test(start_paused = true)]
     async fn overrides_are_made_and_undone_under_one_lock() {
-        let book = OperatorOverrides::default();
-        let is_alone = || book.changes.try_lock().is_err();
+        let overrides = OperatorOverrides::default();
+        let is_alone = || overrides.changes.try_lock().is_err();
         let second = Duration::from_secs(1);
         assert!(
-            book.apply(target("a"), change(Some(second)), || Ok(is_alone()))
+            overrides
+                .apply(target("a"), change(Some(second)), || Ok(is_alone()))
                 .unwrap()
         );
         assert!(
-            book.take_expired(Instant::now(), |_| panic!("it is not over"))
+            overrides
+                .take_expired(Instant::now(), |_| panic!("it is not over"))
                 .is_empty()
         );
         tokio::time::advance(second).await;
         // A request to disable it now waits for the lock, and so it stays disabled.
-        let over = book.take_expired(Instant::now(), |undone| {
+        let over = overrides.take_expired(Instant::now(), |undone| {
             assert!(is_alone() && *undone == target("a"))
         });
-        assert_eq!((over.len(), book.all().len()), (1, 0));
-        assert!(book.remove(&target("a"), is_alone));
-        assert!(book.remove_log_level(is_alone));
+        assert_eq!((over.len(), overrides.all().len()), (1, 0));
+        assert!(overrides.remove(&target("a"), is_alone));
+        assert!(overrides.remove_log_level(is_alone));
     }
 
     #[test]
     fn failed_override_keeps_the_former_one() {
-        let book = OperatorOverrides::default();
+        let overrides = OperatorOverrides::default();
         let level = |name: &str| OverrideTarget::Log(name.to_owned());
-        book.apply(level("debug"), change(None), || Ok(())).unwrap();
-        book.apply(level("nonsense"), change(None), || {
-            Err::<(), _>(AdminError::bad_request("no level"))
-        })
-        .unwrap_err();
-        assert!(book.find(&level("debug")).is_some() && book.all().len() == 1);
-        book.apply(level("trace"), change(None), || Ok(())).unwrap();
+        overrides
+            .apply(level("debug"), change(None), || Ok(()))
+            .unwrap();
+        overrides
+            .apply(level("nonsense"), change(None), || {
+                Err::<(), _>(AdminError::bad_request("no level"))
+            })
+            .unwrap_err();
+        assert!(overrides.find(&level("debug")).is_some() && overrides.all().len() == 1);
+        overrides
+            .apply(level("trace"), change(None), || Ok(()))
+            .unwrap();
         assert!(
-            book.find(&level("trace")).is_some() && book.all().len() == 1,
+            overrides.find(&level("trace")).is_some() && overrides.all().len() == 1,
             "one is in force at most"
         );
     }

@@ -32,20 +32,20 @@ static POLICY: LazyLock<String> = LazyLock::new(|| style_policy(STYLE));
 
 /// The overview page.
 pub(crate) async fn overview(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Response {
     let view = PageQuery::of(query.as_deref());
-    page("weir", view.refresh, &overview_page::body(&desk, &view))
+    page("weir", view.refresh, &overview_page::body(&state, &view))
 }
 
 /// The page about one upstream.
 pub(crate) async fn upstream(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let found = desk
+    let found = state
         .upstreams()
         .into_iter()
         .find(|upstream| upstream.id == id);
@@ -53,7 +53,7 @@ pub(crate) async fn upstream(
         Some(upstream) => page(
             &format!("{id} - weir"),
             PageQuery::of(query.as_deref()).refresh,
-            &upstream_page::body(&desk, &upstream),
+            &upstream_page::body(&state, &upstream),
         ),
         None => not_found("No upstream has this name. It may have been removed from the config."),
     }

@@ -87,7 +87,7 @@ struct SharedRequest {
 
 /// Sends a request that names replicas to them, and passes every other one on.
 pub(super) async fn distribute(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -97,7 +97,7 @@ pub(super) async fn distribute(
     let (mut head, body) = request.into_parts();
     match take_scope(&mut head) {
         Ok(None) => next.run(Request::from_parts(head, body)).await,
-        Ok(Some(scope)) => answer(&desk, scope, head, body, next)
+        Ok(Some(scope)) => answer(&state, scope, head, body, next)
             .await
             .unwrap_or_else(IntoResponse::into_response),
         Err(refused) => refused.into_response(),
@@ -105,7 +105,7 @@ pub(super) async fn distribute(
 }
 
 async fn answer(
-    desk: &AdminState,
+    state: &AdminState,
     scope: ReplicaScope,
     head: Parts,
     body: Body,
@@ -116,7 +116,7 @@ async fn answer(
             "a request of another replica names no further replicas",
         ));
     }
-    let Some(peers) = &desk.peers else {
+    let Some(peers) = &state.peers else {
         return Err(AdminError::bad_request(
             "`replicas` needs a shared `store`: this weir has no other replicas",
         ));

@@ -24,11 +24,11 @@ const POLICY: &str =
 /// Refuses every request that names another host than this listener's, probes and scrapes included.
 /// This prevents DNS rebinding.
 pub(super) async fn check_host(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let plan = desk.operator_auth.plan();
+    let plan = state.operator_auth.plan();
     let hosts = plan
         .as_ref()
         .as_ref()
@@ -46,15 +46,15 @@ pub(super) async fn check_host(
 
 /// Authenticates the operator and passes the identity on to the handler.
 pub(super) async fn authenticate(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     request: Request,
     next: Next,
 ) -> Response {
     let is_last = has_unread_body(&request);
     let (head, body) = request.into_parts();
     let changes = !matches!(head.method, Method::GET | Method::HEAD);
-    match desk.operator_auth.admit(&head).await {
-        Ok(_) if changes && desk.is_handing_over() => {
+    match state.operator_auth.admit(&head).await {
+        Ok(_) if changes && state.is_handing_over() => {
             let text = "a graceful restart is in progress, and the change would be lost: try again in a moment";
             refuse(
                 is_last,
@@ -89,18 +89,18 @@ fn refuse(is_last: bool, refused: AdminError) -> Response {
 
 /// Admits a scrape of the metrics: without a token, unless the config requires one.
 pub(super) async fn authenticate_scrape(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let plan = desk.operator_auth.plan();
+    let plan = state.operator_auth.plan();
     let Some(plan) = &*plan else {
         return off().into_response();
     };
     if plan.open_metrics {
         return next.run(request).await;
     }
-    authenticate(State(desk), request, next).await
+    authenticate(State(state), request, next).await
 }
 
 /// Adds the security and cache headers to every response of this listener.

@@ -182,15 +182,15 @@ impl AdminState {
 
 /// Makes the changes of other replicas here, as soon as they are known. Returns if the store is not
 /// shared, and otherwise never; drop the future to end it.
-pub async fn follow_shared_changes(desk: Arc<AdminState>) {
-    let Some(shared) = desk.shared.clone() else {
+pub async fn follow_shared_changes(state: Arc<AdminState>) {
+    let Some(shared) = state.shared.clone() else {
         return;
     };
     let mut changes = shared.watch();
     let (mut taken, mut refused) = (HashMap::new(), HashMap::new());
     loop {
         let now = changes.borrow_and_update().clone();
-        let is_complete = desk.take_shared(&now, &mut taken, &mut refused);
+        let is_complete = state.take_shared(&now, &mut taken, &mut refused);
         let retry = async {
             if is_complete {
                 std::future::pending::<()>().await;
@@ -227,14 +227,14 @@ impl std::fmt::Debug for OverrideSinks<'_> {
 /// previous process known to the others. A store that does not answer delays this for a limited time.
 pub async fn apply_shared(shared: &dyn SharedChanges, sinks: OverrideSinks<'_>, now: SystemTime) {
     let OverrideSinks {
-        overrides: book,
+        overrides,
         catalog,
         blocked,
         audit,
     } = sinks;
     // The store logs a failure, and fetches the changes as soon as it answers.
     let _is_later = shared.fetch().await.is_err();
-    for (target, change) in book.all() {
+    for (target, change) in overrides.all() {
         if let Some(draft) = override_draft(&target, &change) {
             shared.restore(draft);
         }
@@ -247,12 +247,14 @@ pub async fn apply_shared(shared: &dyn SharedChanges, sinks: OverrideSinks<'_>, 
             continue;
         };
         // A change that does not fit is reported later, with the next attempt.
-        if book.has_equal(&target, &change) || !apply_override(&target, &change, catalog, blocked) {
+        if overrides.has_equal(&target, &change)
+            || !apply_override(&target, &change, catalog, blocked)
+        {
             continue;
         }
         let (operator, action) = (change.operator.clone(), change.action);
         let detail = shared_detail(&target, &change);
-        if book.apply(target, change, || Ok(())).is_ok() {
+        if overrides.apply(target, change, || Ok(())).is_ok() {
             audit.record_operator_action(&OperatorAction {
                 actor: &operator,
                 action,

@@ -76,7 +76,7 @@ pub struct AdminState {
     parts: AdminParts,
     /// The operators' changes in force.
     pub(crate) overrides: Arc<OperatorOverrides>,
-    levers: OnceLock<ControlHandles>,
+    controls: OnceLock<ControlHandles>,
     /// True while another process takes over.
     is_handover_begun: AtomicBool,
 }
@@ -102,23 +102,23 @@ pub struct ReloadRequest {
 
 impl AdminState {
     /// Returns the state, with the changes that were in force in the previous process.
-    pub fn new(parts: AdminParts, book: Arc<OperatorOverrides>) -> Self {
+    pub fn new(parts: AdminParts, overrides: Arc<OperatorOverrides>) -> Self {
         Self {
             parts,
-            overrides: book,
-            levers: OnceLock::new(),
+            overrides,
+            controls: OnceLock::new(),
             is_handover_begun: AtomicBool::new(false),
         }
     }
 
     /// Sets the control handles, so that operators can change the log level and reload. Applies a
     /// log level inherited from the previous process.
-    pub fn set_controls(&self, levers: ControlHandles) {
-        if let Some(Err(error)) = self.overrides.log().map(|level| levers.log.set(&level)) {
+    pub fn set_controls(&self, controls: ControlHandles) {
+        if let Some(Err(error)) = self.overrides.log().map(|level| controls.log.set(&level)) {
             tracing::error!(error, "inherited log level not applied");
         }
         // One process sets them once, so a second call has no effect.
-        let _second = self.levers.set(levers);
+        let _second = self.controls.set(controls);
     }
 
     /// Refuses changes from now on, and returns those in force for the process that takes over.
@@ -138,7 +138,7 @@ impl AdminState {
     }
 
     pub(super) fn controls(&self) -> Option<&ControlHandles> {
-        self.levers.get()
+        self.controls.get()
     }
 
     /// Records a newly applied config, with the settings that wait for a restart.

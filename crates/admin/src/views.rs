@@ -40,14 +40,14 @@ impl Serialize for Rfc3339Time {
 
 /// Explains if a principal can use a tool, and why.
 pub(super) async fn explain(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     let question = AccessQuestion::read(query.as_deref().unwrap_or_default())
         .map_err(AdminError::bad_request)?;
     Ok(json(
         StatusCode::OK,
-        &desk.explainer.answer(&question).await,
+        &state.explainer.answer(&question).await,
     ))
 }
 

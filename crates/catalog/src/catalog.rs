@@ -121,9 +121,9 @@ impl Catalog {
     /// because it spawns tasks.
     #[must_use]
     pub fn new(settings: CatalogSettings, ports: CatalogPorts, sealer: Sealer) -> Arc<Self> {
-        let works = Arc::new(CatalogContext::new(settings, ports));
+        let context = Arc::new(CatalogContext::new(settings, ports));
         let catalog = Arc::new(Self {
-            context: works.clone(),
+            context: context.clone(),
             layout: ArcSwap::default(),
             apply_lock: Mutex::default(),
             sealer,
@@ -134,18 +134,18 @@ impl Catalog {
             retiring: Arc::default(),
         });
         let weak = Arc::downgrade(&catalog);
-        let updating = view_updater::run(works.clone(), move |round| match weak.upgrade() {
+        let updating = view_updater::run(context.clone(), move |round| match weak.upgrade() {
             Some(catalog) => ControlFlow::Continue(catalog.update_views(&round)),
             None => ControlFlow::Break(()),
         });
-        works
+        context
             .tasks
-            .spawn(works.stop.clone().run_until_cancelled_owned(updating));
-        if let Some(announcements) = &works.ports.announcements {
+            .spawn(context.stop.clone().run_until_cancelled_owned(updating));
+        if let Some(announcements) = &context.ports.announcements {
             let following = follow_announcements(Arc::downgrade(&catalog), announcements.watch());
-            works
+            context
                 .tasks
-                .spawn(works.stop.clone().run_until_cancelled_owned(following));
+                .spawn(context.stop.clone().run_until_cancelled_owned(following));
         }
         catalog
     }
@@ -175,7 +175,7 @@ impl Catalog {
         let mut stands =
             FastMap::with_capacity_and_hasher(topology.endpoints.len(), FastState::default());
         for endpoint in &topology.endpoints {
-            let desks = list_views_of(&before, endpoint);
+            let list_views = list_views_of(&before, endpoint);
             let sources = endpoint
                 .mode
                 .upstreams()
@@ -188,7 +188,7 @@ impl Catalog {
                 EndpointLists {
                     endpoint: endpoint.clone(),
                     sources,
-                    list_views: desks,
+                    list_views,
                 },
             );
         }

@@ -37,21 +37,21 @@ impl CatalogSource {
     /// Begins to follow an upstream in the base class, and in the classes in which its predecessor of
     /// the same id is followed. Each class begins with the predecessor's list.
     pub(super) fn start(
-        works: &Arc<CatalogContext>,
+        context: &Arc<CatalogContext>,
         upstream: Arc<dyn Upstream>,
         rules: UpstreamRules,
         predecessor: Option<&Self>,
     ) -> Arc<Self> {
         let before = predecessor.map(|old| old.base.snapshot());
         let base = feed(
-            works,
+            context,
             upstream.id(),
             CapabilityClass::BASE,
             before.as_deref(),
         );
-        let stop = works.stop.child_token();
+        let stop = context.stop.child_token();
         let mut incarnation = [0; 4];
-        works.ports.random.fill(&mut incarnation);
+        context.ports.random.fill(&mut incarnation);
         let followed = Arc::new(FollowedUpstream::new(upstream, rules, stop.clone()));
         let source = Arc::new(Self {
             followed: followed.clone(),
@@ -63,9 +63,13 @@ impl CatalogSource {
             carried_before: predecessor.map_or(CapabilityClass::BASE, Self::carried),
             stop: stop.clone(),
         });
-        spawn(works, ListWatcher::new(works.clone(), followed, base), stop);
+        spawn(
+            context,
+            ListWatcher::new(context.clone(), followed, base),
+            stop,
+        );
         if let Some(old) = predecessor {
-            source.follow_classes_of(works, old);
+            source.follow_classes_of(context, old);
         }
         source
     }
@@ -84,14 +88,14 @@ impl CatalogSource {
 
     /// Follows the classes in which a predecessor is followed, as far as weir carries them to this
     /// upstream.
-    fn follow_classes_of(&self, works: &Arc<CatalogContext>, old: &Self) {
+    fn follow_classes_of(&self, context: &Arc<CatalogContext>, old: &Self) {
         let carried = self.carried();
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         for before in old.feeds() {
             let class = before.class;
             if class != CapabilityClass::BASE && class == class.cut(carried) {
-                let feed = feed(works, self.id(), class, Some(&before.snapshot()));
-                others.push(self.follow_class(works, feed));
+                let feed = feed(context, self.id(), class, Some(&before.snapshot()));
+                others.push(self.follow_class(context, feed));
             }
         }
     }
@@ -99,13 +103,13 @@ impl CatalogSource {
     /// Begins to follow the upstream in the class of a feed.
     fn follow_class(
         &self,
-        works: &Arc<CatalogContext>,
+        context: &Arc<CatalogContext>,
         feed: Arc<ListFeed>,
     ) -> (Arc<ListFeed>, CancellationToken) {
         let stop = self.stop.child_token();
         spawn(
-            works,
-            ListWatcher::new(works.clone(), self.followed.clone(), feed.clone()),
+            context,
+            ListWatcher::new(context.clone(), self.followed.clone(), feed.clone()),
             stop.clone(),
         );
         (feed, stop)
@@ -155,7 +159,7 @@ impl CatalogSource {
     /// returns the base feed.
     pub(super) fn feed(
         &self,
-        works: &Arc<CatalogContext>,
+        context: &Arc<CatalogContext>,
         class: CapabilityClass,
     ) -> Arc<ListFeed> {
         let class = class.cut(self.carried());
@@ -166,11 +170,11 @@ impl CatalogSource {
         if let Some((feed, _)) = others.iter().find(|(feed, _)| feed.class == class) {
             return feed.clone();
         }
-        if others.len() + 1 >= works.settings.max_classes {
+        if others.len() + 1 >= context.settings.max_classes {
             return self.base.clone();
         }
-        let feed = feed(works, self.id(), class, None);
-        others.push(self.follow_class(works, feed.clone()));
+        let feed = feed(context, self.id(), class, None);
+        others.push(self.follow_class(context, feed.clone()));
         feed
     }
 
@@ -222,20 +226,20 @@ impl CatalogSource {
 }
 
 fn feed(
-    works: &CatalogContext,
+    context: &CatalogContext,
     id: &UpstreamId,
     class: CapabilityClass,
     before: Option<&UpstreamSnapshot>,
 ) -> Arc<ListFeed> {
-    let wait = works.settings.first_list_wait;
+    let wait = context.settings.first_list_wait;
     let feed = ListFeed::new(
         id.clone(),
         class,
         wait,
-        UpstreamSnapshot::starting(works.wall(), before),
-        works.rebuild.clone(),
+        UpstreamSnapshot::starting(context.wall(), before),
+        context.rebuild.clone(),
     );
-    if let Some(announcements) = &works.ports.announcements
+    if let Some(announcements) = &context.ports.announcements
         && let Some(lists) = announcements.watch().borrow().get(&feed.group())
     {
         feed.learn(*lists, Instant::now());
@@ -243,8 +247,8 @@ fn feed(
     Arc::new(feed)
 }
 
-fn spawn(works: &CatalogContext, watcher: ListWatcher, stop: CancellationToken) {
-    works.tasks.spawn(async move {
+fn spawn(context: &CatalogContext, watcher: ListWatcher, stop: CancellationToken) {
+    context.tasks.spawn(async move {
         let _stopped = stop.run_until_cancelled(watcher.run()).await;
     });
 }

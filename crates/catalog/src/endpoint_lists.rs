@@ -67,38 +67,38 @@ impl EndpointLists {
     /// Returns the list view for a class, made on its first use.
     pub(super) fn list_view(
         &self,
-        works: &Arc<CatalogContext>,
+        context: &Arc<CatalogContext>,
         kind: ListKind,
         class: CapabilityClass,
     ) -> Arc<ListView> {
-        let desk = match self.list_views.find(kind, class) {
-            Some(desk) => desk,
-            None => self.open(works, kind, class),
+        let list_view = match self.list_views.find(kind, class) {
+            Some(list_view) => list_view,
+            None => self.open(context, kind, class),
         };
-        desk.mark_used();
-        desk
+        list_view.mark_used();
+        list_view
     }
 
     /// Returns the current view of a class.
     pub(super) fn view(
         &self,
-        works: &Arc<CatalogContext>,
+        context: &Arc<CatalogContext>,
         kind: ListKind,
         class: CapabilityClass,
     ) -> Arc<View> {
         // The list view itself is not cloned: all cores would write to its reference count.
         match find_list_view(&self.list_views.open.load(), kind, class) {
-            Some(desk) => {
-                desk.mark_used();
-                desk.view()
+            Some(list_view) => {
+                list_view.mark_used();
+                list_view.view()
             }
-            None => self.open(works, kind, class).view(),
+            None => self.open(context, kind, class).view(),
         }
     }
 
     fn open(
         &self,
-        works: &Arc<CatalogContext>,
+        context: &Arc<CatalogContext>,
         kind: ListKind,
         class: CapabilityClass,
     ) -> Arc<ListView> {
@@ -107,13 +107,13 @@ impl EndpointLists {
             .segments
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(desk) = self.list_views.find(kind, class) {
-            return desk;
+        if let Some(list_view) = self.list_views.find(kind, class) {
+            return list_view;
         }
-        let builder = self.view_builder(works, kind, class);
+        let builder = self.view_builder(context, kind, class);
         let view = builder.build(&mut segments, None);
         log_collisions(&view, &View::empty());
-        let desk = Arc::new(ListView {
+        let list_view = Arc::new(ListView {
             kind,
             class,
             current: ArcSwap::from_pointee(view),
@@ -122,24 +122,24 @@ impl EndpointLists {
             view_changes: Arc::default(),
             announcements: Arc::default(),
             was_used: AtomicBool::new(true),
-            last_used: AtomicU64::new(works.seconds()),
+            last_used: AtomicU64::new(context.seconds()),
         });
         let mut open = self.list_views.all();
-        open.push(desk.clone());
+        open.push(list_view.clone());
         self.list_views.open.store(Arc::new(open));
         // A reload may have come in between: then this view is an old one.
-        works.rebuild.request();
-        desk
+        context.rebuild.request();
+        list_view
     }
 
     fn view_builder<'a>(
         &'a self,
-        works: &'a Arc<CatalogContext>,
+        context: &'a Arc<CatalogContext>,
         kind: ListKind,
         class: CapabilityClass,
     ) -> ViewBuilder<'a> {
         ViewBuilder {
-            works,
+            context,
             endpoint: &self.endpoint,
             sources: &self.sources,
             kind,
@@ -151,7 +151,7 @@ impl EndpointLists {
     /// announcements.
     pub(super) fn refresh_views(
         &self,
-        works: &Arc<CatalogContext>,
+        context: &Arc<CatalogContext>,
         now: Instant,
     ) -> Option<Instant> {
         let mut segments = self
@@ -159,44 +159,45 @@ impl EndpointLists {
             .segments
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let desks = self.list_views.all();
-        for desk in &desks {
-            let before = desk.view();
-            let builder = self.view_builder(works, desk.kind, desk.class);
+        let list_views = self.list_views.all();
+        for list_view in &list_views {
+            let before = list_view.view();
+            let builder = self.view_builder(context, list_view.kind, list_view.class);
             let view = builder.build(&mut segments, Some(&before));
-            desk.show(view, &before, works, now);
+            list_view.show(view, &before, context, now);
         }
         drop(segments);
-        desks
+        list_views
             .iter()
-            .filter_map(|desk| desk.announce_if_due(now, works.settings.change_window))
+            .filter_map(|list_view| list_view.announce_if_due(now, context.settings.change_window))
             .min()
     }
 
     /// Closes list views that were not used for long, and drops unneeded segments and superseded
     /// views of which no cursor is good any more. Returns the classes still in use.
-    pub(super) fn drop_unused(&self, works: &CatalogContext) -> Vec<CapabilityClass> {
-        let (now, idle) = (works.seconds(), works.settings.class_idle.as_secs());
+    pub(super) fn drop_unused(&self, context: &CatalogContext) -> Vec<CapabilityClass> {
+        let (now, idle) = (context.seconds(), context.settings.class_idle.as_secs());
         let mut segments = self
             .list_views
             .segments
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let mut open = self.list_views.all();
-        open.retain(|desk| {
-            let keep = desk.class == CapabilityClass::BASE || desk.note_use(now, idle);
+        open.retain(|list_view| {
+            let keep = list_view.class == CapabilityClass::BASE || list_view.note_use(now, idle);
             if !keep {
                 // A client that took hold of it in this very moment has to come again.
-                desk.close();
+                list_view.close();
             }
             keep
         });
-        let classes = open.iter().map(|desk| desk.class).collect();
+        let classes = open.iter().map(|list_view| list_view.class).collect();
         self.list_views.open.store(Arc::new(open));
         segments.keep(&self.sources);
-        for desk in self.list_views.all() {
-            desk.superseded()
-                .drop_older(Instant::now(), works.settings.superseded_time);
+        for list_view in self.list_views.all() {
+            list_view
+                .superseded()
+                .drop_older(Instant::now(), context.settings.superseded_time);
         }
         classes
     }
@@ -204,9 +205,9 @@ impl EndpointLists {
     /// The versions of all views, current and superseded.
     pub(super) fn versions(&self) -> HashSet<ContentVersion> {
         let mut versions = HashSet::new();
-        for desk in self.list_views.all() {
-            versions.insert(desk.view().version);
-            versions.extend(desk.superseded().versions());
+        for list_view in self.list_views.all() {
+            versions.insert(list_view.view().version);
+            versions.extend(list_view.superseded().versions());
         }
         versions
     }
@@ -215,14 +216,14 @@ impl EndpointLists {
 impl ListViews {
     /// The endpoint is gone.
     pub(super) fn close(&self) {
-        self.all().iter().for_each(|desk| desk.close());
+        self.all().iter().for_each(|list_view| list_view.close());
     }
 
     /// Wakes all waiting clients: the list that they see may be another now.
     pub(super) fn announce_all(&self) {
         self.all()
             .iter()
-            .for_each(|desk| desk.announcements.announce());
+            .for_each(|list_view| list_view.announcements.announce());
     }
 
     fn find(&self, kind: ListKind, class: CapabilityClass) -> Option<Arc<ListView>> {
@@ -266,7 +267,7 @@ impl ListView {
         }
     }
 
-    fn show(&self, view: View, before: &Arc<View>, works: &CatalogContext, now: Instant) {
+    fn show(&self, view: View, before: &Arc<View>, context: &CatalogContext, now: Instant) {
         let moved = view.version != before.version;
         let is_news = moved
             || view.repeat_count() > before.repeat_count()
@@ -275,8 +276,8 @@ impl ListView {
             self.superseded().put(
                 before.clone(),
                 now,
-                works.settings.superseded_views,
-                works.settings.superseded_time,
+                context.settings.superseded_views,
+                context.settings.superseded_time,
             );
             log_collisions(&view, before);
         }
@@ -335,7 +336,7 @@ fn find_list_view(
     class: CapabilityClass,
 ) -> Option<&Arc<ListView>> {
     open.iter()
-        .find(|desk| desk.class == class && desk.kind == kind)
+        .find(|list_view| list_view.class == class && list_view.kind == kind)
 }
 
 /// Logs new collisions, once.

@@ -55,12 +55,12 @@ pub(super) struct ListOrigin<'a> {
 ///
 /// Only if this crate has a bug: an upstream's bytes cannot make it fail.
 pub(super) async fn ingest(
-    works: &Arc<CatalogContext>,
+    context: &Arc<CatalogContext>,
     origin: ListOrigin<'_>,
     items: Vec<Bytes>,
     before: Arc<[Arc<Tool>]>,
 ) -> Result<IngestedItems, Failure> {
-    let (works, upstream) = (works.clone(), origin.upstream.clone());
+    let (context, upstream) = (context.clone(), origin.upstream.clone());
     let (kind, definitions) = (origin.kind, origin.definitions);
     // Reading and compiling thousands of schemas takes milliseconds that no call should wait for.
     tokio::task::spawn_blocking(move || {
@@ -69,14 +69,14 @@ pub(super) async fn ingest(
             kind,
             definitions,
         };
-        make(&works, origin, items, &before)
+        make(&context, origin, items, &before)
     })
     .await
     .map_err(|error| Failure::internal("reading an upstream's tools failed").because(error))
 }
 
 fn make(
-    works: &CatalogContext,
+    context: &CatalogContext,
     origin: ListOrigin<'_>,
     items: Vec<Bytes>,
     before: &Arc<[Arc<Tool>]>,
@@ -124,7 +124,7 @@ fn make(
                 .add(1, &[upstream_label(upstream)]);
             tracing::warn!(%upstream, tool = sanitize_text(&draft.native, 64), "tool definition changed");
         }
-        let mut tool = draft.finish(upstream, &works.contracts);
+        let mut tool = draft.finish(upstream, &context.contracts);
         if let Some(old) = old {
             // The redefined tool goes on with the same counters.
             tool.meter = old.meter.clone();

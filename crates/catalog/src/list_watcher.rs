@@ -29,7 +29,7 @@ mod upstream_walk;
 
 /// The task's state. It ends when its future is dropped.
 pub(super) struct ListWatcher {
-    works: Arc<CatalogContext>,
+    context: Arc<CatalogContext>,
     followed: Arc<FollowedUpstream>,
     feed: Arc<ListFeed>,
     pace: RefreshPacer,
@@ -50,17 +50,17 @@ pub(super) struct ListWatcher {
 
 impl ListWatcher {
     pub(super) fn new(
-        works: Arc<CatalogContext>,
+        context: Arc<CatalogContext>,
         followed: Arc<FollowedUpstream>,
         feed: Arc<ListFeed>,
     ) -> Self {
-        let settings = &works.settings;
+        let settings = &context.settings;
         let pace = RefreshPacer::new(settings.refresh);
         let new_backoff = || Backoff::new(settings.reopen_first, settings.reopen_most);
         let (backoff, retries) = (new_backoff(), std::array::from_fn(|_| new_backoff()));
         let (expiry, said, absent) = (None, ListKinds::default(), Vec::new());
         let mut watcher = Self {
-            works,
+            context,
             followed,
             feed,
             pace,
@@ -91,11 +91,11 @@ impl ListWatcher {
                     failure
                 }
             };
-            if began.elapsed() >= self.works.settings.reopen_calm {
+            if began.elapsed() >= self.context.settings.reopen_calm {
                 self.backoff.reset();
             }
             self.handle_loss(&failure);
-            let wait = self.backoff.next(&*self.works.ports.random);
+            let wait = self.backoff.next(&*self.context.ports.random);
             let (feed, gate) = (self.feed.clone(), self.pace.gate(Instant::now()));
             let pause = async {
                 tokio::select! {
@@ -115,7 +115,7 @@ impl ListWatcher {
         let time = self
             .followed
             .server
-            .open_time(self.works.settings.open_time);
+            .open_time(self.context.settings.open_time);
         let opening = timeout(time, self.followed.server.clone().watch(self.feed.class));
         match self.expiring(opening).await {
             Ok(opened) => opened,
@@ -156,11 +156,11 @@ impl ListWatcher {
         following: FollowingWalk,
         trigger: WalkTrigger,
     ) -> Result<(), Failure> {
-        let walking = WalkSpan::begin(&self.works);
-        let (works, feed) = (self.works.clone(), self.feed.clone());
+        let walking = WalkSpan::begin(&self.context);
+        let (context, feed) = (self.context.clone(), self.feed.clone());
         let walked = self
             .walk(
-                &mut walking.wrap_watch(&works, &feed.upstream, watch),
+                &mut walking.wrap_watch(&context, &feed.upstream, watch),
                 following,
                 trigger,
             )
@@ -212,11 +212,11 @@ impl ListWatcher {
             .filter_map(|list| list.freshness.until)
             .min();
         let look = match (told, until) {
-            (false, _) => Some(jittered(poll, &*self.works.ports.random)),
+            (false, _) => Some(jittered(poll, &*self.context.ports.random)),
             // A promise that runs out is renewed, so that clients may go on keeping the list.
             (true, Some(until)) => {
                 let left = until.saturating_duration_since(Instant::now());
-                Some(jittered(left.max(poll), &*self.works.ports.random))
+                Some(jittered(left.max(poll), &*self.context.ports.random))
             }
             (true, None) => None,
         };
@@ -257,7 +257,7 @@ impl ListWatcher {
                 () = sleep_until(expiry) => {}
             }
             self.expiry = None;
-            let since = self.works.wall();
+            let since = self.context.wall();
             self.feed.publish(|snapshot| {
                 snapshot.state = FeedState::Down;
                 snapshot.since = since;
@@ -299,7 +299,7 @@ impl ListWatcher {
                 "upstream list watch failed"
             );
         }
-        let since = self.works.wall();
+        let since = self.context.wall();
         let error: Arc<str> = cause.into();
         self.feed.publish(|snapshot| {
             if snapshot.state != state {

@@ -112,13 +112,13 @@ impl Catalog {
         kind: ListKind,
         cursor: &Cursor,
     ) -> Option<Arc<View>> {
-        let desk = self.list_view(endpoint, kind, cursor.class)?;
+        let view = self.list_view(endpoint, kind, cursor.class)?;
         let age = self.context.settings.superseded_time;
-        if let Some(view) = desk.pinned(cursor.version, Instant::now(), age) {
+        if let Some(view) = view.pinned(cursor.version, Instant::now(), age) {
             return Some(view);
         }
         self.settled_view(endpoint, kind, cursor.class).await;
-        desk.pinned(cursor.version, Instant::now(), age)
+        view.pinned(cursor.version, Instant::now(), age)
     }
 
     fn cut(

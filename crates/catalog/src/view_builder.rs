@@ -58,7 +58,7 @@ struct UpstreamPart {
 impl UpstreamPart {
     fn of(builder: &ViewBuilder<'_>, source: &Arc<CatalogSource>) -> Self {
         let kind = builder.kind;
-        let feed = source.feed(builder.works, builder.class);
+        let feed = source.feed(builder.context, builder.class);
         let own = feed.snapshot();
         let (walked, known) = (
             own.walked,
@@ -100,7 +100,7 @@ impl UpstreamPart {
 #[derive(Clone, Copy)]
 pub(super) struct ViewBuilder<'a> {
     /// The shared parts of the catalog.
-    pub(super) works: &'a Arc<CatalogContext>,
+    pub(super) context: &'a Arc<CatalogContext>,
     /// The endpoint that shows the view.
     pub(super) endpoint: &'a Endpoint,
     /// The upstreams of the endpoint, in config order.
@@ -115,7 +115,7 @@ impl ViewBuilder<'_> {
     /// Builds the view. Parts of `before` that did not change are shared.
     pub(super) fn build(&self, segments: &mut EndpointSegments, before: Option<&View>) -> View {
         let Self {
-            works,
+            context,
             endpoint,
             sources,
             kind,
@@ -127,7 +127,7 @@ impl ViewBuilder<'_> {
         let (mut said, mut repeats) = (None, Vec::new());
         let is_as_it_is = endpoint.mode.is_transparent() && endpoint.tools.is_none();
         for source in sources {
-            if let Some(closed) = works.closed_upstreams.find(source.id()) {
+            if let Some(closed) = context.closed_upstreams.find(source.id()) {
                 status.closed(source, closed);
                 continue;
             }
@@ -233,7 +233,7 @@ impl ViewStatus {
             self.settled = false;
             self.wait_until = self
                 .wait_until
-                .max(Some(source.feed(builder.works, builder.class).wait_until));
+                .max(Some(source.feed(builder.context, builder.class).wait_until));
         }
     }
 

@@ -22,14 +22,14 @@ pub(super) struct UpdateRound {
 /// Calls `update` for each round until it breaks, which is when the catalog is gone, or until
 /// dropped. `update` returns the time of the next held-back announcement.
 pub(super) async fn run(
-    works: Arc<CatalogContext>,
+    context: Arc<CatalogContext>,
     update: impl Fn(UpdateRound) -> ControlFlow<(), Option<Instant>>,
 ) {
     let mut tidy = Instant::now() + TIDY_INTERVAL;
     let mut due = None;
     loop {
         tokio::select! {
-            () = works.rebuild.requested() => {}
+            () = context.rebuild.requested() => {}
             () = sleep_until(due.map_or(tidy, |due: Instant| due.min(tidy))) => {}
         }
         let now = Instant::now();

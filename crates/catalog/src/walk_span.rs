@@ -18,20 +18,20 @@ const SPAN_NAME: &str = "catalog walk";
 pub(super) struct WalkSpan(Option<OwnSpan>);
 
 impl WalkSpan {
-    pub(super) fn begin(works: &CatalogContext) -> Self {
-        Self(OwnSpan::begin(SPAN_NAME, &*works.ports.random))
+    pub(super) fn begin(context: &CatalogContext) -> Self {
+        Self(OwnSpan::begin(SPAN_NAME, &*context.ports.random))
     }
 
     /// Wraps a watch so that its pages are recorded as spans.
     pub(super) fn wrap_watch<'a>(
         &'a self,
-        works: &'a CatalogContext,
+        context: &'a CatalogContext,
         upstream: &'a UpstreamId,
         watch: &'a mut dyn ListWatch,
     ) -> TracedPages<'a> {
         TracedPages {
             span: self.0.as_ref(),
-            works,
+            context,
             upstream,
             watch,
         }
@@ -59,7 +59,7 @@ impl WalkSpan {
 /// A watch with a span for each page, if the walk has a span.
 pub(super) struct TracedPages<'a> {
     span: Option<&'a OwnSpan>,
-    works: &'a CatalogContext,
+    context: &'a CatalogContext,
     upstream: &'a UpstreamId,
     watch: &'a mut dyn ListWatch,
 }
@@ -96,7 +96,7 @@ impl ListWatch for TracedPages<'_> {
                 failed,
                 attributes,
             };
-            span.record_call(&*self.works.ports.random, asked);
+            span.record_call(&*self.context.ports.random, asked);
             page
         })
     }

@@ -95,16 +95,16 @@ pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFin
 /// Returns a factory of upstreams and of a client for documents, with no part in a gateway.
 fn upstream_factory() -> UpstreamFactory {
     let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
-    let bells = Arc::<SessionNotifier>::default();
+    let notifier = Arc::<SessionNotifier>::default();
     let keeper = match OwnProgram::own() {
         Ok(program) => ChildKeeper::new(program.keeper()),
         Err(_) => ChildKeeper::unavailable(),
     };
-    let session_lists = SessionListTable::new(bells.clone(), &SystemRandom);
+    let session_lists = SessionListTable::new(notifier.clone(), &SystemRandom);
     let ports = UpstreamPorts {
         clock,
         random,
-        bells,
+        notifier,
         session_lists,
         keeper,
         budgets: Budgets::default(),

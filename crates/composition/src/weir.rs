@@ -79,26 +79,26 @@ impl Weir {
     /// Starts with the resources of the previous process, and the keeper of child processes.
     pub async fn start_with(
         config: Arc<Config>,
-        estate: HandoverResources,
+        resources: HandoverResources,
         keeper: Arc<ChildKeeper>,
     ) -> Result<Self, StartError> {
         check_team_files(&config)?;
         // Both ports first: if one of them cannot be bound, no child process is started and no
         // upstream is contacted.
-        let (clients, address) = clients_listener(&config, estate.clients)?;
-        let operators = operators_listener(config.admin.as_ref(), estate.operators).await?;
-        let cluster = cluster_listener(&config, estate.cluster)?;
+        let (clients, address) = clients_listener(&config, resources.clients)?;
+        let operators = operators_listener(config.admin.as_ref(), resources.operators).await?;
+        let cluster = cluster_listener(&config, resources.cluster)?;
         let config = config.served_at(address);
-        let estate = HandoverResources {
+        let resources = HandoverResources {
             clients: None,
             operators: None,
             cluster: None,
-            ..estate
+            ..resources
         };
         // Boxed, because it runs once, and its large future would enlarge those of its callers.
         Box::pin(Self::assemble(
             config,
-            estate,
+            resources,
             keeper,
             BoundListeners {
                 clients: Some(clients),
@@ -130,7 +130,7 @@ impl Weir {
 
     async fn assemble(
         config: Arc<Config>,
-        estate: HandoverResources,
+        resources: HandoverResources,
         keeper: Arc<ChildKeeper>,
         listeners: BoundListeners,
     ) -> Result<Self, StartError> {
@@ -138,7 +138,7 @@ impl Weir {
             sealing,
             state: will,
             ..
-        } = estate;
+        } = resources;
         let is_in_memory = listeners.clients.is_none();
         let base = ComponentBase::new(&config, sealing, keeper, &will);
         let telemetry = Telemetry::start(
@@ -161,21 +161,24 @@ impl Weir {
         let deciders = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
         to_share.into_iter().for_each(PreparedSingleton::share);
         let previous = PreviousState { will, replicas };
-        let inside = Components::new(&config, base, deciders, &upstreams, previous);
-        inside.learn_from_replicas().await;
-        let open = match OpenListeners::new(&config, &inside, listeners).await {
+        let components = Components::new(&config, base, deciders, &upstreams, previous);
+        components.learn_from_replicas().await;
+        let open = match OpenListeners::new(&config, &components, listeners).await {
             Ok(open) => open,
             Err(error) => {
-                inside.catalog.shutdown().await;
-                inside.policy.auditing.shutdown().await;
+                components.catalog.shutdown().await;
+                components.policy.auditing.shutdown().await;
                 return Err(error);
             }
         };
-        inside.ready.set(true);
+        components.ready.set(true);
         record_load_time("ok");
         note_team_files(&[], &config.team_files);
-        let memory =
-            MemoryWatch::start(&config, open.front.pressure(), inside.base.budgets.clone());
+        let memory = MemoryWatch::start(
+            &config,
+            open.front.pressure(),
+            components.base.budgets.clone(),
+        );
         let applied = Mutex::new(AppliedConfig {
             started: config.clone(),
             config,
@@ -184,7 +187,7 @@ impl Weir {
         let (successor, predecessor_ended) = (None, None);
         Ok(Self {
             listeners: open,
-            components: inside,
+            components,
             memory,
             telemetry,
             applied,
@@ -233,8 +236,8 @@ impl Weir {
     }
 
     /// Sets the control handles, so that operators can change the log level and reload.
-    pub fn set_controls(&self, levers: ControlHandles) {
-        self.listeners.desk.set_controls(levers);
+    pub fn set_controls(&self, controls: ControlHandles) {
+        self.listeners.admin_state.set_controls(controls);
     }
 
     /// The catalog with the state of the upstreams.
@@ -282,7 +285,7 @@ impl Weir {
         }
         self.record_action("config", "reload", &detail, true);
         self.listeners
-            .desk
+            .admin_state
             .record_applied_config(config.clone(), unmoved.clone());
         Ok(unmoved)
     }
@@ -301,7 +304,7 @@ impl Weir {
         count_reload(result);
         record_refusal_reasons(reasons);
         self.record_action("config", "reload", &why, false);
-        self.listeners.desk.record_rejected_config(why);
+        self.listeners.admin_state.record_rejected_config(why);
     }
 
     /// Records the lost protections of teams' files in the metrics. They stay in force; the rest of
@@ -322,7 +325,9 @@ impl Weir {
         if let Some(replicas) = &self.components.replicas {
             replicas.announce_config(config);
         }
-        self.listeners.desk.record_unchanged_config(config.clone());
+        self.listeners
+            .admin_state
+            .record_unchanged_config(config.clone());
     }
 
     fn record_action(&self, who: &str, what: &str, detail: &str, done: bool) {
@@ -351,7 +356,7 @@ impl Weir {
     fn apply(&self, config: &Arc<Config>) -> Result<Vec<&'static str>, ReloadError> {
         let Self {
             listeners: open,
-            components: inside,
+            components,
             ..
         } = self;
         let config = &config.served_at(self.address());
@@ -359,17 +364,22 @@ impl Weir {
             self.check_exposure(config)?;
         }
         let mut applied = self.applied();
-        let singletons = inside.replicas.as_ref().map(ReplicaLinks::singletons);
+        let singletons = components.replicas.as_ref().map(ReplicaLinks::singletons);
         let BuiltUpstreams {
             all: upstreams,
             to_share,
-        } = build(config, &applied.upstreams, &inside.base.factory, singletons)?;
-        let audit = inside
+        } = build(
+            config,
+            &applied.upstreams,
+            &components.base.factory,
+            singletons,
+        )?;
+        let audit = components
             .policy
             .auditing
-            .prepare(config.audit.as_ref(), &inside.base.factory)?;
+            .prepare(config.audit.as_ref(), &components.base.factory)?;
         let told = self.telemetry.prepare(&config.telemetry)?;
-        let keys = NewKeys::prepare(&applied.started, config, inside)?;
+        let keys = NewKeys::prepare(&applied.started, config, components)?;
         // The front first: it refuses bad certificates before any change. Its paths are those of
         // the catalog, so it is reloaded once more after the catalog.
         let take = || {
@@ -377,11 +387,11 @@ impl Weir {
                 .reload(front_settings::of_config(config, self.address()))
         };
         take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
-        inside.policy.auditing.take(audit)?;
+        components.policy.auditing.take(audit)?;
         self.telemetry.take(told, &config.telemetry);
-        inside.apply_rules(config);
+        components.apply_rules(config);
         to_share.into_iter().for_each(PreparedSingleton::share);
-        inside.catalog.apply(topology(config, &upstreams));
+        components.catalog.apply(topology(config, &upstreams));
         if let Err(error) = take() {
             // The certificates were good a moment ago; the old ones still serve.
             tracing::error!(
@@ -390,10 +400,10 @@ impl Weir {
             );
         }
         if let Some(keys) = keys {
-            keys.take(inside, &open.front);
+            keys.take(components, &open.front);
         }
-        inside.replace(config);
-        open.desk.operator_auth.replace(config.admin.clone());
+        components.replace(config);
+        open.admin_state.operator_auth.replace(config.admin.clone());
         self.memory.replace(config);
         let unmoved = settings_needing_restart(&applied.started, config);
         note_team_files(&applied.config.team_files, &config.team_files);

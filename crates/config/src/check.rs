@@ -159,14 +159,14 @@ pub(crate) fn check_main_file(
         waivers,
         source: SourceDigest::default(),
     };
-    let (rulings, files) = (part.rulings, part.files);
+    let (endpoint_rules, files) = (part.endpoint_rules, part.files);
     MainConfig {
         config,
         defaults,
         include: raw.include,
         teams,
         common,
-        rulings,
+        endpoint_rules,
         files,
         own_endpoints,
         has_default_endpoint: false,

@@ -308,11 +308,11 @@ impl<'a> ConfigLoader<'a> {
         if !main.own_endpoints && names_none {
             main.config.endpoints = check::default_endpoints(&[], &main.defaults);
         }
-        let (common, rulings) = (
+        let (common, endpoint_rules) = (
             std::mem::take(&mut main.common),
-            std::mem::take(&mut main.rulings),
+            std::mem::take(&mut main.endpoint_rules),
         );
-        main.config.rules = check::policy_set(&main.config, common, &rulings);
+        main.config.rules = check::policy_set(&main.config, common, &endpoint_rules);
         if let Some(oauth) = &mut main.config.front.oauth {
             let scopes = |endpoint: &weir_core::Endpoint| {
                 (
@@ -462,7 +462,7 @@ impl<'a> ConfigLoader<'a> {
             }
             main.config.upstreams.extend(part.upstreams);
             main.config.endpoints.extend(part.endpoints);
-            main.rulings.extend(part.rulings);
+            main.endpoint_rules.extend(part.endpoint_rules);
             main.config.waivers.extend(part.waivers);
             for (file, text) in named.into_iter().chain(part.files) {
                 // The text that an earlier team read is the one to compare with: if the file has

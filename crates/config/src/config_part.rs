@@ -22,7 +22,7 @@ pub(crate) struct ConfigPart {
     pub(crate) upstreams: Vec<UpstreamPlan>,
     pub(crate) endpoints: Vec<Endpoint>,
     /// The policies of single endpoints.
-    pub(crate) rulings: Vec<EndpointRules>,
+    pub(crate) endpoint_rules: Vec<EndpointRules>,
     /// The policy and pattern files.
     pub(crate) files: ReadFiles,
     /// The compiled patterns of the pattern files.

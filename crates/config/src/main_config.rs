@@ -18,7 +18,7 @@ pub(crate) struct MainConfig {
     /// Rules for all endpoints.
     pub(crate) common: Vec<PolicyFile>,
     /// Rules for single endpoints.
-    pub(crate) rulings: Vec<EndpointRules>,
+    pub(crate) endpoint_rules: Vec<EndpointRules>,
     /// The policy and pattern files.
     pub(crate) files: ReadFiles,
     /// True if the file lists its endpoints.

@@ -237,7 +237,7 @@ pub fn weakenings(old: &Config, new: &Config) -> Vec<Weakening> {
 /// Returns the protections that the new version of a team's file lost against the old one.
 pub(crate) fn team_weakenings(old: &ConfigPart, new: &ConfigPart) -> Vec<Weakening> {
     let [before, after] =
-        [old, new].map(|part| EndpointPolicies::new(Vec::new(), part.rulings.clone()));
+        [old, new].map(|part| EndpointPolicies::new(Vec::new(), part.endpoint_rules.clone()));
     let (was, now) = (
         ServedParts::of_part(old, &before),
         ServedParts::of_part(new, &after),

@@ -92,7 +92,7 @@ async fn load_and_run(
             "the path of this program cannot be found: {error}"
         ))
     })?;
-    let (estate, predecessor) = inherited
+    let (resources, predecessor) = inherited
         .and_then(InheritedSockets::open)
         .map_err(|why| cannot_start(&why))?;
     let begun = LoadedConfig {
@@ -103,7 +103,7 @@ async fn load_and_run(
         address_file,
     };
     // Boxed: the future of a whole gateway is large.
-    Box::pin(run(begun, estate, predecessor, &program)).await
+    Box::pin(run(begun, resources, predecessor, &program)).await
 }
 
 /// A loaded config, with the state to reload it.
@@ -117,20 +117,20 @@ struct LoadedConfig<'a> {
 
 async fn run(
     begun: LoadedConfig<'_>,
-    mut estate: HandoverResources,
+    mut resources: HandoverResources,
     mut predecessor: Option<Predecessor>,
     program: &OwnProgram,
 ) -> Result<ExitCode, ExitCode> {
     if let Some(predecessor) = &mut predecessor {
-        estate.state = predecessor.wait_for_permission().map_err(|error| {
+        resources.state = predecessor.wait_for_permission().map_err(|error| {
             cannot_start(&format!(
                 "the previous process refused the graceful restart: {error}"
             ))
         })?;
     }
-    let sessions_move = estate.state.sessions_move;
+    let sessions_move = resources.state.sessions_move;
     let signals = ProcessSignals::new().map_err(|error| no_signals(&error))?;
-    let mut weir = start(begun.config.clone(), estate, program).await?;
+    let mut weir = start(begun.config.clone(), resources, program).await?;
     let banner = announce(&weir, &begun)?;
     let previous = PreviousProcess::begin(predecessor, &mut weir, sessions_move);
     notify_systemd(&[NotifyState::Ready]);
@@ -158,14 +158,14 @@ async fn run(
 /// Starts the gateway, with the keeper of the previous process if it can be used.
 async fn start(
     config: Arc<Config>,
-    mut estate: HandoverResources,
+    mut resources: HandoverResources,
     program: &OwnProgram,
 ) -> Result<Weir, ExitCode> {
     let keeper = ChildKeeper::new(program.keeper());
-    if let Some(Err(error)) = estate.keeper.take().map(|pipe| keeper.take_over(pipe)) {
+    if let Some(Err(error)) = resources.keeper.take().map(|pipe| keeper.take_over(pipe)) {
         tracing::warn!(%error, "graceful restart: inherited keeper not usable, starting a new one");
     }
-    Weir::start_with(config, estate, keeper)
+    Weir::start_with(config, resources, keeper)
         .await
         .map_err(|error| {
             let code = match error {

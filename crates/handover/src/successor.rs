@@ -59,11 +59,11 @@ pub async fn start_successor(
     program: &OwnProgram,
     weir: &impl RunningGateway,
 ) -> Result<Successor, String> {
-    let estate = weir
+    let resources = weir
         .handover_resources()
         .map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
     let (line, mut child) =
-        spawn(program, estate).map_err(|error| format!("{}: {error}", program))?;
+        spawn(program, resources).map_err(|error| format!("{}: {error}", program))?;
     let (told, said) = (SuccessorHandshake::new(line), child.id());
     let mut timed_out = false;
     let outcome = match (told, said) {
@@ -117,7 +117,7 @@ async fn connect(
 }
 
 /// Spawns the process with the sockets. Returns this end of the hand-over socket.
-fn spawn(program: &OwnProgram, estate: HandoverResources) -> io::Result<(StdStream, Child)> {
+fn spawn(program: &OwnProgram, resources: HandoverResources) -> io::Result<(StdStream, Child)> {
     let HandoverResources {
         clients,
         operators,
@@ -125,7 +125,7 @@ fn spawn(program: &OwnProgram, estate: HandoverResources) -> io::Result<(StdStre
         sealing,
         state: _,
         keeper,
-    } = estate;
+    } = resources;
     let (own, other) = StdStream::pair()?;
     let key = sealing.map(|sealing| sealing.text()).unwrap_or_default();
     write_line(&own, &format!("{GREETING} {key}"))?;

@@ -31,7 +31,7 @@ pub struct FrontPorts {
     /// Keeps the events that a client may still need after it lost its connection.
     pub replays: Arc<dyn ReplayLog>,
     /// Carries messages of upstreams to clients of sessions outside of their calls.
-    pub bells: Arc<SessionNotifier>,
+    pub notifier: Arc<SessionNotifier>,
     /// The name of this replica.
     pub replica: ReplicaId,
     /// The other replicas, if some share a store with this one.

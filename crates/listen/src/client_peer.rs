@@ -18,7 +18,7 @@ pub struct ClientPeer {
     /// The client certificate (DER, leaf), verified against the listener's roots.
     pub certificate: Option<Arc<[u8]>>,
     /// The requests of the connection.
-    pub pulse: Arc<ConnectionActivity>,
+    pub activity: Arc<ConnectionActivity>,
     /// True if the connection uses TLS.
     pub secure: bool,
     /// The state that an HTTP/2 connection shares with its requests.
@@ -42,11 +42,11 @@ pub struct ForwardingReplica {
 }
 
 impl ClientPeer {
-    pub(crate) fn new(address: IpAddr, pulse: Arc<ConnectionActivity>) -> Self {
+    pub(crate) fn new(address: IpAddr, activity: Arc<ConnectionActivity>) -> Self {
         Self {
             address,
             certificate: None,
-            pulse,
+            activity,
             secure: false,
             http2: None,
             in_memory: false,

@@ -63,15 +63,17 @@ pub(super) async fn serve<R: RequestService, S: AcceptedStream>(
     listening: Arc<ListenerState<R>>,
 ) {
     let limits = listening.service().limits().clone();
-    let pulse = Arc::<ConnectionActivity>::default();
-    let stream = WriteStallWatch::new(stream, limits.stall_time, pulse.clone());
+    let activity = Arc::<ConnectionActivity>::default();
+    let stream = WriteStallWatch::new(stream, limits.stall_time, activity.clone());
     let context = ConnectionContext { listening, limits };
     let ended = match context.listening.acceptor() {
         // Boxed one by one: a task reserves room for its largest possible state, and most
         // connections never reach it.
-        None => Box::pin(context.serve_clear_text(stream, ClientPeer::new(address, pulse))).await,
+        None => {
+            Box::pin(context.serve_clear_text(stream, ClientPeer::new(address, activity))).await
+        }
         Some(acceptor) => {
-            Box::pin(context.serve_tls(stream, ClientPeer::new(address, pulse), acceptor)).await
+            Box::pin(context.serve_tls(stream, ClientPeer::new(address, activity), acceptor)).await
         }
     };
     if let Err(error) = ended {
@@ -165,7 +167,7 @@ impl<R: RequestService> ConnectionContext<R> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let pulse = peer.pulse.clone();
+        let activity = peer.activity.clone();
         match version {
             HttpVersion::One => {
                 let service = ConnectionService {
@@ -182,14 +184,15 @@ impl<R: RequestService> ConnectionContext<R> {
                 };
                 let heads = self.listening.budgets.connections.empty();
                 let io = TokioIo::new(
-                    GuardedStream::new(stream, prefix, pulse, Some(times)).with_head_memory(heads),
+                    GuardedStream::new(stream, prefix, activity, Some(times))
+                        .with_head_memory(heads),
                 );
                 let connection =
                     Box::pin(http1_builder(&self.limits).serve_connection(io, service));
                 self.drive_http1(RepollOnWake::new(connection)).await
             }
             HttpVersion::Two => {
-                let io = GuardedStream::new(stream, prefix, pulse, None);
+                let io = GuardedStream::new(stream, prefix, activity, None);
                 Box::pin(http2::serve(io, self.listening.clone(), &self.limits, peer)).await
             }
         }
@@ -242,7 +245,7 @@ impl<R: RequestService> hyper::service::Service<Request<Incoming>> for Connectio
         };
         let answering = AnswerFuture {
             serving: service.serve(incoming),
-            pulse: self.peer.pulse.clone(),
+            activity: self.peer.activity.clone(),
         };
         PollOnWake::new(answering, &self.wakes)
     }
@@ -253,7 +256,7 @@ pin_project! {
     struct AnswerFuture<F> {
         #[pin]
         serving: F,
-        pulse: Arc<ConnectionActivity>,
+        activity: Arc<ConnectionActivity>,
     }
 }
 
@@ -268,7 +271,7 @@ where
         let this = self.project();
         let Ok(answer) = ready!(this.serving.poll(cx));
         // Answers are sent one at a time: this one begins when the last one is over.
-        this.pulse.set_answer_deadline(answer.body().until());
+        this.activity.set_answer_deadline(answer.body().until());
         Poll::Ready(Ok(answer))
     }
 }

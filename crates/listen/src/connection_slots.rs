@@ -55,20 +55,20 @@ impl ConnectionSlots {
             client_network(address),
             address.to_canonical().is_loopback(),
         );
-        let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if books.open >= total {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.open >= total {
             return Err(NoSlot::Total);
         }
-        let of_address = books.by_address.entry(address).or_insert(0);
+        let of_address = counts.by_address.entry(address).or_insert(0);
         if *of_address >= per_address && !is_local {
             if *of_address == 0 {
-                books.by_address.remove(&address);
+                counts.by_address.remove(&address);
             }
             return Err(NoSlot::Address);
         }
         *of_address += 1;
-        books.open += 1;
-        drop(books);
+        counts.open += 1;
+        drop(counts);
         Ok(ConnectionSlot {
             slots: self.clone(),
             address,
@@ -77,16 +77,16 @@ impl ConnectionSlots {
 
     #[cfg(test)]
     fn open(&self) -> (usize, usize) {
-        let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (books.open, books.by_address.len())
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (counts.open, counts.by_address.len())
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut books = self.slots.0.lock().unwrap_or_else(PoisonError::into_inner);
-        books.open -= 1;
-        if let Entry::Occupied(mut entry) = books.by_address.entry(self.address) {
+        let mut counts = self.slots.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.open -= 1;
+        if let Entry::Occupied(mut entry) = counts.by_address.entry(self.address) {
             *entry.get_mut() -= 1;
             if *entry.get() == 0 {
                 entry.remove();

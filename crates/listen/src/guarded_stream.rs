@@ -46,7 +46,7 @@ pub(crate) struct Http1Timeouts {
 pub(crate) struct GuardedStream<S> {
     inner: S,
     prefix: Bytes,
-    pulse: Arc<ConnectionActivity>,
+    activity: Arc<ConnectionActivity>,
     times: Option<Http1Timeouts>,
     phase: ReadPhase,
     framing: RequestFraming,
@@ -91,7 +91,7 @@ impl<S> GuardedStream<S> {
     pub(crate) fn new(
         inner: S,
         prefix: Bytes,
-        pulse: Arc<ConnectionActivity>,
+        activity: Arc<ConnectionActivity>,
         times: Option<Http1Timeouts>,
     ) -> Self {
         let phase = if prefix.is_empty() {
@@ -106,7 +106,7 @@ impl<S> GuardedStream<S> {
         let mut guarded = Self {
             inner,
             prefix: prefix.freeze(),
-            pulse,
+            activity,
             times,
             phase,
             framing,
@@ -133,7 +133,7 @@ impl<S> GuardedStream<S> {
 
     /// Reserves memory for a head that has become large; an error if none is free.
     fn reserve_large_head(&mut self, read: usize) -> io::Result<()> {
-        let (served, is_busy) = (self.pulse.requests_begun(), self.pulse.is_busy());
+        let (served, is_busy) = (self.activity.requests_begun(), self.activity.is_busy());
         let before = if is_busy || served != self.unanswered.1 {
             0
         } else {
@@ -201,8 +201,8 @@ impl<S> GuardedStream<S> {
         let Some(times) = self.times else {
             return Ok(());
         };
-        let served = self.pulse.requests_begun();
-        if self.pulse.is_busy() {
+        let served = self.activity.requests_begun();
+        if self.activity.is_busy() {
             self.phase = ReadPhase::Busy;
             self.deadline = None;
             // A long answer needs no timer; a short one would only set it again.
@@ -418,15 +418,15 @@ mod tests {
         for (limit, expected) in [(READ_BUFFER, Some(READ_BUFFER)), (READ_BUFFER - 1, None)] {
             budget.set_limit(limit);
             let (mut client, server) = duplex(SMALL_HEAD);
-            let pulse = Arc::new(ConnectionActivity::default());
+            let activity = Arc::new(ConnectionActivity::default());
             let mut guarded =
-                GuardedStream::new(server, Bytes::new(), pulse.clone(), Some(times()))
+                GuardedStream::new(server, Bytes::new(), activity.clone(), Some(times()))
                     .with_head_memory(budget.empty());
             let mut part = vec![0; SMALL_HEAD];
             client.write_all(&part).await.unwrap();
             guarded.read_exact(&mut part).await.unwrap();
             assert_eq!(budget.used(), 0, "every connection has so much");
-            drop(pulse.begin_request());
+            drop(activity.begin_request());
             for nth in 0..3 {
                 assert_eq!(
                     budget.used(),
@@ -449,12 +449,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answered_connection_may_idle_longer_and_a_busy_one_for_ever() {
         let (mut client, server) = duplex(64);
-        let pulse = Arc::new(ConnectionActivity::default());
-        let mut guarded = GuardedStream::new(server, Bytes::new(), pulse.clone(), Some(times()));
+        let activity = Arc::new(ConnectionActivity::default());
+        let mut guarded = GuardedStream::new(server, Bytes::new(), activity.clone(), Some(times()));
         client.write_all(b"head").await.unwrap();
         let mut buffer = [0; 64];
         assert_eq!(guarded.read(&mut buffer).await.unwrap(), 4);
-        let beat = pulse.begin_request();
+        let beat = activity.begin_request();
         let busy = tokio::time::timeout(Duration::from_secs(3600), guarded.read(&mut buffer)).await;
         assert!(busy.is_err(), "a busy connection has no read timer");
         drop(beat);
@@ -467,13 +467,13 @@ mod tests {
     async fn a_second_head_has_its_own_time_however_fast_the_first_answer_was() {
         for busy_at_a_read in [false, true] {
             let (mut client, server) = duplex(64);
-            let pulse = Arc::new(ConnectionActivity::default());
+            let activity = Arc::new(ConnectionActivity::default());
             let mut guarded =
-                GuardedStream::new(server, Bytes::new(), pulse.clone(), Some(times()));
+                GuardedStream::new(server, Bytes::new(), activity.clone(), Some(times()));
             client.write_all(b"head").await.unwrap();
             let mut buffer = [0; 64];
             assert_eq!(guarded.read(&mut buffer).await.unwrap(), 4);
-            let beat = pulse.begin_request();
+            let beat = activity.begin_request();
             if busy_at_a_read {
                 assert!(
                     tokio::time::timeout(Duration::from_secs(1), guarded.read(&mut buffer))

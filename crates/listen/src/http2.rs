@@ -89,12 +89,12 @@ where
         }),
         ..peer
     };
-    let (pulse, drain) = (peer.pulse.clone(), listening.drain.clone());
+    let (activity, drain) = (peer.activity.clone(), listening.drain.clone());
     let mut driver = Http2Driver::new(handshake?, listening, peer, limits);
     let aged = tokio::select! {
         ended = &mut driver => return ended,
         () = drain.cancelled() => false,
-        () = old_or_idle(&pulse, limits.h2.age, limits.idle_time) => true,
+        () = old_or_idle(&activity, limits.h2.age, limits.idle_time) => true,
     };
     driver.connection.graceful_shutdown();
     if !aged {
@@ -344,17 +344,17 @@ fn head_bytes<B>(request: &Request<B>) -> usize {
 }
 
 /// Ends when the connection is too old, or has had no request for a whole idle time.
-async fn old_or_idle(pulse: &ConnectionActivity, age: Duration, idle: Duration) {
+async fn old_or_idle(activity: &ConnectionActivity, age: Duration, idle: Duration) {
     let end = Instant::now() + age;
-    let mut served = pulse.requests_begun();
+    let mut served = activity.requests_begun();
     loop {
         let check = Instant::now() + idle;
         sleep_until(check.min(end)).await;
-        let quiet = !pulse.is_busy() && pulse.requests_begun() == served;
+        let quiet = !activity.is_busy() && activity.requests_begun() == served;
         if Instant::now() >= end || quiet {
             return;
         }
-        served = pulse.requests_begun();
+        served = activity.requests_begun();
     }
 }
 
@@ -364,14 +364,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn h2_goes_when_idle_and_when_old() {
-        let pulse = Arc::new(ConnectionActivity::default());
+        let activity = Arc::new(ConnectionActivity::default());
         let (age, idle) = (Duration::from_secs(100), Duration::from_secs(30));
         let began = Instant::now();
-        old_or_idle(&pulse, age, idle).await;
+        old_or_idle(&activity, age, idle).await;
         assert_eq!(began.elapsed(), idle);
-        let beat = pulse.begin_request();
+        let beat = activity.begin_request();
         let began = Instant::now();
-        old_or_idle(&pulse, age, idle).await;
+        old_or_idle(&activity, age, idle).await;
         assert_eq!(began.elapsed(), age);
         drop(beat);
     }

@@ -18,18 +18,18 @@ use super::connection_activity::ConnectionActivity;
 pub(super) struct WriteStallWatch<S> {
     inner: S,
     stall_time: Duration,
-    pulse: Arc<ConnectionActivity>,
+    activity: Arc<ConnectionActivity>,
     timer: Option<Pin<Box<Sleep>>>,
     /// A write waits since the timer was set.
     waits: bool,
 }
 
 impl<S> WriteStallWatch<S> {
-    pub(super) fn new(inner: S, most: Duration, pulse: Arc<ConnectionActivity>) -> Self {
+    pub(super) fn new(inner: S, most: Duration, activity: Arc<ConnectionActivity>) -> Self {
         Self {
             inner,
             stall_time: most,
-            pulse,
+            activity,
             timer: None,
             waits: false,
         }
@@ -53,7 +53,7 @@ impl<S> WriteStallWatch<S> {
         if !std::mem::replace(&mut self.waits, true) {
             let stalled = Instant::now() + most;
             timer.as_mut().reset(
-                self.pulse
+                self.activity
                     .answer_deadline()
                     .map_or(stalled, |until| stalled.min(until)),
             );
@@ -144,10 +144,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_slowly_has_no_longer_than_the_call() {
         let (mut client, server) = duplex(16);
-        let pulse = Arc::<ConnectionActivity>::default();
+        let activity = Arc::<ConnectionActivity>::default();
         let began = Instant::now();
-        pulse.set_answer_deadline(Some(began + Duration::from_secs(100)));
-        let mut watched = WriteStallWatch::new(server, MOST, pulse);
+        activity.set_answer_deadline(Some(began + Duration::from_secs(100)));
+        let mut watched = WriteStallWatch::new(server, MOST, activity);
         let slow = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_secs(20)).await;

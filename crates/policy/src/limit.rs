@@ -288,7 +288,9 @@ impl Limiter for PolicyLimiter {
 
 impl fmt::Debug for PolicyLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PolicyLimiter").field(&self.rates.load()).finish()
+        f.debug_tuple("PolicyLimiter")
+            .field(&self.rates.load())
+            .finish()
     }
 }
 

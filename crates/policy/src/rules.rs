@@ -64,13 +64,13 @@ pub struct PolicyExplanation {
 impl PolicyAuthorizer {
     /// Enforces these rules.
     #[must_use]
-    pub fn new(book: Arc<EndpointPolicies>) -> Self {
-        Self(ArcSwap::new(book))
+    pub fn new(policies: Arc<EndpointPolicies>) -> Self {
+        Self(ArcSwap::new(policies))
     }
 
     /// Replaces the rules. Keepers of lists must be notified: `Catalog::announce_rule_change`.
-    pub fn replace(&self, book: Arc<EndpointPolicies>) {
-        self.0.store(book);
+    pub fn replace(&self, policies: Arc<EndpointPolicies>) {
+        self.0.store(policies);
     }
 
     /// The rules in force.
@@ -87,13 +87,13 @@ impl PolicyAuthorizer {
         target: &PolicyTarget<'_>,
         arguments: Option<&[u8]>,
     ) -> PolicyExplanation {
-        let book = self.0.load();
-        let desk = book.endpoint_policy(target.endpoint);
+        let policies = self.0.load();
+        let policy = policies.endpoint_policy(target.endpoint);
         let asked = catch_panic(|| {
-            let case = desk.case(principal, target)?;
+            let case = policy.case(principal, target)?;
             Some((
                 case.see.clone(),
-                case.call(&desk.index, arguments, &|pointer| {
+                case.call(&policy.index, arguments, &|pointer| {
                     target.names_argument(pointer)
                 }),
             ))
@@ -106,7 +106,7 @@ impl PolicyAuthorizer {
         };
         let (see, call) = asked.unwrap_or_else(|| Some(panicked())).unzip();
         PolicyExplanation {
-            lacks_for_endpoint: lacking(principal, &desk.scopes),
+            lacks_for_endpoint: lacking(principal, &policy.scopes),
             lacks_for_tool: lacking(principal, target.scopes),
             see,
             call,
@@ -114,11 +114,11 @@ impl PolicyAuthorizer {
     }
 
     fn sees(&self, principal: &Principal, target: &PolicyTarget<'_>) -> Visibility {
-        let book = self.0.load();
-        let desk = book.endpoint_policy(target.endpoint);
+        let policies = self.0.load();
+        let policy = policies.endpoint_policy(target.endpoint);
         visibility(
-            desk,
-            catch_panic(|| desk.case(principal, target)).as_ref(),
+            policy,
+            catch_panic(|| policy.case(principal, target)).as_ref(),
             principal,
             target,
         )
@@ -131,10 +131,10 @@ impl PolicyAuthorizer {
         target: &PolicyTarget<'_>,
         arguments: impl FnOnce() -> Result<Option<ArgumentBytes>, Failure>,
     ) -> Result<CallPermission, Failure> {
-        let book = self.0.load();
-        let desk = book.endpoint_policy(target.endpoint);
-        let case = catch_panic(|| desk.case(principal, target));
-        match visibility(desk, case.as_ref(), principal, target) {
+        let policies = self.0.load();
+        let policy = policies.endpoint_policy(target.endpoint);
+        let case = catch_panic(|| policy.case(principal, target));
+        match visibility(policy, case.as_ref(), principal, target) {
             Visibility::Visible => {}
             Visibility::Hidden => {
                 let see = case.flatten().map(|case| case.see.clone());
@@ -151,7 +151,7 @@ impl PolicyAuthorizer {
             Some(case) => {
                 let named = |pointer: &str| target.names_argument(pointer);
                 verdict(
-                    case.call(&desk.index, arguments()?.as_deref(), &named),
+                    case.call(&policy.index, arguments()?.as_deref(), &named),
                     target,
                 )
             }
@@ -168,7 +168,7 @@ type ArgumentBytes = bytes::Bytes;
 /// The visibility of a tool to a principal. `case`: absent after a failed decision, an inner `None`
 /// if no rule decides.
 fn visibility(
-    desk: &EndpointPolicy,
+    policy: &EndpointPolicy,
     case: Option<&Option<Arc<AccessDecision>>>,
     principal: &Principal,
     target: &PolicyTarget<'_>,
@@ -180,25 +180,27 @@ fn visibility(
     if lacking(principal, target.scopes).is_empty() {
         return Visibility::Visible;
     }
-    let needed = [&*desk.scopes, target.scopes].concat();
-    Visibility::NeedsScopes(desk.scopes_to_request(principal, &needed))
+    let needed = [&*policy.scopes, target.scopes].concat();
+    Visibility::NeedsScopes(policy.scopes_to_request(principal, &needed))
 }
 
 impl fmt::Debug for PolicyAuthorizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PolicyAuthorizer").field(&self.0.load()).finish()
+        f.debug_tuple("PolicyAuthorizer")
+            .field(&self.0.load())
+            .finish()
     }
 }
 
 impl Authorizer for PolicyAuthorizer {
     fn may_enter(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
-        let book = self.0.load();
-        let desk = book.endpoint_policy(endpoint);
-        if lacking(principal, &desk.scopes).is_empty() {
+        let policies = self.0.load();
+        let policy = policies.endpoint_policy(endpoint);
+        if lacking(principal, &policy.scopes).is_empty() {
             return Ok(());
         }
         let text = "This endpoint takes scopes that your token lacks";
-        let scopes = desk.scopes_to_request(principal, &desk.scopes);
+        let scopes = policy.scopes_to_request(principal, &policy.scopes);
         Err(Failure::new(FailureKind::InsufficientScope(scopes), text))
     }
 
@@ -224,9 +226,10 @@ impl Authorizer for PolicyAuthorizer {
         endpoint: &EndpointId,
         upstream: &UpstreamId,
     ) -> bool {
-        let book = self.0.load();
+        let policies = self.0.load();
         catch_panic(|| {
-            book.endpoint_policy(endpoint)
+            policies
+                .endpoint_policy(endpoint)
                 .shows_all(principal, endpoint, upstream)
         })
         .unwrap_or(false)

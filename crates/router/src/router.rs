@@ -79,11 +79,11 @@ impl Router {
         }
     }
 
-    /// Lets calls become tasks, with the names that `desk` makes. Without one, no call becomes a
+    /// Lets calls become tasks, with the names that `names` makes. Without one, no call becomes a
     /// task.
     #[must_use]
-    pub fn with_tasks(self, desk: TaskNames) -> Self {
-        let tasks = TaskRequests::new(self.catalog.clone(), Some(desk));
+    pub fn with_tasks(self, names: TaskNames) -> Self {
+        let tasks = TaskRequests::new(self.catalog.clone(), Some(names));
         Self { tasks, ..self }
     }
 

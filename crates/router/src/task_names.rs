@@ -56,7 +56,7 @@ pub struct TaskNames {
     sealer: Sealer,
     random: Arc<dyn Random>,
     clock: Arc<dyn Clock>,
-    pub(crate) book: Arc<dyn TaskBook>,
+    pub(crate) task_book: Arc<dyn TaskBook>,
     /// This replica, if there are others.
     pub(crate) replica: Option<ReplicaId>,
     /// A task that another replica keeps, fetched for one request.
@@ -64,19 +64,19 @@ pub struct TaskNames {
 }
 
 impl TaskNames {
-    /// Names that open with these keys, of tasks that `book` keeps.
+    /// Names that open with these keys, of tasks that `task_book` keeps.
     #[must_use]
     pub fn new(
         sealer: Sealer,
         random: Arc<dyn Random>,
         clock: Arc<dyn Clock>,
-        book: Arc<dyn TaskBook>,
+        task_book: Arc<dyn TaskBook>,
     ) -> Self {
         Self {
             sealer,
             random,
             clock,
-            book,
+            task_book,
             replica: None,
             known: None,
         }
@@ -100,14 +100,14 @@ impl TaskNames {
         if let Some(known) = self.known.as_ref().filter(|known| *known.name == *name) {
             return Some(known.clone());
         }
-        let mut found = self.book.find(principal, endpoint, name);
+        let mut found = self.task_book.find(principal, endpoint, name);
         if found.is_none() {
-            found = self.book.find_moved(principal, endpoint, name).await;
+            found = self.task_book.find_moved(principal, endpoint, name).await;
         }
         if found.is_some() || home.replica.is_none() || home.replica == self.replica {
             return found;
         }
-        self.book.recover(principal, endpoint, name).await
+        self.task_book.recover(principal, endpoint, name).await
     }
 
     /// A name for a task of weir's own, as its `native` one.
@@ -289,7 +289,7 @@ mod tests {
     // Proves R225, R231, R276, B20.
     #[test]
     fn sealed_task_id_opens_only_for_its_owner_and_endpoint() {
-        let desk = TaskNames::new(
+        let names = TaskNames::new(
             Sealer::ephemeral(&FixedRandom(7)),
             Arc::new(FixedRandom(7)),
             Arc::new(FakeClock::new()),
@@ -308,10 +308,10 @@ mod tests {
             replica: Some(ReplicaId(*b"replica1")),
             incarnation: 7,
         };
-        let name = desk.name(&ann, &here, &home).unwrap();
-        assert_eq!(desk.locate(&ann, &here, &name), Some(home.clone()));
+        let name = names.name(&ann, &here, &home).unwrap();
+        assert_eq!(names.locate(&ann, &here, &name), Some(home.clone()));
         for (who, at) in [(&bob, &here), (&nobody, &here), (&ann, &there)] {
-            assert_eq!(desk.locate(who, at, &name), None);
+            assert_eq!(names.locate(who, at, &name), None);
         }
         for bad in [
             "",
@@ -320,14 +320,14 @@ mod tests {
             &name.to_lowercase(),
             &"A".repeat(100_000),
         ] {
-            assert_eq!(desk.locate(&ann, &here, bad), None, "{bad:.40}");
+            assert_eq!(names.locate(&ann, &here, bad), None, "{bad:.40}");
         }
-        let cursor = desk.cursor(&ann, &here, 7);
-        assert_eq!(desk.position(&ann, &here, &cursor), Some(7));
+        let cursor = names.cursor(&ann, &here, 7);
+        assert_eq!(names.position(&ann, &here, &cursor), Some(7));
         assert_eq!(
             (
-                desk.position(&bob, &here, &cursor),
-                desk.position(&ann, &here, &name)
+                names.position(&bob, &here, &cursor),
+                names.position(&ann, &here, &name)
             ),
             (None, None)
         );
@@ -338,11 +338,11 @@ mod tests {
             replica: None,
             ..home.clone()
         };
-        let name = desk.name(&nobody, &here, &alone).unwrap();
-        assert_eq!(desk.locate(&nobody, &here, &name), Some(alone));
+        let name = names.name(&nobody, &here, &alone).unwrap();
+        assert_eq!(names.locate(&nobody, &here, &name), Some(alone));
         for native in [String::new(), "x".repeat(LONGEST_NATIVE + 1)] {
             assert_eq!(
-                desk.name(
+                names.name(
                     &ann,
                     &here,
                     &TaskLocation {

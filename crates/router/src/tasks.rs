@@ -75,12 +75,13 @@ impl TaskRequests {
     /// for others from now on.
     pub fn note_fetched(&self, call: &Authenticated<Arc<Call>>, state: &Bytes) {
         let asked = call.inner();
-        if let (Some(desk), Ok(Some(name)), Some(_)) = (
+        if let (Some(names), Ok(Some(name)), Some(_)) = (
             &self.names,
             asked.params.task_id(),
             scan::find(state, "result"),
         ) {
-            desk.book
+            names
+                .task_book
                 .note_fetched(call.principal(), &asked.endpoint, &name);
         }
     }
@@ -159,11 +160,11 @@ impl TaskRequests {
         let name =
             given.ok_or_else(|| Failure::invalid_params("`taskId` is missing: say which task"))?;
         let unknown = || TaskRequestFailure::unknown(&name);
-        let desk = self.names.as_ref().ok_or_else(unknown)?;
-        let home = desk
+        let names = self.names.as_ref().ok_or_else(unknown)?;
+        let home = names
             .locate(principal, &asked.endpoint, &name)
             .ok_or_else(unknown)?;
-        match desk
+        match names
             .find_kept(principal, &asked.endpoint, &name, &home)
             .await
         {
@@ -226,12 +227,12 @@ impl TaskRequests {
     pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<TaskNotifications> {
         let (principal, asked) = (call.principal(), call.inner());
         let name = asked.params.task_id().ok().flatten()?;
-        let desk = self.names.as_ref()?;
-        let home = desk
+        let names = self.names.as_ref()?;
+        let home = names
             .locate(principal, &asked.endpoint, &name)
             .filter(|home| !home.is_own && self.disabled_failure(home).is_none())?;
-        if desk
-            .book
+        if names
+            .task_book
             .find(principal, &asked.endpoint, &name)
             .is_some_and(|kept| kept.settled)
         {
@@ -330,7 +331,7 @@ impl TaskRequests {
             .apply_checked(&state)
             .map_err(bad)?
             .0;
-        if let (Some(desk), Ok(Some(name))) = (&self.names, call.inner().params.task_id()) {
+        if let (Some(names), Ok(Some(name))) = (&self.names, call.inner().params.task_id()) {
             let task = KeptTask {
                 name: (&*name).into(),
                 state: state.clone(),
@@ -341,8 +342,8 @@ impl TaskRequests {
                 .and_then(|ttl| u64::try_from(ttl).ok())
                 .map(Duration::from_millis);
             // The task is cancelled, even if there is no room to keep its last state.
-            let _full = desk
-                .book
+            let _full = names
+                .task_book
                 .enter(call.principal(), &call.inner().endpoint, task, ttl);
         }
         Ok(state)
@@ -360,14 +361,14 @@ impl TaskRequests {
         call: Authenticated<Arc<Call>>,
     ) -> Result<(Vec<Bytes>, Option<String>), Failure> {
         let (principal, endpoint) = (call.principal(), &call.inner().endpoint);
-        let desk = self.names.as_ref().filter(|_| !principal.is_anonymous());
+        let names = self.names.as_ref().filter(|_| !principal.is_anonymous());
         let none = || {
             Failure::new(
                 FailureKind::MethodNotFound,
                 "Tasks are listed for those who can be told apart",
             )
         };
-        let desk = desk.ok_or_else(none)?;
+        let names = names.ok_or_else(none)?;
         let cursor = call
             .inner()
             .params
@@ -375,12 +376,12 @@ impl TaskRequests {
             .map_err(|error| Failure::invalid_params(error.to_string()))?;
         let after = match cursor {
             None => 0,
-            Some(cursor) => desk
+            Some(cursor) => names
                 .position(principal, endpoint, &cursor)
                 .ok_or_else(Failure::bad_cursor)?,
         };
-        let page = desk
-            .book
+        let page = names
+            .task_book
             .page_of_all(principal, endpoint, after, TASKS_PER_PAGE + 1);
         let mut kept = page.await?;
         let has_more = kept.len() > TASKS_PER_PAGE;
@@ -388,7 +389,7 @@ impl TaskRequests {
         let next = kept
             .last()
             .filter(|_| has_more)
-            .map(|(nth, _)| desk.cursor(principal, endpoint, *nth));
+            .map(|(nth, _)| names.cursor(principal, endpoint, *nth));
         let states = stream::iter(kept)
             .map(|(_, kept)| self.present_state(&call, kept))
             .buffered(CONCURRENT_STATE_REQUESTS);
@@ -415,8 +416,9 @@ impl TaskRequests {
             Err(failure)
                 if *failure.kind() == FailureKind::InvalidParams && self.is_here(call, &kept) =>
             {
-                if let Some(desk) = &self.names {
-                    desk.book
+                if let Some(names) = &self.names {
+                    names
+                        .task_book
                         .forget(call.principal(), &call.inner().endpoint, &kept.name);
                 }
                 None

@@ -31,7 +31,7 @@ pub enum NoStreamPermit {
 /// One permit.
 #[derive(Debug)]
 pub struct StreamPermit {
-    places: Arc<StreamPermits>,
+    permits: Arc<StreamPermits>,
     /// Absent for the anonymous principal, which all anonymous callers share: only the overall
     /// limit applies to it.
     principal: Option<[u8; 16]>,
@@ -48,27 +48,27 @@ impl StreamPermits {
         own_most: usize,
     ) -> Result<StreamPermit, NoStreamPermit> {
         let of = (!principal.is_anonymous()).then(|| *principal.digest());
-        let mut books = self.books();
-        if books.open >= most {
+        let mut counts = self.counts();
+        if counts.open >= most {
             return Err(NoStreamPermit::Total);
         }
         if let Some(of) = of {
-            let own = books.by_principal.get(&of).copied().unwrap_or(0);
+            let own = counts.by_principal.get(&of).copied().unwrap_or(0);
             if own >= own_most {
                 return Err(NoStreamPermit::Principal);
             }
-            books.by_principal.insert(of, own + 1);
+            counts.by_principal.insert(of, own + 1);
         }
-        books.open += 1;
-        drop(books);
+        counts.open += 1;
+        drop(counts);
         Ok(StreamPermit {
-            places: self.clone(),
+            permits: self.clone(),
             principal: of,
             weight: None,
         })
     }
 
-    fn books(&self) -> MutexGuard<'_, PermitCounts> {
+    fn counts(&self) -> MutexGuard<'_, PermitCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -83,10 +83,10 @@ impl StreamPermit {
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        let mut books = self.places.books();
-        books.open -= 1;
+        let mut counts = self.permits.counts();
+        counts.open -= 1;
         if let Some(of) = self.principal
-            && let Entry::Occupied(mut own) = books.by_principal.entry(of)
+            && let Entry::Occupied(mut own) = counts.by_principal.entry(of)
         {
             *own.get_mut() -= 1;
             if *own.get() == 0 {

@@ -254,7 +254,7 @@ impl Replica {
             Arc::new(world.clock.clone()),
             Arc::new(world.random.clone()),
         );
-        let bells = Arc::<SessionNotifier>::default();
+        let notifier = Arc::<SessionNotifier>::default();
         let bus = Arc::<MemoryBus>::default();
         links.store.link_bus(&bus);
         let blocked = Arc::new(BlocklistAuthorizer::new(Arc::new(AllowAll)));
@@ -270,7 +270,7 @@ impl Replica {
             clock: clock.clone(),
             random: random.clone(),
             authorizer: blocked.clone(),
-            session_lists: SessionListTable::new(bells.clone(), &*random),
+            session_lists: SessionListTable::new(notifier.clone(), &*random),
             announcements: Some(links.store.lists()),
         };
         let catalog = Catalog::new(CatalogSettings::default(), ports, sealer.clone());
@@ -285,7 +285,7 @@ impl Replica {
             records: links.store.records(local, bus.clone()),
             bus: bus.clone(),
             replays: links.store.replays(replays, REPLAY_AGE),
-            bells,
+            notifier,
             budgets,
             replica: id,
             replicas: Some(ReplicaPorts {

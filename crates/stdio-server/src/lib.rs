@@ -192,8 +192,8 @@ impl StdioGatewayState {
             Ok(IncomingMessage::One(Message::Request(request))) => {
                 return self.take_request(request).await;
             }
-            Ok(IncomingMessage::One(Message::Notification(told))) => {
-                self.take_notification(&told).await
+            Ok(IncomingMessage::One(Message::Notification(notification))) => {
+                self.take_notification(&notification).await
             }
             Ok(IncomingMessage::One(Message::Response(answer))) => {
                 self.take_response(&answer, line).await
@@ -282,10 +282,10 @@ impl StdioGatewayState {
         }
     }
 
-    async fn take_notification(self: &Arc<Self>, told: &Notification) {
-        let method = told.method.known();
+    async fn take_notification(self: &Arc<Self>, notification: &Notification) {
+        let method = notification.method.known();
         if method == Some(Method::Cancelled) {
-            let params = told.params.clone().unwrap_or_default();
+            let params = notification.params.clone().unwrap_or_default();
             let id = scan::find(&params, "requestId")
                 .and_then(|range| RequestId::from_json(&params[range]).ok());
             if id.is_some_and(|id| self.in_flight.withdraw(&id)) {
@@ -296,7 +296,7 @@ impl StdioGatewayState {
         let Some(session) = self.session() else {
             return;
         };
-        self.send_without_response(self.requests.post(Some(&session), told.raw.clone()))
+        self.send_without_response(self.requests.post(Some(&session), notification.raw.clone()))
             .await;
         if method == Some(Method::Initialized) {
             self.open_stream();

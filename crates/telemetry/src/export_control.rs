@@ -145,7 +145,7 @@ mod tests {
         let ports = UpstreamPorts {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
-            bells: Arc::<SessionNotifier>::default(),
+            notifier: Arc::<SessionNotifier>::default(),
             session_lists: weir_catalog::SessionListTable::new(Arc::default(), &SystemRandom),
             keeper: weir_process::keeper::ChildKeeper::unavailable(),
             budgets: weir_core::Budgets::default(),

@@ -58,7 +58,7 @@ impl ToolTasks {
 /// The request's own, or `BadAnswer`. A server without the method fails with its -32601.
 pub fn parse_page(
     record: &UpstreamRecord,
-    tongue: RevisionDialect,
+    dialect: RevisionDialect,
     kind: ListKind,
     outcome: Result<Bytes, FailedAttempt>,
     rules: ToolListRules,
@@ -73,7 +73,7 @@ pub fn parse_page(
             return Err(refusal.failure);
         }
     };
-    let mut page = tongue
+    let mut page = dialect
         .page(&result, kind.member())
         .map_err(|failure| failure.with_upstream(&record.label.id))?;
     if kind == ListKind::Tools {
@@ -81,7 +81,7 @@ pub fn parse_page(
             .retain_mut(|item| check_header_annotations(record, rules.drop_bad_mirrors, item));
         page.items
             .iter_mut()
-            .for_each(|item| *item = mark_task_support(tongue, rules.tasks, item));
+            .for_each(|item| *item = mark_task_support(dialect, rules.tasks, item));
     }
     Ok(page)
 }
@@ -102,10 +102,10 @@ fn check_header_annotations(record: &UpstreamRecord, drops: bool, tool: &mut Byt
 /// Marks a tool with its task support in the words of 2025-11-25, in which each tool declares it.
 /// Any call to a server with the tasks extension may become a task, and no call to a server without
 /// tasks (specification 2025-11-25, Tasks, "Tool-Level Negotiation").
-fn mark_task_support(tongue: RevisionDialect, tasks: ToolTasks, tool: &Bytes) -> Bytes {
+fn mark_task_support(dialect: RevisionDialect, tasks: ToolTasks, tool: &Bytes) -> Bytes {
     let edits = match tasks {
         ToolTasks::OtherEra => return tool.clone(),
-        ToolTasks::Server if tongue.tools_declare_tasks() => return tool.clone(),
+        ToolTasks::Server if dialect.tools_declare_tasks() => return tool.clone(),
         ToolTasks::Server => {
             ObjectEdits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..])
         }

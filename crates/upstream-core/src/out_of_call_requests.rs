@@ -22,7 +22,7 @@ use crate::upstream_context::UpstreamContext;
 #[derive(Clone, Debug)]
 pub struct OutOfCallClient {
     /// The handles of the server.
-    pub site: Arc<UpstreamContext>,
+    pub context: Arc<UpstreamContext>,
     /// The client that owns the session; absent for a session in which calls of several clients of
     /// one principal run.
     pub session: ClientSession,
@@ -81,7 +81,9 @@ impl OutOfCallRequests {
     pub fn take(&mut self, message: Message) -> Option<Bytes> {
         match message {
             Message::Request(request) => self.handle_request(&request),
-            Message::Notification(_) if self.client.site.task_progress.take_progress(&message) => {
+            Message::Notification(_)
+                if self.client.context.task_progress.take_progress(&message) =>
+            {
                 None
             }
             Message::Notification(told) => {
@@ -96,12 +98,16 @@ impl OutOfCallRequests {
                     Some(Method::LogMessage) => self.notify_log(params),
                     // Lists and resources are watched in sessions of their own.
                     Some(_) => {}
-                    None => self.client.site.label.count_dropped("unknown_notification"),
+                    None => self
+                        .client
+                        .context
+                        .label
+                        .count_dropped("unknown_notification"),
                 }
                 None
             }
             Message::Response(_) => {
-                self.client.site.label.count_dropped("unknown_id");
+                self.client.context.label.count_dropped("unknown_id");
                 None
             }
         }
@@ -145,15 +151,18 @@ impl OutOfCallRequests {
             | MessageClass::Ignored
             | MessageClass::Dropped(_) => return None,
         };
-        let ask = match self.asking.ask(&self.client.site.messages, *lifted, None) {
+        let ask = match self
+            .asking
+            .ask(&self.client.context.messages, *lifted, None)
+        {
             Ok(ReplyEvent::Ask(ask)) => ask,
             Ok(_) => return None,
             Err(refusal) => return Some(refusal),
         };
         let unheard = self
             .client
-            .site
-            .bells
+            .context
+            .notifier
             .notify(&session, SessionMessage::Ask(ask))
             .err()?;
         // The client has no stream on which it could be asked outside of its calls.
@@ -164,24 +173,26 @@ impl OutOfCallRequests {
 
     /// Passes a log message to the client, if the session at the server is the client's alone.
     fn notify_log(&self, params: Bytes) {
-        let OutOfCallClient { site, session, .. } = &self.client;
+        let OutOfCallClient {
+            context, session, ..
+        } = &self.client;
         let Some(session) = session.get() else {
-            return site.label.count_dropped("unknown_addressee");
+            return context.label.count_dropped("unknown_addressee");
         };
         let Some(level) = upstream_messages::log_level(&params) else {
-            return site.label.count_dropped("bad_log_level");
+            return context.label.count_dropped("bad_log_level");
         };
-        let Some(reservation) = site.messages.try_reserve(params.len()) else {
-            return site.label.count_dropped("no_memory");
+        let Some(reservation) = context.messages.try_reserve(params.len()) else {
+            return context.label.count_dropped("no_memory");
         };
         let log = SessionLogMessage {
-            upstream: site.label.id.clone(),
+            upstream: context.label.id.clone(),
             level,
             params: reservation.hold(params),
         };
         // Without a stream the client would not get it without weir either.
-        let _undelivered = site
-            .bells
+        let _undelivered = context
+            .notifier
             .notify(&session, SessionMessage::Log(Box::new(log)));
     }
 
@@ -189,7 +200,7 @@ impl OutOfCallRequests {
     /// asked. A client without a session has a call that waits for it.
     fn notify_elicitation_complete(&self, params: &[u8]) {
         let OutOfCallClient {
-            site,
+            context,
             session,
             class,
             ..
@@ -199,12 +210,14 @@ impl OutOfCallRequests {
         let Some(name) = name.filter(|_| class.has(CapabilityClass::ELICITATION_URL)) else {
             return;
         };
-        let upstream = &site.label.id;
-        site.bells.record_elicitation_complete(upstream, &name);
+        let upstream = &context.label.id;
+        context
+            .notifier
+            .record_elicitation_complete(upstream, &name);
         if let Some(session) = session.get() {
             let ring = SessionMessage::ElicitationComplete(upstream.clone(), (*name).into());
             // A client without a stream sees it when it comes back to the page or calls again.
-            let _unheard = site.bells.notify(&session, ring);
+            let _unheard = context.notifier.notify(&session, ring);
         }
     }
 }

@@ -40,12 +40,12 @@ impl ResultExpectation {
     /// Returns the listener for a request of weir's own: its answer is read as one message of any
     /// size.
     pub fn for_own_request(
-        tongue: RevisionDialect,
+        dialect: RevisionDialect,
         ear: MessageFilter,
         class: CapabilityClass,
     ) -> Self {
         Self {
-            dialect: tongue,
+            dialect,
             filter: ear,
             class,
             task_owner: None,
@@ -58,13 +58,13 @@ impl ResultExpectation {
     /// The owner of the task that a call may become at a server of this kind. A modern server is
     /// informed that tasks are accepted; an older one gets an explicit request for a task.
     pub fn task_owner(
-        tongue: RevisionDialect,
+        dialect: RevisionDialect,
         outbound: &OutboundCall,
         declared: CapabilityClass,
     ) -> Option<TaskOwner> {
         let call = &outbound.call;
         let takes_task = call.method == Method::ToolsCall
-            && if tongue.tools_declare_tasks() {
+            && if dialect.tools_declare_tasks() {
                 matches!(call.task_mode, TaskMode::Wanted { .. })
             } else {
                 declared.has(CapabilityClass::TASKS)
@@ -92,15 +92,15 @@ impl ResultExpectation {
 /// Classifies a whole result as an end of the call.
 pub fn classify_result(
     limits: &ResponseLimits,
-    listener: &ResultExpectation,
+    expectation: &ResultExpectation,
     result: Bytes,
 ) -> ReplyEnd {
-    if listener.needs_whole && result.len() > limits.hold_share.per_call() {
+    if expectation.needs_whole && result.len() > limits.hold_share.per_call() {
         return limits.too_large_failure().into();
     }
-    match listener.dialect.read_result_type(&result) {
+    match expectation.dialect.read_result_type(&result) {
         ResultType::Complete
-            if listener.task_owner.is_some() && !listener.dialect.has_result_type() =>
+            if expectation.task_owner.is_some() && !expectation.dialect.has_result_type() =>
         {
             tasks::created(&result).map_or_else(
                 || ReplyEnd::Complete(Payload::Whole(result)),
@@ -108,18 +108,18 @@ pub fn classify_result(
             )
         }
         ResultType::Complete => ReplyEnd::Complete(Payload::Whole(result)),
-        ResultType::Task if listener.task_owner.is_some() => ReplyEnd::Task(result),
+        ResultType::Task if expectation.task_owner.is_some() => ReplyEnd::Task(result),
         ResultType::Task => {
             let text =
                 "The upstream makes a task of a call whose client did not say that it takes one";
             limits.label.fail(FailureKind::BadAnswer, text).into()
         }
-        ResultType::InputRequired if !listener.dialect.can_continue(&result) => {
+        ResultType::InputRequired if !expectation.dialect.can_continue(&result) => {
             let text =
                 "The upstream asks for input and says neither which nor how the call goes on";
             limits.label.fail(FailureKind::BadAnswer, text).into()
         }
-        ResultType::InputRequired if listener.dialect.may_ask(listener.class, &result) => {
+        ResultType::InputRequired if expectation.dialect.may_ask(expectation.class, &result) => {
             ReplyEnd::InputRequired(Payload::Whole(result))
         }
         ResultType::InputRequired => {

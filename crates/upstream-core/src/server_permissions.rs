@@ -61,8 +61,8 @@ impl ServerPermissions {
     }
 
     /// Returns the part of a client's class that is carried to a server of this dialect.
-    pub fn carries(&self, tongue: RevisionDialect) -> CapabilityClass {
-        tongue
+    pub fn carries(&self, dialect: RevisionDialect) -> CapabilityClass {
+        dialect
             .forwarded_class()
             .cut(self.asks.with(capability_forwarding::EXTENSIONS))
     }

@@ -35,7 +35,7 @@ type TaskProgressKey = (Principal, Arc<str>);
 #[derive(Debug)]
 pub struct TaskProgress {
     state: Mutex<TaskProgressState>,
-    bells: Arc<SessionNotifier>,
+    notifier: Arc<SessionNotifier>,
 }
 
 #[derive(Debug, Default)]
@@ -74,11 +74,11 @@ pub struct TaskProgressStream {
 }
 
 impl TaskProgress {
-    /// Makes the tracker of one upstream, which notifies clients by `bells`.
-    pub fn new(bells: Arc<SessionNotifier>) -> Self {
+    /// Makes the tracker of one upstream, which notifies clients by `notifier`.
+    pub fn new(notifier: Arc<SessionNotifier>) -> Self {
         Self {
             state: Mutex::default(),
-            bells,
+            notifier,
         }
     }
 
@@ -152,7 +152,7 @@ impl TaskProgress {
             // The bells have a lock of their own, and only one lock is held at a time.
             drop(state);
             if self
-                .bells
+                .notifier
                 .notify(
                     &client,
                     SessionMessage::Notification(server_questions::progress_notification(&report)),

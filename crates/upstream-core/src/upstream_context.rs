@@ -63,7 +63,7 @@ pub struct ContextPorts {
     /// Unguessable bytes, for jitter.
     pub random: Arc<dyn Random>,
     /// The notifiers of client sessions, for messages of servers outside of calls.
-    pub bells: Arc<SessionNotifier>,
+    pub notifier: Arc<SessionNotifier>,
     /// The known lists of single sessions.
     pub session_lists: Arc<dyn SessionListRegistry>,
     /// The budgets of the whole process.
@@ -107,7 +107,7 @@ pub struct UpstreamContext {
     /// The known lists of its sessions.
     pub session_lists: Arc<dyn SessionListRegistry>,
     /// The notifiers of client sessions.
-    pub bells: Arc<SessionNotifier>,
+    pub notifier: Arc<SessionNotifier>,
     /// The sessions and child processes that are held open for tasks.
     pub task_holds: TaskHolds,
     /// The recipients of task progress.
@@ -161,8 +161,8 @@ impl UpstreamContext {
             budgets: ports.budgets,
             list_changes: Arc::new(ListChanges::new(label.clone())),
             session_lists: ports.session_lists,
-            task_progress: Arc::new(TaskProgress::new(ports.bells.clone())),
-            bells: ports.bells,
+            task_progress: Arc::new(TaskProgress::new(ports.notifier.clone())),
+            notifier: ports.notifier,
             client_info: settings.client_info,
             credential_advice: settings.credential_advice,
             session_end_permits: Semaphore::new(MAX_SESSION_ENDS),

@@ -78,7 +78,7 @@ impl AnswerWatch {
 /// pass, and `lost` is cancelled if it did not arrive. A server that gets an answer twice ignores
 /// the second, which has the same id.
 pub(crate) async fn deliver(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     http: &UpstreamHttpClient,
     headers: Vec<(HeaderName, HeaderValue)>,
     message: Bytes,
@@ -89,10 +89,10 @@ pub(crate) async fn deliver(
         let mut pause = FIRST_PAUSE;
         loop {
             let (headers, message) = (headers.clone(), message.clone());
-            let sent = http_post::post_notification(site, http, headers, message).await;
+            let sent = http_post::post_notification(context, http, headers, message).await;
             match sent {
                 Err(refusal) if lost.is_some() && may_pass(&refusal) => {
-                    tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "answer to upstream is sent again");
+                    tracing::debug!(upstream = %context.label.id, error = %refusal.failure, "answer to upstream is sent again");
                 }
                 sent => return sent,
             }
@@ -100,9 +100,9 @@ pub(crate) async fn deliver(
             pause = LONGEST_PAUSE.min(2 * pause);
         }
     };
-    let sent = own_requests::within_list_deadline(&site.own_requests, posting).await;
+    let sent = own_requests::within_list_deadline(&context.own_requests, posting).await;
     if let Err(refusal) = sent {
-        tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "message to upstream not delivered");
+        tracing::debug!(upstream = %context.label.id, error = %refusal.failure, "message to upstream not delivered");
         if let Some(lost) = lost {
             lost.cancel();
         }

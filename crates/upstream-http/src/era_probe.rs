@@ -36,7 +36,7 @@ impl ServerEra {
     ) -> Result<Arc<ServerDialog>, FailedAttempt> {
         let before = self.dialog.load_full();
         match probed {
-            EraProbeResult::NoAnswer => self.guess.record_unanswered(self.site.clock.millis()),
+            EraProbeResult::NoAnswer => self.guess.record_unanswered(self.context.clock.millis()),
             EraProbeResult::Era(_) | EraProbeResult::Sse => self.guess.end_guess(),
         }
         let found = match (probed, before.clone()) {
@@ -61,17 +61,17 @@ impl ServerEra {
             (EraProbeResult::Sse, _) => {
                 let origin = ChildSource::Sse(Arc::new(SseServer(self.http.clone())));
                 let line = StdioUpstream::new(
-                    self.site.clone(),
+                    self.context.clone(),
                     origin,
                     UpstreamProtocol::Legacy,
                     self.sharing,
                 );
-                let speaker = Arc::new(ServerDialog::Sse(Arc::new(line)));
-                self.dialog.store(Some(speaker.clone()));
-                return Ok(self.keep(speaker));
+                let dialog = Arc::new(ServerDialog::Sse(Arc::new(line)));
+                self.dialog.store(Some(dialog.clone()));
+                return Ok(self.keep(dialog));
             }
         };
-        let speaker = match (found, before.as_deref()) {
+        let dialog = match (found, before.as_deref()) {
             (ProbeOutcome::Legacy(offered), Some(ServerDialog::Legacy(pool)))
                 if pool.offered() == offered =>
             {
@@ -79,8 +79,12 @@ impl ServerEra {
                 ServerDialog::Legacy(pool.clone())
             }
             (ProbeOutcome::Legacy(offered), _) => {
-                let pool =
-                    SessionPool::new(self.site.clone(), self.http.clone(), offered, self.sharing);
+                let pool = SessionPool::new(
+                    self.context.clone(),
+                    self.http.clone(),
+                    offered,
+                    self.sharing,
+                );
                 pool.import(&self.imported);
                 ServerDialog::Legacy(pool)
             }
@@ -94,7 +98,7 @@ impl ServerEra {
                     notifies_of: ListKind::ALL.into_iter().collect(),
                     ..ServerDescription::default()
                 });
-                let modern = ModernServer::new(self.site.clone(), self.http.clone(), revision)
+                let modern = ModernServer::new(self.context.clone(), self.http.clone(), revision)
                     .with_description(&about);
                 ServerDialog::Modern(modern, about)
             }
@@ -103,26 +107,30 @@ impl ServerEra {
                 let text = format!(
                     "The upstream speaks protocol versions that weir does not have: {list}"
                 );
-                return Err(self.site.label.fail(FailureKind::Unavailable, text).into());
+                return Err(self
+                    .context
+                    .label
+                    .fail(FailureKind::Unavailable, text)
+                    .into());
             }
         };
         if let (Some(ServerDialog::Legacy(old)), ServerDialog::Modern(..)) =
-            (before.as_deref(), &speaker)
+            (before.as_deref(), &dialog)
         {
             let old = old.clone();
-            self.site.tasks.spawn(async move { old.close().await });
+            self.context.tasks.spawn(async move { old.close().await });
         }
-        match &speaker {
+        match &dialog {
             ServerDialog::Modern(..) => self.second_era.forget_refusal(),
             ServerDialog::Legacy(_) | ServerDialog::Sse(_) => {
                 if let Some(pool) = self.second_era.take_pool() {
-                    self.site.tasks.spawn(async move { pool.close().await });
+                    self.context.tasks.spawn(async move { pool.close().await });
                 }
             }
         }
-        let speaker = Arc::new(speaker);
-        self.dialog.store(Some(speaker.clone()));
-        Ok(self.keep(speaker))
+        let dialog = Arc::new(dialog);
+        self.dialog.store(Some(dialog.clone()));
+        Ok(self.keep(dialog))
     }
 
     /// Ends the doubt about the server with this dialog.
@@ -162,7 +170,7 @@ impl ServerEra {
             // The URL takes no messages by POST (400, 404, 405): a server of 2024-11-05 alone
             // answers so.
             (UpstreamProtocol::Auto, ProbeOutcome::Legacy(_))
-                if no_endpoint && sse::probe_endpoint(&self.site, &self.http).await =>
+                if no_endpoint && sse::probe_endpoint(&self.context, &self.http).await =>
             {
                 EraProbeResult::Sse
             }
@@ -173,7 +181,7 @@ impl ServerEra {
     /// Sends the probe. It is repeated if its connection is lost, which is no sign of an era.
     async fn discover(&self) -> Result<bytes::Bytes, FailedAttempt> {
         let modern = ModernServer::new(
-            self.site.clone(),
+            self.context.clone(),
             self.http.without_reuse(),
             Revision::MODERN,
         );

@@ -128,27 +128,27 @@ impl Drop for PendingRequest {
 /// Reads a response up to its first event. All values are gathered before the future begins, which
 /// keeps it small.
 pub(crate) fn reply(
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     answer: ResponseReader,
-    listener: ResultExpectation,
+    expectation: ResultExpectation,
     pending: PendingRequest,
 ) -> impl Future<Output = Reply> + Send {
-    Reply::started(HttpCallReply::new(site, listener, pending).with_answer(answer))
+    Reply::started(HttpCallReply::new(context, expectation, pending).with_answer(answer))
 }
 
 /// The reply to a request, from the messages of its response and of the streams beside it.
 pub(crate) struct HttpCallReply {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     /// Absent before the head of the response, and once the call has ended or its result streams.
     answer: Option<ResponseReader>,
-    listener: ResultExpectation,
+    expectation: ResultExpectation,
     asking: ServerQuestions,
     pending: PendingRequest,
     /// The fate of the answers that the server waits for.
     answers: Option<Box<AnswerWatch>>,
     /// Messages of a batch that are still to be dispatched.
     batch: VecDeque<Bytes>,
-    thread: StreamResumption,
+    resumption: StreamResumption,
     release: ReleaseRule,
 }
 
@@ -168,10 +168,10 @@ impl ReplySource for HttpCallReply {
                             return Poll::Ready(event);
                         }
                     }
-                    Err(_) => self.site.label.count_dropped("bad_batch_item"),
+                    Err(_) => self.context.label.count_dropped("bad_batch_item"),
                 }
             }
-            if let Some(resumed) = ready!(self.thread.poll_resumed(cx)) {
+            if let Some(resumed) = ready!(self.resumption.poll_resumed(cx)) {
                 match resumed {
                     // Such a stream is not the response to the call's own POST.
                     Some(answer) => {
@@ -205,31 +205,31 @@ impl ReplySource for HttpCallReply {
 impl HttpCallReply {
     /// Makes the reply to a request whose response has not arrived.
     pub(crate) fn new(
-        site: Arc<UpstreamContext>,
-        listener: ResultExpectation,
+        context: Arc<UpstreamContext>,
+        expectation: ResultExpectation,
         pending: PendingRequest,
     ) -> Self {
-        let asking = ServerQuestions::new(listener.dialect.revision());
+        let asking = ServerQuestions::new(expectation.dialect.revision());
         // An older server's answer to a call that is to be a task can only be told from the whole
         // result.
-        let whole = listener.needs_whole
-            || listener.task_owner.is_some() && !listener.dialect.has_result_type();
+        let whole = expectation.needs_whole
+            || expectation.task_owner.is_some() && !expectation.dialect.has_result_type();
         let release = ReleaseRule {
             id: pending.id,
-            tongue: listener.dialect,
+            dialect: expectation.dialect,
             is_own: true,
             whole,
-            unsplit: listener.is_unsplit,
+            unsplit: expectation.is_unsplit,
         };
         Self {
-            site,
+            context,
             answer: None,
-            listener,
+            expectation,
             asking,
             pending,
             answers: None,
             batch: VecDeque::new(),
-            thread: StreamResumption::default(),
+            resumption: StreamResumption::default(),
             release,
         }
     }
@@ -291,12 +291,12 @@ impl HttpCallReply {
         match part {
             Some(ResponsePart::Message(bytes)) => {
                 match list_items::parse_without_bad_items(
-                    &self.site.record,
+                    &self.context.record,
                     &bytes,
                     &message_limits(),
                 ) {
                     Ok(IncomingMessage::One(message)) => {
-                        self.thread.record_message();
+                        self.resumption.record_message();
                         self.handle_message(message, None)
                     }
                     Ok(IncomingMessage::Batch(items)) => {
@@ -315,7 +315,7 @@ impl HttpCallReply {
                 None
             }
             Some(ResponsePart::Mark { id, retry }) => {
-                self.thread.record_mark(id, retry);
+                self.resumption.record_mark(id, retry);
                 None
             }
             Some(ResponsePart::Result(_) | ResponsePart::LargeEnd(_)) => None,
@@ -330,11 +330,11 @@ impl HttpCallReply {
     /// Takes a message. `shared` is its request, if it did not come on the call's own stream.
     fn handle_message(&mut self, message: Message, shared: Option<Request>) -> Option<ReplyEvent> {
         let heard = message.clone();
-        match self.listener.filter.classify(message) {
+        match self.expectation.filter.classify(message) {
             MessageClass::Note(note) => return Some(ReplyEvent::Note(note)),
             MessageClass::Answer(outcome) => return Some(self.ended(outcome)),
             MessageClass::Ask(lifted) => {
-                match self.asking.ask(&self.site.messages, *lifted, shared) {
+                match self.asking.ask(&self.context.messages, *lifted, shared) {
                     Ok(ask) => {
                         self.watch_answers();
                         return Some(ask);
@@ -350,7 +350,7 @@ impl HttpCallReply {
                     .side
                     .as_ref()
                     .is_some_and(|side| side.list_changed(kinds));
-                self.site.list_changes.record(if is_of_session {
+                self.context.list_changes.record(if is_of_session {
                     ListKinds::default()
                 } else {
                     kinds
@@ -359,8 +359,8 @@ impl HttpCallReply {
             MessageClass::Ignored => {}
             MessageClass::Dropped(why @ ("unknown_id" | "no_id")) => self.handle_foreign(why),
             // It may be progress of the task with the result that this call waits for.
-            MessageClass::Dropped(_) if self.site.task_progress.take_progress(&heard) => {}
-            MessageClass::Dropped(why) => self.site.label.count_dropped(why),
+            MessageClass::Dropped(_) if self.context.task_progress.take_progress(&heard) => {}
+            MessageClass::Dropped(why) => self.context.label.count_dropped(why),
         }
         None
     }
@@ -393,7 +393,7 @@ impl HttpCallReply {
             }
         };
         self.answer = None;
-        let failure = self.site.label.fail(FailureKind::ResultUnknown, text);
+        let failure = self.context.label.fail(FailureKind::ResultUnknown, text);
         ReplyEvent::End(failure.into())
     }
 
@@ -406,13 +406,13 @@ impl HttpCallReply {
         let result = match outcome {
             Ok(result) => result,
             Err(error) => {
-                return ReplyEvent::End(self.site.permissions.call_failure(&error).into());
+                return ReplyEvent::End(self.context.permissions.call_failure(&error).into());
             }
         };
-        let end = classify_result(&self.site.responses, &self.listener, result);
+        let end = classify_result(&self.context.responses, &self.expectation, result);
         if let ReplyEnd::Task(created) = &end {
-            self.listener
-                .note_task(&self.site.task_holds, created, session);
+            self.expectation
+                .note_task(&self.context.task_holds, created, session);
         }
         ReplyEvent::End(end)
     }
@@ -428,7 +428,7 @@ impl HttpCallReply {
     /// Handles a response to another request. The server may have lost count, so the connection is
     /// not used again.
     fn handle_foreign(&mut self, why: &'static str) {
-        self.site.label.count_dropped(why);
+        self.context.label.count_dropped(why);
         if let Some(answer) = &mut self.answer {
             answer.retire_connection();
         }
@@ -442,7 +442,7 @@ impl HttpCallReply {
         let mut pending = std::mem::replace(&mut self.pending, PendingRequest::new(None, 0));
         pending.stop_listening();
         let large = LargeResult {
-            site: self.site.clone(),
+            context: self.context.clone(),
             answer: Some(answer),
             release: self.release,
             pending,
@@ -472,7 +472,7 @@ impl HttpCallReply {
         let Some(side) = self.pending.side.clone() else {
             return false;
         };
-        let resuming = self.thread.resume(side);
+        let resuming = self.resumption.resume(side);
         if resuming {
             self.answer = None;
         }
@@ -483,12 +483,12 @@ impl HttpCallReply {
     fn unanswered(&mut self, json: bool) -> ReplyEvent {
         self.pending.end();
         let failure = if json {
-            self.site.label.fail(
+            self.context.label.fail(
                 FailureKind::BadAnswer,
                 "The upstream's answer is to another request",
             )
         } else {
-            connection_lost_failure(&self.site.label)
+            connection_lost_failure(&self.context.label)
         };
         ReplyEvent::End(failure.into())
     }
@@ -498,14 +498,14 @@ impl HttpCallReply {
             self.pending.end();
         }
         self.answer = None;
-        ReplyEvent::End(unreadable_failure(&self.site.label, error).into())
+        ReplyEvent::End(unreadable_failure(&self.context.label, error).into())
     }
 
     /// Ends the call. The stream's end is still read, so that the connection can be used again.
     fn close(&mut self) {
         self.pending.end();
         if let Some(answer) = self.answer.take() {
-            drain(&self.site, answer);
+            drain(&self.context, answer);
         }
     }
 }
@@ -525,15 +525,15 @@ fn waiting_note() -> ReplyEvent {
 }
 
 /// Reads the rest of a response, for a moment.
-fn drain(site: &UpstreamContext, mut answer: ResponseReader) {
+fn drain(context: &UpstreamContext, mut answer: ResponseReader) {
     if matches!(answer.part().now_or_never(), Some(Ok(None) | Err(_))) {
         return;
     }
     // Each such response keeps its connection for this long: beyond the bound it is closed at once.
-    let Ok(place) = site.responses.drain_permits.clone().try_acquire_owned() else {
+    let Ok(place) = context.responses.drain_permits.clone().try_acquire_owned() else {
         return;
     };
-    site.tasks.spawn(async move {
+    context.tasks.spawn(async move {
         let _place = place;
         let rest = async { while let Ok(Some(_)) = answer.part().await {} };
         // The connection of a server that keeps the stream open is closed.
@@ -560,7 +560,7 @@ impl PayloadSource for ArrivedResult {
 /// A large result that is arriving. Its last bytes are forwarded once it is known to be this
 /// request's complete result.
 struct LargeResult {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     answer: Option<ResponseReader>,
     release: ReleaseRule,
     pending: PendingRequest,
@@ -570,16 +570,16 @@ impl LargeResult {
     /// Returns the fault of a result that was forwarded but turned out to be invalid.
     fn late_fault(&self, end: &ResponseEnd) -> Option<Failure> {
         if !self.release.is_of(end.response.id.as_ref()) {
-            self.site.label.count_dropped("late_id");
-            return Some(self.site.label.fail(
+            self.context.label.count_dropped("late_id");
+            return Some(self.context.label.fail(
                 FailureKind::BadAnswer,
                 "The upstream's answer is to another request",
             ));
         }
         if !self.release.is_plain(end.result_type.as_deref()) {
-            self.site.label.count_dropped("late_type");
+            self.context.label.count_dropped("late_type");
             let text = "The upstream says too late that its answer is no complete result";
-            return Some(self.site.label.fail(FailureKind::BadAnswer, text));
+            return Some(self.context.label.fail(FailureKind::BadAnswer, text));
         }
         None
     }
@@ -602,17 +602,17 @@ impl PayloadSource for LargeResult {
                 None => {
                     self.pending.end();
                     if let Some(answer) = self.answer.take() {
-                        drain(&self.site, answer);
+                        drain(&self.context, answer);
                     }
                     return Poll::Ready(Some(Ok(end.rest)));
                 }
             },
             Ok(Some(_)) => self
-                .site
+                .context
                 .label
                 .fail(FailureKind::BadAnswer, "The upstream's answer breaks off"),
-            Ok(None) => connection_lost_failure(&self.site.label),
-            Err(error) => unreadable_failure(&self.site.label, error),
+            Ok(None) => connection_lost_failure(&self.context.label),
+            Err(error) => unreadable_failure(&self.context.label, error),
         };
         if let Some(mut answer) = self.answer.take() {
             answer.retire_connection();

@@ -73,21 +73,21 @@ fn message_headers(mut own: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, 
 /// # Errors
 /// The request got no response, or one that is no response to a message.
 pub(crate) async fn post(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     http: &UpstreamHttpClient,
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
     id: u64,
 ) -> Result<ClassifiedResponse, FailedAttempt> {
     let headers = message_headers(own);
-    site.responses.meter.sent(body.len());
+    context.responses.meter.sent(body.len());
     let sent = http.send(Method::POST, headers, body).await;
     let (head, body) = sent
-        .map_err(|error| unsent_attempt(&site.label, error))?
+        .map_err(|error| unsent_attempt(&context.label, error))?
         .into_parts();
     if !head.status.is_success() {
         return Ok(ClassifiedResponse::Refused(
-            Box::pin(RefusedResponse::read(site, &head, body, Some(id))).await,
+            Box::pin(RefusedResponse::read(context, &head, body, Some(id))).await,
         ));
     }
     if matches!(head.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
@@ -95,7 +95,7 @@ pub(crate) async fn post(
     }
     if let Some(coding) = content_coding(&head.headers) {
         let text = format!("The upstream's answer is compressed ({coding})");
-        let failure = site.label.fail(FailureKind::BadAnswer, text);
+        let failure = context.label.fail(FailureKind::BadAnswer, text);
         let advice = "weir accepts `identity` alone: the server, or the proxy before it, must not compress its answers";
         return Err(failure.because(advice).into());
     }
@@ -103,18 +103,18 @@ pub(crate) async fn post(
     match media_type(&head.headers).as_deref() {
         Some("application/json") => Ok(ClassifiedResponse::Answer(
             session,
-            ResponseReader::json(body, &site.responses),
+            ResponseReader::json(body, &context.responses),
         )),
         Some("text/event-stream") => Ok(ClassifiedResponse::Answer(
             session,
-            ResponseReader::events(body, &site.responses),
+            ResponseReader::events(body, &context.responses),
         )),
         other => {
             let text = format!(
                 "The upstream answered with {}, not with a message",
                 describe(other)
             );
-            let failure = site.label.fail(FailureKind::BadAnswer, text);
+            let failure = context.label.fail(FailureKind::BadAnswer, text);
             let is_page = other.is_some_and(|media| media == "text/html");
             let advice = "that is a web page: write the server's MCP endpoint as `url`, which often ends in /mcp";
             Err(FailedAttempt::new(if is_page {
@@ -132,13 +132,13 @@ pub(crate) async fn post(
 /// # Errors
 /// The message did not arrive, or was refused.
 pub(crate) async fn post_notification(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     http: &UpstreamHttpClient,
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 ) -> Result<(), FailedAttempt> {
-    match post_one_way(site, http, own, body, None).await? {
-        Some(refused) => Err(refused.into_refusal(site)),
+    match post_one_way(context, http, own, body, None).await? {
+        Some(refused) => Err(refused.into_refusal(context)),
         None => Ok(()),
     }
 }
@@ -149,20 +149,20 @@ pub(crate) async fn post_notification(
 /// # Errors
 /// The message got no response.
 pub(crate) async fn post_one_way(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     http: &UpstreamHttpClient,
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
     id: Option<u64>,
 ) -> Result<Option<RefusedResponse>, FailedAttempt> {
     let headers = message_headers(own);
-    site.responses.meter.sent(body.len());
+    context.responses.meter.sent(body.len());
     let sent = http.send(Method::POST, headers, body).await;
     let (head, mut body) = sent
-        .map_err(|error| unsent_attempt(&site.label, error))?
+        .map_err(|error| unsent_attempt(&context.label, error))?
         .into_parts();
     if !head.status.is_success() {
-        return Ok(Some(RefusedResponse::read(site, &head, body, id).await));
+        return Ok(Some(RefusedResponse::read(context, &head, body, id).await));
     }
     // Reads a body that is at hand to its end, so that the connection can be used again.
     let _rest = body.frame().now_or_never();

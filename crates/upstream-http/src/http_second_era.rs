@@ -59,7 +59,7 @@ impl HttpSecondEra {
     /// The probe runs in a task of its own, which a caller that leaves does not end.
     pub(super) async fn find(
         self: &Arc<Self>,
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         http: &UpstreamHttpClient,
         own: Option<&UpstreamHttpClient>,
         sharing: SessionSharing,
@@ -75,13 +75,18 @@ impl HttpSecondEra {
             return Some(pool);
         }
         self.pace()
-            .admit(site.clock.now())
+            .admit(context.clock.now())
             .ok()
             .filter(|()| !self.is_refused())?;
-        let pool = SessionPool::new(site.clone(), http.clone(), Revision::NEWEST_LEGACY, sharing);
-        let (era, own_site, own) = (self.clone(), site.clone(), own.cloned());
+        let pool = SessionPool::new(
+            context.clone(),
+            http.clone(),
+            Revision::NEWEST_LEGACY,
+            sharing,
+        );
+        let (era, own_site, own) = (self.clone(), context.clone(), own.cloned());
         let (done, found) = oneshot::channel();
-        site.tasks.spawn_endless(async move {
+        context.tasks.spawn_endless(async move {
             let found = era.probe(&own_site, pool, own.as_ref()).await;
             drop(one);
             // The caller may be gone.
@@ -93,7 +98,7 @@ impl HttpSecondEra {
     /// Opens a session of this pool to find out if the server has sessions, and ends it.
     async fn probe(
         &self,
-        site: &UpstreamContext,
+        context: &UpstreamContext,
         pool: Arc<SessionPool>,
         own: Option<&UpstreamHttpClient>,
     ) -> Option<Arc<SessionPool>> {
@@ -109,7 +114,7 @@ impl HttpSecondEra {
                 pool.import(&self.imported);
                 self.pool.store(Some(pool.clone()));
                 // Clients with sessions have lists of their own from now on.
-                site.list_changes.record(ListKinds::default());
+                context.list_changes.record(ListKinds::default());
                 Some(pool)
             }
             // Other callers may have a session.
@@ -120,7 +125,7 @@ impl HttpSecondEra {
                     Ordering::Release,
                 );
                 self.pace()
-                    .record_failure(site.clock.now(), site.clock.random());
+                    .record_failure(context.clock.now(), context.clock.random());
                 None
             }
         }
@@ -131,7 +136,7 @@ impl HttpSecondEra {
     /// still waits.
     pub(super) fn record_refusal(
         &self,
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         pool: &Arc<SessionPool>,
     ) -> bool {
         if !pool.is_refused() {
@@ -141,9 +146,9 @@ impl HttpSecondEra {
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pool)) {
             self.is_refused.store(true, Ordering::Release);
             // Clients with sessions get the lists of the modern era from now on.
-            site.list_changes.record(ListKinds::default());
+            context.list_changes.record(ListKinds::default());
             let gone = pool.clone();
-            site.tasks.spawn(async move { gone.close().await });
+            context.tasks.spawn(async move { gone.close().await });
         }
         true
     }

@@ -32,9 +32,9 @@ const MAX_REQUESTS_AT_ONCE: usize = 8;
 
 /// The subscriptions to resources of a server over HTTP.
 pub(crate) struct HttpUpdates {
-    site: Arc<UpstreamContext>,
-    line: HttpSubscriptions,
-    told: Arc<PendingUpdates>,
+    context: Arc<UpstreamContext>,
+    subscriptions: HttpSubscriptions,
+    pending: Arc<PendingUpdates>,
     /// The stream that is read now; absent for a modern server until a resource is wanted.
     reading: Option<(watch::Receiver<ReadingState>, ReadingTask)>,
 }
@@ -52,25 +52,25 @@ impl HttpUpdates {
     /// # Errors
     /// The server sends no updates, or has no stream for them.
     pub(crate) async fn legacy(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         session: Arc<UpstreamSession>,
     ) -> Result<Self, FailedAttempt> {
-        let told = Arc::<PendingUpdates>::default();
-        let (teller, seen) = ReadingPublisher::new(Some(told.clone()));
+        let pending = Arc::<PendingUpdates>::default();
+        let (publisher, seen) = ReadingPublisher::new(Some(pending.clone()));
         let subscribes = session.about().subscribes;
-        let line = HttpSubscriptions::Session(session.clone(), BTreeSet::new());
+        let subscriptions = HttpSubscriptions::Session(session.clone(), BTreeSet::new());
         let mut updates = Self {
-            site,
-            line,
-            told,
+            context,
+            subscriptions,
+            pending,
             reading: None,
         };
         let reading = if subscribes {
             stream_reader::start_reading(
-                &updates.site,
+                &updates.context,
                 session.channel(),
                 session.channel().permit_reading(),
-                teller,
+                publisher,
                 None,
             )
             .await
@@ -78,7 +78,7 @@ impl HttpUpdates {
             None
         };
         let Some(reading) = reading else {
-            return Err(subscription_outcome::no_updates(&updates.site.label).into());
+            return Err(subscription_outcome::no_updates(&updates.context.label).into());
         };
         updates.reading = Some((seen, reading));
         Ok(updates)
@@ -87,9 +87,9 @@ impl HttpUpdates {
     /// Makes the subscriptions of a modern server, without a session.
     pub(crate) fn modern(modern: ModernServer) -> Self {
         Self {
-            site: modern.site.clone(),
-            line: HttpSubscriptions::Modern(modern, BTreeSet::new()),
-            told: Arc::default(),
+            context: modern.context.clone(),
+            subscriptions: HttpSubscriptions::Modern(modern, BTreeSet::new()),
+            pending: Arc::default(),
             reading: None,
         }
     }
@@ -101,15 +101,15 @@ impl ResourceUpdates for HttpUpdates {
         uris: &'a [Arc<str>],
         deliver: DeliverUpdate<'a>,
     ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
-        let told = self.told.clone();
+        let pending = self.pending.clone();
         let changing = async move {
-            match &mut self.line {
+            match &mut self.subscriptions {
                 HttpSubscriptions::Session(session, held) => {
-                    subscribe(&self.site, session, held, uris).await
+                    subscribe(&self.context, session, held, uris).await
                 }
                 HttpSubscriptions::Modern(modern, held) => {
-                    let label = &self.site.label;
-                    match replace_subscription(modern, &self.told, uris).await {
+                    let label = &self.context.label;
+                    match replace_subscription(modern, &self.pending, uris).await {
                         Ok((reading, acknowledged)) => {
                             // The old stream is closed only now, so that no update is missed in
                             // between. Updates of both streams coalesce.
@@ -127,20 +127,20 @@ impl ResourceUpdates for HttpUpdates {
                 }
             }
         };
-        Box::pin(async move { told.deliver_during(deliver, changing).await })
+        Box::pin(async move { pending.deliver_during(deliver, changing).await })
     }
 
     fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(async move {
             let lost = |why: &str| {
-                let failure = self.site.label.fail(
+                let failure = self.context.label.fail(
                     FailureKind::Unavailable,
                     "The upstream's stream of updates was lost",
                 );
                 Err(failure.because(why.to_owned()))
             };
             let Some((seen, _)) = &mut self.reading else {
-                return Ok(self.told.next().await);
+                return Ok(self.pending.next().await);
             };
             loop {
                 let why = seen.borrow().lost.clone();
@@ -149,7 +149,7 @@ impl ResourceUpdates for HttpUpdates {
                 }
                 tokio::select! {
                     biased;
-                    updated = self.told.next() => return Ok(updated),
+                    updated = self.pending.next() => return Ok(updated),
                     changed = seen.changed() => if changed.is_err() {
                         return lost("it is not read any more");
                     }
@@ -161,7 +161,7 @@ impl ResourceUpdates for HttpUpdates {
 
 impl Drop for HttpUpdates {
     fn drop(&mut self) {
-        if let HttpSubscriptions::Session(session, _) = &self.line {
+        if let HttpSubscriptions::Session(session, _) = &self.subscriptions {
             session.clone().close_later();
         }
     }
@@ -173,12 +173,12 @@ pub(crate) async fn follow_task(
     modern: &ModernServer,
     outbound: &OutboundCall,
 ) -> Option<TaskNotifications> {
-    let site = &modern.site;
+    let context = &modern.context;
     let class = outbound
         .call
         .capabilities
         .class
-        .cut(site.permissions.carries(modern.tongue));
+        .cut(context.permissions.carries(modern.dialect));
     let (stream, params) =
         open_subscription(modern, class, list_page::task_filter(&outbound.native))
             .await
@@ -187,12 +187,16 @@ pub(crate) async fn follow_task(
     if !list_page::acknowledges_task(&params, &outbound.native) {
         return None;
     }
-    let (teller, seen) = ReadingPublisher::for_task();
-    let reading = ReadingTask::new(site.tasks.spawn_endless(stream_reader::read_subscription(
-        site.clone(),
-        stream,
-        teller,
-    )));
+    let (publisher, seen) = ReadingPublisher::for_task();
+    let reading = ReadingTask::new(
+        context
+            .tasks
+            .spawn_endless(stream_reader::read_subscription(
+                context.clone(),
+                stream,
+                publisher,
+            )),
+    );
     let rings = stream::unfold((seen, reading), |(mut seen, reading)| async move {
         seen.changed().await.ok()?;
         let is_lost = seen.borrow().lost.is_some();
@@ -203,7 +207,7 @@ pub(crate) async fn follow_task(
 
 /// Subscribes and unsubscribes the difference between the held and the wanted resources.
 async fn subscribe(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     session: &Arc<UpstreamSession>,
     held: &mut BTreeSet<Arc<str>>,
     uris: &[Arc<str>],
@@ -226,7 +230,7 @@ async fn subscribe(
     };
     // The other requests for subscriptions wait meanwhile, so that one resource which the server
     // hangs on must not hold up all.
-    let deadline = tokio::time::sleep(site.own_requests.deadlines.list);
+    let deadline = tokio::time::sleep(context.own_requests.deadlines.list);
     let outcomes: Vec<_> = stream::iter(asks)
         .map(ask)
         .buffer_unordered(MAX_REQUESTS_AT_ONCE)
@@ -241,13 +245,13 @@ async fn subscribe(
             Err(attempt) if method == Method::ResourcesSubscribe => {
                 failures.insert(uri, attempt.failure);
             }
-            Err(_) => site.label.count_dropped("unsubscribe_refused"),
+            Err(_) => context.label.count_dropped("unsubscribe_refused"),
             Ok(_) => {}
         }
     }
     // Further updates of a resource that the server did not unsubscribe are ignored.
     held.retain(|uri| wanted.contains(uri));
-    let label = &site.label;
+    let label = &context.label;
     Ok(subscription_outcome::refuse_failed(
         label, uris, held, failures,
     ))
@@ -258,7 +262,7 @@ type WatchedStream = (watch::Receiver<ReadingState>, ReadingTask);
 /// Opens a subscription to exactly these resources, and returns the acknowledged ones.
 async fn replace_subscription(
     modern: &ModernServer,
-    told: &Arc<PendingUpdates>,
+    pending: &Arc<PendingUpdates>,
     uris: &[Arc<str>],
 ) -> Result<(Option<WatchedStream>, BTreeSet<Arc<str>>), Failure> {
     if uris.is_empty() {
@@ -275,12 +279,16 @@ async fn replace_subscription(
     if acknowledged.is_empty() {
         return Ok((None, acknowledged));
     }
-    let (teller, seen) = ReadingPublisher::new(Some(told.clone()));
-    let site = &modern.site;
-    let reading = ReadingTask::new(site.tasks.spawn_endless(stream_reader::read_subscription(
-        site.clone(),
-        stream,
-        teller,
-    )));
+    let (publisher, seen) = ReadingPublisher::new(Some(pending.clone()));
+    let context = &modern.context;
+    let reading = ReadingTask::new(
+        context
+            .tasks
+            .spawn_endless(stream_reader::read_subscription(
+                context.clone(),
+                stream,
+                publisher,
+            )),
+    );
     Ok((Some((seen, reading)), acknowledged))
 }

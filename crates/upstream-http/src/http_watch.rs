@@ -33,8 +33,8 @@ use super::upstream_session::{self, OpenedSession, UpstreamSession};
 
 /// A watch on a server over HTTP.
 pub(crate) struct HttpWatch {
-    site: Arc<UpstreamContext>,
-    line: HttpWatchSource,
+    context: Arc<UpstreamContext>,
+    source: HttpWatchSource,
     about: ServerDescription,
     /// The lists of which the server declares that it sends changes.
     declared: ListKinds,
@@ -55,15 +55,15 @@ enum HttpWatchSource {
 
 impl HttpWatch {
     /// Watches in a session of its own. Without a GET stream the lists are polled.
-    pub(crate) async fn legacy(site: Arc<UpstreamContext>, session: OpenedSession) -> Self {
+    pub(crate) async fn legacy(context: Arc<UpstreamContext>, session: OpenedSession) -> Self {
         let mut about = session.about().clone();
-        let (teller, seen) = ReadingPublisher::new(None);
-        let overheard = site.list_changes.reader();
+        let (publisher, seen) = ReadingPublisher::new(None);
+        let overheard = context.list_changes.reader();
         let reader = stream_reader::start_reading(
-            &site,
+            &context,
             session.channel(),
             session.channel().permit_reading(),
-            teller,
+            publisher,
             None,
         )
         .await;
@@ -71,8 +71,8 @@ impl HttpWatch {
             about.notifies_of = ListKinds::default();
         }
         Self {
-            site,
-            line: HttpWatchSource::Session(session.keep()),
+            context,
+            source: HttpWatchSource::Session(session.keep()),
             declared: about.notifies_of,
             about,
             retry: SubscriptionRetry::default(),
@@ -93,12 +93,12 @@ impl HttpWatch {
         class: CapabilityClass,
         second_era: Arc<HttpSecondEra>,
     ) -> Result<Self, FailedAttempt> {
-        let site = modern.site.clone();
-        let overheard = site.list_changes.reader();
+        let context = modern.context.clone();
+        let overheard = context.list_changes.reader();
         let declared = std::mem::take(&mut about.notifies_of);
         let mut watch = Self {
-            site,
-            line: HttpWatchSource::Modern(modern, class, second_era),
+            context,
+            source: HttpWatchSource::Modern(modern, class, second_era),
             about,
             declared,
             retry: SubscriptionRetry::default(),
@@ -116,7 +116,7 @@ impl HttpWatch {
     /// Subscribes to changes of the lists of a modern server. The lists of a server that refuses are
     /// polled.
     async fn subscribe(&mut self) -> Result<(), FailedAttempt> {
-        let HttpWatchSource::Modern(modern, class, _) = &self.line else {
+        let HttpWatchSource::Modern(modern, class, _) = &self.source else {
             return Ok(());
         };
         let filter = list_page::list_filter(self.declared);
@@ -126,14 +126,15 @@ impl HttpWatch {
                 let honoured = list_page::acknowledged_lists(&params);
                 self.about.notifies_of = self.declared.and(honoured);
                 if !honoured.is_empty() {
-                    let (teller, seen) = ReadingPublisher::new(None);
-                    let site = &self.site;
-                    let reading = stream_reader::read_subscription(site.clone(), stream, teller);
+                    let (publisher, seen) = ReadingPublisher::new(None);
+                    let context = &self.context;
+                    let reading =
+                        stream_reader::read_subscription(context.clone(), stream, publisher);
                     self.seen = seen;
-                    self.reader = Some(ReadingTask::new(site.tasks.spawn_endless(reading)));
+                    self.reader = Some(ReadingTask::new(context.tasks.spawn_endless(reading)));
                 }
             }
-            Err(refusal) => self.retry.note(&refusal, self.site.clock.random()),
+            Err(refusal) => self.retry.note(&refusal, self.context.clock.random()),
         }
         Ok(())
     }
@@ -150,7 +151,7 @@ impl ListWatch for HttpWatch {
         cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
-            let (modern, class, second_era) = match &self.line {
+            let (modern, class, second_era) = match &self.source {
                 HttpWatchSource::Session(session) => {
                     return upstream_session::list(session, kind, cursor).await;
                 }
@@ -161,8 +162,8 @@ impl ListWatch for HttpWatch {
                 text.iter().map(|text| ("cursor", &text[..])).collect();
             let outcome = modern.request(class, kind.method(), &members).await;
             parse_page(
-                &self.site.record,
-                modern.tongue,
+                &self.context.record,
+                modern.dialect,
                 kind,
                 outcome,
                 ToolListRules {
@@ -180,15 +181,15 @@ impl ListWatch for HttpWatch {
                 if let Some(why) = self.seen.borrow().lost.clone() {
                     let text = "The upstream's change stream was lost";
                     return Err(self
-                        .site
+                        .context
                         .label
                         .fail(FailureKind::Unavailable, text)
                         .because(why.to_string()));
                 }
                 tokio::select! {
-                    told = self.seen.changed(), if reading => {
-                        if told.is_err() {
-                            return Err(self.site.label.fail(FailureKind::Unavailable, "The upstream's change stream ended"));
+                    notification = self.seen.changed(), if reading => {
+                        if notification.is_err() {
+                            return Err(self.context.label.fail(FailureKind::Unavailable, "The upstream's change stream ended"));
                         }
                         let seen = self.seen.borrow_and_update();
                         if seen.lost.is_none() {
@@ -198,15 +199,15 @@ impl ListWatch for HttpWatch {
                     }
                     () = self.retry.due() => {
                         if let Err(attempt) = self.subscribe().await {
-                            self.retry.note(&attempt.failure, self.site.clock.random());
+                            self.retry.note(&attempt.failure, self.context.clock.random());
                         }
                         // Changes before the subscription are unknown.
                         if !self.about.notifies_of.is_empty() {
                             return Ok(ListKinds::default());
                         }
                     }
-                    told = self.overheard.changed() => {
-                        return told.map_err(|_| self.site.label.fail(FailureKind::Unavailable, "The upstream is gone"));
+                    notification = self.overheard.changed() => {
+                        return notification.map_err(|_| self.context.label.fail(FailureKind::Unavailable, "The upstream is gone"));
                     }
                 }
             }
@@ -216,7 +217,7 @@ impl ListWatch for HttpWatch {
 
 impl Drop for HttpWatch {
     fn drop(&mut self) {
-        if let HttpWatchSource::Session(session) = &self.line {
+        if let HttpWatchSource::Session(session) = &self.source {
             session.clone().close_later();
         }
     }
@@ -229,48 +230,48 @@ pub(crate) async fn open_subscription(
     class: CapabilityClass,
     wanted: Bytes,
 ) -> Result<Result<(HttpSubscription, Bytes), Failure>, FailedAttempt> {
-    let site = &modern.site;
-    let id = site.request_ids.next_id();
+    let context = &modern.context;
+    let id = context.request_ids.next_id();
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
-    let body = modern.tongue.request(
+    let body = modern.dialect.request(
         id,
         Method::SubscriptionsListen,
         members,
         ClientDeclaration {
             class,
-            client_info: &site.client_info,
+            client_info: &context.client_info,
             extensions: &[],
             log_messages: LogMessages::None,
         },
     );
-    weir_upstream_core::own_requests::within_list_deadline(&site.own_requests, async {
+    weir_upstream_core::own_requests::within_list_deadline(&context.own_requests, async {
         let headers = modern.headers(Method::SubscriptionsListen);
-        let mut stream = match http_post::post(site, &modern.http, headers, body, id).await? {
+        let mut stream = match http_post::post(context, &modern.http, headers, body, id).await? {
             ClassifiedResponse::Answer(_, answer) => answer.without_total_bound(),
             ClassifiedResponse::Accepted => {
                 let text = "The upstream took a subscription and opened no stream for it";
-                return Ok(Err(site.label.fail(FailureKind::BadAnswer, text)));
+                return Ok(Err(context.label.fail(FailureKind::BadAnswer, text)));
             }
             // A server without subscriptions answers that it does not know the method.
             ClassifiedResponse::Refused(refused) if refused.error.is_some() => {
-                return Ok(Err(refused.into_refusal(site).failure));
+                return Ok(Err(refused.into_refusal(context).failure));
             }
-            ClassifiedResponse::Refused(refused) => return Err(refused.into_refusal(site)),
+            ClassifiedResponse::Refused(refused) => return Err(refused.into_refusal(context)),
         };
         loop {
             match stream
                 .part()
                 .await
-                .map_err(|error| FailedAttempt::new(unreadable_failure(&site.label, error)))?
+                .map_err(|error| FailedAttempt::new(unreadable_failure(&context.label, error)))?
             {
                 Some(ResponsePart::Message(bytes)) => {
                     match Message::parse(bytes, &message_limits()) {
-                        Ok(Message::Notification(told))
-                            if told.method == Method::SubscriptionsAcknowledged.into() =>
+                        Ok(Message::Notification(notification))
+                            if notification.method == Method::SubscriptionsAcknowledged.into() =>
                         {
                             return Ok(Ok((
                                 HttpSubscription { stream, id },
-                                told.params.unwrap_or_default(),
+                                notification.params.unwrap_or_default(),
                             )));
                         }
                         Ok(message) if upstream_messages::request_of(&message) == Some(id) => {
@@ -278,19 +279,19 @@ pub(crate) async fn open_subscription(
                                 continue;
                             };
                             return Ok(Err(match response.outcome {
-                                Err(error) => site.permissions.call_failure(&error),
-                                Ok(_) => {
-                                    subscription_outcome::ended_before_acknowledgment(&site.label)
-                                }
+                                Err(error) => context.permissions.call_failure(&error),
+                                Ok(_) => subscription_outcome::ended_before_acknowledgment(
+                                    &context.label,
+                                ),
                             }));
                         }
-                        _ => site.label.count_dropped("before_acknowledgment"),
+                        _ => context.label.count_dropped("before_acknowledgment"),
                     }
                 }
                 Some(_) => {}
                 None => {
                     return Ok(Err(subscription_outcome::ended_before_acknowledgment(
-                        &site.label,
+                        &context.label,
                     )));
                 }
             }

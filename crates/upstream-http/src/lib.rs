@@ -61,7 +61,7 @@ use session_pool::{ImportedSessions, SessionPool};
 /// One server behind a URL.
 #[derive(Debug)]
 pub struct HttpUpstream {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     http: UpstreamHttpClient,
     credentials: Option<UpstreamCredentials>,
     protocol: UpstreamProtocol,
@@ -72,7 +72,7 @@ pub struct HttpUpstream {
 impl HttpUpstream {
     /// Makes a server behind `http`, with `credentials` if it wants some.
     pub fn new(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         http: UpstreamHttpClient,
         credentials: Option<UpstreamCredentials>,
         protocol: UpstreamProtocol,
@@ -86,8 +86,8 @@ impl HttpUpstream {
             .and_then(UpstreamCredentials::unknown_caller_client);
         let imported = Arc::new(ImportedSessions::new(unknown_caller));
         Self {
-            era: ServerEra::new(site.clone(), http.clone(), protocol, sharing, imported),
-            site,
+            era: ServerEra::new(context.clone(), http.clone(), protocol, sharing, imported),
+            context,
             http,
             credentials,
             protocol,
@@ -122,8 +122,8 @@ impl HttpUpstream {
                             .call
                             .capabilities
                             .class
-                            .cut(self.site.permissions.carries(modern.tongue));
-                        self.site.list_changes.record(ListKinds::default());
+                            .cut(self.context.permissions.carries(modern.dialect));
+                        self.context.list_changes.record(ListKinds::default());
                         // Without a newer definition the call is repeated unchanged.
                         Box::pin(modern.definition(class, &outbound.native))
                             .await
@@ -141,9 +141,13 @@ impl HttpUpstream {
             ServerDialog::Legacy(pool) => pool.call(outbound, own).await,
             ServerDialog::Sse(_) if own.is_some() => {
                 let text = "A server of HTTP+SSE cannot be called in the names of callers";
-                Err(self.site.label.fail(FailureKind::Unavailable, text).into())
+                Err(self
+                    .context
+                    .label
+                    .fail(FailureKind::Unavailable, text)
+                    .into())
             }
-            ServerDialog::Sse(line) => line.call(outbound).await,
+            ServerDialog::Sse(server) => server.call(outbound).await,
         }
     }
 
@@ -163,17 +167,17 @@ impl HttpUpstream {
         let Ok(own) = self.caller_client(outbound) else {
             return;
         };
-        let Ok(speaker) = self.era.find_dialog().await else {
+        let Ok(dialog) = self.era.find_dialog().await else {
             return;
         };
-        let pool = match &*speaker {
+        let pool = match &*dialog {
             ServerDialog::Legacy(pool) => Some(pool.clone()),
             ServerDialog::Modern(..)
                 if self.may_have_sessions(outbound.call.capabilities.class) =>
             {
                 self.era
                     .second_era
-                    .find(&self.site, &self.http, own.as_ref(), self.sharing)
+                    .find(&self.context, &self.http, own.as_ref(), self.sharing)
                     .await
             }
             ServerDialog::Modern(..) | ServerDialog::Sse(_) => None,
@@ -181,10 +185,10 @@ impl HttpUpstream {
         if let Some(pool) = pool
             && let Some(place) = pool.own_session_slot(outbound)
             && pool.session_at(&place, own.as_ref()).await.is_err()
-            && matches!(*speaker, ServerDialog::Modern(..))
+            && matches!(*dialog, ServerDialog::Modern(..))
         {
             // A session that the server did not refuse is opened by its first call.
-            self.era.second_era.record_refusal(&self.site, &pool);
+            self.era.second_era.record_refusal(&self.context, &pool);
         }
     }
 
@@ -204,7 +208,7 @@ impl HttpUpstream {
         };
         let era = &self.era.second_era;
         let _known_now = era
-            .find(&self.site, &self.http, own.as_ref(), self.sharing)
+            .find(&self.context, &self.http, own.as_ref(), self.sharing)
             .await;
     }
 
@@ -245,7 +249,7 @@ impl HttpUpstream {
         let pool = self
             .era
             .second_era
-            .find(&self.site, &self.http, own, self.sharing)
+            .find(&self.context, &self.http, own, self.sharing)
             .await?;
         let asked = outbound
             .call
@@ -266,13 +270,13 @@ impl HttpUpstream {
             }
             instruments()
                 .upstream_bridged
-                .add(1, &[self.site.label.attribute()]);
+                .add(1, &[self.context.label.attribute()]);
             return None;
         };
         let session = match pool.session_at(&place, own).await {
             Ok(session) => session,
             Err(refusal) => {
-                let is_refused = self.era.second_era.record_refusal(&self.site, &pool);
+                let is_refused = self.era.second_era.record_refusal(&self.context, &pool);
                 return (!is_refused).then(|| Err(refusal.mark_did_not_run()));
             }
         };
@@ -305,26 +309,26 @@ impl HttpUpstream {
                     let _known_now = self
                         .era
                         .second_era
-                        .find(&self.site, &self.http, None, self.sharing)
+                        .find(&self.context, &self.http, None, self.sharing)
                         .await;
                 }
-                let class = class.cut(self.site.permissions.carries(modern.tongue));
+                let class = class.cut(self.context.permissions.carries(modern.dialect));
                 let (modern, about) = (modern.clone(), about.clone());
                 let watch = HttpWatch::modern(modern, about, class, self.era.second_era.clone());
                 return Ok(Box::new(watch.await?));
             }
-            (ServerDialog::Sse(line), _) => return line.watch(class).await,
+            (ServerDialog::Sse(server), _) => return server.watch(class).await,
             (ServerDialog::Modern(..), Some(pool)) => pool,
             (ServerDialog::Legacy(pool), _) => pool.clone(),
         };
         let opened = pool.open_apart(class.cut(pool.carries())).await;
         if opened.is_err() && matches!(*dialog, ServerDialog::Modern(..)) {
             // The next watch is in the modern era then.
-            self.era.second_era.record_refusal(&self.site, &pool);
+            self.era.second_era.record_refusal(&self.context, &pool);
         }
         let session = opened?;
         Ok(Box::new(
-            HttpWatch::legacy(self.site.clone(), session).await,
+            HttpWatch::legacy(self.context.clone(), session).await,
         ))
     }
 
@@ -335,10 +339,10 @@ impl HttpUpstream {
             ServerDialog::Legacy(pool) => {
                 let session = pool.open_apart(CapabilityClass::BASE).await?;
                 Ok(Box::new(
-                    HttpUpdates::legacy(self.site.clone(), session.keep()).await?,
+                    HttpUpdates::legacy(self.context.clone(), session.keep()).await?,
                 ))
             }
-            ServerDialog::Sse(line) => line.updates().await,
+            ServerDialog::Sse(server) => server.updates().await,
         }
     }
 
@@ -358,7 +362,7 @@ impl HttpUpstream {
             (ServerDialog::Modern(modern, _), Some(own)) => {
                 http_updates::follow_task(&modern.with_client(own), outbound).await
             }
-            (ServerDialog::Sse(line), None) => line.follow(outbound).await,
+            (ServerDialog::Sse(server), None) => server.follow(outbound).await,
             (ServerDialog::Legacy(_), _) | (ServerDialog::Sse(_), Some(_)) => None,
         }
     }
@@ -372,14 +376,14 @@ impl HttpUpstream {
     pub fn carries(&self) -> CapabilityClass {
         match self.era.dialog.load().as_deref() {
             Some(ServerDialog::Modern(modern, _)) => {
-                let carried = self.site.permissions.carries(modern.tongue);
+                let carried = self.context.permissions.carries(modern.dialect);
                 match self.era.second_era.known() {
                     Some(pool) => carried.with(pool.carries()).with(CapabilityClass::SESSIONS),
                     None => carried,
                 }
             }
             Some(ServerDialog::Legacy(pool)) => pool.carries(),
-            Some(ServerDialog::Sse(line)) => line.carries(),
+            Some(ServerDialog::Sse(server)) => server.carries(),
             None => CapabilityClass::BASE,
         }
     }
@@ -387,9 +391,9 @@ impl HttpUpstream {
     /// Returns the server's revision, once it is known.
     pub fn revision(&self) -> Option<Revision> {
         match self.era.dialog.load().as_deref() {
-            Some(ServerDialog::Modern(modern, _)) => Some(modern.tongue.revision()),
+            Some(ServerDialog::Modern(modern, _)) => Some(modern.dialect.revision()),
             Some(ServerDialog::Legacy(pool)) => pool.revision(),
-            Some(ServerDialog::Sse(line)) => line.revision(),
+            Some(ServerDialog::Sse(server)) => server.revision(),
             None => None,
         }
     }
@@ -397,7 +401,7 @@ impl HttpUpstream {
     /// Returns the number of open sessions.
     pub fn sessions(&self) -> usize {
         match self.era.dialog.load().as_deref() {
-            Some(ServerDialog::Sse(line)) => line.processes(),
+            Some(ServerDialog::Sse(server)) => server.processes(),
             _ => self.pool().map_or(0, |pool| pool.len()),
         }
     }
@@ -416,10 +420,10 @@ impl HttpUpstream {
     /// Forwards news of client sessions.
     pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         if news.is_end() {
-            self.site.task_holds.end_sessions(sessions);
+            self.context.task_holds.end_sessions(sessions);
         }
-        if let Some(ServerDialog::Sse(line)) = self.era.dialog.load().as_deref() {
-            line.forward_session_news(sessions, news);
+        if let Some(ServerDialog::Sse(server)) = self.era.dialog.load().as_deref() {
+            server.forward_session_news(sessions, news);
         } else if let Some(pool) = self.pool() {
             pool.forward_session_news(sessions, news);
         }
@@ -471,8 +475,8 @@ impl HttpUpstream {
 
     /// Ends the sessions.
     pub async fn close(&self) {
-        if let Some(ServerDialog::Sse(line)) = self.era.dialog.load_full().as_deref() {
-            line.close().await;
+        if let Some(ServerDialog::Sse(server)) = self.era.dialog.load_full().as_deref() {
+            server.close().await;
         } else if let Some(pool) = self.pool() {
             pool.close().await;
         }

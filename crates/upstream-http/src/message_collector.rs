@@ -23,7 +23,7 @@ pub(crate) struct ReleaseRule {
     /// The request that the response must answer.
     pub(crate) id: u64,
     /// The dialect by which its type is read.
-    pub(crate) tongue: RevisionDialect,
+    pub(crate) dialect: RevisionDialect,
     /// True for the response to the request's own POST: past the bound of held bytes it goes on
     /// before its id was read.
     pub(crate) is_own: bool,
@@ -41,7 +41,7 @@ impl ReleaseRule {
 
     /// True for the type of a complete result, which is passed on.
     pub(crate) fn is_plain(&self, result_type: Option<&[u8]>) -> bool {
-        self.tongue.parse_result_type(result_type) == ResultType::Complete
+        self.dialect.parse_result_type(result_type) == ResultType::Complete
     }
 }
 
@@ -294,7 +294,7 @@ impl LargeMessage {
         // A result with a known type other than complete goes on whole or not at all.
         let may_be_plain =
             !release.whole && (result_type.is_none() || release.is_plain(result_type));
-        let is_typed = result_type.is_some() || !release.tongue.has_result_type();
+        let is_typed = result_type.is_some() || !release.dialect.has_result_type();
         let is_known = id.is_some() && is_typed;
         let is_due = is_known || is_full && (id.is_some() || release.is_own);
         if may_be_plain && is_due && self.blocks.len() > 0 {
@@ -347,7 +347,7 @@ mod tests {
     fn release(revision: Revision, is_own: bool) -> ReleaseRule {
         ReleaseRule {
             id: 7,
-            tongue: RevisionDialect::new(revision),
+            dialect: RevisionDialect::new(revision),
             is_own,
             whole: false,
             unsplit: false,

@@ -29,9 +29,9 @@ use super::http_post::{self, ClassifiedResponse, METHOD, NAME, PROTOCOL_VERSION,
 /// The client of one modern server.
 #[derive(Clone, Debug)]
 pub(crate) struct ModernServer {
-    pub(crate) site: Arc<UpstreamContext>,
+    pub(crate) context: Arc<UpstreamContext>,
     pub(crate) http: UpstreamHttpClient,
-    pub(crate) tongue: RevisionDialect,
+    pub(crate) dialect: RevisionDialect,
     /// The extensions that the server declares.
     extensions: Arc<[DeclaredExtension]>,
     /// True if the server declares the `logging` capability.
@@ -40,14 +40,14 @@ pub(crate) struct ModernServer {
 
 impl ModernServer {
     pub(crate) fn new(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         http: UpstreamHttpClient,
         revision: Revision,
     ) -> Self {
         Self {
-            site,
+            context,
             http,
-            tongue: RevisionDialect::new(revision),
+            dialect: RevisionDialect::new(revision),
             extensions: Arc::new([]),
             declares_logging: false,
         }
@@ -77,21 +77,21 @@ impl ModernServer {
         newer: Option<&Bytes>,
     ) -> Result<Reply, FailedAttempt> {
         let call = &outbound.call;
-        let id = self.site.request_ids.next_id();
+        let id = self.context.request_ids.next_id();
         let class = call
             .capabilities
             .class
-            .cut(self.site.permissions.carries(self.tongue));
+            .cut(self.context.permissions.carries(self.dialect));
         let logs = self
-            .tongue
+            .dialect
             .requested_logs(call.log_messages, self.declares_logging);
-        let body = self.tongue.call(
+        let body = self.dialect.call(
             id,
             call,
             &outbound.native,
             ClientDeclaration {
                 class,
-                client_info: &self.site.client_info,
+                client_info: &self.context.client_info,
                 extensions: &self.extensions,
                 log_messages: logs,
             },
@@ -99,7 +99,7 @@ impl ModernServer {
         let mut headers = self.headers(call.method);
         if call.method == EXTENSION_METHOD {
             headers.retain(|(name, _)| *name != METHOD);
-            headers.push((METHOD, header_value(&outbound.native, &self.site.label)?));
+            headers.push((METHOD, header_value(&outbound.native, &self.context.label)?));
         }
         headers.extend(http_post::trace_headers(&call.trace));
         if call.method.name_header() != NameSource::None {
@@ -107,7 +107,7 @@ impl ModernServer {
                 NAME,
                 header_value(
                     &weir_wire::header::encode(&outbound.native),
-                    &self.site.label,
+                    &self.context.label,
                 )?,
             ));
         }
@@ -119,21 +119,21 @@ impl ModernServer {
                 .map(|tool| &tool.raw);
             self.add_mirrored_headers(newer.or(known), outbound, &mut headers)?;
         }
-        outbound.carried_revision.note(self.tongue.revision());
-        let listener = ResultExpectation {
-            dialect: self.tongue,
-            filter: self.tongue.message_filter(id, call.wants_progress, logs),
+        outbound.carried_revision.note(self.dialect.revision());
+        let expectation = ResultExpectation {
+            dialect: self.dialect,
+            filter: self.dialect.message_filter(id, call.wants_progress, logs),
             class: if server_questions::may_have_questions(call.method) {
                 class
             } else {
                 CapabilityClass::BASE
             },
-            task_owner: ResultExpectation::task_owner(self.tongue, outbound, class),
+            task_owner: ResultExpectation::task_owner(self.dialect, outbound, class),
             tracked: None,
             needs_whole: outbound.whole,
             is_unsplit: false,
         };
-        self.post(headers, body, listener, id).await
+        self.post(headers, body, expectation, id).await
     }
 
     /// Makes a request of weir's own and returns its whole result.
@@ -144,14 +144,14 @@ impl ModernServer {
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, FailedAttempt> {
         let limit = if method == Method::Discover {
-            self.site.own_requests.deadlines.probe
+            self.context.own_requests.deadlines.probe
         } else {
-            self.site.own_requests.deadlines.list
+            self.context.own_requests.deadlines.list
         };
-        let asked = own_requests::request_with_repeat(&self.site.own_requests, method, || {
+        let asked = own_requests::request_with_repeat(&self.context.own_requests, method, || {
             self.request_once(class, method, members)
         });
-        own_requests::within(&self.site.own_requests, limit, asked).await
+        own_requests::within(&self.context.own_requests, limit, asked).await
     }
 
     async fn request_once(
@@ -160,22 +160,24 @@ impl ModernServer {
         method: Method,
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, FailedAttempt> {
-        let id = self.site.request_ids.next_id();
-        let body = self.tongue.request(
+        let id = self.context.request_ids.next_id();
+        let body = self.dialect.request(
             id,
             method,
             members,
             ClientDeclaration {
                 class,
-                client_info: &self.site.client_info,
+                client_info: &self.context.client_info,
                 extensions: &[],
                 log_messages: LogMessages::None,
             },
         );
-        let ear = self.tongue.message_filter(id, false, LogMessages::None);
-        let listener = ResultExpectation::for_own_request(self.tongue, ear, class);
-        let reply = self.post(self.headers(method), body, listener, id).await?;
-        Ok(own_requests::read_result(&self.site.own_requests, reply).await?)
+        let ear = self.dialect.message_filter(id, false, LogMessages::None);
+        let expectation = ResultExpectation::for_own_request(self.dialect, ear, class);
+        let reply = self
+            .post(self.headers(method), body, expectation, id)
+            .await?;
+        Ok(own_requests::read_result(&self.context.own_requests, reply).await?)
     }
 
     /// Fetches the newest definition of a tool from the server's own list, for a call with headers
@@ -193,9 +195,9 @@ impl ModernServer {
                 text.iter().map(|text| ("cursor", &text[..])).collect();
             let result = self.request(class, Method::ToolsList, &members).await?;
             let page = self
-                .tongue
+                .dialect
                 .page(&result, "tools")
-                .map_err(|failure| failure.with_upstream(&self.site.label.id))?;
+                .map_err(|failure| failure.with_upstream(&self.context.label.id))?;
             if let Some(found) = page.items.into_iter().find(|item| is_named(item, native)) {
                 return Ok(Some(found));
             }
@@ -213,7 +215,7 @@ impl ModernServer {
         headers.extend([
             (
                 PROTOCOL_VERSION,
-                HeaderValue::from_static(self.tongue.revision().as_str()),
+                HeaderValue::from_static(self.dialect.revision().as_str()),
             ),
             (METHOD, HeaderValue::from_static(method.as_str())),
         ]);
@@ -224,24 +226,24 @@ impl ModernServer {
         &self,
         headers: Vec<(HeaderName, HeaderValue)>,
         body: Bytes,
-        listener: ResultExpectation,
+        expectation: ResultExpectation,
         id: u64,
     ) -> Result<Reply, FailedAttempt> {
         // The head is dropped before the wait for the reply: values that live across an await make
         // the future larger.
-        let reply = match http_post::post(&self.site, &self.http, headers, body, id).await? {
+        let reply = match http_post::post(&self.context, &self.http, headers, body, id).await? {
             ClassifiedResponse::Answer(_, answer) => http_call::reply(
-                self.site.clone(),
+                self.context.clone(),
                 answer,
-                listener,
+                expectation,
                 PendingRequest::new(None, id),
             ),
             ClassifiedResponse::Accepted => {
                 let text = "The upstream took a request and gave no answer";
-                return Err(self.site.label.fail(FailureKind::BadAnswer, text).into());
+                return Err(self.context.label.fail(FailureKind::BadAnswer, text).into());
             }
             ClassifiedResponse::Refused(refused) => {
-                let refusal = refused.into_refusal(&self.site);
+                let refusal = refused.into_refusal(&self.context);
                 return Err(if is_unexpected_error(&refusal) {
                     refusal.mark_era_in_doubt()
                 } else {
@@ -269,7 +271,7 @@ impl ModernServer {
                 "The argument `{variant}` differs in case alone from one that is repeated as a header"
             );
             return Err(self
-                .site
+                .context
                 .label
                 .fail(FailureKind::InvalidParams, text)
                 .into());
@@ -277,7 +279,7 @@ impl ModernServer {
         for (name, value) in lower::header_values(&mirrors, arguments.as_deref()) {
             // A token is always a valid header name.
             if let Ok(name) = HeaderName::try_from(format!("mcp-param-{name}")) {
-                headers.push((name, header_value(&value, &self.site.label)?));
+                headers.push((name, header_value(&value, &self.context.label)?));
             }
         }
         Ok(())

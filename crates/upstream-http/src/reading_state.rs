@@ -87,11 +87,11 @@ impl ReadingPublisher {
 
     /// Makes the publisher for a task's status.
     pub(crate) fn for_task() -> (Self, watch::Receiver<ReadingState>) {
-        let (teller, heard) = Self::new(None);
+        let (publisher, heard) = Self::new(None);
         (
             Self {
                 of_task: true,
-                ..teller
+                ..publisher
             },
             heard,
         )

@@ -59,13 +59,13 @@ enum ErrorTarget {
 impl RefusedResponse {
     /// Reads a refusal of the request `id`.
     pub(crate) async fn read(
-        site: &UpstreamContext,
+        context: &UpstreamContext,
         head: &Parts,
         mut body: HttpResponseBody,
         id: Option<u64>,
     ) -> Self {
         let (status, headers) = (head.status, &head.headers);
-        let retry_after = retry_after(headers, site.clock.wall());
+        let retry_after = retry_after(headers, context.clock.wall());
         let location = headers
             .get(header::LOCATION)
             .filter(|_| status.is_redirection())
@@ -84,7 +84,7 @@ impl RefusedResponse {
                 (None, false, Some(error))
             }
             Some((ErrorTarget::Request(_) | ErrorTarget::Other, _)) => {
-                site.label.count_dropped("unknown_id");
+                context.label.count_dropped("unknown_id");
                 body.retire_connection();
                 (None, false, None)
             }
@@ -107,7 +107,7 @@ impl RefusedResponse {
             explanation: explanation.and_then(|text| {
                 let line = text.trim().lines().next()?;
                 Some(sanitize_text(
-                    &site.record.mask.apply(line),
+                    &context.record.mask.apply(line),
                     MAX_EXPLANATION,
                 ))
             }),
@@ -142,12 +142,12 @@ impl RefusedResponse {
     }
 
     /// Makes the refusal of a call.
-    pub(crate) fn into_refusal(self, site: &UpstreamContext) -> FailedAttempt {
+    pub(crate) fn into_refusal(self, context: &UpstreamContext) -> FailedAttempt {
         let status = self.status.as_u16();
         match status {
-            401 | 403 if site.credential_advice.is_some() => {
-                let advice = site.credential_advice.as_deref().unwrap_or_default();
-                let failure = site.label.fail(
+            401 | 403 if context.credential_advice.is_some() => {
+                let advice = context.credential_advice.as_deref().unwrap_or_default();
+                let failure = context.label.fail(
                     FailureKind::Unavailable,
                     format!("The server refuses access (HTTP {status}): {advice}"),
                 );
@@ -163,7 +163,8 @@ impl RefusedResponse {
                 );
                 // The status is no sign of the server's era, and no reason for a new probe.
                 return FailedAttempt::new(
-                    site.label
+                    context
+                        .label
                         .fail(FailureKind::Unavailable, text)
                         .because(cause),
                 )
@@ -171,14 +172,14 @@ impl RefusedResponse {
             }
             429 => {
                 return self.busy_attempt(
-                    &site.label,
+                    &context.label,
                     FailureKind::Limit,
                     "The upstream limits the rate of requests",
                 );
             }
             503 => {
                 return self.busy_attempt(
-                    &site.label,
+                    &context.label,
                     FailureKind::Busy,
                     "The upstream is too busy or restarting",
                 );
@@ -186,14 +187,14 @@ impl RefusedResponse {
             // A server sends this status when it closes an idle connection. It is unknown if the
             // request was executed.
             408 if !self.is_own => {
-                return FailedAttempt::new(connection_lost_failure(&site.label))
+                return FailedAttempt::new(connection_lost_failure(&context.label))
                     .mark_era_in_doubt();
             }
             _ => {}
         }
         if let Some(error) = &self.error {
             let proof = upstream_messages::resend_proof(status, error).filter(|_| self.is_own);
-            return FailedAttempt::new(site.permissions.call_failure(error)).with_proof(proof);
+            return FailedAttempt::new(context.permissions.call_failure(error)).with_proof(proof);
         }
         let (kind, text) = match status {
             300..=399 => (
@@ -219,7 +220,7 @@ impl RefusedResponse {
                 format!("The upstream answered HTTP {status} without a message"),
             ),
         };
-        let failure = site.label.fail(kind, text);
+        let failure = context.label.fail(kind, text);
         let advice = match (status, self.location) {
             (300..=399, Some(location)) => Some(format!(
                 "to {location}; write the server's own address as `url`"

@@ -31,7 +31,7 @@ type ProbeReceiver = oneshot::Receiver<Result<Arc<ServerDialog>, FailedAttempt>>
 /// The transport and era in use for one server, and their probe.
 #[derive(Debug)]
 pub(super) struct ServerEra {
-    pub(super) site: Arc<UpstreamContext>,
+    pub(super) context: Arc<UpstreamContext>,
     pub(super) http: UpstreamHttpClient,
     pub(super) protocol: UpstreamProtocol,
     pub(super) sharing: SessionSharing,
@@ -59,14 +59,14 @@ struct RunningProbe {
 
 impl ServerEra {
     pub(super) fn new(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         http: UpstreamHttpClient,
         protocol: UpstreamProtocol,
         sharing: SessionSharing,
         imported: Arc<ImportedSessions>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            site,
+            context,
             http,
             protocol,
             sharing,
@@ -105,7 +105,7 @@ impl ServerEra {
         if self.in_doubt.load(Ordering::Acquire) {
             return Ok(Box::pin(self.recheck(known)).await);
         }
-        if self.guess.take_due(|| self.site.clock.millis()) {
+        if self.guess.take_due(|| self.context.clock.millis()) {
             self.probe_beside_calls();
         }
         Ok(known)
@@ -153,7 +153,7 @@ impl ServerEra {
         if let Ok(one) = self.probing.clone().try_lock_owned()
             && self.start_probe(one).is_err()
         {
-            self.guess.postpone(self.site.clock.millis());
+            self.guess.postpone(self.context.clock.millis());
         }
     }
 
@@ -162,10 +162,10 @@ impl ServerEra {
         self: &Arc<Self>,
         one: OwnedMutexGuard<()>,
     ) -> Result<Arc<ServerDialog>, FailedAttempt> {
-        let site = &self.site;
+        let context = &self.context;
         let removed = || {
             let text = "The upstream is not served any more";
-            site.label.fail(FailureKind::Unavailable, text)
+            context.label.fail(FailureKind::Unavailable, text)
         };
         self.start_probe(one)?
             .await
@@ -180,11 +180,11 @@ impl ServerEra {
         self: &Arc<Self>,
         one: OwnedMutexGuard<()>,
     ) -> Result<ProbeReceiver, FailedAttempt> {
-        let admitted = self.pace().admit(self.site.clock.now());
+        let admitted = self.pace().admit(self.context.clock.now());
         admitted.map_err(|wait| {
             let last = self.pace().last_failure();
             FailedAttempt::too_early(
-                &self.site.label,
+                &self.context.label,
                 last,
                 "The upstream cannot be reached now",
                 wait,
@@ -196,7 +196,7 @@ impl ServerEra {
             _one: one,
         };
         let (done, outcome) = oneshot::channel();
-        self.site.tasks.spawn_endless(async move {
+        self.context.tasks.spawn_endless(async move {
             let probed = running.era.probe().await;
             let found = running.era.record_probe(probed);
             drop(running);
@@ -216,11 +216,11 @@ impl ServerEra {
                 self.settle(found)
             }
             Err(refusal) => {
-                self.guess.postpone(self.site.clock.millis());
+                self.guess.postpone(self.context.clock.millis());
                 // An unread request is no sign of the server's state, and is sent again.
                 if refusal.proof.is_none() {
                     let mut pace = self.pace();
-                    pace.record_failure(self.site.clock.now(), self.site.clock.random());
+                    pace.record_failure(self.context.clock.now(), self.context.clock.random());
                     pace.keep_failure(&refusal.failure);
                 }
                 Err(refusal)

@@ -43,7 +43,7 @@ struct PostContext {
 /// The channel of an open session.
 #[derive(Debug)]
 pub(crate) struct SessionChannel {
-    site: Arc<UpstreamContext>,
+    upstream: Arc<UpstreamContext>,
     /// The HTTP client. If calls are made in the name of callers, it is that of the last caller.
     http: ArcSwap<UpstreamHttpClient>,
     id: Option<HeaderValue>,
@@ -85,7 +85,7 @@ impl Drop for SessionUse {
 impl SessionChannel {
     /// Makes the channel of a session of this revision that the server gave this id.
     pub(crate) fn new(
-        site: Arc<UpstreamContext>,
+        upstream: Arc<UpstreamContext>,
         http: UpstreamHttpClient,
         id: Option<HeaderValue>,
         revision: Revision,
@@ -95,9 +95,9 @@ impl SessionChannel {
             id.set_sensitive(true);
             id
         });
-        let last_call = AtomicU64::new(site.clock.millis());
+        let last_call = AtomicU64::new(upstream.clock.millis());
         Self {
-            site,
+            upstream,
             http: ArcSwap::from_pointee(http),
             id,
             revision,
@@ -144,10 +144,10 @@ impl SessionChannel {
 
     fn queue(&self, message: Bytes, lost: Option<CancellationToken>) {
         let Some(reservation) = self
-            .site
+            .upstream
             .budgets
             .messages
-            .try_reserve_of(self.site.label.owner(), message.len())
+            .try_reserve_of(self.upstream.label.owner(), message.len())
         else {
             if !self.outbox.over().is_cancelled() {
                 self.outbox.end();
@@ -165,17 +165,18 @@ impl SessionChannel {
             PushOutcome::Overflow => return self.overflowed(),
             PushOutcome::Idle(lane) => lane,
         };
-        let (site, headers, outbox) = (self.site.clone(), self.headers(), self.outbox.clone());
-        self.site.tasks.spawn(async move {
+        let (upstream, headers, outbox) =
+            (self.upstream.clone(), self.headers(), self.outbox.clone());
+        self.upstream.tasks.spawn(async move {
             let post = |message, context: PostContext| {
-                let (site, headers) = (&site, headers.clone());
+                let (upstream, headers) = (&upstream, headers.clone());
                 async move {
                     let PostContext {
                         http,
                         reservation,
                         lost,
                     } = context;
-                    answer_delivery::deliver(site, &http, headers, message, lost).await;
+                    answer_delivery::deliver(upstream, &http, headers, message, lost).await;
                     drop(reservation);
                 }
             };
@@ -197,7 +198,7 @@ impl SessionChannel {
         if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
             headers.push((HeaderName::from_static("last-event-id"), id));
         }
-        let (http, site) = (self.http(), self.site.clone());
+        let (http, upstream) = (self.http(), self.upstream.clone());
         drop(self);
         let sent = http.send(Method::GET, headers, Bytes::new()).await;
         let (head, body) = sent
@@ -207,10 +208,10 @@ impl SessionChannel {
             && media_type(&head.headers).as_deref() == Some("text/event-stream")
             && content_coding(&head.headers).is_none();
         if is_stream {
-            return Ok(ResponseReader::events(body, &site.responses).without_total_bound());
+            return Ok(ResponseReader::events(body, &upstream.responses).without_total_bound());
         }
         Err(if may_pass(head.status) {
-            StreamRefusal::NotNow(retry_after(&head.headers, site.clock.wall()))
+            StreamRefusal::NotNow(retry_after(&head.headers, upstream.clock.wall()))
         } else {
             StreamRefusal::Absent
         })
@@ -239,20 +240,20 @@ impl SessionChannel {
     /// Takes a message of the GET stream about the session's own lists or their resources; false
     /// for other messages.
     pub(crate) fn take_list_message(&self, message: &Message) -> bool {
-        let (Some(lists), Message::Notification(told)) = (self.lists.get(), message) else {
+        let (Some(lists), Message::Notification(notification)) = (self.lists.get(), message) else {
             return false;
         };
-        let kinds = told
+        let kinds = notification
             .method
             .known()
             .map(upstream_messages::changed_lists)
             .unwrap_or_default();
         if !kinds.is_empty() {
             lists.handle_list_changed(kinds);
-            self.site.list_changes.record(ListKinds::default());
+            self.upstream.list_changes.record(ListKinds::default());
             return true;
         }
-        match upstream_messages::updated_resource(told) {
+        match upstream_messages::updated_resource(notification) {
             Some(uri) => {
                 lists.handle_resource_updated(&uri);
                 true
@@ -272,7 +273,7 @@ impl SessionChannel {
 
     /// Notes the end of a call.
     fn record_call_end(&self) {
-        let now = self.site.clock.millis();
+        let now = self.upstream.clock.millis();
         self.last_call.fetch_max(now, Ordering::Relaxed);
         if let Some(slot_use) = self.slot_use.get() {
             slot_use.fetch_max(now, Ordering::Relaxed);
@@ -373,7 +374,7 @@ impl SessionChannel {
     pub(crate) async fn close(&self) {
         self.stop_reading();
         if self.ends_here() {
-            send_delete(&self.site, &self.http(), self.headers()).await;
+            send_delete(&self.upstream, &self.http(), self.headers()).await;
         }
     }
 
@@ -384,10 +385,10 @@ impl SessionChannel {
 
     /// Ends the session, and drops its waiting messages, because the server does not read.
     fn overflowed(&self) {
-        self.site.label.count_unread_session();
+        self.upstream.label.count_unread_session();
         self.stop_reading();
         if self.ends_here() {
-            delete_later(&self.site, self.http().as_ref().clone(), self.headers());
+            delete_later(&self.upstream, self.http().as_ref().clone(), self.headers());
         }
     }
 }
@@ -427,28 +428,29 @@ pub(crate) fn session_headers(
 
 /// Sends a server the end of a session, in a task that the upstream's end waits for.
 pub(crate) fn delete_later(
-    site: &Arc<UpstreamContext>,
+    upstream: &Arc<UpstreamContext>,
     http: UpstreamHttpClient,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) {
-    let own = site.clone();
-    site.tasks
+    let own = upstream.clone();
+    upstream
+        .tasks
         .spawn(async move { send_delete(&own, &http, headers).await });
 }
 
 /// Sends a server the end of a session (DELETE), within a timeout.
 async fn send_delete(
-    site: &UpstreamContext,
+    upstream: &UpstreamContext,
     http: &UpstreamHttpClient,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) {
     let telling = async {
         // Many sessions may end at once, and each takes a connection for this.
-        let _place = site.session_end_permits.acquire().await;
+        let _place = upstream.session_end_permits.acquire().await;
         http.send(Method::DELETE, headers, Bytes::new()).await
     };
     if let Ok(Err(error)) = tokio::time::timeout(DELETE_TIMEOUT, telling).await {
-        let refusal = http_post::unsent_attempt(&site.label, error);
-        tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "session delete failed");
+        let refusal = http_post::unsent_attempt(&upstream.label, error);
+        tracing::debug!(upstream = %upstream.label.id, error = %refusal.failure, "session delete failed");
     }
 }

@@ -38,7 +38,7 @@ const MAX_STREAMS_AT_ONCE: usize = 8;
 /// The legacy side of one HTTP server.
 #[derive(Debug)]
 pub(crate) struct SessionPool {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     http: UpstreamHttpClient,
     offered: Revision,
     sharing: SessionSharing,
@@ -128,15 +128,15 @@ pub(crate) struct SessionSlot {
 
 impl SessionPool {
     pub(super) fn new(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         http: UpstreamHttpClient,
         offered: Revision,
         sharing: SessionSharing,
     ) -> Arc<Self> {
         Arc::new(Self {
-            slots: KeyedSlots::new(site.bounds.sessions, 0),
-            standing: StandingStreamSlots::new(site.bounds.standing),
-            site,
+            slots: KeyedSlots::new(context.bounds.sessions, 0),
+            standing: StandingStreamSlots::new(context.bounds.standing),
+            context,
             http,
             offered,
             sharing,
@@ -187,13 +187,13 @@ impl SessionPool {
     /// Makes the refusal of a call that got no session.
     pub(crate) fn full_failure(&self) -> FailedAttempt {
         let text = "The upstream holds as many sessions as it may: try again later";
-        self.site.label.fail(FailureKind::Busy, text).into()
+        self.context.label.fail(FailureKind::Busy, text).into()
     }
 
     /// Returns the slot of the session of a call; absent if the most sessions are open.
     pub(crate) fn session_slot(&self, outbound: &OutboundCall) -> Option<SessionSlot> {
         let key = self.key(outbound);
-        let used_at = self.site.clock.millis();
+        let used_at = self.context.clock.millis();
         let (slot, gone) = self.slots.slot(&key, used_at)?;
         if let Some(gone) = gone {
             gone.close_later();
@@ -204,7 +204,7 @@ impl SessionPool {
     /// Returns that slot, unless another session would have to end for it.
     pub(crate) fn free_session_slot(&self, outbound: &OutboundCall) -> Option<SessionSlot> {
         let key = self.key(outbound);
-        let used_at = self.site.clock.millis();
+        let used_at = self.context.clock.millis();
         let slot = self.slots.free_slot(&key, used_at)?;
         Some(SessionSlot { key, slot, used_at })
     }
@@ -248,7 +248,7 @@ impl SessionPool {
             && session.meet_caller(own)
         {
             let (session, pool) = (session.clone(), self.clone());
-            self.site.tasks.spawn_endless(async move {
+            self.context.tasks.spawn_endless(async move {
                 session.reopen_standing_stream(&pool.standing).await;
             });
         }
@@ -294,7 +294,7 @@ impl SessionPool {
                 class: key.class.bits(),
                 client: key.session.map(ExportedClient::of),
                 session: session.export()?,
-                tasks: self.site.task_holds.export(&session),
+                tasks: self.context.task_holds.export(&session),
             };
             serde_json::to_vec(&place).ok().map(Bytes::from)
         };
@@ -322,7 +322,7 @@ impl SessionPool {
         }
         let pool = self.clone();
         // Each of them opens a stream at the server, a few at a time.
-        self.site.tasks.spawn_endless(async move {
+        self.context.tasks.spawn_endless(async move {
             let standing = sessions
                 .into_iter()
                 .map(|session| session.reopen_standing_stream(&pool.standing));
@@ -349,10 +349,10 @@ impl SessionPool {
             class,
             session: client,
         };
-        let slot = self.slots.free_slot(&key, self.site.clock.millis())?;
+        let slot = self.slots.free_slot(&key, self.context.clock.millis())?;
         let behind = SessionClient { class, client };
         let http = unknown_caller.unwrap_or(&self.http);
-        let mut session = UpstreamSession::import(&self.site, http, behind, place.session)?;
+        let mut session = UpstreamSession::import(&self.context, http, behind, place.session)?;
         if unknown_caller.is_some() {
             session = session.waiting_for_caller();
         }
@@ -363,11 +363,11 @@ impl SessionPool {
             return None;
         }
         self.chosen_revision
-            .get_or_init(|| session.tongue().revision());
+            .get_or_init(|| session.dialect().revision());
         if !self.fill(&slot, &key, &session) {
             return None;
         }
-        self.site.task_holds.import(place.tasks, &session);
+        self.context.task_holds.import(place.tasks, &session);
         Some(session)
     }
 
@@ -382,7 +382,7 @@ impl SessionPool {
     /// declared, too, because each session is opened for its own client; a child serves all
     /// clients.
     pub(crate) fn carries(&self) -> CapabilityClass {
-        self.site
+        self.context
             .permissions
             .carries(RevisionDialect::new(self.offered))
             .with(CapabilityClass::UI)
@@ -414,7 +414,7 @@ impl SessionPool {
             }
             ClientSessionChange::LogLevel(level) => {
                 for session in self.slots.values_where(is_its_own) {
-                    self.site.tasks.spawn_endless(async move {
+                    self.context.tasks.spawn_endless(async move {
                         // After a failure, the client's next call asks again.
                         let _raised = session.raise_log_level(level).await;
                     });
@@ -481,7 +481,7 @@ impl SessionPool {
             return Ok(session);
         }
         let failed =
-            |text| FailedAttempt::new(self.site.label.fail(FailureKind::Unavailable, text));
+            |text| FailedAttempt::new(self.context.label.fail(FailureKind::Unavailable, text));
         Err(if self.is_closed.load(Ordering::Acquire) {
             // The upstream may be called in another way by now.
             let text = "The sessions at the upstream were closed while one was opened: try again";
@@ -521,20 +521,20 @@ impl SessionPool {
                 .attempt
                 .try_lock()
                 .map_err(|_| self.backoff_failure(Duration::ZERO))?;
-            let admitted = self.pace().admit(self.site.clock.now());
+            let admitted = self.pace().admit(self.context.clock.now());
             admitted.map_err(|wait| self.backoff_failure(wait))?;
             Some(turn)
         } else {
             None
         };
         let http = own.unwrap_or(&self.http);
-        let opened = UpstreamSession::open(&self.site, http, self.offered, behind).await;
+        let opened = UpstreamSession::open(&self.context, http, self.offered, behind).await;
         match &opened {
             Ok(session) => {
                 self.is_refused.store(false, Ordering::Release);
                 self.pace().record_success();
                 self.chosen_revision
-                    .get_or_init(|| session.tongue().revision());
+                    .get_or_init(|| session.dialect().revision());
             }
             // An unread request is no sign of the server's state, and is sent again.
             Err(refusal) if refusal.proof.is_some() => {}
@@ -544,7 +544,7 @@ impl SessionPool {
                 let is_refused = refusal.refuses_sessions();
                 self.is_refused.store(is_refused, Ordering::Release);
                 let mut pace = self.pace();
-                pace.record_failure(self.site.clock.now(), self.site.clock.random());
+                pace.record_failure(self.context.clock.now(), self.context.clock.random());
                 pace.keep_failure(&refusal.failure);
             }
         }
@@ -554,7 +554,7 @@ impl SessionPool {
     fn backoff_failure(&self, wait: Duration) -> FailedAttempt {
         let usual = "The upstream does not open sessions now: try again shortly";
         let last = self.pace().last_failure();
-        FailedAttempt::too_early(&self.site.label, last, usual, wait)
+        FailedAttempt::too_early(&self.context.label, last, usual, wait)
     }
 
     /// Starts the task that closes unused sessions, once. It ends with the pool.
@@ -563,12 +563,12 @@ impl SessionPool {
             return;
         }
         let pool = Arc::downgrade(self);
-        let idle = self.site.bounds.session_idle;
-        self.site.tasks.spawn_endless(async move {
+        let idle = self.context.bounds.session_idle;
+        self.context.tasks.spawn_endless(async move {
             loop {
                 tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
                 let Some(pool) = pool.upgrade() else { return };
-                let before = pool.site.clock.millis().saturating_sub(millis(idle));
+                let before = pool.context.clock.millis().saturating_sub(millis(idle));
                 let unused = pool.slots.take_unused(before);
                 unused.into_iter().for_each(UpstreamSession::close_later);
             }

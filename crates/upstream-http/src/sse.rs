@@ -31,45 +31,45 @@ pub(crate) struct SseServer(pub(crate) UpstreamHttpClient);
 impl SseConnector for SseServer {
     fn connect<'a>(
         &'a self,
-        site: &'a Arc<UpstreamContext>,
+        context: &'a Arc<UpstreamContext>,
     ) -> Fut<'a, Result<UpstreamChild, Failure>> {
-        Box::pin(connect(site, &self.0))
+        Box::pin(connect(context, &self.0))
     }
 }
 
 async fn connect(
-    site: &Arc<UpstreamContext>,
+    context: &Arc<UpstreamContext>,
     http: &UpstreamHttpClient,
 ) -> Result<UpstreamChild, Failure> {
-    let unavailable = |text: &'static str| site.label.fail(FailureKind::Unavailable, text);
-    let opening = tokio::time::timeout(endpoint_timeout(site), open(site, http)).await;
+    let unavailable = |text: &'static str| context.label.fail(FailureKind::Unavailable, text);
+    let opening = tokio::time::timeout(endpoint_timeout(context), open(context, http)).await;
     let (stream, posts) =
         opening.map_err(|_| unavailable("The upstream opens no stream in time"))??;
-    let pipe = ChildChannel::new(site.clone());
+    let pipe = ChildChannel::new(context.clone());
     let (child, stop) = UpstreamChild::without_process(pipe.clone());
     let ended = SseEndNotifier {
-        site: site.clone(),
+        context: context.clone(),
         pipe: pipe.clone(),
         child: child.ended(),
     };
-    site.label.add_open_sessions(1);
-    let posts = SsePosts::new(site.clone(), http.with_url(posts), pipe.clone());
-    site.tasks.spawn(posts.run(stop.clone()));
-    site.tasks.spawn(read(stream, pipe, stop, ended));
+    context.label.add_open_sessions(1);
+    let posts = SsePosts::new(context.clone(), http.with_url(posts), pipe.clone());
+    context.tasks.spawn(posts.run(stop.clone()));
+    context.tasks.spawn(read(stream, pipe, stop, ended));
     Ok(child)
 }
 
 /// True if a server of this transport is at the URL. Any failure is a no.
-pub(crate) async fn probe_endpoint(site: &UpstreamContext, http: &UpstreamHttpClient) -> bool {
+pub(crate) async fn probe_endpoint(context: &UpstreamContext, http: &UpstreamHttpClient) -> bool {
     matches!(
-        tokio::time::timeout(endpoint_timeout(site), open(site, http)).await,
+        tokio::time::timeout(endpoint_timeout(context), open(context, http)).await,
         Ok(Ok(_))
     )
 }
 
 /// Returns the time limit of the `endpoint` event: half of that of the whole handshake.
-fn endpoint_timeout(site: &UpstreamContext) -> Duration {
-    site.own_requests.deadlines.probe / 2
+fn endpoint_timeout(context: &UpstreamContext) -> Duration {
+    context.own_requests.deadlines.probe / 2
 }
 
 /// A stream of events.
@@ -96,13 +96,13 @@ enum SseReceived {
 }
 
 impl SseMessageStream {
-    fn new(body: HttpResponseBody, site: &UpstreamContext) -> Self {
-        let most = site.responses.max_reply;
+    fn new(body: HttpResponseBody, context: &UpstreamContext) -> Self {
+        let most = context.responses.max_reply;
         let caps = SseCaps {
             max_event: most as u64,
             ..SseCaps::default()
         };
-        let memory = MessageMemory::new(site.budgets.results.clone());
+        let memory = MessageMemory::new(context.budgets.results.clone());
         let (rest, data) = (Bytes::new(), BytesMut::new());
         let (decoder, idle) = (SseDecoder::new(caps), IdleEvents::new());
         Self {
@@ -173,11 +173,11 @@ fn is_known(event: Option<&str>) -> bool {
 
 /// Opens the stream. Returns it with the post URL of its first event.
 async fn open(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     http: &UpstreamHttpClient,
 ) -> Result<(SseMessageStream, Uri), Failure> {
     let no_server = || {
-        site.label.fail(
+        context.label.fail(
             FailureKind::Unavailable,
             "No MCP server of HTTP+SSE at the upstream's URL",
         )
@@ -186,7 +186,7 @@ async fn open(
         .send(Method::GET, vec![(header::ACCEPT, EVENTS)], Bytes::new())
         .await;
     let (head, body) = sent
-        .map_err(|error| unsent_attempt(&site.label, error).failure)?
+        .map_err(|error| unsent_attempt(&context.label, error).failure)?
         .into_parts();
     if head.status != StatusCode::OK
         || media_type(&head.headers).as_deref() != Some("text/event-stream")
@@ -196,14 +196,14 @@ async fn open(
     if let Some(coding) = content_coding(&head.headers) {
         return Err(no_server().because(format!("its stream is compressed ({coding})")));
     }
-    let mut stream = SseMessageStream::new(body, site);
+    let mut stream = SseMessageStream::new(body, context);
     match stream.next().await {
         Some(SseReceived::Message(Some(event), data)) if event == "endpoint" => {
             let posts = std::str::from_utf8(&data)
                 .ok()
                 .and_then(|text| resolve(http.url(), text.trim()));
             let elsewhere = || {
-                site.label.fail(
+                context.label.fail(
                     FailureKind::BadAnswer,
                     "The upstream names another server to post messages to",
                 )
@@ -238,7 +238,7 @@ async fn read(
             match received {
                 SseReceived::Message(event, data) => {
                     if event.as_deref().is_none_or(|event| event == "message") {
-                        pipe.site.responses.meter.received(data.len());
+                        pipe.context.responses.meter.received(data.len());
                         pipe.receive(&data);
                     }
                 }
@@ -255,7 +255,7 @@ async fn read(
 
 /// Closes the channel when the reading ends, for any reason.
 struct SseEndNotifier {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     pipe: Arc<ChildChannel>,
     child: CancellationToken,
 }
@@ -263,7 +263,7 @@ struct SseEndNotifier {
 impl Drop for SseEndNotifier {
     fn drop(&mut self) {
         self.pipe.close("the stream is not read any more");
-        self.site.label.add_open_sessions(-1);
+        self.context.label.add_open_sessions(-1);
         self.child.cancel();
     }
 }

@@ -33,7 +33,7 @@ const MAX_LATE_RESPONSES: usize = 64;
 
 /// The posts of one connection.
 pub(crate) struct SsePosts {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     http: UpstreamHttpClient,
     pipe: Arc<ChildChannel>,
     /// The permits of posts that outlast their requests.
@@ -42,12 +42,12 @@ pub(crate) struct SsePosts {
 
 impl SsePosts {
     pub(crate) fn new(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         http: UpstreamHttpClient,
         pipe: Arc<ChildChannel>,
     ) -> Self {
         Self {
-            site,
+            context,
             http,
             pipe,
             late: Semaphore::new(MAX_LATE_RESPONSES),
@@ -115,7 +115,7 @@ impl SsePosts {
                     .map(CancellationToken::drop_guard);
                 // An answer is posted again after a failure that may pass.
                 let lost = (lane == OutboxLane::Answers).then(CancellationToken::new);
-                deliver(&self.site, &self.http, Vec::new(), message, lost).await;
+                deliver(&self.context, &self.http, Vec::new(), message, lost).await;
             }
         }
     }
@@ -136,9 +136,9 @@ impl SsePosts {
         {
             return;
         }
-        let (site, http) = (&self.site, &self.http);
+        let (context, http) = (&self.context, &self.http);
         let mut posting = Box::pin(post_one_way(
-            site,
+            context,
             http,
             Vec::new(),
             message,
@@ -160,7 +160,7 @@ impl SsePosts {
             Ok(Some(refused)) => {
                 let status = refused.status;
                 let is_own = refused.is_own();
-                let refusal = refused.into_refusal(site);
+                let refusal = refused.into_refusal(context);
                 if status == StatusCode::NOT_FOUND {
                     // The server does not know the session that the URL names.
                     let why = refusal.failure.to_string();
@@ -177,7 +177,7 @@ impl SsePosts {
 
     fn refuse(&self, request: &PendingRequest, refusal: FailedAttempt, status: Option<StatusCode>) {
         let status = status.map(|status| status.as_u16());
-        tracing::debug!(upstream = %self.site.label.id, status, error = %refusal.failure, "request to upstream failed");
+        tracing::debug!(upstream = %self.context.label.id, status, error = %refusal.failure, "request to upstream failed");
         // The open stream shows that the server is the same as before.
         request.refuse(FailedAttempt {
             era_in_doubt: false,

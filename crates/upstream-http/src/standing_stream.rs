@@ -61,20 +61,20 @@ pub(crate) struct CallRegistration {
 #[derive(Debug)]
 pub(crate) struct StandingReader {
     standing: Arc<StandingStream>,
-    alone: OutOfCallRequests,
+    out_of_call: OutOfCallRequests,
 }
 
 impl StandingStream {
     /// Makes the dispatcher of a session with the declared `class`; absent if its client cannot be
     /// asked.
     pub(crate) fn new(
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         class: CapabilityClass,
         session: Option<SessionKey>,
     ) -> Option<Arc<Self>> {
         let class = class.cut(capability_forwarding::TO_LEGACY);
         let client = || OutOfCallClient {
-            site: site.clone(),
+            context: context.clone(),
             session: ClientSession::new(session),
             class,
         };
@@ -89,11 +89,11 @@ impl StandingStream {
     /// Makes the dispatcher of a session with a client that cannot be asked: messages there can
     /// only be about tasks, or log messages to the client of the session.
     pub(crate) fn without_questions(
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         session: Option<SessionKey>,
     ) -> Arc<Self> {
         let client = OutOfCallClient {
-            site: site.clone(),
+            context: context.clone(),
             session: ClientSession::new(session),
             class: CapabilityClass::BASE,
         };
@@ -105,8 +105,8 @@ impl StandingStream {
 
     /// Registers the request with this id.
     pub(crate) fn register(self: &Arc<Self>, id: u64, kind: RequestKind) -> CallRegistration {
-        let site = &self.client.site;
-        let inbox = Arc::new(RequestInbox::new(site.messages.clone()));
+        let context = &self.client.context;
+        let inbox = Arc::new(RequestInbox::new(context.messages.clone()));
         self.lock().insert(id, (inbox.clone(), kind));
         CallRegistration {
             standing: self.clone(),
@@ -146,7 +146,7 @@ impl StandingStream {
                     None => asking().next().filter(|_| asking().count() == 1),
                 }
             }
-            Message::Notification(told) => match told.method.known() {
+            Message::Notification(notification) => match notification.method.known() {
                 Some(Method::Progress) => {
                     upstream_messages::request_of(&message).and_then(|id| calls.get(&id))
                 }
@@ -205,8 +205,11 @@ impl Drop for CallRegistration {
 impl StandingReader {
     /// Reads a server of this revision.
     pub(crate) fn new(standing: Arc<StandingStream>, revision: Revision) -> Self {
-        let alone = OutOfCallRequests::new(standing.client.clone(), revision);
-        Self { standing, alone }
+        let out_of_call = OutOfCallRequests::new(standing.client.clone(), revision);
+        Self {
+            standing,
+            out_of_call,
+        }
     }
 
     /// Takes a message of the stream. Returns the response that is to be sent at once.
@@ -216,12 +219,12 @@ impl StandingReader {
             DispatchOutcome::Refused(question) => {
                 Some(server_questions::no_answer_response(&question.id))
             }
-            DispatchOutcome::ForNoCall(message) => self.alone.take(*message),
+            DispatchOutcome::ForNoCall(message) => self.out_of_call.take(*message),
         }
     }
 
     /// Sends the client's answers to the server.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, tell: impl FnMut(Bytes)) {
-        self.alone.poll(cx, tell);
+        self.out_of_call.poll(cx, tell);
     }
 }

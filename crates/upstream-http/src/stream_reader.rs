@@ -32,47 +32,47 @@ const LAST_WAIT: Duration = Duration::from_secs(30);
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 
 /// Starts to read the GET stream of a session; absent if it has no such stream. Without the permit
-/// the reader does not mark the session's lists as heard. With an `alone`, the stream's requests to
+/// the reader does not mark the session's lists as heard. With an `standing_reader`, the stream's requests to
 /// the client are served, and the stream is requested again while the server does not open it now.
 /// The owner of another reader opens another stream.
 ///
 /// The reader does not keep the session alive: it ends when its last other owner drops it.
 pub(crate) async fn start_reading(
-    site: &Arc<UpstreamContext>,
+    context: &Arc<UpstreamContext>,
     session: &Arc<SessionChannel>,
     permit: ReadingPermit,
-    teller: ReadingPublisher,
-    alone: Option<standing_stream::StandingReader>,
+    publisher: ReadingPublisher,
+    standing_reader: Option<standing_stream::StandingReader>,
 ) -> Option<ReadingTask> {
     let session_of = Arc::downgrade(session);
     let mut reader = StreamReader {
-        site: site.clone(),
-        teller,
+        context: context.clone(),
+        publisher,
         session: Some(session_of),
         permit: Some(permit),
         request: None,
-        alone,
+        standing_reader,
         last_event: None,
         retry: None,
         heard: false,
     };
     let mut opening = Box::pin(session.clone().open_get_stream(None));
-    let head_wait = site.own_requests.deadlines.stream_head;
+    let head_wait = context.own_requests.deadlines.stream_head;
     let task = match tokio::time::timeout(head_wait, &mut opening).await {
         Ok(Ok(stream)) => {
             session.set_lists_heard(permit, true);
-            site.tasks.spawn_endless(reader.read_on(stream))
+            context.tasks.spawn_endless(reader.read_on(stream))
         }
         Ok(Err(refusal)) => {
             let wait = reader.wait_after(refusal, FIRST_WAIT)?;
-            site.tasks.spawn_endless(async move {
+            context.tasks.spawn_endless(async move {
                 if let Some(stream) = reader.reopen(wait).await {
                     reader.read_on(stream).await;
                 }
             })
         }
         // Some servers send the head with the first event, and the caller must not wait for that.
-        Err(_) => site.tasks.spawn_endless(async move {
+        Err(_) => context.tasks.spawn_endless(async move {
             let opened = match opening.await {
                 Ok(stream) => {
                     reader.heard_in_session(true);
@@ -99,20 +99,20 @@ pub(crate) struct HttpSubscription {
 
 /// Reads a subscription to its end.
 pub(crate) async fn read_subscription(
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     subscription: HttpSubscription,
-    teller: ReadingPublisher,
+    publisher: ReadingPublisher,
 ) {
     let HttpSubscription { mut stream, id } = subscription;
     let request = Some(id);
     let (last_event, retry) = (None, None);
     let mut reader = StreamReader {
-        site,
-        teller,
+        context,
+        publisher,
         session: None,
         permit: None,
         request,
-        alone: None,
+        standing_reader: None,
         last_event,
         retry,
         heard: false,
@@ -122,8 +122,8 @@ pub(crate) async fn read_subscription(
 }
 
 struct StreamReader {
-    site: Arc<UpstreamContext>,
-    teller: ReadingPublisher,
+    context: Arc<UpstreamContext>,
+    publisher: ReadingPublisher,
     /// Present for a legacy stream, on which the server may send requests.
     session: Option<Weak<SessionChannel>>,
     /// The permission to read that stream.
@@ -131,7 +131,7 @@ struct StreamReader {
     /// The request that opened a subscription: its response ends it.
     request: Option<u64>,
     /// Present if a client can be asked there.
-    alone: Option<standing_stream::StandingReader>,
+    standing_reader: Option<standing_stream::StandingReader>,
     last_event: Option<String>,
     retry: Option<u64>,
     /// True if a message came on the current stream.
@@ -174,12 +174,12 @@ impl StreamReader {
                 Some(again) => stream = again,
                 None => return,
             }
-            self.teller.changed(ListKinds::default());
+            self.publisher.changed(ListKinds::default());
             // A server that numbers its events sends those of the gap again.
             if self.announces_shared_lists() && self.last_event.is_none() {
-                self.site.list_changes.record(ListKinds::default());
+                self.context.list_changes.record(ListKinds::default());
             }
-            if let Some(updates) = self.teller.updates() {
+            if let Some(updates) = self.publisher.updates() {
                 updates.add_all();
             }
         }
@@ -219,13 +219,13 @@ impl StreamReader {
             .session()
             .zip(self.permit)
             .is_some_and(|(session, permit)| session.permits(permit));
-        if self.alone.is_none() || !may_read {
+        if self.standing_reader.is_none() || !may_read {
             return None;
         }
         let asked = asked.unwrap_or_default().min(MAX_RETRY_WAIT);
         let ceiling = (last * 2).clamp(FIRST_WAIT, LAST_WAIT);
         // All sessions lose their streams when a server restarts.
-        let wait = ceiling / 2 + full_jitter(ceiling / 2, self.site.clock.random());
+        let wait = ceiling / 2 + full_jitter(ceiling / 2, self.context.clock.random());
         Some(wait.max(asked))
     }
 
@@ -242,8 +242,8 @@ impl StreamReader {
     /// Sends the client's answers to the server.
     fn poll_answers(&mut self, cx: &mut Context<'_>) {
         let session = &self.session;
-        if let Some(alone) = &mut self.alone {
-            alone.poll(cx, |message| {
+        if let Some(standing_reader) = &mut self.standing_reader {
+            standing_reader.poll(cx, |message| {
                 if let Some(session) = session.as_ref().and_then(Weak::upgrade) {
                     session.send(message);
                 }
@@ -254,7 +254,7 @@ impl StreamReader {
     /// True for the standing stream of a session without lists of its own: changes that the server
     /// announces there are of the shared lists.
     fn announces_shared_lists(&self) -> bool {
-        self.alone.is_some()
+        self.standing_reader.is_some()
             && self
                 .session()
                 .is_some_and(|session| session.lists().is_none())
@@ -322,7 +322,7 @@ impl StreamReader {
                 .filter_map(|item| Message::parse(item, &message_limits()).ok())
                 .collect(),
             Err(_) => {
-                self.site.label.count_dropped("malformed");
+                self.context.label.count_dropped("malformed");
                 Vec::new()
             }
         }
@@ -337,39 +337,43 @@ impl StreamReader {
             return None;
         }
         if self.announces_shared_lists()
-            && let Message::Notification(told) = &message
-            && let Some(kinds) = told.method.known().map(upstream_messages::changed_lists)
+            && let Message::Notification(notification) = &message
+            && let Some(kinds) = notification
+                .method
+                .known()
+                .map(upstream_messages::changed_lists)
             && !kinds.is_empty()
         {
-            self.site.list_changes.record(kinds);
+            self.context.list_changes.record(kinds);
             return None;
         }
-        if let Some(alone) = &mut self.alone {
-            if let Some(answer) = alone.take(message) {
+        if let Some(standing_reader) = &mut self.standing_reader {
+            if let Some(answer) = standing_reader.take(message) {
                 self.send(answer);
             }
             return None;
         }
-        if let (Message::Notification(told), Some(updates)) = (&message, self.teller.updates())
-            && let Some(uri) = upstream_messages::updated_resource(told)
+        if let (Message::Notification(notification), Some(updates)) =
+            (&message, self.publisher.updates())
+            && let Some(uri) = upstream_messages::updated_resource(notification)
         {
             updates.add(&uri);
             return None;
         }
-        if self.teller.is_of_task()
-            && matches!(&message, Message::Notification(told) if told.method.known() == Some(Method::Tasks))
+        if self.publisher.is_of_task()
+            && matches!(&message, Message::Notification(notification) if notification.method.known() == Some(Method::Tasks))
         {
-            self.teller.changed(ListKinds::default());
+            self.publisher.changed(ListKinds::default());
             return None;
         }
         match self.classify(message) {
             MessageClass::ListChanged(kinds) => {
-                self.site.list_changes.count();
-                self.teller.changed(kinds);
+                self.context.list_changes.count();
+                self.publisher.changed(kinds);
             }
             MessageClass::Reply(answer) => self.send(answer),
             MessageClass::Answer(_) => return Some("the server ended the subscription"),
-            MessageClass::Dropped(why) => self.site.label.count_dropped(why),
+            MessageClass::Dropped(why) => self.context.label.count_dropped(why),
             MessageClass::Note(_)
             | MessageClass::Ask(_)
             | MessageClass::Withdrawn(_)
@@ -381,7 +385,7 @@ impl StreamReader {
     /// Classifies a message for a watch.
     fn classify(&self, message: Message) -> MessageClass {
         match message {
-            Message::Notification(told) => match told.method.known() {
+            Message::Notification(notification) => match notification.method.known() {
                 Some(
                     method @ (Method::ToolsListChanged
                     | Method::PromptsListChanged
@@ -406,7 +410,7 @@ impl StreamReader {
 
     fn lost(&self, why: &str) {
         self.heard_in_session(false);
-        self.teller.lost(why);
+        self.publisher.lost(why);
     }
 }
 

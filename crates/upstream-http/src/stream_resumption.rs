@@ -130,11 +130,11 @@ mod tests {
         let least = [Duration::from_secs(25), Duration::from_secs(41)];
         for (asked, least) in waits.into_iter().zip(least) {
             let busy = ResumeCounter(AtomicUsize::new(0), StreamRefusal::NotNow(asked));
-            let (mut thread, side) = (StreamResumption::default(), Arc::new(busy));
-            thread.record_mark(Some("e2".into()), None);
+            let (mut resumption, side) = (StreamResumption::default(), Arc::new(busy));
+            resumption.record_mark(Some("e2".into()), None);
             let began = tokio::time::Instant::now();
-            assert!(thread.resume(side.clone()));
-            let resumed = std::future::poll_fn(|cx| thread.poll_resumed(cx)).await;
+            assert!(resumption.resume(side.clone()));
+            let resumed = std::future::poll_fn(|cx| resumption.poll_resumed(cx)).await;
             assert!(matches!(resumed, Some(None)), "it gives up in the end");
             assert_eq!(side.0.load(Ordering::SeqCst), MAX_ATTEMPTS as usize);
             assert!(began.elapsed() >= least, "{:?}", began.elapsed());
@@ -144,12 +144,12 @@ mod tests {
     // Proves R096, R097.
     #[tokio::test(start_paused = true)]
     async fn broken_stream_resumes_after_its_last_event_id_and_retry_delay() {
-        let (mut thread, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
-        assert!(!thread.resume(side.clone()), "no event had an id");
-        thread.record_mark(Some("e1".into()), Some(3000));
-        thread.record_mark(Some("e2".into()), None);
-        assert!(thread.resume(side.clone()));
-        let mut resumed = Box::pin(std::future::poll_fn(|cx| thread.poll_resumed(cx)));
+        let (mut resumption, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
+        assert!(!resumption.resume(side.clone()), "no event had an id");
+        resumption.record_mark(Some("e1".into()), Some(3000));
+        resumption.record_mark(Some("e2".into()), None);
+        assert!(resumption.resume(side.clone()));
+        let mut resumed = Box::pin(std::future::poll_fn(|cx| resumption.poll_resumed(cx)));
         assert!(
             tokio::time::timeout(Duration::from_millis(2999), &mut resumed)
                 .await
@@ -165,22 +165,22 @@ mod tests {
             "it did not have it any more"
         );
         assert_eq!(side.0.load(Ordering::SeqCst), 1);
-        thread.record_mark(Some(String::new()), None);
-        assert!(!thread.resume(side), "the server took its ids back");
+        resumption.record_mark(Some(String::new()), None);
+        assert!(!resumption.resume(side), "the server took its ids back");
     }
 
     #[tokio::test(start_paused = true)]
     async fn resumption_waits_at_least_100_ms_that_double() {
-        let (mut thread, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
-        thread.record_mark(Some("e2".into()), Some(0));
+        let (mut resumption, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
+        resumption.record_mark(Some("e2".into()), Some(0));
         let mut waits = Vec::new();
         for goes_on in [false, false, false, true, false] {
             let began = tokio::time::Instant::now();
-            assert!(thread.resume(side.clone()));
-            std::future::poll_fn(|cx| thread.poll_resumed(cx)).await;
+            assert!(resumption.resume(side.clone()));
+            std::future::poll_fn(|cx| resumption.poll_resumed(cx)).await;
             waits.push(began.elapsed().as_millis());
             if goes_on {
-                thread.record_message();
+                resumption.record_message();
             }
         }
         // The paused clock moves in whole milliseconds.
@@ -196,13 +196,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn resumption_ends_after_too_many_empty_streams() {
-        let (mut thread, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
-        thread.record_mark(Some("e2".into()), None);
+        let (mut resumption, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
+        resumption.record_mark(Some("e2".into()), None);
         assert_eq!(
-            (0..100).filter(|_| thread.resume(side.clone())).count(),
+            (0..100).filter(|_| resumption.resume(side.clone())).count(),
             MAX_EMPTY_STREAMS as usize
         );
-        thread.record_message();
-        assert!(thread.resume(side));
+        resumption.record_message();
+        assert!(resumption.resume(side));
     }
 }

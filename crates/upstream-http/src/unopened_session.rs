@@ -14,7 +14,7 @@ use super::session_channel::{self, SessionChannel};
 /// has its channel.
 #[derive(Debug)]
 pub(crate) struct UnopenedSession {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     http: UpstreamHttpClient,
     id: Option<HeaderValue>,
     offered: Revision,
@@ -23,13 +23,13 @@ pub(crate) struct UnopenedSession {
 impl UnopenedSession {
     /// Takes the id in the head of an answer to `initialize` that offered this revision.
     pub(crate) fn new(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         http: UpstreamHttpClient,
         id: Option<HeaderValue>,
         offered: Revision,
     ) -> Self {
         Self {
-            site,
+            context,
             http,
             id,
             offered,
@@ -40,7 +40,7 @@ impl UnopenedSession {
     /// session is ended by its channel from now on.
     pub(crate) fn into_channel(mut self, revision: Revision) -> SessionChannel {
         let id = self.id.take();
-        SessionChannel::new(self.site.clone(), self.http.clone(), id, revision)
+        SessionChannel::new(self.context.clone(), self.http.clone(), id, revision)
     }
 }
 
@@ -52,6 +52,6 @@ impl Drop for UnopenedSession {
         // The id grants the use of the session.
         id.set_sensitive(true);
         let headers = session_channel::session_headers(Some(&id), self.offered);
-        session_channel::delete_later(&self.site, self.http.clone(), headers);
+        session_channel::delete_later(&self.context, self.http.clone(), headers);
     }
 }

@@ -61,9 +61,9 @@ const UNKNOWN_SESSION: [StatusCode; 5] = [
 /// An open session.
 #[derive(Debug)]
 pub(crate) struct UpstreamSession {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     channel: Arc<SessionChannel>,
-    tongue: RevisionDialect,
+    dialect: RevisionDialect,
     about: ServerDescription,
     /// The capabilities that were declared to the server.
     class: CapabilityClass,
@@ -97,7 +97,7 @@ struct SessionPost {
 
 impl UpstreamSession {
     fn new(
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         behind: SessionClient,
         channel: impl FnOnce(Revision) -> SessionChannel,
         result: &Bytes,
@@ -106,17 +106,17 @@ impl UpstreamSession {
         let Some(revision) = revision else {
             let text =
                 "The upstream answered initialize with a protocol version that weir does not have";
-            return Err(site.label.fail(FailureKind::BadAnswer, text).into());
+            return Err(context.label.fail(FailureKind::BadAnswer, text).into());
         };
-        site.label.add_open_sessions(1);
+        context.label.add_open_sessions(1);
         Ok(Self {
-            site: site.clone(),
+            context: context.clone(),
             channel: Arc::new(channel(revision)),
-            tongue: RevisionDialect::new(revision),
+            dialect: RevisionDialect::new(revision),
             about,
             class: behind.class,
             level: SessionLogLevel::default(),
-            standing: StandingStream::new(site, behind.class, behind.client),
+            standing: StandingStream::new(context, behind.class, behind.client),
             client: behind.client,
             was_read: false,
             waits_for_caller: AtomicBool::new(false),
@@ -134,7 +134,7 @@ impl UpstreamSession {
             return self.read_standing_stream(standing, permit).await;
         }
         let session = self.clone();
-        self.site.tasks.spawn_endless(async move {
+        self.context.tasks.spawn_endless(async move {
             session.read_standing_stream(standing, permit).await;
         });
     }
@@ -145,8 +145,8 @@ impl UpstreamSession {
     ) -> Option<(Arc<StandingStream>, ReadingPermit)> {
         if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
             let own: Weak<Self> = Arc::downgrade(self);
-            let lists = self.site.session_lists.open(
-                self.site.label.id.clone(),
+            let lists = self.context.session_lists.open(
+                self.context.label.id.clone(),
                 self.about.notifies_of,
                 own,
             );
@@ -163,7 +163,7 @@ impl UpstreamSession {
         let standing = match &self.standing {
             Some(standing) => standing.clone(),
             None if hears_lists && places.take_slot(&self.channel) => {
-                StandingStream::without_questions(&self.site, self.client)
+                StandingStream::without_questions(&self.context, self.client)
             }
             None => return None,
         };
@@ -175,7 +175,7 @@ impl UpstreamSession {
     /// without capabilities.
     async fn read_for_tasks(self: &Arc<Self>) {
         if !self.channel.set_hears_of_tasks() {
-            let standing = StandingStream::without_questions(&self.site, self.client);
+            let standing = StandingStream::without_questions(&self.context, self.client);
             let permit = self.channel.permit_reading();
             self.read_standing_stream(standing, permit).await;
         }
@@ -189,11 +189,17 @@ impl UpstreamSession {
         if !self.channel.permits(permit) {
             return self.channel.set_reading(permit, None);
         }
-        let (teller, _) = ReadingPublisher::new(None);
-        let alone = standing_stream::StandingReader::new(standing, self.tongue.revision());
-        let reading =
-            stream_reader::start_reading(&self.site, &self.channel, permit, teller, Some(alone))
-                .await;
+        let (publisher, _) = ReadingPublisher::new(None);
+        let standing_reader =
+            standing_stream::StandingReader::new(standing, self.dialect.revision());
+        let reading = stream_reader::start_reading(
+            &self.context,
+            &self.channel,
+            permit,
+            publisher,
+            Some(standing_reader),
+        )
+        .await;
         self.channel.set_reading(permit, reading);
     }
 
@@ -207,8 +213,8 @@ impl UpstreamSession {
         self.channel.id().is_some()
     }
 
-    pub(crate) fn tongue(&self) -> RevisionDialect {
-        self.tongue
+    pub(crate) fn dialect(&self) -> RevisionDialect {
+        self.dialect
     }
 
     /// Makes a call at `now`, with the caller's `own` client if it has one.
@@ -233,33 +239,33 @@ impl UpstreamSession {
         if let Some(level) = self.level.missing(logs) {
             Box::pin(self.raise_log_level(level)).await?;
         }
-        let id = self.site.request_ids.next_id();
-        outbound.carried_revision.note(self.tongue.revision());
-        let body = self.tongue.call(
+        let id = self.context.request_ids.next_id();
+        outbound.carried_revision.note(self.dialect.revision());
+        let body = self.dialect.call(
             id,
             call,
             &outbound.native,
             ClientDeclaration {
                 class: self.class,
-                client_info: &self.site.client_info,
+                client_info: &self.context.client_info,
                 extensions: &[],
                 log_messages: logs,
             },
         );
         let ear = self
-            .tongue
+            .dialect
             .message_filter(id, call.wants_progress, logs)
             .with_questions(self.class, server_questions::may_ask_in(call));
         let mut headers = self.channel.headers();
         headers.extend(http_post::trace_headers(&call.trace));
-        let task_owner = ResultExpectation::task_owner(self.tongue, outbound, self.class);
-        let tracked = self.site.task_progress.begin(id, outbound);
+        let task_owner = ResultExpectation::task_owner(self.dialect, outbound, self.class);
+        let tracked = self.context.task_progress.begin(id, outbound);
         if tracked.is_some() {
             Box::pin(self.read_for_tasks()).await;
         }
         let (class, whole) = (CapabilityClass::BASE, outbound.whole);
-        let listener = ResultExpectation {
-            dialect: self.tongue,
+        let expectation = ResultExpectation {
+            dialect: self.dialect,
             filter: ear,
             class,
             task_owner,
@@ -268,7 +274,7 @@ impl UpstreamSession {
             is_unsplit: false,
         };
         let request = SessionPost { id, headers, body };
-        self.post(&http, request, listener).await
+        self.post(&http, request, expectation).await
     }
 
     /// Makes a request of weir's own and returns its whole result.
@@ -277,10 +283,10 @@ impl UpstreamSession {
         method: Method,
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, FailedAttempt> {
-        let asked = own_requests::request_with_repeat(&self.site.own_requests, method, || {
+        let asked = own_requests::request_with_repeat(&self.context.own_requests, method, || {
             self.request_once(method, members)
         });
-        own_requests::within_list_deadline(&self.site.own_requests, asked).await
+        own_requests::within_list_deadline(&self.context.own_requests, asked).await
     }
 
     async fn request_once(
@@ -288,20 +294,22 @@ impl UpstreamSession {
         method: Method,
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, FailedAttempt> {
-        let id = self.site.request_ids.next_id();
+        let id = self.context.request_ids.next_id();
         let body = lower::legacy_request(id, method, members);
-        let (tongue, ear) = (
-            self.tongue,
-            self.tongue.message_filter(id, false, LogMessages::None),
+        let (dialect, ear) = (
+            self.dialect,
+            self.dialect.message_filter(id, false, LogMessages::None),
         );
-        let listener = ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
+        let expectation = ResultExpectation::for_own_request(dialect, ear, CapabilityClass::BASE);
         let request = SessionPost {
             id,
             headers: self.channel.headers(),
             body,
         };
-        let reply = self.post(&self.channel.http(), request, listener).await?;
-        Ok(own_requests::read_result(&self.site.own_requests, reply).await?)
+        let reply = self
+            .post(&self.channel.http(), request, expectation)
+            .await?;
+        Ok(own_requests::read_result(&self.context.own_requests, reply).await?)
     }
 
     /// Makes sure that the server sends log messages from `level` up.
@@ -322,7 +330,7 @@ impl UpstreamSession {
                     return Err(refusal);
                 }
                 // A server that does not take the level still serves the call.
-                Err(_) => self.site.label.count_dropped("set_level_refused"),
+                Err(_) => self.context.label.count_dropped("set_level_refused"),
                 Ok(_) => {}
             }
             Ok(())
@@ -334,14 +342,14 @@ impl UpstreamSession {
         self: &Arc<Self>,
         http: &UpstreamHttpClient,
         SessionPost { id, headers, body }: SessionPost,
-        listener: ResultExpectation,
+        expectation: ResultExpectation,
     ) -> Result<Reply, FailedAttempt> {
         // A request of weir's own has no client for messages that come before the head, and is no
         // use of the session.
-        let is_call = !listener.is_unsplit;
+        let is_call = !expectation.is_unsplit;
         let kind = if !is_call {
             RequestKind::Own
-        } else if listener.filter.may_have_questions() {
+        } else if expectation.filter.may_have_questions() {
             RequestKind::AskingCall
         } else {
             RequestKind::Call
@@ -357,18 +365,18 @@ impl UpstreamSession {
         if pending.is_registered() && is_call {
             let (session, http) = (self.clone(), http.clone());
             let head = Box::pin(async move {
-                session.read_head(http_post::post(&session.site, &http, headers, body, id).await)
+                session.read_head(http_post::post(&session.context, &http, headers, body, id).await)
             });
-            let call = HttpCallReply::new(self.site.clone(), listener, pending);
+            let call = HttpCallReply::new(self.context.clone(), expectation, pending);
             // Boxed: the future of a call without a registration is no larger for it.
             return Box::pin(early_reply::reply(call, head)).await;
         }
         // As in `ModernServer::post`, the head is dropped before the wait for the reply.
-        let head = http_post::post(&self.site, http, headers, body, id).await;
+        let head = http_post::post(&self.context, http, headers, body, id).await;
         let outcome = match self.read_head(head) {
-            Ok(answer) => {
-                Either::Left(http_call::reply(self.site.clone(), answer, listener, pending).map(Ok))
-            }
+            Ok(answer) => Either::Left(
+                http_call::reply(self.context.clone(), answer, expectation, pending).map(Ok),
+            ),
             Err(refusal) => {
                 pending.end();
                 Either::Right(refusal.map(Err))
@@ -389,7 +397,7 @@ impl UpstreamSession {
             }
             Ok(ClassifiedResponse::Accepted) => {
                 let text = "The upstream took a request and gave no answer";
-                self.site.label.fail(FailureKind::BadAnswer, text).into()
+                self.context.label.fail(FailureKind::BadAnswer, text).into()
             }
             Err(refusal) => refusal,
         };
@@ -411,7 +419,7 @@ impl UpstreamSession {
             };
         // A modern server may have taken its place.
         let is_modern_error = refused.is_modern_error();
-        let refusal = refused.into_refusal(&self.site);
+        let refusal = refused.into_refusal(&self.context);
         let refusal = if is_modern_error {
             refusal.mark_era_in_doubt()
         } else {
@@ -419,7 +427,7 @@ impl UpstreamSession {
         };
         if lost {
             let failure = self
-                .site
+                .context
                 .label
                 .fail(FailureKind::Unavailable, "The upstream lost the session");
             return FailedAttempt::new(failure).with_proof(Some(ResendProof::SessionLost));
@@ -432,12 +440,12 @@ impl UpstreamSession {
     async fn ping_is_refused(&self) -> bool {
         let (http, id) = (
             self.channel.http().without_reuse(),
-            self.site.request_ids.next_id(),
+            self.context.request_ids.next_id(),
         );
         let body = lower::legacy_request(id, Method::Ping, &[]);
         let ping = own_requests::within_list_deadline(
-            &self.site.own_requests,
-            http_post::post(&self.site, &http, self.channel.headers(), body, id),
+            &self.context.own_requests,
+            http_post::post(&self.context, &http, self.channel.headers(), body, id),
         )
         .await;
         matches!(ping, Ok(ClassifiedResponse::Refused(refused)) if UNKNOWN_SESSION.contains(&refused.status))
@@ -450,8 +458,8 @@ impl UpstreamSession {
 
     /// Ends the session at the server, in a task that the upstream's end waits for.
     pub(crate) fn close_later(self: Arc<Self>) {
-        let site = self.site.clone();
-        site.tasks.spawn(async move { self.close().await });
+        let context = self.context.clone();
+        context.tasks.spawn(async move { self.close().await });
     }
 
     /// Cancelled once weir ended the session because the server did not read its messages.
@@ -501,6 +509,6 @@ impl SideChannel for UpstreamSession {
 
 impl Drop for UpstreamSession {
     fn drop(&mut self) {
-        self.site.label.add_open_sessions(-1);
+        self.context.label.add_open_sessions(-1);
     }
 }

@@ -52,7 +52,7 @@ const MAX_ELICITATIONS: usize = 64;
 #[derive(Debug)]
 pub struct ChildChannel {
     /// The handles of its upstream.
-    pub site: Arc<UpstreamContext>,
+    pub context: Arc<UpstreamContext>,
     outbox: Outbox<OutgoingPurpose>,
     /// Notified when the outbox is no longer empty.
     queued: Notify,
@@ -123,9 +123,9 @@ struct ChannelState {
 impl ChildChannel {
     /// Makes a channel without messages yet.
     #[must_use]
-    pub fn new(site: Arc<UpstreamContext>) -> Arc<Self> {
+    pub fn new(context: Arc<UpstreamContext>) -> Arc<Self> {
         Arc::new(Self {
-            site,
+            context,
             outbox: Outbox::default(),
             queued: Notify::new(),
             requests: Arc::new(Semaphore::new(MAX_QUEUED_REQUESTS)),
@@ -153,7 +153,7 @@ impl ChildChannel {
         if self.over.is_cancelled() {
             return;
         }
-        let Some(share) = self.site.messages.try_reserve(message.len()) else {
+        let Some(share) = self.context.messages.try_reserve(message.len()) else {
             return self.overflowed();
         };
         match self.outbox.push(message, OutgoingPurpose::OneWay(share)) {
@@ -193,7 +193,7 @@ impl ChildChannel {
     }
 
     fn overflowed(&self) {
-        self.site.label.count_unread_session();
+        self.context.label.count_unread_session();
         self.close_input();
         self.close("it does not take the messages it is sent");
     }
@@ -212,7 +212,7 @@ impl ChildChannel {
             .get()
             .filter(|relay| relay.is_open())
             .map(|relay| (relay, line.clone()));
-        match list_items::parse_without_bad_items(&self.site.record, line, &limits) {
+        match list_items::parse_without_bad_items(&self.context.record, line, &limits) {
             Ok(weir_wire::IncomingMessage::One(message)) => {
                 let Some((relay, line)) = relayed else {
                     return self.dispatch(message);
@@ -233,7 +233,7 @@ impl ChildChannel {
                     match Message::parse(item.clone(), &limits) {
                         Ok(message) => self.dispatch(message),
                         Err(error) if self.fail_unreadable(&item, &error) => {}
-                        Err(_) => self.site.label.count_dropped("bad_batch_item"),
+                        Err(_) => self.context.label.count_dropped("bad_batch_item"),
                     }
                 }
             }
@@ -244,9 +244,9 @@ impl ChildChannel {
     /// Relays the messages for the requests of the previous process: those up to this id. Must be
     /// called before any output is read.
     pub(super) fn relay_to(self: &Arc<Self>, socket: UnixStream, last_id: u64) {
-        let (pipe, closed) = (self.clone(), self.over.clone());
-        let send = move |message| pipe.send(message);
-        let relay = ChildRelay::start(&self.site.tasks, socket, last_id, closed, send);
+        let (channel, closed) = (self.clone(), self.over.clone());
+        let send = move |message| channel.send(message);
+        let relay = ChildRelay::start(&self.context.tasks, socket, last_id, closed, send);
         // There is only one previous process.
         let _first = self.relay.set(relay);
     }
@@ -315,14 +315,14 @@ impl ChildChannel {
         let (sender, messages) = mpsc::channel(MAX_OUT_OF_CALL);
         if self.out_of_call.set(sender).is_ok() {
             let client = OutOfCallClient {
-                site: self.site.clone(),
+                context: self.context.clone(),
                 session: self.client.clone(),
                 class,
             };
-            let (pipe, over) = (self.clone(), self.over.clone());
+            let (channel, over) = (self.clone(), self.over.clone());
             let serving = OutOfCallRequests::new(client, revision)
-                .serve(messages, move |message| pipe.send(message));
-            self.site.tasks.spawn_endless(async move {
+                .serve(messages, move |message| channel.send(message));
+            self.context.tasks.spawn_endless(async move {
                 let _over = over.run_until_cancelled_owned(serving).await;
             });
         }
@@ -373,7 +373,7 @@ impl ChildChannel {
     fn dispatch(&self, message: Message) {
         match &message {
             Message::Request(request) => self.handle_request(request, &message),
-            Message::Notification(told) => match told.method.known() {
+            Message::Notification(notification) => match notification.method.known() {
                 Some(
                     method @ (Method::ToolsListChanged
                     | Method::PromptsListChanged
@@ -383,9 +383,9 @@ impl ChildChannel {
                     match self.lists.get() {
                         Some(lists) => {
                             lists.handle_list_changed(kinds);
-                            self.site.list_changes.record(ListKinds::default());
+                            self.context.list_changes.record(ListKinds::default());
                         }
-                        None => self.site.list_changes.record(kinds),
+                        None => self.context.list_changes.record(kinds),
                     }
                 }
                 Some(Method::Cancelled) => {
@@ -397,9 +397,9 @@ impl ChildChannel {
                     self.send_out_of_call(&message);
                 }
                 Some(Method::ElicitationComplete) => {
-                    self.dispatch_elicitation_complete(told, &message)
+                    self.dispatch_elicitation_complete(notification, &message)
                 }
-                _ => match upstream_messages::updated_resource(told) {
+                _ => match upstream_messages::updated_resource(notification) {
                     Some(uri) => {
                         if let Some(lists) = self.lists.get() {
                             lists.handle_resource_updated(&uri);
@@ -422,7 +422,7 @@ impl ChildChannel {
             // real one.
             None if matches!(message, Message::Response(_)) => {
                 drop(state);
-                return self.site.label.count_dropped("unknown_id");
+                return self.context.label.count_dropped("unknown_id");
             }
             // It may be late, and about another client's call.
             None if self.has_several_principals.load(Ordering::Relaxed) => None,
@@ -432,12 +432,12 @@ impl ChildChannel {
             Some(request) => drop(request.pending.inbox.push(message)),
             None => {
                 drop(state);
-                if self.site.task_progress.take_progress(&message)
+                if self.context.task_progress.take_progress(&message)
                     || (self.is_clients_log(&message) && self.send_out_of_call(&message))
                 {
                     return;
                 }
-                self.site.label.count_dropped("unknown_addressee");
+                self.context.label.count_dropped("unknown_addressee");
             }
         }
     }
@@ -445,7 +445,7 @@ impl ChildChannel {
     /// Handles a request of the child.
     fn handle_request(&self, request: &Request, message: &Message) {
         if self.modern.load(Ordering::Relaxed) {
-            return self.site.label.count_dropped("server_request");
+            return self.context.label.count_dropped("server_request");
         }
         if !self.asks.load(Ordering::Relaxed) {
             // No client capability was declared to it.
@@ -474,9 +474,9 @@ impl ChildChannel {
 
     /// Dispatches the completion of a URL elicitation: to its call while that runs, else to the
     /// client.
-    fn dispatch_elicitation_complete(&self, told: &Notification, message: &Message) {
+    fn dispatch_elicitation_complete(&self, notification: &Notification, message: &Message) {
         let name = string_at(
-            told.params.as_deref().unwrap_or_default(),
+            notification.params.as_deref().unwrap_or_default(),
             &["elicitationId"],
         );
         let state = self.lock();
@@ -493,7 +493,7 @@ impl ChildChannel {
     /// True for a log message of a child with calls of one client session alone.
     fn is_clients_log(&self, message: &Message) -> bool {
         self.is_owned.load(Ordering::Relaxed)
-            && matches!(message, Message::Notification(told) if told.method.known() == Some(Method::LogMessage))
+            && matches!(message, Message::Notification(notification) if notification.method.known() == Some(Method::LogMessage))
     }
 
     /// Forwards a message to the client itself; false if there is no such client, or its queue is

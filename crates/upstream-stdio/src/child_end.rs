@@ -15,8 +15,8 @@ use super::value_claim::ValueClaims;
 /// The parts that are notified when the process has ended, for every end of its supervision.
 #[derive(Debug)]
 pub(super) struct ChildEndNotifier {
-    pub(super) site: Arc<UpstreamContext>,
-    pub(super) pipe: Arc<ChildChannel>,
+    pub(super) context: Arc<UpstreamContext>,
+    pub(super) channel: Arc<ChildChannel>,
     pub(super) ended: CancellationToken,
     pub(super) status: Arc<OnceLock<String>>,
     /// Shows the lease that the child still runs.
@@ -25,8 +25,8 @@ pub(super) struct ChildEndNotifier {
 
 impl Drop for ChildEndNotifier {
     fn drop(&mut self) {
-        self.pipe.close("the process was ended");
-        self.site.label.add_open_sessions(-1);
+        self.channel.close("the process was ended");
+        self.context.label.add_open_sessions(-1);
         self.ended.cancel();
     }
 }
@@ -34,53 +34,53 @@ impl Drop for ChildEndNotifier {
 /// Waits for the child's end, or ends it: with the input closed, the keeper sends SIGTERM and
 /// SIGKILL in their times, and ends its descendants.
 pub(super) async fn supervise(
-    mut line: ChildControlSocket,
+    mut control: ChildControlSocket,
     stop: CancellationToken,
     input: CancellationToken,
     mut watched: ChildEndNotifier,
     mut claims: ValueClaims<(ChildControlSocket, ChildEndNotifier)>,
 ) {
-    let closed = watched.pipe.closed();
+    let closed = watched.channel.closed();
     let status = loop {
         let claim = tokio::select! {
             biased;
-            status = line.ended() => break status,
-            () = stop.cancelled() => break end_child(&mut line, &input, &watched).await,
-            () = closed.cancelled() => break end_child(&mut line, &input, &watched).await,
+            status = control.ended() => break status,
+            () = stop.cancelled() => break end_child(&mut control, &input, &watched).await,
+            () = closed.cancelled() => break end_child(&mut control, &input, &watched).await,
             claim = claims.next() => claim,
         };
-        match claim.send((line, watched)) {
+        match claim.send((control, watched)) {
             Ok(()) => return,
-            Err(parts) => (line, watched) = parts,
+            Err(parts) => (control, watched) = parts,
         }
     };
     let why = match &status {
         Ok(status) => format!("the process ended: {status}"),
         Err(error) => format!("the process was lost: {error}"),
     };
-    tracing::info!(upstream = %watched.site.label.id, why, "child process exited");
+    tracing::info!(upstream = %watched.context.label.id, why, "child process exited");
     // This is the only place that sets it.
     let _ = watched.status.set(why.clone());
-    watched.pipe.close(&why);
+    watched.channel.close(&why);
     match status {
         Ok(_) => input.cancel(),
         // The process still runs, and the keeper cannot end it.
-        Err(_) => line.end_without_keeper(&input).await,
+        Err(_) => control.end_without_keeper(&input).await,
     }
 }
 
 /// Ends the child: requests that of the keeper, then closes the input.
 async fn end_child(
-    line: &mut ChildControlSocket,
+    control: &mut ChildControlSocket,
     input: &CancellationToken,
     watched: &ChildEndNotifier,
 ) -> io::Result<ExitStatus> {
-    watched.pipe.close("weir ended the process");
-    match line.close().await {
+    watched.channel.close("weir ended the process");
+    match control.close().await {
         Some(ended) => ended,
         None => {
             input.cancel();
-            line.ended().await
+            control.ended().await
         }
     }
 }

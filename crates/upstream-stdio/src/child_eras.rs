@@ -24,19 +24,19 @@ const EXTRA_START_TIME: Duration = Duration::from_secs(5);
 /// One era of a server: its revision, once known, and the backoff of process starts.
 #[derive(Debug, Default)]
 struct ChildEra {
-    tongue: Mutex<Option<RevisionDialect>>,
+    dialect: Mutex<Option<RevisionDialect>>,
     pace: Mutex<RetryBackoff>,
 }
 
 impl ChildEra {
     /// Returns the protocol of the last process.
-    fn tongue(&self) -> Option<RevisionDialect> {
-        *lock(&self.tongue)
+    fn dialect(&self) -> Option<RevisionDialect> {
+        *lock(&self.dialect)
     }
 
     /// Stores the protocol of a process and returns the previous one.
-    fn set(&self, tongue: Option<RevisionDialect>) -> Option<RevisionDialect> {
-        std::mem::replace(&mut *lock(&self.tongue), tongue)
+    fn set(&self, dialect: Option<RevisionDialect>) -> Option<RevisionDialect> {
+        std::mem::replace(&mut *lock(&self.dialect), dialect)
     }
 }
 
@@ -61,7 +61,7 @@ impl StdioSecondEra {
     /// Notes a process that did not begin in the legacy era.
     fn record_failure(&self) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        if failures >= MAX_LEGACY_FAILURES && self.era.tongue().is_none() {
+        if failures >= MAX_LEGACY_FAILURES && self.era.dialect().is_none() {
             self.record_refusal();
         }
     }
@@ -73,9 +73,9 @@ impl StdioSecondEra {
     }
 
     /// Notes a process that began in the legacy era. True if it is the first.
-    fn record_found(&self, tongue: RevisionDialect) -> bool {
+    fn record_found(&self, dialect: RevisionDialect) -> bool {
         self.forget_refusal();
-        self.era.set(Some(tongue)).is_none()
+        self.era.set(Some(dialect)).is_none()
     }
 
     fn is_refused(&self) -> bool {
@@ -107,7 +107,7 @@ impl ChildEras {
 
     /// Returns the protocol of the last process of the first era.
     pub(super) fn first_tongue(&self) -> Option<RevisionDialect> {
-        self.first.tongue()
+        self.first.dialect()
     }
 
     /// Forgets the era, because the server may have been replaced: the next child is probed again.
@@ -123,8 +123,8 @@ impl ChildEras {
             && self.protocol == UpstreamProtocol::Auto
             && self
                 .first
-                .tongue()
-                .is_some_and(|tongue| tongue.revision().is_modern())
+                .dialect()
+                .is_some_and(|dialect| dialect.revision().is_modern())
             && !self.second.is_refused()
     }
 
@@ -133,13 +133,13 @@ impl ChildEras {
     pub(super) fn second_for(&self, class: CapabilityClass) -> Option<RevisionDialect> {
         self.second
             .era
-            .tongue()
+            .dialect()
             .filter(|_| self.may_be_legacy(class))
     }
 
     /// True if the server is known to have a legacy era beside its modern one.
     pub(super) fn has_second(&self) -> bool {
-        self.second.era.tongue().is_some()
+        self.second.era.dialect().is_some()
     }
 
     /// True if the server is known to have no legacy era beside its modern one.
@@ -166,15 +166,15 @@ impl ChildEras {
     /// Returns the server's revision for a client of this class, once it is known.
     pub(super) fn revision_for(&self, class: CapabilityClass) -> Option<Revision> {
         self.second_for(class)
-            .or_else(|| self.first.tongue())
+            .or_else(|| self.first.dialect())
             .map(RevisionDialect::revision)
     }
 
     /// Returns the protocol of the first message to a child.
     pub(super) fn protocol_of(&self, is_legacy: bool) -> UpstreamProtocol {
-        match (self.protocol, self.first.tongue()) {
+        match (self.protocol, self.first.dialect()) {
             (UpstreamProtocol::Auto, _) if is_legacy => UpstreamProtocol::Legacy,
-            (UpstreamProtocol::Auto, Some(tongue)) if tongue.revision().is_modern() => {
+            (UpstreamProtocol::Auto, Some(dialect)) if dialect.revision().is_modern() => {
                 UpstreamProtocol::Modern
             }
             (UpstreamProtocol::Auto, Some(_)) => UpstreamProtocol::Legacy,
@@ -187,13 +187,13 @@ impl ChildEras {
     pub(super) fn record_dialect(
         &self,
         is_legacy: bool,
-        tongue: RevisionDialect,
+        dialect: RevisionDialect,
         begun: Instant,
     ) -> bool {
         if is_legacy {
-            return self.second.record_found(tongue);
+            return self.second.record_found(dialect);
         }
-        self.first.set(Some(tongue));
+        self.first.set(Some(dialect));
         *lock(&self.first_start_time) = begun.elapsed();
         false
     }

@@ -19,11 +19,12 @@ const NOT_HERE: &str = "The upstream runs at another replica: try again";
 ///
 /// # Errors
 /// `Overloaded` if another replica runs the children.
-pub(crate) fn enter(site: &Arc<UpstreamContext>) -> Result<Option<FencePass>, Failure> {
-    let Some(fence) = &site.fence else {
+pub(crate) fn enter(context: &Arc<UpstreamContext>) -> Result<Option<FencePass>, Failure> {
+    let Some(fence) = &context.fence else {
         return Ok(None);
     };
-    let refused = || Failure::new(FailureKind::Overloaded, NOT_HERE).with_upstream(&site.label.id);
+    let refused =
+        || Failure::new(FailureKind::Overloaded, NOT_HERE).with_upstream(&context.label.id);
     fence.enter().map(Some).ok_or_else(refused)
 }
 
@@ -31,8 +32,8 @@ pub(crate) fn enter(site: &Arc<UpstreamContext>) -> Result<Option<FencePass>, Fa
 ///
 /// # Errors
 /// Another replica runs them. The call was not made.
-pub(crate) fn check(site: &Arc<UpstreamContext>) -> Result<(), FailedAttempt> {
-    enter(site).map(drop).map_err(|failure| {
+pub(crate) fn check(context: &Arc<UpstreamContext>) -> Result<(), FailedAttempt> {
+    enter(context).map(drop).map_err(|failure| {
         FailedAttempt::new(failure)
             .with_proof(Some(ResendProof::NotSent))
             .mark_not_attempted()

@@ -97,34 +97,34 @@ impl StdioUpstream {
         running: Arc<RunningChild>,
         is_watching: bool,
     ) -> Option<HandoverSession> {
-        let pipe = &running.child.pipe;
+        let channel = &running.child.channel;
         let legacy = running.legacy.as_ref();
         let level = legacy.and_then(|legacy| legacy.level.get());
         let given = running.child.hand_over().await?;
-        pipe.set_handed_over();
-        let (first, several) = pipe.principals();
-        let tongue = running.greeted.tongue;
+        channel.set_handed_over();
+        let (first, several) = channel.principals();
+        let dialect = running.greeted.dialect;
         let initialized =
-            upstream_messages::initialize_result(tongue.revision(), &running.greeted.about);
+            upstream_messages::initialize_result(dialect.revision(), &running.greeted.about);
         let described = ExportedChild {
             owner: ExportedOwner::of(key.principal.as_ref()),
             class: key.class.bits(),
             nth: key.nth,
             is_legacy: key.is_legacy,
             is_watching,
-            revision: tongue.revision().as_str().to_owned(),
+            revision: dialect.revision().as_str().to_owned(),
             initialized: String::from_utf8(initialized.into()).ok()?,
             told_class: legacy
                 .map_or(CapabilityClass::BASE, |legacy| legacy.class)
                 .bits(),
             declares_roots_changes: legacy.is_some_and(|legacy| legacy.declares_roots_changes),
-            client: pipe.client.get().map(ExportedClient::of),
+            client: channel.client.get().map(ExportedClient::of),
             first: first.as_ref().map(|first| ExportedOwner::of(Some(first))),
             several,
             level: level.map(|level| level.as_str().to_owned()),
-            last_id: self.site.request_ids.last_id(),
+            last_id: self.context.request_ids.last_id(),
             unread: BASE64.encode(&given.unread),
-            tasks: self.site.task_holds.export(&running),
+            tasks: self.context.task_holds.export(&running),
         };
         let mut descriptors = vec![given.relay];
         descriptors.extend(given.kept.descriptors().ok()?);
@@ -138,7 +138,7 @@ impl StdioUpstream {
     /// ends, since its descriptors are closed.
     pub async fn import_child(&self, exported: HandoverSession) {
         if self.adopt(exported).await.is_none() {
-            tracing::warn!(upstream = %self.site.label.id, "child process takeover failed: starting a new process");
+            tracing::warn!(upstream = %self.context.label.id, "child process takeover failed: starting a new process");
         }
     }
 
@@ -169,21 +169,21 @@ impl StdioUpstream {
         } else {
             &self.slots
         };
-        let slot = slots.free_slot(&key, self.site.clock.millis())?;
+        let slot = slots.free_slot(&key, self.context.clock.millis())?;
         let _opening = slot.opening.try_lock().ok()?;
         if slot.current.load().is_some() {
             return None;
         }
-        self.site.request_ids.continue_after(child.last_id);
-        let pipe = ChildChannel::new(self.site.clone());
-        pipe.relay_to(relay, child.last_id);
-        pipe.import_principals(
+        self.context.request_ids.continue_after(child.last_id);
+        let channel = ChildChannel::new(self.context.clone());
+        channel.relay_to(relay, child.last_id);
+        channel.import_principals(
             child.first.and_then(|first| first.principal()),
             child.several,
         );
         let unread = BASE64.decode(child.unread.as_bytes()).ok()?;
         let begun = Instant::now();
-        let running = UpstreamChild::adopt(kept, pipe, &unread).ok()?;
+        let running = UpstreamChild::adopt(kept, channel, &unread).ok()?;
         let session = child.client.as_ref().and_then(ExportedClient::session);
         let clients = ChildClients {
             class: CapabilityClass::from_bits(child.told_class),
@@ -196,7 +196,7 @@ impl StdioUpstream {
         let greeted = if revision.is_modern() {
             timeout(
                 HANDSHAKE_TIMEOUT,
-                run_handshake(&running.pipe, UpstreamProtocol::Modern, &clients),
+                run_handshake(&running.channel, UpstreamProtocol::Modern, &clients),
             )
             .await
             .ok()?
@@ -205,11 +205,11 @@ impl StdioUpstream {
             let (_, about) =
                 upstream_messages::read_initialize_result(&Bytes::from(child.initialized));
             HandshakeOutcome {
-                tongue: RevisionDialect::new(revision),
+                dialect: RevisionDialect::new(revision),
                 about,
             }
         };
-        self.starter.record_dialect(&key, greeted.tongue, begun);
+        self.starter.record_dialect(&key, greeted.dialect, begun);
         let mut running = RunningChild {
             used: slot.use_clock(),
             ..RunningChild::new(running, greeted, clients)
@@ -221,12 +221,12 @@ impl StdioUpstream {
         }
         running
             .used
-            .store(self.site.clock.millis(), Ordering::Relaxed);
+            .store(self.context.clock.millis(), Ordering::Relaxed);
         let running = Arc::new(running);
         if key.principal.is_some() {
             running.open_own_lists();
         }
-        self.site.task_holds.import(child.tasks, &running);
+        self.context.task_holds.import(child.tasks, &running);
         slot.current.store(Some(running));
         Some(())
     }

@@ -22,7 +22,7 @@ pub trait SseConnector: fmt::Debug + Send + Sync {
     /// `Unavailable` if no such server is at the URL.
     fn connect<'a>(
         &'a self,
-        site: &'a Arc<UpstreamContext>,
+        context: &'a Arc<UpstreamContext>,
     ) -> Fut<'a, Result<UpstreamChild, Failure>>;
 }
 
@@ -38,39 +38,41 @@ pub enum ChildSource {
 impl ChildSource {
     pub(super) async fn start(
         &self,
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
     ) -> Result<UpstreamChild, Failure> {
         match self {
-            Self::Process(settings, keeper) => UpstreamChild::start(site, keeper, settings).await,
-            Self::Sse(connector) => connector.connect(site).await,
+            Self::Process(settings, keeper) => {
+                UpstreamChild::start(context, keeper, settings).await
+            }
+            Self::Sse(connector) => connector.connect(context).await,
         }
     }
 
     /// Returns the most children if each principal has its own.
-    pub(super) fn max_children(&self, site: &UpstreamContext) -> usize {
+    pub(super) fn max_children(&self, context: &UpstreamContext) -> usize {
         match self {
             Self::Process(settings, _) => settings.max_processes,
-            Self::Sse(_) => site.bounds.sessions,
+            Self::Sse(_) => context.bounds.sessions,
         }
     }
 
     /// Returns the milliseconds for which a child must be unused before it is ended for another
     /// one.
-    pub(super) fn idle_millis(&self, site: &UpstreamContext) -> u64 {
+    pub(super) fn idle_millis(&self, context: &UpstreamContext) -> u64 {
         match self {
             // A start is costly, and the state of the process is lost with it.
-            Self::Process(..) => millis(site.bounds.session_idle),
+            Self::Process(..) => millis(context.bounds.session_idle),
             Self::Sse(_) => 0,
         }
     }
 
     /// Returns the failure of a call that got no child.
-    pub(super) fn full_failure(&self, site: &UpstreamContext) -> Failure {
+    pub(super) fn full_failure(&self, context: &UpstreamContext) -> Failure {
         let text = match self {
             Self::Process(..) => {
                 instruments()
                     .upstream_processes_refused
-                    .add(1, &[site.label.attribute()]);
+                    .add(1, &[context.label.attribute()]);
                 "The upstream runs as many processes as `limits.max_processes` in its config lets it, or as many of yours as \
                  leave some to others: try again later"
             }
@@ -78,14 +80,14 @@ impl ChildSource {
                 "The upstream has as many sessions as `limits.sessions` in its config lets it: try again later"
             }
         };
-        site.label.fail(FailureKind::Busy, text)
+        context.label.fail(FailureKind::Busy, text)
     }
 
     /// Returns the time limit up to the answer to the first message.
-    pub(super) fn start_timeout(&self, site: &UpstreamContext) -> Duration {
+    pub(super) fn start_timeout(&self, context: &UpstreamContext) -> Duration {
         match self {
             Self::Process(settings, _) => settings.start,
-            Self::Sse(_) => site.own_requests.deadlines.probe,
+            Self::Sse(_) => context.own_requests.deadlines.probe,
         }
     }
 }

@@ -49,13 +49,13 @@ const PACKAGE_RUNNERS: [&str; 10] = [
 struct StartingChild {
     since: Instant,
     errors: Arc<ErrorTail>,
-    pipe: Arc<ChildChannel>,
+    channel: Arc<ChildChannel>,
 }
 
 /// Starts the children of one server.
 #[derive(Debug)]
 pub(super) struct ChildStarter {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     pub(super) origin: ChildSource,
     pub(super) eras: ChildEras,
     /// The process that was started last and has not answered yet.
@@ -64,12 +64,12 @@ pub(super) struct ChildStarter {
 
 impl ChildStarter {
     pub(super) fn new(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         origin: ChildSource,
         protocol: UpstreamProtocol,
     ) -> Self {
         Self {
-            site,
+            context,
             origin,
             eras: ChildEras::new(protocol),
             starting: Mutex::default(),
@@ -77,10 +77,10 @@ impl ChildStarter {
     }
 
     /// Notes the protocol of a child, and the time that its start took.
-    pub(super) fn record_dialect(&self, key: &ChildKey, tongue: RevisionDialect, begun: Instant) {
-        if self.eras.record_dialect(key.is_legacy, tongue, begun) {
+    pub(super) fn record_dialect(&self, key: &ChildKey, dialect: RevisionDialect, begun: Instant) {
+        if self.eras.record_dialect(key.is_legacy, dialect, begun) {
             // Clients with sessions have lists of their own from now on.
-            self.site.list_changes.record(ListKinds::default());
+            self.context.list_changes.record(ListKinds::default());
         }
     }
 
@@ -93,9 +93,9 @@ impl ChildStarter {
         clients: ChildClients,
         opening: OwnedMutexGuard<()>,
     ) -> Result<Arc<RunningChild>, FailedAttempt> {
-        let site = self.site.clone();
+        let context = self.context.clone();
         let (done, started) = oneshot::channel();
-        site.tasks.spawn_endless(async move {
+        context.tasks.spawn_endless(async move {
             let result = Box::pin(self.restart(&slot, &key, clients))
                 .await
                 .map(|running| {
@@ -111,7 +111,7 @@ impl ChildStarter {
             let _ = done.send(result);
         });
         let removed = || {
-            site.label.fail(
+            context.label.fail(
                 FailureKind::Unavailable,
                 "The upstream is not served any more",
             )
@@ -131,13 +131,13 @@ impl ChildStarter {
         };
         let protocol = self.eras.protocol_of(false);
         let asking = async {
-            let child = self.origin.start(&self.site).await?;
-            run_handshake(&child.pipe, protocol, &clients).await
+            let child = self.origin.start(&self.context).await?;
+            run_handshake(&child.channel, protocol, &clients).await
         };
         let failure = match tokio::time::timeout(self.start_time(), asking).await {
             Ok(Ok(_) | Err(HandshakeError::Refused(_))) => return Ok(()),
             Ok(Err(HandshakeError::Failed(failure))) => failure,
-            Ok(Err(HandshakeError::EndedOnProbe)) | Err(_) => self.site.label.fail(
+            Ok(Err(HandshakeError::EndedOnProbe)) | Err(_) => self.context.label.fail(
                 FailureKind::Unavailable,
                 "The upstream did not answer the first message",
             ),
@@ -147,7 +147,7 @@ impl ChildStarter {
 
     /// Returns the time limit of a start, up to the answer to the first message.
     pub(super) fn start_time(&self) -> Duration {
-        self.origin.start_timeout(&self.site)
+        self.origin.start_timeout(&self.context)
     }
 
     /// Returns the process that has not answered yet, for operators.
@@ -166,7 +166,7 @@ impl ChildStarter {
         clients: ChildClients,
     ) -> Result<RunningChild, FailedAttempt> {
         // Another replica runs the children: no failure of the upstream.
-        child_fence::check(&self.site)?;
+        child_fence::check(&self.context)?;
         if let Some(before) = slot.current.swap(None) {
             if before.since.elapsed() >= STEADY_AGE {
                 slot.pace().record_success();
@@ -175,10 +175,10 @@ impl ChildStarter {
             } else {
                 // The pace belongs to this child alone: a child that crashes delays no other one.
                 slot.pace()
-                    .record_end(self.site.clock.now(), self.site.clock.random());
+                    .record_end(self.context.clock.now(), self.context.clock.random());
             }
         }
-        let now = self.site.clock.now();
+        let now = self.context.clock.now();
         let admitted = slot
             .pace()
             .admit(now)
@@ -189,7 +189,7 @@ impl ChildStarter {
                 .pace()
                 .last_failure()
                 .or_else(|| self.eras.pace(key.is_legacy).last_failure());
-            let mut refusal = FailedAttempt::too_early(&self.site.label, None, text, wait);
+            let mut refusal = FailedAttempt::too_early(&self.context.label, None, text, wait);
             if let Some(last) = last {
                 refusal.failure = refusal.failure.with_cause(last.cause);
             }
@@ -211,7 +211,7 @@ impl ChildStarter {
             Ok(Err(failure)) => Err(self.not_started(key, failure)),
             Err(_) => {
                 let text = "The upstream's process was started and did not answer in time";
-                let failure = self.site.label.fail(FailureKind::Unavailable, text);
+                let failure = self.context.label.fail(FailureKind::Unavailable, text);
                 Err(self.not_started(
                     key,
                     failure.because(self.explain_timeout(patience, starting.as_deref())),
@@ -222,7 +222,7 @@ impl ChildStarter {
 
     fn not_started(&self, key: &ChildKey, failure: Failure) -> FailedAttempt {
         let mut pace = self.eras.pace(key.is_legacy);
-        pace.record_end(self.site.clock.now(), self.site.clock.random());
+        pace.record_end(self.context.clock.now(), self.context.clock.random());
         pace.keep_failure(&failure);
         drop(pace);
         self.eras.record_failure(key.is_legacy);
@@ -231,26 +231,27 @@ impl ChildStarter {
 
     async fn start(&self, key: &ChildKey, clients: ChildClients) -> Result<RunningChild, Failure> {
         let begun = Instant::now();
-        let child = self.origin.start(&self.site).await?;
+        let child = self.origin.start(&self.context).await?;
         self.show_starting(&child, begun);
         let (child, greeted) = match run_handshake(
-            &child.pipe,
+            &child.channel,
             self.eras.protocol_of(key.is_legacy),
             &clients,
         )
         .await
         {
             Err(HandshakeError::EndedOnProbe) => {
-                let child = self.origin.start(&self.site).await?;
+                let child = self.origin.start(&self.context).await?;
                 self.show_starting(&child, begun);
-                let greeted = run_handshake(&child.pipe, UpstreamProtocol::Legacy, &clients).await;
+                let greeted =
+                    run_handshake(&child.channel, UpstreamProtocol::Legacy, &clients).await;
                 (child, greeted)
             }
             greeted => (child, greeted),
         };
         match greeted {
             Ok(greeted) => {
-                self.record_dialect(key, greeted.tongue, begun);
+                self.record_dialect(key, greeted.dialect, begun);
                 Ok(RunningChild::new(child, greeted, clients))
             }
             Err(rude) => {
@@ -264,11 +265,11 @@ impl ChildStarter {
 
     /// Shows a process as starting.
     fn show_starting(&self, child: &UpstreamChild, since: Instant) {
-        let (errors, pipe) = (child.errors.clone(), child.pipe.clone());
+        let (errors, channel) = (child.errors.clone(), child.channel.clone());
         *self.lock_starting() = Some(Arc::new(StartingChild {
             since,
             errors,
-            pipe,
+            channel,
         }));
     }
 
@@ -287,7 +288,7 @@ impl ChildStarter {
             }) = self.starting()
             {
                 let (seconds, says) = (time.as_secs(), says.unwrap_or_default());
-                tracing::info!(upstream = %self.site.label.id, seconds, says, "upstream is still starting");
+                tracing::info!(upstream = %self.context.label.id, seconds, says, "upstream is still starting");
             }
         }
     }
@@ -306,10 +307,10 @@ impl ChildStarter {
             .map(|starting| starting.errors.last_lines(MAX_KEPT_LINES))
             .unwrap_or_default();
         let is_silent = last_lines.is_empty();
-        self.site.record.note_lines(last_lines);
+        self.context.record.note_lines(last_lines);
         for line in starting
             .into_iter()
-            .flat_map(|starting| explaining_lines(&starting.pipe, &starting.errors))
+            .flat_map(|starting| explaining_lines(&starting.channel, &starting.errors))
         {
             // Writing to a string cannot fail.
             let _ = write!(text, "; {line}");
@@ -349,11 +350,11 @@ impl ChildStarter {
     /// Returns the failure with its cause, the exit status and the last line of the process.
     async fn explain_failure(&self, child: &UpstreamChild, rude: HandshakeError) -> Failure {
         let words = child.explain_exit(EXIT_WAIT).await;
-        self.site
+        self.context
             .record
             .note_lines(child.errors.last_lines(MAX_KEPT_LINES));
         let ended = || {
-            self.site.label.fail(
+            self.context.label.fail(
                 FailureKind::Unavailable,
                 "The upstream ended before it was ready",
             )

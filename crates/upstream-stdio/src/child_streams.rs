@@ -22,7 +22,7 @@ pub(super) const READ_SIZE: usize = 16 << 10;
 /// Writes messages, one per line, until the input is to be closed or the child no longer reads.
 pub(super) async fn write_messages<W: AsyncWrite + Unpin>(
     mut input: FencedInput<W>,
-    pipe: Arc<ChildChannel>,
+    channel: Arc<ChildChannel>,
     stop: CancellationToken,
     mut claims: ValueClaims<FencedInput<W>>,
 ) {
@@ -36,14 +36,14 @@ pub(super) async fn write_messages<W: AsyncWrite + Unpin>(
                     continue;
                 }
             },
-            message = pipe.next_message() => message,
+            message = channel.next_message() => message,
         };
         let line = weir_wire::write::stdio_line(&message);
         tokio::select! {
             () = stop.cancelled() => return,
-            written = input.write_line(&line) => if written.is_err() { return pipe.close_input() },
+            written = input.write_line(&line) => if written.is_err() { return channel.close_input() },
         }
-        pipe.site.responses.meter.sent(line.len());
+        channel.context.responses.meter.sent(line.len());
     }
 }
 
@@ -60,11 +60,11 @@ pub(super) enum ReadOutcome {
 pub(super) async fn read_messages<R: AsyncRead + Unpin>(
     mut output: R,
     mut held: BytesMut,
-    pipe: &ChildChannel,
+    channel: &ChildChannel,
     mut claims: ValueClaims<(R, BytesMut)>,
 ) -> ReadOutcome {
-    let most = pipe.site.responses.max_reply;
-    let mut memory = MessageMemory::new(pipe.site.budgets.results.clone());
+    let most = channel.context.responses.max_reply;
+    let mut memory = MessageMemory::new(channel.context.budgets.results.clone());
     let mut skipped: Option<SkippedMessage> = None;
     let mut searched = 0;
     loop {
@@ -73,10 +73,10 @@ pub(super) async fn read_messages<R: AsyncRead + Unpin>(
             searched = 0;
             if let Some(mut skipped) = skipped.take() {
                 skipped.feed(&line);
-                pipe.fail_skipped(skipped.request());
+                channel.fail_skipped(skipped.request());
             } else if !line.iter().all(u8::is_ascii_whitespace) {
                 let is_large = line.len() > READ_SIZE;
-                pipe.receive(&memory.hold(line));
+                channel.receive(&memory.hold(line));
                 if is_large {
                     // The next lines must not keep the memory of this one.
                     held = BytesMut::from(&held[..]);
@@ -95,8 +95,8 @@ pub(super) async fn read_messages<R: AsyncRead + Unpin>(
                 .as_ref()
                 .is_some_and(|skipped| skipped.length > most)
         {
-            pipe.site.label.count_dropped("line_too_long");
-            pipe.close("the process sent a line that is too long");
+            channel.context.label.count_dropped("line_too_long");
+            channel.close("the process sent a line that is too long");
             return ReadOutcome::ToTheEnd;
         }
         held.reserve(READ_SIZE);
@@ -114,12 +114,12 @@ pub(super) async fn read_messages<R: AsyncRead + Unpin>(
         };
         match read {
             Ok(0) => {
-                pipe.close("the process closed its output");
+                channel.close("the process closed its output");
                 return ReadOutcome::ToTheEnd;
             }
-            Ok(bytes) => pipe.site.responses.meter.received(bytes),
+            Ok(bytes) => channel.context.responses.meter.received(bytes),
             Err(error) => {
-                pipe.close(&format!("its output cannot be read: {error}"));
+                channel.close(&format!("its output cannot be read: {error}"));
                 return ReadOutcome::ToTheEnd;
             }
         }
@@ -129,13 +129,13 @@ pub(super) async fn read_messages<R: AsyncRead + Unpin>(
 /// Logs the child's error stream: so many lines a second, and then their count.
 pub(super) async fn log_error_stream(
     mut errors: Receiver,
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     tail: Arc<ErrorTail>,
     mut claims: ValueClaims<Receiver>,
 ) {
     let omitted = |lines: Option<u64>| {
         if let Some(lines) = lines {
-            tracing::warn!(upstream = %site.label.id, lines, "child process log rate limited: stderr lines dropped");
+            tracing::warn!(upstream = %context.label.id, lines, "child process log rate limited: stderr lines dropped");
         }
     };
     let mut rate = ErrorLineRate::new(Instant::now());
@@ -168,7 +168,7 @@ pub(super) async fn log_error_stream(
         tail.take(&chunk[..length], |line| {
             omitted(rate.take_omitted(now));
             if rate.admit() {
-                tracing::info!(upstream = %site.label.id, stderr = line, "child process stderr");
+                tracing::info!(upstream = %context.label.id, stderr = line, "child process stderr");
             }
         });
     }

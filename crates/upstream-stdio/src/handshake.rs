@@ -25,7 +25,7 @@ const PROBE_SILENCE: Duration = Duration::from_secs(2);
 /// The dialect and description of a child that is ready.
 #[derive(Clone, Debug)]
 pub(crate) struct HandshakeOutcome {
-    pub(crate) tongue: RevisionDialect,
+    pub(crate) dialect: RevisionDialect,
     pub(crate) about: ServerDescription,
 }
 
@@ -62,15 +62,16 @@ impl From<Failure> for HandshakeError {
 /// # Errors
 /// The child ended, or speaks no protocol that weir does.
 pub(crate) async fn run_handshake(
-    pipe: &Arc<ChildChannel>,
+    channel: &Arc<ChildChannel>,
     protocol: UpstreamProtocol,
     clients: &ChildClients,
 ) -> Result<HandshakeOutcome, HandshakeError> {
     match protocol {
         UpstreamProtocol::Legacy | UpstreamProtocol::Sse => {
-            Ok(initialize(pipe, Revision::NEWEST_LEGACY, clients).await?)
+            Ok(initialize(channel, Revision::NEWEST_LEGACY, clients).await?)
         }
-        UpstreamProtocol::Modern => match wait_for_answer(pipe, discover(pipe).await?).await? {
+        UpstreamProtocol::Modern => match wait_for_answer(channel, discover(channel).await?).await?
+        {
             Ok(result) => match judge_probe(Some(&Ok(result))) {
                 ProbeOutcome::Modern(found) => Ok(modern(found.revision, found.about)),
                 ProbeOutcome::Legacy(_) | ProbeOutcome::NoCommonRevision(_) => {
@@ -79,32 +80,32 @@ pub(crate) async fn run_handshake(
             },
             Err(_) => Ok(modern(Revision::MODERN, None)),
         },
-        UpstreamProtocol::Auto => probe(pipe, clients).await,
+        UpstreamProtocol::Auto => probe(channel, clients).await,
     }
 }
 
 async fn probe(
-    pipe: &Arc<ChildChannel>,
+    channel: &Arc<ChildChannel>,
     clients: &ChildClients,
 ) -> Result<HandshakeOutcome, HandshakeError> {
-    let mut asked = discover(pipe).await?;
+    let mut asked = discover(channel).await?;
     let found = match tokio::time::timeout(PROBE_SILENCE, asked.wait_for_answer()).await {
         Ok(Some(outcome)) => judge_probe(Some(&outcome)),
         // It is no sign of an era that the answer cannot be read.
         Ok(None) if asked.take_refusal().is_some() => judge_probe(None),
         Ok(None) => return Err(HandshakeError::EndedOnProbe),
-        Err(_) => return probe_and_initialize(pipe, asked, clients).await,
+        Err(_) => return probe_and_initialize(channel, asked, clients).await,
     };
-    finish_handshake(pipe, found, clients).await
+    finish_handshake(channel, found, clients).await
 }
 
 /// Waits for the probe and `initialize` together: the one with a good answer decides the era.
 async fn probe_and_initialize(
-    pipe: &Arc<ChildChannel>,
+    channel: &Arc<ChildChannel>,
     mut asked: ChildRequest,
     clients: &ChildClients,
 ) -> Result<HandshakeOutcome, HandshakeError> {
-    let initialized = initialize(pipe, Revision::NEWEST_LEGACY, clients);
+    let initialized = initialize(channel, Revision::NEWEST_LEGACY, clients);
     tokio::pin!(initialized);
     tokio::select! {
         outcome = asked.wait_for_answer() => match outcome {
@@ -114,7 +115,7 @@ async fn probe_and_initialize(
                 // The probe was refused, so `initialize` decides.
                 ProbeOutcome::Legacy(_) => Ok(initialized.await?),
                 found @ (ProbeOutcome::Modern(_) | ProbeOutcome::NoCommonRevision(_)) => {
-                    finish_handshake(pipe, found, clients).await
+                    finish_handshake(channel, found, clients).await
                 }
             },
         },
@@ -122,11 +123,11 @@ async fn probe_and_initialize(
             Ok(greeted) => Ok(greeted),
             // `initialize` was refused: this is a modern server that is slow with the probe.
             Err(_) => {
-                let outcome = wait_for_answer(pipe, asked).await?;
+                let outcome = wait_for_answer(channel, asked).await?;
                 match judge_probe(Some(&outcome)) {
-                    ProbeOutcome::Legacy(_) => Err(foreign_version_failure(pipe, "nothing that weir speaks").into()),
+                    ProbeOutcome::Legacy(_) => Err(foreign_version_failure(channel, "nothing that weir speaks").into()),
                     found @ (ProbeOutcome::Modern(_) | ProbeOutcome::NoCommonRevision(_)) => {
-                        finish_handshake(pipe, found, clients).await
+                        finish_handshake(channel, found, clients).await
                     }
                 }
             }
@@ -135,23 +136,23 @@ async fn probe_and_initialize(
 }
 
 async fn finish_handshake(
-    pipe: &Arc<ChildChannel>,
+    channel: &Arc<ChildChannel>,
     found: ProbeOutcome,
     clients: &ChildClients,
 ) -> Result<HandshakeOutcome, HandshakeError> {
     match found {
         ProbeOutcome::Modern(found) => Ok(modern(found.revision, found.about)),
-        ProbeOutcome::Legacy(offered) => Ok(initialize(pipe, offered, clients).await?),
+        ProbeOutcome::Legacy(offered) => Ok(initialize(channel, offered, clients).await?),
         ProbeOutcome::NoCommonRevision(versions) => {
             let list: String = versions.join(", ").chars().take(200).collect();
-            Err(foreign_version_failure(pipe, &list).into())
+            Err(foreign_version_failure(channel, &list).into())
         }
     }
 }
 
-fn foreign_version_failure(pipe: &ChildChannel, list: &str) -> Failure {
+fn foreign_version_failure(channel: &ChildChannel, list: &str) -> Failure {
     let text = format!("The upstream speaks protocol versions that weir does not have: {list}");
-    pipe.site.label.fail(FailureKind::Unavailable, text)
+    channel.context.label.fail(FailureKind::Unavailable, text)
 }
 
 fn modern(revision: Revision, about: Option<ServerDescription>) -> HandshakeOutcome {
@@ -163,42 +164,43 @@ fn modern(revision: Revision, about: Option<ServerDescription>) -> HandshakeOutc
         ..ServerDescription::default()
     });
     HandshakeOutcome {
-        tongue: RevisionDialect::new(revision),
+        dialect: RevisionDialect::new(revision),
         about,
     }
 }
 
-async fn discover(pipe: &Arc<ChildChannel>) -> Result<ChildRequest, Failure> {
-    let id = pipe.site.request_ids.next_id();
+async fn discover(channel: &Arc<ChildChannel>) -> Result<ChildRequest, Failure> {
+    let id = channel.context.request_ids.next_id();
     let who = ClientDeclaration {
         class: CapabilityClass::BASE,
-        client_info: &pipe.site.client_info,
+        client_info: &channel.context.client_info,
         extensions: &[],
         log_messages: LogMessages::None,
     };
-    pipe.request(
-        id,
-        RevisionDialect::new(Revision::MODERN).request(id, Method::Discover, &[], who),
-        RequestPurpose::Handshake,
-    )
-    .await
+    channel
+        .request(
+            id,
+            RevisionDialect::new(Revision::MODERN).request(id, Method::Discover, &[], who),
+            RequestPurpose::Handshake,
+        )
+        .await
 }
 
 /// Initializes a legacy server. One that refuses the offered revision and lists others is offered
 /// the newest of those, once.
 async fn initialize(
-    pipe: &Arc<ChildChannel>,
+    channel: &Arc<ChildChannel>,
     offered: Revision,
     clients: &ChildClients,
 ) -> Result<HandshakeOutcome, HandshakeError> {
-    let mut outcome = request_initialize(pipe, offered, clients).await?;
+    let mut outcome = request_initialize(channel, offered, clients).await?;
     if let Err(error) = &outcome
         && let Ok(error) = ErrorObject::parse(error)
         && let Some(other) = error
             .data
             .and_then(|data| upstream_messages::revision_to_offer_instead(&data, offered))
     {
-        outcome = request_initialize(pipe, other, clients).await?;
+        outcome = request_initialize(channel, other, clients).await?;
     }
     let result = match outcome {
         Ok(result) => result,
@@ -206,7 +208,8 @@ async fn initialize(
             let refused = upstream_messages::failure(&error);
             let text = "The upstream refused to be initialized";
             return Err(HandshakeError::Refused(
-                pipe.site
+                channel
+                    .context
                     .label
                     .fail(FailureKind::Unavailable, text)
                     .because(refused),
@@ -216,52 +219,52 @@ async fn initialize(
     let (revision, about) = upstream_messages::read_initialize_result(&result);
     let Some(revision) = revision else {
         return Err(HandshakeError::Refused(foreign_version_failure(
-            pipe,
+            channel,
             "another than the one offered",
         )));
     };
-    pipe.send(weir_wire::write::notification(
+    channel.send(weir_wire::write::notification(
         Method::Initialized.as_str(),
         None,
     ));
     Ok(HandshakeOutcome {
-        tongue: RevisionDialect::new(revision),
+        dialect: RevisionDialect::new(revision),
         about,
     })
 }
 
 /// Sends `initialize`, and returns the result or error object of the answer.
 async fn request_initialize(
-    pipe: &Arc<ChildChannel>,
+    channel: &Arc<ChildChannel>,
     offered: Revision,
     clients: &ChildClients,
 ) -> Result<Result<Bytes, Bytes>, HandshakeError> {
-    let id = pipe.site.request_ids.next_id();
+    let id = channel.context.request_ids.next_id();
     let capabilities = capability_forwarding::to_legacy(clients.class, clients.session.is_some());
-    let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
-    let asked = pipe.request(id, body, RequestPurpose::Handshake).await?;
-    Ok(wait_for_answer(pipe, asked).await?)
+    let body = lower::initialize(id, offered, &capabilities, &channel.context.client_info);
+    let asked = channel.request(id, body, RequestPurpose::Handshake).await?;
+    Ok(wait_for_answer(channel, asked).await?)
 }
 
 async fn wait_for_answer(
-    pipe: &ChildChannel,
+    channel: &ChildChannel,
     mut asked: ChildRequest,
 ) -> Result<Result<Bytes, Bytes>, Failure> {
     let ended = || {
-        pipe.site.label.fail(
+        channel.context.label.fail(
             FailureKind::Unavailable,
             "The upstream ended before it was ready",
         )
     };
     let answer = asked.wait_for_answer().await;
     answer.ok_or_else(|| match asked.take_refusal() {
-        Some(refusal) => refused_handshake(pipe, refusal.failure),
+        Some(refusal) => refused_handshake(channel, refusal.failure),
         None => ended(),
     })
 }
 
 /// Makes the failure of a handshake whose message was refused: another start may succeed.
-fn refused_handshake(pipe: &ChildChannel, failure: Failure) -> Failure {
+fn refused_handshake(channel: &ChildChannel, failure: Failure) -> Failure {
     let may_pass = [
         FailureKind::Unavailable,
         FailureKind::Limit,
@@ -272,6 +275,6 @@ fn refused_handshake(pipe: &ChildChannel, failure: Failure) -> Failure {
         return failure;
     }
     let text = "The upstream refused to be initialized";
-    let refused = pipe.site.label.fail(FailureKind::Unavailable, text);
+    let refused = channel.context.label.fail(FailureKind::Unavailable, text);
     refused.because(failure)
 }

@@ -69,7 +69,7 @@ pub use upstream_child::UpstreamChild;
 /// One server over standard streams.
 #[derive(Debug)]
 pub struct StdioUpstream {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     starter: Arc<ChildStarter>,
     sharing: SessionSharing,
     slots: Arc<KeyedSlots<ChildKey, RunningChild>>,
@@ -93,25 +93,25 @@ impl StdioUpstream {
     /// Makes the server of `origin`. Starts nothing before the first call or watch.
     #[must_use]
     pub fn new(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         origin: ChildSource,
         protocol: UpstreamProtocol,
         sharing: SessionSharing,
     ) -> Self {
         let most = match sharing {
             // One for each era.
-            SessionSharing::Shared if site.permissions.asks() == CapabilityClass::BASE => {
-                origin.max_children(&site).min(2)
+            SessionSharing::Shared if context.permissions.asks() == CapabilityClass::BASE => {
+                origin.max_children(&context).min(2)
             }
             // One more, for the watch, which belongs to no principal.
             SessionSharing::Shared | SessionSharing::Principal => {
-                origin.max_children(&site).saturating_add(1)
+                origin.max_children(&context).saturating_add(1)
             }
         };
-        let idle = origin.idle_millis(&site);
+        let idle = origin.idle_millis(&context);
         Self {
-            starter: Arc::new(ChildStarter::new(site.clone(), origin, protocol)),
-            site,
+            starter: Arc::new(ChildStarter::new(context.clone(), origin, protocol)),
+            context,
             sharing,
             slots: Arc::new(KeyedSlots::new(most, idle)),
             watched: Arc::new(KeyedSlots::new(MAX_WATCH_CLASSES, idle)),
@@ -126,7 +126,7 @@ impl StdioUpstream {
             None => self.take(self.key(outbound, false), outbound).await?,
         };
         self.check_before_call(&running);
-        stdio_call::call(&self.site, running, turn, outbound).await
+        stdio_call::call(&self.context, running, turn, outbound).await
     }
 
     /// Returns a process in the legacy era for a call of a client with a session. Absent if the
@@ -158,12 +158,12 @@ impl StdioUpstream {
         if is_asked_nothing
             && self
                 .slots
-                .free_slot(&key, self.site.clock.millis())
+                .free_slot(&key, self.context.clock.millis())
                 .is_none()
         {
             instruments()
                 .upstream_bridged
-                .add(1, &[self.site.label.attribute()]);
+                .add(1, &[self.context.label.attribute()]);
             return Ok(None);
         }
         match self.take(key.clone(), outbound).await {
@@ -244,8 +244,8 @@ impl StdioUpstream {
     /// shows the era.
     fn declared_at_start(&self, is_legacy: bool) -> CapabilityClass {
         match self.starter.eras.first_tongue() {
-            Some(tongue) if tongue.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
-            Some(_) | None => self.site.permissions.asks(),
+            Some(dialect) if dialect.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
+            Some(_) | None => self.context.permissions.asks(),
         }
     }
 
@@ -301,10 +301,10 @@ impl StdioUpstream {
                 drop(self.slots.take_where(|made| *made == key));
             }
         }
-        let class = class.cut(self.site.permissions.carries(running.greeted.tongue));
+        let class = class.cut(self.context.permissions.carries(running.greeted.dialect));
         let starter = self.starter.clone();
         Ok(Box::new(
-            StdioWatch::open(self.site.clone(), running, class, starter).await?,
+            StdioWatch::open(self.context.clone(), running, class, starter).await?,
         ))
     }
 
@@ -344,7 +344,7 @@ impl StdioUpstream {
         let running = self
             .running(&self.slots, &ChildKey::SHARED, ChildKey::NO_CLIENTS)
             .await?;
-        Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
+        Ok(Box::new(StdioUpdates::open(self.context.clone(), running)?))
     }
 
     /// Subscribes to a task's status in the child that handles requests about it. Absent if the
@@ -361,7 +361,7 @@ impl StdioUpstream {
             .running(&self.slots, &key, key.clients(outbound))
             .await
             .ok()?;
-        stdio_updates::follow_task(&self.site, running, outbound).await
+        stdio_updates::follow_task(&self.context, running, outbound).await
     }
 
     /// Forgets the era, because the server may have been replaced: the next child is probed again.
@@ -375,12 +375,12 @@ impl StdioUpstream {
             .starter
             .eras
             .first_tongue()
-            .map_or(CapabilityClass::BASE, |tongue| {
-                self.site.permissions.carries(tongue)
+            .map_or(CapabilityClass::BASE, |dialect| {
+                self.context.permissions.carries(dialect)
             });
         match self.starter.eras.second_for(CapabilityClass::SESSIONS) {
-            Some(tongue) => first
-                .with(self.site.permissions.carries(tongue))
+            Some(dialect) => first
+                .with(self.context.permissions.carries(dialect))
                 .with(CapabilityClass::SESSIONS),
             None => first,
         }
@@ -428,7 +428,7 @@ impl StdioUpstream {
         let speaks_to = |running: &RunningChild| {
             running
                 .child
-                .pipe
+                .channel
                 .client
                 .get()
                 .is_some_and(|own| sessions.contains(&own))
@@ -436,10 +436,10 @@ impl StdioUpstream {
         match news {
             // Dropping a child ends its process.
             ClientSessionChange::Ended | ClientSessionChange::EndedHere => {
-                self.site.task_holds.end_sessions(sessions);
+                self.context.task_holds.end_sessions(sessions);
                 drop(self.slots.take_where(is_its_own));
                 for running in self.slots.values_where(|_| true) {
-                    running.child.pipe.client.remove(sessions);
+                    running.child.channel.client.remove(sessions);
                 }
             }
             ClientSessionChange::RootsChanged => {
@@ -451,14 +451,14 @@ impl StdioUpstream {
                     let legacy = running.legacy.as_ref();
                     speaks_to(running) && legacy.is_some_and(|legacy| legacy.declares_roots_changes)
                 });
-                told.for_each(|running| running.child.pipe.send(lower::roots_changed()));
+                told.for_each(|running| running.child.channel.send(lower::roots_changed()));
             }
             // A child of several sessions has no log messages for one of them outside of its calls.
             ClientSessionChange::LogLevel(level) => {
                 for running in self.slots.values_where(is_its_own) {
-                    let site = self.site.clone();
-                    self.site.tasks.spawn_endless(async move {
-                        stdio_call::raise_log_level_of_session(&site, &running, level).await;
+                    let context = self.context.clone();
+                    self.context.tasks.spawn_endless(async move {
+                        stdio_call::raise_log_level_of_session(&context, &running, level).await;
                     });
                 }
             }
@@ -479,8 +479,8 @@ impl StdioUpstream {
         clients: ChildClients,
     ) -> Result<Arc<RunningChild>, FailedAttempt> {
         let is_own = |other: &ChildKey| key.principal.is_some() && other.principal == key.principal;
-        let Some((slot, gone)) = slots.slot_of(key, self.site.clock.millis(), is_own) else {
-            return Err(self.starter.origin.full_failure(&self.site).into());
+        let Some((slot, gone)) = slots.slot_of(key, self.context.clock.millis(), is_own) else {
+            return Err(self.starter.origin.full_failure(&self.context).into());
         };
         drop(gone);
         self.sweep(key);
@@ -507,21 +507,21 @@ impl StdioUpstream {
     /// such task, because the watch always uses it.
     fn sweep(&self, key: &ChildKey) {
         let is_alone = self.sharing == SessionSharing::Shared
-            && self.site.permissions.asks() == CapabilityClass::BASE
+            && self.context.permissions.asks() == CapabilityClass::BASE
             && !key.is_legacy;
         if is_alone || self.swept.swap(true, Ordering::AcqRel) {
             return;
         }
         let (slots, watched) = (Arc::downgrade(&self.slots), Arc::downgrade(&self.watched));
-        let site = self.site.clone();
-        let idle = self.site.bounds.session_idle;
-        self.site.tasks.spawn_endless(async move {
+        let context = self.context.clone();
+        let idle = self.context.bounds.session_idle;
+        self.context.tasks.spawn_endless(async move {
             loop {
                 tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
                 let (Some(slots), Some(watched)) = (slots.upgrade(), watched.upgrade()) else {
                     return;
                 };
-                let before = site.clock.millis().saturating_sub(millis(idle));
+                let before = context.clock.millis().saturating_sub(millis(idle));
                 // Dropping a child ends its process.
                 drop((slots.take_unused(before), watched.take_unused(before)));
             }

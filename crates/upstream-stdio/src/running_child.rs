@@ -48,18 +48,18 @@ impl RunningChild {
         greeted: HandshakeOutcome,
         clients: ChildClients,
     ) -> Self {
-        let revision = greeted.tongue.revision();
+        let revision = greeted.dialect.revision();
         let legacy = if revision.is_modern() {
-            child.pipe.set_modern();
+            child.channel.set_modern();
             None
         } else {
             if clients.class != CapabilityClass::BASE {
                 child
-                    .pipe
+                    .channel
                     .enable_questions(clients.class, clients.session, revision);
             }
             if clients.is_owned {
-                child.pipe.set_owned();
+                child.channel.set_owned();
             }
             Some(LegacyChild {
                 class: clients.class,
@@ -79,7 +79,7 @@ impl RunningChild {
 
     /// Notes a call of a client's session in the child.
     pub(super) fn record_call(&self, client: Option<SessionKey>) {
-        if let (Some(lists), Some(client)) = (self.child.pipe.lists.get(), client) {
+        if let (Some(lists), Some(client)) = (self.child.channel.lists.get(), client) {
             lists.serves(client);
             lists.count_call();
         }
@@ -95,7 +95,7 @@ impl RunningChild {
         body: Bytes,
         purpose: RequestPurpose,
     ) -> Result<ChildRequest, FailedAttempt> {
-        let sent = self.child.pipe.request(id, body, purpose).await;
+        let sent = self.child.channel.request(id, body, purpose).await;
         sent.map_err(|failure| FailedAttempt::new(failure).with_proof(Some(ResendProof::NotSent)))
     }
 }

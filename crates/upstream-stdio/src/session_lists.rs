@@ -22,20 +22,22 @@ impl RunningChild {
         if self.legacy.is_none() {
             return;
         }
-        let site = &self.child.pipe.site;
+        let context = &self.child.channel.context;
         let own: Weak<Self> = Arc::downgrade(self);
-        let lists =
-            site.session_lists
-                .open(site.label.id.clone(), self.greeted.about.notifies_of, own);
+        let lists = context.session_lists.open(
+            context.label.id.clone(),
+            self.greeted.about.notifies_of,
+            own,
+        );
         // The output of a child is always read.
         lists.set_heard(true);
-        let _first = self.child.pipe.lists.set(lists);
+        let _first = self.child.channel.lists.set(lists);
     }
 
     async fn request_about(&self, method: Method, uri: &str) -> Result<(), FailedAttempt> {
         let members: &[(&str, &[u8])] = &[("uri", &lower::json(uri))];
         stdio_call::request(
-            &self.child.pipe.site,
+            &self.child.channel.context,
             self,
             CapabilityClass::BASE,
             method,
@@ -61,17 +63,17 @@ impl ListSession for RunningChild {
 
     fn unsubscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, ()> {
         Box::pin(async move {
-            let pipe = &self.child.pipe;
-            if pipe.is_handed_over() {
+            let channel = &self.child.channel;
+            if channel.is_handed_over() {
                 return;
             }
             if let Err(refusal) = self.request_about(Method::ResourcesUnsubscribe, &uri).await {
-                tracing::debug!(upstream = %pipe.site.label.id, error = %refusal.failure, "resource unsubscribe failed");
+                tracing::debug!(upstream = %channel.context.label.id, error = %refusal.failure, "resource unsubscribe failed");
             }
         })
     }
 
     fn spawn(&self, task: Fut<'static, ()>) {
-        self.child.pipe.site.tasks.spawn(task);
+        self.child.channel.context.tasks.spawn(task);
     }
 }

@@ -33,18 +33,18 @@ impl StdioUpstream {
     /// Does the same for one child that is to get a call, if it left many unanswered: calls of other
     /// principals, which have children of their own, may succeed and keep the breaker closed.
     pub(super) fn check_before_call(&self, running: &Arc<RunningChild>) {
-        let unanswered = running.child.pipe.silence.unanswered();
+        let unanswered = running.child.channel.silence.unanswered();
         if unanswered >= UNANSWERED_TO_CHECK && is_process_of(running, &self.starter.origin) {
             self.check(running.clone());
         }
     }
 
     fn check(&self, running: Arc<RunningChild>) {
-        if running.child.pipe.silence.begin_check() {
-            let site = self.site.clone();
-            self.site.tasks.spawn_endless(async move {
-                end_if_silent(&site, &running).await;
-                running.child.pipe.silence.end_check();
+        if running.child.channel.silence.begin_check() {
+            let context = self.context.clone();
+            self.context.tasks.spawn_endless(async move {
+                end_if_silent(&context, &running).await;
+                running.child.channel.silence.end_check();
             });
         }
     }
@@ -59,13 +59,13 @@ impl StdioUpstream {
     pub async fn answers(&self) -> bool {
         let silent = self.silent_children();
         let asked = silent.iter().map(|running| async move {
-            let messages = running.child.pipe.silence.messages();
-            ask_for_life(&self.site, running).await;
-            running.child.pipe.silence.messages() != messages
+            let messages = running.child.channel.silence.messages();
+            ask_for_life(&self.context, running).await;
+            running.child.channel.silence.messages() != messages
         });
         let answered = join_all(asked).await.into_iter().all(|answered| answered);
         let all = self.slots.values_where(|_| true);
-        answered && all.iter().any(|running| !running.child.pipe.is_closed())
+        answered && all.iter().any(|running| !running.child.channel.is_closed())
     }
 
     /// Asks a server of HTTP+SSE on a stream of weir's own, up to its answer to `initialize`.
@@ -79,7 +79,7 @@ impl StdioUpstream {
     fn silent_children(&self) -> Vec<Arc<RunningChild>> {
         let mut silent = self.slots.values_where(|_| true);
         silent.retain(|running| {
-            running.child.pipe.silence.unanswered() > 0
+            running.child.channel.silence.unanswered() > 0
                 && is_process_of(running, &self.starter.origin)
         });
         silent
@@ -92,7 +92,7 @@ impl StdioUpstream {
         old.extend(self.watched.take_all());
         let until = Instant::now() + grace;
         let ending = old.iter().map(|running| async move {
-            while running.child.pipe.has_calls() && Instant::now() < until {
+            while running.child.channel.has_calls() && Instant::now() < until {
                 tokio::time::sleep(CALLS_LOOK_INTERVAL).await;
             }
             running.child.stopped().await;
@@ -103,29 +103,29 @@ impl StdioUpstream {
 
 /// True for a process of this weir process. An HTTP+SSE stream is none.
 fn is_process_of(running: &RunningChild, origin: &ChildSource) -> bool {
-    let pipe = &running.child.pipe;
-    matches!(origin, ChildSource::Process(..)) && !pipe.is_closed() && !pipe.is_handed_over()
+    let channel = &running.child.channel;
+    matches!(origin, ChildSource::Process(..)) && !channel.is_closed() && !channel.is_handed_over()
 }
 
 /// Asks a child for a sign of life within the deadline of lists, and ends it if it says nothing at
 /// all in that time.
-async fn end_if_silent(site: &UpstreamContext, running: &RunningChild) {
-    let pipe = &running.child.pipe;
-    let before = pipe.silence.messages();
-    ask_for_life(site, running).await;
-    if pipe.silence.messages() == before && !pipe.is_closed() && !pipe.is_handed_over() {
-        tracing::warn!(upstream = %site.label.id, "child process ended: it answers neither calls nor a ping");
-        pipe.close("the process answered neither calls nor a ping: weir ended it");
+async fn end_if_silent(context: &UpstreamContext, running: &RunningChild) {
+    let channel = &running.child.channel;
+    let before = channel.silence.messages();
+    ask_for_life(context, running).await;
+    if channel.silence.messages() == before && !channel.is_closed() && !channel.is_handed_over() {
+        tracing::warn!(upstream = %context.label.id, "child process ended: it answers neither calls nor a ping");
+        channel.close("the process answered neither calls nor a ping: weir ended it");
         running.child.stop();
     }
 }
 
 /// Asks a child for a sign of life within the deadline of lists.
-async fn ask_for_life(site: &UpstreamContext, running: &RunningChild) {
+async fn ask_for_life(context: &UpstreamContext, running: &RunningChild) {
     let method = match running.legacy {
         Some(_) => Method::Ping,
         None => Method::Discover,
     };
     // Any answer is a sign of life, an error too.
-    let _answered = stdio_call::request(site, running, CapabilityClass::BASE, method, &[]).await;
+    let _answered = stdio_call::request(context, running, CapabilityClass::BASE, method, &[]).await;
 }

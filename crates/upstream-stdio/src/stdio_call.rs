@@ -30,7 +30,7 @@ use crate::child_channel::child_request::ChildRequest;
 
 /// Makes a call.
 pub(crate) async fn call(
-    site: &Arc<UpstreamContext>,
+    context: &Arc<UpstreamContext>,
     running: Arc<RunningChild>,
     turn: Option<AskingPermit>,
     outbound: &OutboundCall,
@@ -38,7 +38,7 @@ pub(crate) async fn call(
     let call = &outbound.call;
     let another = running
         .child
-        .pipe
+        .channel
         .record_call(&outbound.principal, call.session);
     let legacy = running.legacy.as_ref();
     let has_roots = |legacy: &LegacyChild| {
@@ -46,33 +46,33 @@ pub(crate) async fn call(
     };
     if another && legacy.is_some_and(has_roots) {
         // This client has roots of its own.
-        running.child.pipe.send(lower::roots_changed());
+        running.child.channel.send(lower::roots_changed());
     }
     running.record_call(call.session);
-    let tongue = running.greeted.tongue;
+    let dialect = running.greeted.dialect;
     let logs = match legacy {
         Some(legacy) => {
             let logs = legacy.level.granted(call.log_messages);
             if let Some(level) = legacy.level.missing(logs) {
-                raise_log_level(site, &running, &legacy.level, level).await?;
+                raise_log_level(context, &running, &legacy.level, level).await?;
             }
             logs
         }
-        None => tongue.requested_logs(call.log_messages, running.greeted.about.declares_logging()),
+        None => dialect.requested_logs(call.log_messages, running.greeted.about.declares_logging()),
     };
-    let id = site.request_ids.next_id();
+    let id = context.request_ids.next_id();
     let declared = legacy
         .map_or(call.capabilities.class, |legacy| legacy.class)
-        .cut(site.permissions.carries(tongue));
+        .cut(context.permissions.carries(dialect));
     let extensions = &running.greeted.about.extensions;
-    outbound.carried_revision.note(tongue.revision());
-    let body = tongue.call(
+    outbound.carried_revision.note(dialect.revision());
+    let body = dialect.call(
         id,
         call,
         &outbound.native,
         ClientDeclaration {
             class: declared,
-            client_info: &site.client_info,
+            client_info: &context.client_info,
             extensions,
             log_messages: logs,
         },
@@ -82,7 +82,7 @@ pub(crate) async fn call(
     } else {
         CapabilityClass::BASE
     };
-    let ear = tongue
+    let ear = dialect
         .message_filter(id, call.wants_progress, logs)
         .with_questions(declared, server_questions::may_ask_in(call));
     let of_task = (call.method == Method::TasksResult).then(|| outbound.native.clone());
@@ -94,10 +94,10 @@ pub(crate) async fn call(
     let mut ticket = running.request(id, body, purpose).await?;
     ticket.set_deadlines(outbound.begun, outbound.deadlines);
     ticket.wait_for_start().await?;
-    let task_owner = ResultExpectation::task_owner(tongue, outbound, declared);
-    let tracked = legacy.and_then(|_| site.task_progress.begin(id, outbound));
-    let listener = ResultExpectation {
-        dialect: tongue,
+    let task_owner = ResultExpectation::task_owner(dialect, outbound, declared);
+    let tracked = legacy.and_then(|_| context.task_progress.begin(id, outbound));
+    let expectation = ResultExpectation {
+        dialect,
         filter: ear,
         class,
         task_owner,
@@ -105,12 +105,12 @@ pub(crate) async fn call(
         needs_whole: outbound.whole,
         is_unsplit: false,
     };
-    let asking = ServerQuestions::new(tongue.revision());
+    let asking = ServerQuestions::new(dialect.revision());
     Ok(Reply::started(StdioCallReply {
-        site: site.clone(),
+        context: context.clone(),
         running,
         ticket,
-        listener,
+        expectation,
         asking,
         _turn: turn,
     })
@@ -119,21 +119,21 @@ pub(crate) async fn call(
 
 /// Makes a request of weir's own and returns its result.
 pub(crate) async fn request(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     running: &RunningChild,
     class: CapabilityClass,
     method: Method,
     members: &[(&str, &[u8])],
 ) -> Result<Bytes, FailedAttempt> {
-    own_requests::within_list_deadline(&site.own_requests, async {
-        let id = site.request_ids.next_id();
-        let body = running.greeted.tongue.request(
+    own_requests::within_list_deadline(&context.own_requests, async {
+        let id = context.request_ids.next_id();
+        let body = running.greeted.dialect.request(
             id,
             method,
             members,
             ClientDeclaration {
                 class,
-                client_info: &site.client_info,
+                client_info: &context.client_info,
                 extensions: &[],
                 log_messages: LogMessages::None,
             },
@@ -144,11 +144,11 @@ pub(crate) async fn request(
         match ticket.wait_for_answer().await {
             Some(Ok(result)) => Ok(result),
             Some(Err(error)) => Err(upstream_messages::failure(&error)
-                .with_upstream(&site.label.id)
+                .with_upstream(&context.label.id)
                 .into()),
             None => Err(ticket
                 .take_refusal()
-                .unwrap_or_else(|| process_lost(&site.label).into())),
+                .unwrap_or_else(|| process_lost(&context.label).into())),
         }
     })
     .await
@@ -157,18 +157,18 @@ pub(crate) async fn request(
 /// Asks a server for the log messages from `level` up outside of any call. After a failure, the
 /// client's next call asks again.
 pub(crate) async fn raise_log_level_of_session(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     running: &RunningChild,
     level: LogLevel,
 ) {
     if let Some(legacy) = &running.legacy {
-        let _raised = raise_log_level(site, running, &legacy.level, level).await;
+        let _raised = raise_log_level(context, running, &legacy.level, level).await;
     }
 }
 
 /// Makes sure that a legacy server sends log messages from `level` up.
 async fn raise_log_level(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     running: &RunningChild,
     current: &SessionLogLevel,
     level: LogLevel,
@@ -180,10 +180,10 @@ async fn raise_log_level(
     let members: &[(&str, &[u8])] = &[("level", &word)];
     let (class, method) = (CapabilityClass::BASE, Method::LoggingSetLevel);
     let ask = || async {
-        match request(site, running, class, method, members).await {
+        match request(context, running, class, method, members).await {
             Err(refusal) if refusal.proof.is_some() => return Err(refusal),
             // A server that does not take the level still serves the call.
-            Err(_) => site.label.count_dropped("set_level_refused"),
+            Err(_) => context.label.count_dropped("set_level_refused"),
             Ok(_) => {}
         }
         Ok(())
@@ -202,40 +202,40 @@ pub(crate) fn process_lost(label: &UpstreamLabel) -> Failure {
 impl Drop for StdioCallReply {
     fn drop(&mut self) {
         // The client cancelled the call. Questions that stay open are answered with an error.
-        let pipe = &self.running.child.pipe;
+        let channel = &self.running.child.channel;
         self.running
             .used
-            .store(self.site.clock.millis(), Ordering::Relaxed);
+            .store(self.context.clock.millis(), Ordering::Relaxed);
         self.asking
             .take_shared()
             .iter()
-            .for_each(|question| pipe.send(server_questions::no_answer_response(&question.id)));
+            .for_each(|question| channel.send(server_questions::no_answer_response(&question.id)));
     }
 }
 
 struct StdioCallReply {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     /// Kept so that the process counts as in use.
     running: Arc<RunningChild>,
     ticket: ChildRequest,
-    listener: ResultExpectation,
+    expectation: ResultExpectation,
     asking: ServerQuestions,
     _turn: Option<AskingPermit>,
 }
 
 impl ReplySource for StdioCallReply {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        let pipe = &self.running.child.pipe;
-        self.asking.poll_answers(cx, |message| pipe.send(message));
+        let channel = &self.running.child.channel;
+        self.asking
+            .poll_answers(cx, |message| channel.send(message));
         loop {
             let Some(message) = ready!(self.ticket.poll_message(cx)) else {
                 let last_line = self.running.child.errors.last_line();
                 let failure = match (self.ticket.take_refusal(), last_line) {
                     (Some(refusal), _) => refusal.failure,
-                    (None, Some(line)) => {
-                        process_lost(&self.site.label).because(format!("its last output: {line}"))
-                    }
-                    (None, None) => process_lost(&self.site.label),
+                    (None, Some(line)) => process_lost(&self.context.label)
+                        .because(format!("its last output: {line}")),
+                    (None, None) => process_lost(&self.context.label),
                 };
                 return Poll::Ready(ReplyEvent::End(failure.into()));
             };
@@ -244,32 +244,34 @@ impl ReplySource for StdioCallReply {
             } else {
                 None
             };
-            match self.listener.filter.classify(message) {
+            match self.expectation.filter.classify(message) {
                 MessageClass::Note(note) => return Poll::Ready(ReplyEvent::Note(note)),
                 MessageClass::Answer(outcome) => {
                     self.ticket.end();
                     self.ticket.end_with_questions(self.asking.take_shared());
                     let end = match outcome {
-                        Ok(result) => classify_result(&self.site.responses, &self.listener, result),
-                        Err(error) => ReplyEnd::from(self.site.permissions.call_failure(&error)),
+                        Ok(result) => {
+                            classify_result(&self.context.responses, &self.expectation, result)
+                        }
+                        Err(error) => ReplyEnd::from(self.context.permissions.call_failure(&error)),
                     };
                     if let ReplyEnd::Task(created) = &end {
                         // The task lives in this process.
                         let running = self.running.clone();
-                        self.listener
-                            .note_task(&self.site.task_holds, created, running);
+                        self.expectation
+                            .note_task(&self.context.task_holds, created, running);
                     }
                     return Poll::Ready(ReplyEvent::End(end));
                 }
-                MessageClass::Dropped(why) => self.site.label.count_dropped(why),
+                MessageClass::Dropped(why) => self.context.label.count_dropped(why),
                 MessageClass::Ask(lifted) => {
-                    match self.asking.ask(&self.site.messages, *lifted, question) {
+                    match self.asking.ask(&self.context.messages, *lifted, question) {
                         Ok(ask) => return Poll::Ready(ask),
-                        Err(refusal) => self.running.child.pipe.send(refusal),
+                        Err(refusal) => self.running.child.channel.send(refusal),
                     }
                 }
                 MessageClass::Withdrawn(id) => self.asking.withdraw(&id),
-                MessageClass::Reply(answer) => self.running.child.pipe.send(answer),
+                MessageClass::Reply(answer) => self.running.child.channel.send(answer),
                 // List changes are handled by the channel itself.
                 MessageClass::ListChanged(_) | MessageClass::Ignored => {}
             }

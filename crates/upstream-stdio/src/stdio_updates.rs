@@ -29,7 +29,7 @@ const MAX_REQUESTS_AT_ONCE: usize = 8;
 
 /// A holder of subscriptions to resources of a stdio server. Several may hold those of one child.
 pub(crate) struct StdioUpdates {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     running: Arc<RunningChild>,
     holder: Arc<SubscriptionHolder>,
     /// The subscription at a modern server. Dropping it ends it.
@@ -40,15 +40,15 @@ impl StdioUpdates {
     /// # Errors
     /// The server sends no updates.
     pub(crate) fn open(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         running: Arc<RunningChild>,
     ) -> Result<Self, FailedAttempt> {
         if !running.greeted.about.subscribes {
-            return Err(subscription_outcome::no_updates(&site.label).into());
+            return Err(subscription_outcome::no_updates(&context.label).into());
         }
-        let holder = running.child.pipe.subscriptions.add_holder();
+        let holder = running.child.channel.subscriptions.add_holder();
         Ok(Self {
-            site,
+            context,
             running,
             holder,
             listening: None,
@@ -58,14 +58,20 @@ impl StdioUpdates {
     /// Subscribes at a legacy server to the resources without a holder, and ends the subscriptions
     /// that have no further one.
     async fn subscribe(&self, uris: &[Arc<str>]) -> Result<RefusedSubscriptions, Failure> {
-        let child = &self.running.child.pipe.subscriptions;
+        let child = &self.running.child.channel.subscriptions;
         let _turn = child.turn.lock().await;
         let (known, new): (Vec<_>, Vec<_>) = uris.iter().partition(|uri| child.is_held(uri));
         known
             .into_iter()
             .for_each(|uri| self.holder.add(uri.clone()));
         let ask = |uri: Arc<str>| async move {
-            let asked = ask(&self.site, &self.running, Method::ResourcesSubscribe, &uri).await;
+            let asked = ask(
+                &self.context,
+                &self.running,
+                Method::ResourcesSubscribe,
+                &uri,
+            )
+            .await;
             if matches!(asked, Ok(None)) {
                 self.holder.add(uri.clone());
             }
@@ -73,7 +79,7 @@ impl StdioUpdates {
         };
         // The other requests for subscriptions wait meanwhile, so that one resource which the server
         // hangs on must not hold up all.
-        let time = self.site.own_requests.deadlines.list;
+        let time = self.context.own_requests.deadlines.list;
         let outcomes: Vec<_> = stream::iter(new.into_iter().cloned())
             .map(ask)
             .buffer_unordered(MAX_REQUESTS_AT_ONCE)
@@ -89,13 +95,13 @@ impl StdioUpdates {
         let held = uris.iter().filter(|uri| self.holder.holds(uri));
         let held: BTreeSet<_> = held.cloned().collect();
         let ended = self.holder.replace(held.clone());
-        let ending = unsubscribe(&self.site, &self.running, ended);
+        let ending = unsubscribe(&self.context, &self.running, ended);
         match tokio::time::timeout(time, ending).await {
             Ok(outcome) => outcome?,
             // Further updates of the resources are ignored.
-            Err(_) => self.site.label.count_dropped("unsubscribe_refused"),
+            Err(_) => self.context.label.count_dropped("unsubscribe_refused"),
         }
-        let label = &self.site.label;
+        let label = &self.context.label;
         Ok(subscription_outcome::refuse_failed(
             label, uris, &held, failures,
         ))
@@ -111,12 +117,12 @@ impl StdioUpdates {
             return Ok(Vec::new());
         }
         let listening = subscribe(
-            &self.site,
+            &self.context,
             &self.running,
             CapabilityClass::BASE,
             list_page::updates_filter(uris),
         );
-        let label = &self.site.label;
+        let label = &self.context.label;
         match listening.await.map_err(|refusal| refusal.failure).flatten() {
             Ok((ticket, params)) => {
                 let held = list_page::acknowledged_of(uris, &params);
@@ -138,29 +144,29 @@ impl StdioUpdates {
 impl Drop for StdioUpdates {
     fn drop(&mut self) {
         let ended = self.holder.replace(BTreeSet::new());
-        let is_over = self.running.child.pipe.closed().is_cancelled();
+        let is_over = self.running.child.channel.closed().is_cancelled();
         if ended.is_empty() || is_over || self.running.legacy.is_none() {
             return;
         }
-        let (site, running) = (self.site.clone(), self.running.clone());
-        self.site.tasks.spawn(async move {
-            let _turn = running.child.pipe.subscriptions.turn.lock().await;
+        let (context, running) = (self.context.clone(), self.running.clone());
+        self.context.tasks.spawn(async move {
+            let _turn = running.child.channel.subscriptions.turn.lock().await;
             // A child that does not answer is found out by calls.
-            let _unanswered = unsubscribe(&site, &running, ended).await;
+            let _unanswered = unsubscribe(&context, &running, ended).await;
         });
     }
 }
 
 /// Sends a legacy server a request about one resource. Returns the failure of this request alone.
 async fn ask(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     running: &RunningChild,
     method: Method,
     uri: &str,
 ) -> Result<Option<Failure>, Failure> {
     let uri = lower::json(uri);
     let class = CapabilityClass::BASE;
-    let asked = stdio_call::request(site, running, class, method, &[("uri", &uri)]).await;
+    let asked = stdio_call::request(context, running, class, method, &[("uri", &uri)]).await;
     match asked {
         Ok(_) => Ok(None),
         Err(attempt) if attempt.is_server_lost() => Err(attempt.failure),
@@ -171,18 +177,18 @@ async fn ask(
 /// Ends the subscriptions of a legacy server to these resources, but those with another holder, and
 /// those of a child that belongs to another process. The caller has the turn.
 async fn unsubscribe(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     running: &RunningChild,
     ended: BTreeSet<Arc<str>>,
 ) -> Result<(), Failure> {
-    let pipe = &running.child.pipe;
+    let channel = &running.child.channel;
     for uri in ended {
-        if pipe.is_handed_over() || pipe.subscriptions.is_held(&uri) {
+        if channel.is_handed_over() || channel.subscriptions.is_held(&uri) {
             continue;
         }
-        let refusal = ask(site, running, Method::ResourcesUnsubscribe, &uri).await?;
+        let refusal = ask(context, running, Method::ResourcesUnsubscribe, &uri).await?;
         if refusal.is_some() {
-            site.label.count_dropped("unsubscribe_refused");
+            context.label.count_dropped("unsubscribe_refused");
         }
     }
     Ok(())
@@ -191,11 +197,11 @@ async fn unsubscribe(
 /// Subscribes to the status of the task that a call is about; absent if the child has no such
 /// subscription.
 pub(crate) async fn follow_task(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     running: Arc<RunningChild>,
     outbound: &OutboundCall,
 ) -> Option<TaskNotifications> {
-    let tongue = running.greeted.tongue;
+    let dialect = running.greeted.dialect;
     if running.legacy.is_some() {
         return None;
     }
@@ -203,9 +209,9 @@ pub(crate) async fn follow_task(
         .call
         .capabilities
         .class
-        .cut(site.permissions.carries(tongue));
+        .cut(context.permissions.carries(dialect));
     let (ticket, params) = subscribe(
-        site,
+        context,
         &running,
         class,
         list_page::task_filter(&outbound.native),
@@ -220,7 +226,9 @@ pub(crate) async fn follow_task(
     let rings = stream::unfold((ticket, running), |(mut ticket, running)| async move {
         loop {
             match std::future::poll_fn(|cx| ticket.poll_message(cx)).await? {
-                Message::Notification(told) if told.method.known() == Some(Method::Tasks) => {
+                Message::Notification(notification)
+                    if notification.method.known() == Some(Method::Tasks) =>
+                {
                     return Some(((), (ticket, running)));
                 }
                 Message::Response(_) => {
@@ -252,13 +260,13 @@ impl ResourceUpdates for StdioUpdates {
 
     fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(async move {
-            let pipe = &self.running.child.pipe;
-            let over = pipe.closed();
+            let channel = &self.running.child.channel;
+            let over = channel.closed();
             tokio::select! {
                 biased;
                 updated = self.holder.pending.next() => Ok(updated),
-                () = over.cancelled() => Err(self.site.label.fail(FailureKind::Unavailable, "The upstream ended")),
-                () = ChildRequest::wait_for_end(self.listening.as_mut()) => Err(self.site.label.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
+                () = over.cancelled() => Err(self.context.label.fail(FailureKind::Unavailable, "The upstream ended")),
+                () = ChildRequest::wait_for_end(self.listening.as_mut()) => Err(self.context.label.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
             }
         })
     }

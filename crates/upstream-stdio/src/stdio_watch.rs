@@ -26,7 +26,7 @@ use crate::child_channel::child_request::ChildRequest;
 
 /// A watch on a stdio server.
 pub(crate) struct StdioWatch {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     running: Arc<RunningChild>,
     class: CapabilityClass,
     about: ServerDescription,
@@ -43,13 +43,13 @@ pub(crate) struct StdioWatch {
 
 impl StdioWatch {
     pub(crate) async fn open(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         running: Arc<RunningChild>,
         class: CapabilityClass,
         starter: Arc<ChildStarter>,
     ) -> Result<Self, FailedAttempt> {
         let mut about = running.greeted.about.clone();
-        let changes = site.list_changes.reader();
+        let changes = context.list_changes.reader();
         let is_modern = running.legacy.is_none();
         let declared = if is_modern {
             std::mem::take(&mut about.notifies_of)
@@ -57,7 +57,7 @@ impl StdioWatch {
             ListKinds::default()
         };
         let mut watch = Self {
-            site,
+            context,
             running,
             class,
             about,
@@ -77,31 +77,31 @@ impl StdioWatch {
     /// polled.
     async fn subscribe(&mut self) -> Result<(), FailedAttempt> {
         let filter = list_page::list_filter(self.declared);
-        match subscribe(&self.site, &self.running, self.class, filter).await? {
+        match subscribe(&self.context, &self.running, self.class, filter).await? {
             Ok((ticket, params)) => {
                 self.retry = SubscriptionRetry::default();
                 let honoured = list_page::acknowledged_lists(&params);
                 self.about.notifies_of = self.declared.and(honoured);
                 self.listening = Some(ticket).filter(|_| !honoured.is_empty());
             }
-            Err(refusal) => self.retry.note(&refusal, self.site.clock.random()),
+            Err(refusal) => self.retry.note(&refusal, self.context.clock.random()),
         }
         Ok(())
     }
 
     /// Reads the lists of a legacy child that also serves calls.
     pub(super) fn beside_calls(running: Arc<RunningChild>) -> Self {
-        let site = running.child.pipe.site.clone();
+        let context = running.child.channel.context.clone();
         let (class, about, changes) = (
             running
                 .legacy
                 .as_ref()
                 .map_or(CapabilityClass::BASE, |legacy| legacy.class),
             running.greeted.about.clone(),
-            site.list_changes.reader(),
+            context.list_changes.reader(),
         );
         Self {
-            site,
+            context,
             running,
             class,
             about,
@@ -117,50 +117,50 @@ impl StdioWatch {
 /// Sends `subscriptions/listen` with this filter, and returns the `params` of its acknowledgment,
 /// or the refusal of the server.
 pub(crate) async fn subscribe(
-    site: &UpstreamContext,
+    context: &UpstreamContext,
     running: &RunningChild,
     class: CapabilityClass,
     wanted: Bytes,
 ) -> Result<Result<(ChildRequest, Bytes), Failure>, FailedAttempt> {
-    let id = site.request_ids.next_id();
+    let id = context.request_ids.next_id();
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
-    let tongue = running.greeted.tongue;
-    let body = tongue.request(
+    let dialect = running.greeted.dialect;
+    let body = dialect.request(
         id,
         Method::SubscriptionsListen,
         members,
         ClientDeclaration {
             class,
-            client_info: &site.client_info,
+            client_info: &context.client_info,
             extensions: &[],
             log_messages: LogMessages::None,
         },
     );
-    own_requests::within_list_deadline(&site.own_requests, async {
+    own_requests::within_list_deadline(&context.own_requests, async {
         let mut ticket = running
             .request(id, body, RequestPurpose::OwnRequest)
             .await?;
         loop {
             match std::future::poll_fn(|cx| ticket.poll_message(cx)).await {
-                Some(Message::Notification(told))
-                    if told.method.known() == Some(Method::SubscriptionsAcknowledged) =>
+                Some(Message::Notification(notification))
+                    if notification.method.known() == Some(Method::SubscriptionsAcknowledged) =>
                 {
-                    return Ok(Ok((ticket, told.params.unwrap_or_default())));
+                    return Ok(Ok((ticket, notification.params.unwrap_or_default())));
                 }
                 Some(Message::Response(response)) => {
                     ticket.end();
                     return Ok(Err(match response.outcome {
                         Err(error) => {
-                            upstream_messages::failure(&error).with_upstream(&site.label.id)
+                            upstream_messages::failure(&error).with_upstream(&context.label.id)
                         }
-                        Ok(_) => subscription_outcome::ended_before_acknowledgment(&site.label),
+                        Ok(_) => subscription_outcome::ended_before_acknowledgment(&context.label),
                     }));
                 }
                 Some(_) => {}
                 None => {
                     return Err(ticket
                         .take_refusal()
-                        .unwrap_or_else(|| stdio_call::process_lost(&site.label).into()));
+                        .unwrap_or_else(|| stdio_call::process_lost(&context.label).into()));
                 }
             }
         }
@@ -185,7 +185,7 @@ impl ListWatch for StdioWatch {
                 .map(|text: &Bytes| ("cursor", &text[..]))
                 .collect();
             let outcome = stdio_call::request(
-                &self.site,
+                &self.context,
                 &self.running,
                 self.class,
                 kind.method(),
@@ -195,8 +195,8 @@ impl ListWatch for StdioWatch {
             let starter = self.starter.as_ref();
             let is_other_era = starter.is_some_and(|starter| starter.eras.has_second());
             parse_page(
-                &self.site.record,
-                self.running.greeted.tongue,
+                &self.context.record,
+                self.running.greeted.dialect,
                 kind,
                 outcome,
                 ToolListRules {
@@ -210,20 +210,21 @@ impl ListWatch for StdioWatch {
     fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
             loop {
-                let lost = |text| Err(self.site.label.fail(FailureKind::Unavailable, text));
-                let over = self.running.child.pipe.closed();
+                let lost = |text| Err(self.context.label.fail(FailureKind::Unavailable, text));
+                let over = self.running.child.channel.closed();
                 let ended = ChildRequest::wait_for_end(self.listening.as_mut());
                 tokio::select! {
                     biased;
-                    told = self.changes.changed() => {
-                        return told.or_else(|_| lost("The upstream ended"));
+                    notification = self.changes.changed() => {
+                        return notification.or_else(|_| lost("The upstream ended"));
                     }
                     () = over.cancelled() => return lost("The upstream ended"),
                     () = ended => return lost("The upstream ended the subscription"),
                     () = self.retry.due() => {}
                 }
                 if let Err(attempt) = self.subscribe().await {
-                    self.retry.note(&attempt.failure, self.site.clock.random());
+                    self.retry
+                        .note(&attempt.failure, self.context.clock.random());
                 }
                 // Changes before the subscription are unknown.
                 if !self.about.notifies_of.is_empty() {

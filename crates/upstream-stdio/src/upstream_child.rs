@@ -32,7 +32,7 @@ use crate::stdio_settings::StdioUpstreamSettings;
 /// A running child.
 #[derive(Debug)]
 pub struct UpstreamChild {
-    pub(crate) pipe: Arc<ChildChannel>,
+    pub(crate) channel: Arc<ChildChannel>,
     pub(crate) errors: Arc<ErrorTail>,
     /// The exit status of the process, once it has ended.
     status: Arc<OnceLock<String>>,
@@ -67,7 +67,7 @@ impl UpstreamChild {
     /// # Errors
     /// `Unavailable` if it cannot be started.
     pub(crate) async fn start(
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         keeper: &Arc<ChildKeeper>,
         settings: &StdioUpstreamSettings,
     ) -> Result<Self, Failure> {
@@ -82,10 +82,10 @@ impl UpstreamChild {
                 .collect(),
             cwd: settings.cwd.clone(),
         };
-        let descriptors = take_descriptors(site)?;
-        let pass = child_fence::enter(site)?;
+        let descriptors = take_descriptors(context)?;
+        let pass = child_fence::enter(context)?;
         let failed = || {
-            site.label.fail(
+            context.label.fail(
                 FailureKind::Unavailable,
                 "The upstream's process cannot be started",
             )
@@ -96,7 +96,7 @@ impl UpstreamChild {
             .map_err(|error| failed().because(explain_start_error(settings, &error)))?;
         Ok(Self::serve(
             started,
-            ChildChannel::new(site.clone()),
+            ChildChannel::new(context.clone()),
             BytesMut::with_capacity(READ_SIZE),
             descriptors,
             pass,
@@ -110,14 +110,14 @@ impl UpstreamChild {
     /// The process has no descriptors left, or has no lease of the upstream.
     pub(super) fn adopt(
         kept: KeptChild,
-        pipe: Arc<ChildChannel>,
+        channel: Arc<ChildChannel>,
         unread: &[u8],
     ) -> Result<Self, Failure> {
-        let descriptors = take_descriptors(&pipe.site)?;
-        let pass = child_fence::enter(&pipe.site)?;
+        let descriptors = take_descriptors(&channel.context)?;
+        let pass = child_fence::enter(&channel.context)?;
         Ok(Self::serve(
             kept,
-            pipe,
+            channel,
             BytesMut::from(unread),
             descriptors,
             pass,
@@ -126,7 +126,7 @@ impl UpstreamChild {
 
     fn serve(
         kept: KeptChild,
-        pipe: Arc<ChildChannel>,
+        channel: Arc<ChildChannel>,
         unread: BytesMut,
         descriptors: [DescriptorPermit; 5],
         pass: Option<FencePass>,
@@ -138,57 +138,58 @@ impl UpstreamChild {
             control: line,
         } = kept;
         let [of_input, of_output, of_errors, of_line, of_process] = descriptors;
-        let site = pipe.site.clone();
+        let context = channel.context.clone();
         let closed = CancellationToken::new();
         let ((claim_input, inputs), (claim_output, outputs)) = (claim_pair(), claim_pair());
-        let ((claim_errors, of_stderr), (claim_line, lines)) = (claim_pair(), claim_pair());
+        let ((claim_errors, of_stderr), (claim_control, lines)) = (claim_pair(), claim_pair());
         let parts = ChildParts {
             input: claim_input,
             output: claim_output,
             errors: claim_errors,
-            line: claim_line,
+            line: claim_control,
             closed: closed.clone(),
         };
-        let child = Self::with_parts(pipe.clone(), Some(parts), pass.clone());
-        site.label.add_open_sessions(1);
-        site.tasks.spawn(run_holding(
+        let child = Self::with_parts(channel.clone(), Some(parts), pass.clone());
+        context.label.add_open_sessions(1);
+        context.tasks.spawn(run_holding(
             [of_input],
             write_messages(
                 FencedInput { input, pass },
-                pipe.clone(),
+                channel.clone(),
                 closed.clone(),
                 inputs,
             ),
         ));
-        site.tasks.spawn(run_holding(
+        context.tasks.spawn(run_holding(
             [of_output],
             child.reading(output, unread, outputs),
         ));
-        site.tasks.spawn(run_holding(
+        context.tasks.spawn(run_holding(
             [of_errors],
-            log_error_stream(errors, site.clone(), child.errors.clone(), of_stderr),
+            log_error_stream(errors, context.clone(), child.errors.clone(), of_stderr),
         ));
         let (ended, status) = (child.ended.clone(), child.status.clone());
         let mark = child.pass.as_ref().map(FencePass::child_mark);
         let watched = ChildEndNotifier {
-            site: site.clone(),
-            pipe,
+            context: context.clone(),
+            channel,
             ended,
             status,
             _mark: mark,
         };
         let supervising = supervise(line, child.stop.clone(), closed, watched, lines);
-        site.tasks
+        context
+            .tasks
             .spawn(run_holding([of_line, of_process], supervising));
         child
     }
 
     fn with_parts(
-        pipe: Arc<ChildChannel>,
+        channel: Arc<ChildChannel>,
         parts: Option<ChildParts>,
         pass: Option<FencePass>,
     ) -> Self {
-        let errors = Arc::new(ErrorTail::new(pipe.site.record.mask.clone()));
+        let errors = Arc::new(ErrorTail::new(channel.context.record.mask.clone()));
         let (status, is_read) = (Arc::default(), CancellationToken::new());
         // The end of the lease ends the child.
         let stop = match &pass {
@@ -197,7 +198,7 @@ impl UpstreamChild {
         };
         let ended = CancellationToken::new();
         Self {
-            pipe,
+            channel,
             errors,
             status,
             is_read,
@@ -215,9 +216,9 @@ impl UpstreamChild {
         unread: BytesMut,
         claims: ValueClaims<(R, BytesMut)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let (pipe, is_read) = (self.pipe.clone(), self.is_read.clone());
+        let (channel, is_read) = (self.channel.clone(), self.is_read.clone());
         async move {
-            if read_messages(output, unread, &pipe, claims).await == ReadOutcome::ToTheEnd {
+            if read_messages(output, unread, &channel, claims).await == ReadOutcome::ToTheEnd {
                 is_read.cancel();
             }
         }
@@ -234,17 +235,22 @@ impl UpstreamChild {
             .take()?;
         let (own, other) = UnixStream::pair().ok()?;
         let relay = other.into_std().ok()?;
-        let (site, pipe, closed) = (self.pipe.site.clone(), self.pipe.clone(), parts.closed);
+        let (context, channel, closed) = (
+            self.channel.context.clone(),
+            self.channel.clone(),
+            parts.closed,
+        );
         let keep_writing = |input| {
-            site.tasks.spawn(write_messages(
+            context.tasks.spawn(write_messages(
                 input,
-                pipe.clone(),
+                channel.clone(),
                 closed,
                 ValueClaims::unclaimed(),
             ));
         };
         let keep_reading = |output, unread| {
-            site.tasks
+            context
+                .tasks
                 .spawn(self.reading(output, unread, ValueClaims::unclaimed()));
         };
         // The input comes first because it may be stuck. A part that was taken goes on if a later
@@ -262,9 +268,9 @@ impl UpstreamChild {
         let Some((line, watched)) = parts.line.take(CLAIM_TIMEOUT).await else {
             keep_writing(input);
             keep_reading(output, unread);
-            site.tasks.spawn(log_error_stream(
+            context.tasks.spawn(log_error_stream(
                 errors,
-                site.clone(),
+                context.clone(),
                 self.errors.clone(),
                 ValueClaims::unclaimed(),
             ));
@@ -272,20 +278,20 @@ impl UpstreamChild {
         };
         let (from, to) = own.into_split();
         let closed = CancellationToken::new();
-        site.tasks.spawn(write_messages(
+        context.tasks.spawn(write_messages(
             FencedInput::without_fence(to),
-            pipe.clone(),
+            channel.clone(),
             closed.clone(),
             ValueClaims::unclaimed(),
         ));
-        site.tasks.spawn(self.reading(
+        context.tasks.spawn(self.reading(
             from,
             BytesMut::with_capacity(READ_SIZE),
             ValueClaims::unclaimed(),
         ));
         let stop = self.stop.clone();
-        site.tasks.spawn(async move {
-            let over = pipe.closed();
+        context.tasks.spawn(async move {
+            let over = channel.closed();
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = over.cancelled() => {}
@@ -308,8 +314,8 @@ impl UpstreamChild {
     /// Makes a child without a process, for an HTTP+SSE stream. Its reader ends with the token, and
     /// then cancels [`Self::ended`].
     #[must_use]
-    pub fn without_process(pipe: Arc<ChildChannel>) -> (Self, CancellationToken) {
-        let child = Self::with_parts(pipe, None, None);
+    pub fn without_process(channel: Arc<ChildChannel>) -> (Self, CancellationToken) {
+        let child = Self::with_parts(channel, None, None);
         let stop = child.stop.clone();
         (child, stop)
     }
@@ -335,9 +341,9 @@ impl UpstreamChild {
     /// a relay, whatever the lease of this process.
     pub(crate) fn is_over(&self) -> bool {
         let is_fenced_out = || {
-            !self.pipe.is_handed_over() && self.pass.as_ref().is_some_and(|pass| !pass.is_open())
+            !self.channel.is_handed_over() && self.pass.as_ref().is_some_and(|pass| !pass.is_open())
         };
-        self.pipe.is_closed() || is_fenced_out()
+        self.channel.is_closed() || is_fenced_out()
     }
 
     /// Returns the exit status, if the process ended, and the last line of its error stream, for
@@ -354,7 +360,7 @@ impl UpstreamChild {
             // A grandchild may keep the streams open.
             let _in_time = tokio::time::timeout(most, over).await;
         }
-        let lines = explaining_lines(&self.pipe, &self.errors);
+        let lines = explaining_lines(&self.channel, &self.errors);
         let parts: Vec<String> = self
             .status
             .get()
@@ -369,10 +375,10 @@ impl UpstreamChild {
 /// Returns the lines of a process that may explain its failure: the first that is no message, and
 /// the last of its error stream.
 pub(super) fn explaining_lines(
-    pipe: &ChildChannel,
+    channel: &ChildChannel,
     errors: &ErrorTail,
 ) -> impl Iterator<Item = String> {
-    let output = pipe.other_lines.first();
+    let output = channel.other_lines.first();
     let output =
         output.map(|line| format!("its output has lines that are not messages, the first: {line}"));
     let last = errors
@@ -408,15 +414,15 @@ fn explain_start_error(settings: &StdioUpstreamSettings, error: &io::Error) -> S
 
 /// Takes the descriptors of a child from the budget: its three streams, its control socket, and its
 /// process.
-fn take_descriptors(site: &UpstreamContext) -> Result<[DescriptorPermit; 5], Failure> {
+fn take_descriptors(context: &UpstreamContext) -> Result<[DescriptorPermit; 5], Failure> {
     let taken: Option<Vec<_>> = (0..5)
-        .map(|_| site.budgets.descriptors.take(ConnectionSide::Upstream))
+        .map(|_| context.budgets.descriptors.take(ConnectionSide::Upstream))
         .collect();
     taken
         .and_then(|taken| taken.try_into().ok())
         .ok_or_else(|| {
             let text = "weir has no file descriptors left for another process: try again shortly";
-            Failure::new(FailureKind::Overloaded, text).with_upstream(&site.label.id)
+            Failure::new(FailureKind::Overloaded, text).with_upstream(&context.label.id)
         })
 }
 

@@ -19,7 +19,7 @@ use crate::single_server::SingleServer;
 /// last one to end ends the server's tasks.
 #[derive(Debug)]
 pub(crate) struct CallAttempts {
-    pub(crate) site: Arc<UpstreamContext>,
+    pub(crate) context: Arc<UpstreamContext>,
     pub(crate) server: CalledServer,
 }
 
@@ -33,8 +33,8 @@ pub(crate) enum CalledServer {
 }
 
 impl CallAttempts {
-    pub(crate) fn new(site: Arc<UpstreamContext>, server: CalledServer) -> Self {
-        Self { site, server }
+    pub(crate) fn new(context: Arc<UpstreamContext>, server: CalledServer) -> Self {
+        Self { context, server }
     }
 
     /// Makes one attempt. While the breaker is open, one call a second reaches the server. `again`
@@ -57,15 +57,15 @@ impl CallAttempts {
             }
         };
         one.breaker
-            .admit(|| self.site.clock.now())
+            .admit(|| self.context.clock.now())
             .map_err(|wait| {
                 let text = "The upstream has not been reachable for a while: try again later";
-                let failure = self.site.label.fail(FailureKind::Unavailable, text);
+                let failure = self.context.label.fail(FailureKind::Unavailable, text);
                 FailedAttempt::new(failure.retry_after(wait)).mark_not_attempted()
             })?;
         let start = one.breaker.begin();
         let spoken = one.transport.call(outbound, again).await;
-        one.record(&self.site, start, spoken.as_ref().err());
+        one.record(&self.context, start, spoken.as_ref().err());
         spoken
     }
 }
@@ -91,7 +91,7 @@ impl TimedServer {
 impl TimeoutHandler for TimedServer {
     fn record_life(&self) {
         match (&self.attempts.server, self.instance()) {
-            (CalledServer::One(one), _) => one.record_life(&self.attempts.site),
+            (CalledServer::One(one), _) => one.record_life(&self.attempts.context),
             (CalledServer::Several(_), Some(instance)) => instance.record_life(),
             (CalledServer::Several(_), None) => {}
         }
@@ -103,11 +103,11 @@ impl TimeoutHandler for TimedServer {
         } else {
             "The upstream showed no life for longer than it may: the call was cancelled"
         };
-        let site = &self.attempts.site;
-        let failure = site.label.fail(FailureKind::TimedOut, text);
+        let context = &self.attempts.context;
+        let failure = context.label.fail(FailureKind::TimedOut, text);
         let (silence, limit) = (passed.silence, self.silence_limit);
         match (&self.attempts.server, self.instance()) {
-            (CalledServer::One(one), _) => one.record_silence(site, &failure, silence, limit),
+            (CalledServer::One(one), _) => one.record_silence(context, &failure, silence, limit),
             (CalledServer::Several(_), Some(instance)) => {
                 instance.record_silence(&failure, silence, limit);
             }
@@ -119,6 +119,6 @@ impl TimeoutHandler for TimedServer {
 
 impl Drop for CallAttempts {
     fn drop(&mut self) {
-        self.site.tasks.abort();
+        self.context.tasks.abort();
     }
 }

@@ -83,13 +83,14 @@ impl CallAttempts {
     /// Returns the handles of the instance that has a task, and the server's own id of the task.
     pub(crate) fn of_task<'a>(&'a self, native: &'a str) -> (&'a UpstreamContext, &'a str) {
         let (required, own) = self.split_task(native);
-        let site = match (&self.server, required) {
-            (CalledServer::Several(all), RequiredInstance::At(index)) => {
-                all.iter().nth(index).map_or(&self.site, |one| &one.site)
-            }
-            _ => &self.site,
+        let context = match (&self.server, required) {
+            (CalledServer::Several(all), RequiredInstance::At(index)) => all
+                .iter()
+                .nth(index)
+                .map_or(&self.context, |one| &one.context),
+            _ => &self.context,
         };
-        (site, own.unwrap_or(native))
+        (context, own.unwrap_or(native))
     }
 
     /// Opens a watch of the server's lists, and records the outcome.
@@ -101,12 +102,12 @@ impl CallAttempts {
             CalledServer::One(one) => {
                 let start = one.breaker.begin();
                 let opened = one.transport.watch(class).await;
-                one.record_opened(&self.site, start, opened.as_ref().err());
+                one.record_opened(&self.context, start, opened.as_ref().err());
                 opened.map(|inner| {
                     Box::new(SingleServerWatch {
                         inner,
                         server: one.clone(),
-                        site: self.site.clone(),
+                        context: self.context.clone(),
                     }) as Box<dyn ListWatch>
                 })
             }
@@ -121,7 +122,7 @@ impl CallAttempts {
             CalledServer::One(one) => {
                 let start = one.breaker.begin();
                 let opened = one.transport.updates().await;
-                one.record_opened(&self.site, start, opened.as_ref().err());
+                one.record_opened(&self.context, start, opened.as_ref().err());
                 opened
             }
             CalledServer::Several(all) => all.updates().await,
@@ -179,13 +180,13 @@ impl CalledServer {
     }
 
     /// Returns the time at which [`Self::is_down`] changed last.
-    pub(crate) fn down_changed(&self, site: &UpstreamContext) -> Option<SystemTime> {
+    pub(crate) fn down_changed(&self, context: &UpstreamContext) -> Option<SystemTime> {
         let changed = match self {
             Self::One(one) => one.breaker.changed(),
             Self::Several(all) => all.down_changed(),
         }?;
-        let age = site.clock.now().saturating_sub(changed);
-        site.clock.wall().checked_sub(age)
+        let age = context.clock.now().saturating_sub(changed);
+        context.clock.wall().checked_sub(age)
     }
 
     /// Returns the server's revision, once it is known; of several URLs, that of the watched one.
@@ -307,11 +308,11 @@ impl CalledServer {
     }
 
     /// Returns the last failure's cause and its time: of several URLs, the latest of all.
-    pub(crate) fn last_error(&self, site: &UpstreamContext) -> Option<(String, SystemTime)> {
+    pub(crate) fn last_error(&self, context: &UpstreamContext) -> Option<(String, SystemTime)> {
         match self {
-            Self::One(_) => site.record.last_error(),
+            Self::One(_) => context.record.last_error(),
             Self::Several(all) => {
-                let all = all.iter().filter_map(|one| one.site.record.last_error());
+                let all = all.iter().filter_map(|one| one.context.record.last_error());
                 all.max_by_key(|(_, at)| *at)
             }
         }

@@ -131,7 +131,7 @@ impl UpstreamFactory {
             client_info: self.identity.client_info.clone(),
             fence,
         };
-        let site = Arc::new(UpstreamContext::new(
+        let context = Arc::new(UpstreamContext::new(
             shared.clone(),
             self.ports.of_context(),
         ));
@@ -143,12 +143,12 @@ impl UpstreamFactory {
                     session,
                     connect,
                 };
-                self.http_server(&site, &http, &parts)
+                self.http_server(&context, &http, &parts)
                     .map_err(|why| UpstreamBuildError { id, why })?
             }
             TransportSettings::Stdio(settings) => {
                 let child = StdioUpstream::new(
-                    site.clone(),
+                    context.clone(),
                     ChildSource::Process(settings, self.ports.keeper.clone()),
                     protocol,
                     session,
@@ -157,13 +157,13 @@ impl UpstreamFactory {
                 CalledServer::One(SingleServer::new(transport, None))
             }
         };
-        Ok(Arc::new(UpstreamService::new(site, server, baggage)))
+        Ok(Arc::new(UpstreamService::new(context, server, baggage)))
     }
 
     /// Makes a server behind one URL or several.
     fn http_server(
         &self,
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         settings: &HttpUpstreamSettings,
         parts: &HttpServerParts,
     ) -> Result<CalledServer, TlsError> {
@@ -171,15 +171,15 @@ impl UpstreamFactory {
         let credentials = settings.auth.clone().map(|auth| {
             let fetch: Arc<dyn DocumentFetcher> = self.fetcher.clone();
             let context = TokenContext {
-                label: site.label.clone(),
-                clock: site.clock.clone(),
-                tasks: site.tasks.clone(),
-                request_ids: site.request_ids.clone(),
+                label: context.label.clone(),
+                clock: context.clock.clone(),
+                tasks: context.tasks.clone(),
+                request_ids: context.request_ids.clone(),
             };
             UpstreamCredentials::new(context, first.clone(), fetch, *auth)
         });
         if settings.instances.is_empty() {
-            let server = parts.upstream(site.clone(), first, credentials);
+            let server = parts.upstream(context.clone(), first, credentials);
             let transport = ServerTransport::Http(Box::new(server));
             let name = InstanceName::of(&settings.url);
             return Ok(CalledServer::One(SingleServer::new(transport, Some(name))));
@@ -187,7 +187,7 @@ impl UpstreamFactory {
         let mut all = Vec::with_capacity(settings.instances.len());
         for instance in &settings.instances {
             let http = self.http(settings, &instance.url, parts.connect)?;
-            let own = Arc::new(site.of_instance(parts.shared.clone(), self.ports.of_context()));
+            let own = Arc::new(context.of_instance(parts.shared.clone(), self.ports.of_context()));
             let credentials = credentials
                 .as_ref()
                 .map(|all| all.at_instance(http.clone()));
@@ -195,7 +195,7 @@ impl UpstreamFactory {
             all.push(Arc::new(ServerInstance::new(own, server, instance)));
         }
         Ok(CalledServer::Several(ServerInstances::new(
-            site.clone(),
+            context.clone(),
             all,
         )))
     }
@@ -251,12 +251,12 @@ struct HttpServerParts {
 impl HttpServerParts {
     fn upstream(
         &self,
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         http: HttpClient,
         credentials: Option<UpstreamCredentials>,
     ) -> HttpUpstream {
         let http = UpstreamHttpClient::without_token(http);
-        HttpUpstream::new(site, http, credentials, self.protocol, self.session)
+        HttpUpstream::new(context, http, credentials, self.protocol, self.session)
     }
 }
 

@@ -18,7 +18,7 @@ pub struct UpstreamPorts {
     /// Unguessable bytes, for jitter.
     pub random: Arc<dyn Random>,
     /// The notifiers of client sessions, for messages of servers outside of calls.
-    pub bells: Arc<SessionNotifier>,
+    pub notifier: Arc<SessionNotifier>,
     /// The known lists of single sessions.
     pub session_lists: Arc<dyn SessionListRegistry>,
     /// The process that starts stdio servers and ends them with weir.
@@ -33,7 +33,7 @@ impl UpstreamPorts {
         ContextPorts {
             clock: self.clock.clone(),
             random: self.random.clone(),
-            bells: self.bells.clone(),
+            notifier: self.notifier.clone(),
             session_lists: self.session_lists.clone(),
             budgets: self.budgets.clone(),
         }

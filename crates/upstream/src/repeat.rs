@@ -30,7 +30,7 @@ pub(crate) async fn call_with_repeat(
     outbound: OutboundCall,
     route: Option<Arc<InstanceRoute>>,
 ) -> Reply {
-    attempts.site.repeat_budget.count_call();
+    attempts.context.repeat_budget.count_call();
     let mut used = Vec::new();
     let first = match call_with_resend(&attempts, &outbound, &mut used, route.as_deref()).await {
         Ok(reply) => reply,
@@ -121,9 +121,10 @@ impl ReplySource for RepeatingReply {
                 }
                 ReplyEvent::End(ReplyEnd::Failed(failure)) if failure.is_connection_lost() => {
                     let call = self.call.take().filter(|call| {
-                        let site = &call.attempts.site;
-                        site.repeat_budget
-                            .take_repetition(site.clock.millis(), site.label.attribute())
+                        let context = &call.attempts.context;
+                        context
+                            .repeat_budget
+                            .take_repetition(context.clock.millis(), context.label.attribute())
                     });
                     let Some(call) = call else {
                         return Poll::Ready(ReplyEvent::End(ReplyEnd::Failed(failure)));

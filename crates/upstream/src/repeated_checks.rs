@@ -26,19 +26,19 @@ pub(crate) trait CheckedServer: Send + Sync + 'static {
     fn first_step(&self) -> u32;
 
     /// Checks it once, and records the outcome.
-    fn check(&self, site: &UpstreamContext) -> impl Future<Output = ()> + Send;
+    fn check(&self, context: &UpstreamContext) -> impl Future<Output = ()> + Send;
 }
 
 /// Starts the task that checks a server until it answers. The waits double, with jitter.
 pub(crate) fn check_until_it_answers<S: CheckedServer>(
     server: &Arc<S>,
-    site: &Arc<UpstreamContext>,
+    context: &Arc<UpstreamContext>,
 ) {
     if server.checks().is_running.swap(true, Ordering::AcqRel) {
         return;
     }
-    let (server, own) = (server.clone(), site.clone());
-    site.tasks.spawn_endless(async move {
+    let (server, own) = (server.clone(), context.clone());
+    context.tasks.spawn_endless(async move {
         let mut step = server.first_step();
         while server.is_awaited() {
             let ceiling = least_wait(step);

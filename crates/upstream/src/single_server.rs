@@ -44,23 +44,23 @@ impl SingleServer {
     /// it is no sign of life of a silent one.
     pub(crate) fn record_opened(
         self: &Arc<Self>,
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         start: AttemptStart,
         refusal: Option<&FailedAttempt>,
     ) {
         if refusal.is_some() || !self.transport.has_silent_process() {
-            self.record(site, start, refusal);
+            self.record(context, start, refusal);
         }
     }
 
     /// Records the outcome of an attempt.
     pub(crate) fn record(
         self: &Arc<Self>,
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         start: AttemptStart,
         refusal: Option<&FailedAttempt>,
     ) {
-        let now = site.clock.now();
+        let now = context.clock.now();
         let Some(refusal) = refusal else {
             self.breaker.record_answer(now, start);
             return;
@@ -68,47 +68,47 @@ impl SingleServer {
         if refusal.era_in_doubt {
             self.transport.doubt_era();
         }
-        site.record.note_error(&refusal.failure);
+        context.record.note_error(&refusal.failure);
         if refusal.not_reached {
             self.breaker.record_unreached(now);
-            self.look_after_failure(site);
+            self.look_after_failure(context);
         } else if is_connection_lost(refusal) {
             self.breaker.record_lost(now);
-            self.look_after_failure(site);
+            self.look_after_failure(context);
         } else if !refusal.not_attempted {
             self.breaker.record_answer(now, start);
         }
     }
 
     /// Records a sign of life on a connection that was open before.
-    pub(crate) fn record_life(&self, site: &UpstreamContext) {
-        self.breaker.record_life(site.clock.now());
+    pub(crate) fn record_life(&self, context: &UpstreamContext) {
+        self.breaker.record_life(context.clock.now());
     }
 
     /// Records a call that passed its deadline after this `silence`. It counts if the server showed
     /// no life at all for the time `limit`.
     pub(crate) fn record_silence(
         self: &Arc<Self>,
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         failure: &Failure,
         silence: Duration,
         limit: Duration,
     ) {
-        site.record.note_error(failure);
+        context.record.note_error(failure);
         if self
             .breaker
-            .record_silence(site.clock.now(), silence, limit)
+            .record_silence(context.clock.now(), silence, limit)
         {
-            self.look_after_failure(site);
+            self.look_after_failure(context);
         }
     }
 
-    fn look_after_failure(self: &Arc<Self>, site: &Arc<UpstreamContext>) {
+    fn look_after_failure(self: &Arc<Self>, context: &Arc<UpstreamContext>) {
         if self.breaker.is_open() {
             self.transport.check_processes();
         }
         if self.breaker.is_down() {
-            check_until_it_answers(self, site);
+            check_until_it_answers(self, context);
         }
     }
 }
@@ -126,9 +126,9 @@ impl CheckedServer for SingleServer {
         FIRST_CHECK
     }
 
-    async fn check(&self, site: &UpstreamContext) {
+    async fn check(&self, context: &UpstreamContext) {
         if self.breaker.is_down() && self.transport.answers().await {
-            self.breaker.record_success(site.clock.now());
+            self.breaker.record_success(context.clock.now());
         }
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn is_answered(listed: &Result<ListPage, Failure>) -> bool {
 pub(crate) struct SingleServerWatch {
     pub(crate) inner: Box<dyn ListWatch>,
     pub(crate) server: Arc<SingleServer>,
-    pub(crate) site: Arc<UpstreamContext>,
+    pub(crate) context: Arc<UpstreamContext>,
 }
 
 impl ListWatch for SingleServerWatch {
@@ -169,7 +169,7 @@ impl ListWatch for SingleServerWatch {
             let start = self.server.breaker.begin();
             let listed = self.inner.list(kind, cursor).await;
             if is_answered(&listed) {
-                self.server.record(&self.site, start, None);
+                self.server.record(&self.context, start, None);
             }
             listed
         })

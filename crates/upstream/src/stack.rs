@@ -40,10 +40,10 @@ pub(crate) struct CallStack {
 }
 
 impl CallStack {
-    pub(crate) fn new(site: Arc<UpstreamContext>, server: CalledServer, baggage: bool) -> Self {
+    pub(crate) fn new(context: Arc<UpstreamContext>, server: CalledServer, baggage: bool) -> Self {
         Self {
-            in_flight: InFlightLimit::new(site.label.clone(), site.bounds.in_flight),
-            attempts: Arc::new(CallAttempts::new(site, server)),
+            in_flight: InFlightLimit::new(context.label.clone(), context.bounds.in_flight),
+            attempts: Arc::new(CallAttempts::new(context, server)),
             baggage,
         }
     }

@@ -30,7 +30,7 @@ use task_result_requests::TaskResultRequests;
 /// The requests about tasks of one upstream.
 #[derive(Debug)]
 pub(crate) struct TaskRequests {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     stack: Arc<CallStack>,
     /// The results of older servers' tasks, held open for their questions.
     results: TaskResultRequests,
@@ -38,10 +38,10 @@ pub(crate) struct TaskRequests {
 
 impl TaskRequests {
     /// Makes the requests that pass `stack`.
-    pub(crate) fn new(site: Arc<UpstreamContext>, stack: Arc<CallStack>) -> Self {
-        let results = TaskResultRequests::new(&site);
+    pub(crate) fn new(context: Arc<UpstreamContext>, stack: Arc<CallStack>) -> Self {
+        let results = TaskResultRequests::new(&context);
         Self {
-            site,
+            context,
             stack,
             results,
         }
@@ -93,7 +93,7 @@ impl UpstreamTaskRequest {
                 .call
                 .capabilities
                 .class
-                .cut(self.server.site.permissions.carries(dialect));
+                .cut(self.server.context.permissions.carries(dialect));
             if dialect.may_ask(class, &state) {
                 if TaskStatus::of(&state).is_some_and(|status| self.needs_no_more(status)) {
                     self.release_hold();
@@ -101,10 +101,10 @@ impl UpstreamTaskRequest {
                 return Ok(self.with_permitted_error(state));
             }
             let text = "The upstream's task asks for input that the client did not say it can give, or that `asks` of the upstream does not allow";
-            return Err(self.server.site.label.fail(FailureKind::BadAnswer, text));
+            return Err(self.server.context.label.fail(FailureKind::BadAnswer, text));
         }
         let bad = || {
-            self.server.site.label.fail(
+            self.server.context.label.fail(
                 FailureKind::BadAnswer,
                 "The upstream's answer about the task has no status",
             )
@@ -150,7 +150,7 @@ impl UpstreamTaskRequest {
         let Some(error) = scan::find(&state, "error").map(|at| state.slice(at)) else {
             return state;
         };
-        let failure = self.server.site.permissions.call_failure(&error);
+        let failure = self.server.context.permissions.call_failure(&error);
         if !WithheldError::is_cause_of(&failure) {
             return state;
         }
@@ -249,7 +249,7 @@ impl UpstreamTaskRequest {
             let text = "The server of the task has no form for a refusal";
             return Err(self
                 .server
-                .site
+                .context
                 .label
                 .fail(FailureKind::MethodNotFound, text));
         }
@@ -287,7 +287,7 @@ impl UpstreamTaskRequest {
             .stack
             .call(self.outbound_for(method, self.outbound.deadlines))
             .await;
-        own_requests::read_result(&self.server.site.own_requests, reply).await
+        own_requests::read_result(&self.server.context.own_requests, reply).await
     }
 
     /// Makes the request for the result. The server asks on its stream.
@@ -340,15 +340,15 @@ impl UpstreamTaskRequest {
 
     /// Ends the reports of a task that is over.
     fn end_progress(&self) {
-        let (site, native) = self.server.stack.attempts.of_task(&self.outbound.native);
+        let (context, native) = self.server.stack.attempts.of_task(&self.outbound.native);
         let key = (self.outbound.principal.clone(), native.into());
-        site.task_progress.end_task(&key);
+        context.task_progress.end_task(&key);
     }
 
     /// Ends the hold on the session or process of a task that is over.
     fn release_hold(&self) {
-        let (site, native) = self.server.stack.attempts.of_task(&self.outbound.native);
-        site.task_holds.release(&self.outbound.principal, native);
+        let (context, native) = self.server.stack.attempts.of_task(&self.outbound.native);
+        context.task_holds.release(&self.outbound.principal, native);
     }
 
     fn key(&self) -> (Principal, Arc<str>) {

@@ -30,7 +30,7 @@ const ENDED_TASK_GRACE: Duration = Duration::from_secs(5);
 /// One upstream.
 #[derive(Debug)]
 pub(crate) struct UpstreamService {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     stack: Arc<CallStack>,
     tasks: Arc<TaskRequests>,
     /// The permits of tasks with a subscription to their status.
@@ -42,11 +42,11 @@ pub(crate) struct UpstreamService {
 const MAX_FOLLOWED_TASKS: usize = 256;
 
 impl UpstreamService {
-    pub(crate) fn new(site: Arc<UpstreamContext>, server: CalledServer, baggage: bool) -> Self {
-        let stack = Arc::new(CallStack::new(site.clone(), server, baggage));
+    pub(crate) fn new(context: Arc<UpstreamContext>, server: CalledServer, baggage: bool) -> Self {
+        let stack = Arc::new(CallStack::new(context.clone(), server, baggage));
         Self {
-            tasks: Arc::new(TaskRequests::new(site.clone(), stack.clone())),
-            site,
+            tasks: Arc::new(TaskRequests::new(context.clone(), stack.clone())),
+            context,
             stack,
             follow_permits: Arc::new(Semaphore::new(MAX_FOLLOWED_TASKS)),
         }
@@ -59,7 +59,7 @@ impl UpstreamService {
 
 impl Upstream for UpstreamService {
     fn id(&self) -> &UpstreamId {
-        &self.site.label.id
+        &self.context.label.id
     }
 
     fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
@@ -93,8 +93,8 @@ impl Upstream for UpstreamService {
             return;
         }
         let outbound = self.stack.strip_baggage(outbound);
-        let site = self.site.clone();
-        site.tasks.spawn(async move {
+        let context = self.context.clone();
+        context.tasks.spawn(async move {
             let _place = place;
             self.stack.attempts.welcome(outbound).await;
         });
@@ -125,16 +125,16 @@ impl Upstream for UpstreamService {
     }
 
     fn cancel_task(self: Arc<Self>, outbound: OutboundCall) {
-        let site = self.site.clone();
-        site.tasks.spawn(async move {
+        let context = self.context.clone();
+        context.tasks.spawn(async move {
             // It is cancelled as well as can be: nothing reads the answer.
             drop(tasks::call(self.tasks.clone(), outbound).await);
         });
     }
 
     fn task_progress(&self, principal: &Principal, native: &str) -> Option<ProgressReports> {
-        let (site, native) = self.stack.attempts.of_task(native);
-        let ear = site
+        let (context, native) = self.stack.attempts.of_task(native);
+        let ear = context
             .task_progress
             .listen((principal.clone(), native.into()))?;
         Some(Box::pin(ear))
@@ -161,22 +161,22 @@ impl Upstream for UpstreamService {
     }
 
     fn own_request_time(&self) -> Duration {
-        self.site.own_requests.deadlines.list
+        self.context.own_requests.deadlines.list
     }
 
     fn health(&self) -> UpstreamHealth {
         let server = self.server();
-        let (last_error, last_error_at) = server.last_error(&self.site).unzip();
+        let (last_error, last_error_at) = server.last_error(&self.context).unzip();
         UpstreamHealth {
             revision: server.revision().map(Revision::as_str),
             second_revision: server.second_revision().map(Revision::as_str),
             down: server.is_down(),
-            down_changed: server.down_changed(&self.site),
+            down_changed: server.down_changed(&self.context),
             breaker_open: server.fails_at_once(),
             last_error,
             last_error_at,
             starting: server.starting(),
-            last_lines: self.site.record.last_lines(),
+            last_lines: self.context.record.last_lines(),
             in_flight: self.stack.in_flight.count(),
             sessions: server.sessions(),
             instances: server.instances(),
@@ -193,22 +193,22 @@ impl Upstream for UpstreamService {
     }
 
     fn holds_task(&self, principal: &Principal, native: &str) -> bool {
-        let (site, native) = self.stack.attempts.of_task(native);
-        site.task_holds.knows(principal, native)
+        let (context, native) = self.stack.attempts.of_task(native);
+        context.task_holds.knows(principal, native)
     }
 
     fn run_out(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
         Box::pin(async move {
             self.stack.in_flight.wait_until_idle(grace).await;
-            let mut sites = vec![&self.site];
+            let mut contexts = vec![&self.context];
             if let CalledServer::Several(all) = self.server() {
-                sites.extend(all.iter().map(|one| &one.site));
+                contexts.extend(all.iter().map(|one| &one.context));
             }
-            if sites.iter().all(|site| site.task_holds.is_empty()) {
+            if contexts.iter().all(|context| context.task_holds.is_empty()) {
                 return;
             }
-            for site in sites {
-                site.task_holds.wait_for_end().await;
+            for context in contexts {
+                context.task_holds.wait_for_end().await;
             }
             tokio::time::sleep(ENDED_TASK_GRACE).await;
         })
@@ -219,7 +219,7 @@ impl Upstream for UpstreamService {
             // Calls that still run after the grace lose their server.
             self.stack.in_flight.wait_for_end(grace).await;
             self.server().close().await;
-            self.site.tasks.stop(RETIRE_GRACE).await;
+            self.context.tasks.stop(RETIRE_GRACE).await;
         })
     }
 }

@@ -71,60 +71,60 @@ impl PrincipalAction {
 
 /// Ends a session.
 pub(crate) async fn end(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     Path(id): Path<String>,
     body: Body,
 ) -> Result<Response, AdminError> {
     let wish = ActionRequest::read(body, false).await?;
     let ended = match session_of(&id) {
-        Some(key) => desk.front.end_session(key).await,
+        Some(key) => state.front.end_session(key).await,
         None => None,
     };
     let Some(principal) = ended else {
-        return Err(desk.refuse_unknown(&operator, "end", "session", &id));
+        return Err(state.refuse_unknown(&operator, "end", "session", &id));
     };
     let what = format!(
         "session {id} of {}",
         request::audit_text(&principal.to_string())
     );
-    desk.record_operator_action(&operator, "end", &wish.detail(&what, None), true);
+    state.record_operator_action(&operator, "end", &wish.detail(&what, None), true);
     Ok(ActionResponse::answer("end", true))
 }
 
 /// Blocks a principal: its requests are refused, its streams and calls end.
 pub(crate) async fn block(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, AdminError> {
     let PrincipalAction { target, what, wish } = PrincipalAction::read(body, true).await?;
-    let expires = wish.expires(&desk);
-    let change = wish.change(words::BLOCK, &operator, &desk);
-    let effect = desk.make_override(&target, change.clone())?;
-    desk.record_operator_action(
+    let expires = wish.expires(&state);
+    let change = wish.change(words::BLOCK, &operator, &state);
+    let effect = state.make_override(&target, change.clone())?;
+    state.record_operator_action(
         &operator,
         "block",
         &wish.detail(&what, expires.as_deref()),
         true,
     );
-    let replicas = desk.share_override(&target, &change).await;
+    let replicas = state.share_override(&target, &change).await;
     let done = ActionResponse::of_effect("block", &effect, replicas);
     Ok(json(StatusCode::OK, &ActionResponse { expires, ..done }))
 }
 
 /// Unblocks a principal.
 pub(crate) async fn unblock(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, AdminError> {
     let PrincipalAction { target, what, wish } = PrincipalAction::read(body, false).await?;
-    let changed = desk.revert_override(&target);
-    desk.record_operator_action(&operator, "unblock", &wish.detail(&what, None), true);
+    let changed = state.revert_override(&target);
+    state.record_operator_action(&operator, "unblock", &wish.detail(&what, None), true);
     let removal = wish.removal("unblock", &operator);
     let done = ActionResponse {
-        replicas: desk.share_removal(&target, removal).await,
+        replicas: state.share_removal(&target, removal).await,
         ..ActionResponse::new("unblock", changed)
     };
     Ok(json(StatusCode::OK, &done))

@@ -35,19 +35,19 @@ struct LogLevelBody {
 
 /// Sets another log level or filter; without one, restores the config's.
 pub(crate) async fn log(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, AdminError> {
     let LogLevelBody { level, reason, ttl } = request::read(body).await?;
     let wish = ActionRequest::new(reason, ttl, level.is_some())?;
-    let Some(levers) = desk.controls() else {
+    let Some(controls) = state.controls() else {
         return Err(no_control_handles());
     };
-    let expires = wish.expires(&desk);
+    let expires = wish.expires(&state);
     let shown = request::audit_text(level.as_deref().unwrap_or("as from the beginning"));
     let refused = |why: String| {
-        desk.record_operator_action(
+        state.record_operator_action(
             &operator,
             "log",
             &format!("{shown}: {}", request::audit_text(&why)),
@@ -57,18 +57,19 @@ pub(crate) async fn log(
     };
     match level {
         Some(level) => {
-            let change = wish.change(words::LOG, &operator, &desk);
-            desk.overrides
+            let change = wish.change(words::LOG, &operator, &state);
+            state
+                .overrides
                 .apply(OverrideTarget::Log(shown.clone()), change, || {
-                    levers.log.set(&level).map_err(refused)
+                    controls.log.set(&level).map_err(refused)
                 })?;
         }
-        None => desk
+        None => state
             .overrides
-            .remove_log_level(|| levers.log.reset())
+            .remove_log_level(|| controls.log.reset())
             .map_err(refused)?,
     }
-    desk.record_operator_action(
+    state.record_operator_action(
         &operator,
         "log",
         &wish.detail(&shown, expires.as_deref()),
@@ -93,7 +94,7 @@ struct ReloadBody {
 
 /// Reloads the config's files and returns the outcome.
 pub(crate) async fn reload(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, AdminError> {
@@ -102,7 +103,7 @@ pub(crate) async fn reload(
         allow_weaker,
     } = request::read(body).await?;
     let wish = ActionRequest::new(reason, None, false)?;
-    let Some(levers) = desk.controls() else {
+    let Some(controls) = state.controls() else {
         return Err(no_control_handles());
     };
     let asked = if allow_weaker {
@@ -111,7 +112,7 @@ pub(crate) async fn reload(
         "asked for"
     };
     let may = !allow_weaker || operator.is_logged_in();
-    desk.record_operator_action(&operator, "reload", &wish.detail(asked, None), may);
+    state.record_operator_action(&operator, "reload", &wish.detail(asked, None), may);
     if !may {
         let text = "only an operator with a token may allow a weaker config: this listener requires none (`admin.auth`)";
         return Err(AdminError::new(StatusCode::FORBIDDEN, text));
@@ -128,7 +129,7 @@ pub(crate) async fn reload(
     } else {
         Strictness::NoWeaker
     };
-    levers
+    controls
         .reload
         .try_send(ReloadRequest { strictness, done })
         .map_err(|_| busy())?;
@@ -136,7 +137,7 @@ pub(crate) async fn reload(
         Ok(Ok(())) => {}
         Ok(Err(_)) | Err(_) => return Err(busy()),
     }
-    match desk
+    match state
         .config_history
         .snapshot()
         .last

@@ -9,23 +9,23 @@ use super::super::state::AdminState;
 use super::page_text::text;
 
 /// Returns the URL of an endpoint.
-pub(super) fn url(desk: &AdminState, path: &str) -> String {
+pub(super) fn url(state: &AdminState, path: &str) -> String {
     format!(
         "{}{path}",
-        desk.config_history.config().public_base(desk.clients)
+        state.config_history.config().public_base(state.clients)
     )
 }
 
 /// Returns the section about the endpoint of this path, or about the first one.
-pub(super) fn section(desk: &AdminState, wanted: Option<&str>) -> Markup {
-    let config = desk.config_history.config();
+pub(super) fn section(state: &AdminState, wanted: Option<&str>) -> Markup {
+    let config = state.config_history.config();
     let mut paths = config.endpoints.iter().map(|endpoint| endpoint.id.as_str());
     let chosen = wanted.and_then(|wanted| paths.clone().find(|path| *path == wanted));
     html! {
         @if let Some(path) = chosen.or_else(|| paths.next()) {
             section id="connect" {
                 h2 { "Connect a client to " (text(path)) }
-                (client_sections(&url(desk, path), &EntryCredential::usual(config.requires_api_keys())))
+                (client_sections(&url(state, path), &EntryCredential::usual(config.requires_api_keys())))
             }
         }
     }

@@ -35,20 +35,20 @@ const CLIENTS: usize = 10;
 const SLOW: f64 = 2_500.0;
 
 /// Returns the page's body.
-pub(super) fn body(desk: &AdminState, view: &PageQuery) -> Markup {
-    let now = desk.now();
-    let (upstreams, applied) = (desk.upstreams(), desk.applied());
-    let (live, limits) = (desk.running_calls(None), desk.limits_now(REFUSALS));
-    let replicas = desk.replicas_now();
-    let clients = desk.clients(&desk.front.streams());
+pub(super) fn body(state: &AdminState, view: &PageQuery) -> Markup {
+    let now = state.now();
+    let (upstreams, applied) = (state.upstreams(), state.applied());
+    let (live, limits) = (state.running_calls(None), state.limits_now(REFUSALS));
+    let replicas = state.replicas_now();
+    let clients = state.clients(&state.front.streams());
     html! {
         main {
-            (head(desk, view.refresh))
-            (figures(desk, &upstreams, &applied, &limits, live.len()))
+            (head(state, view.refresh))
+            (figures(state, &upstreams, &applied, &limits, live.len()))
             (problems(&upstreams, &applied, &limits, &replicas, now))
             (section("Upstreams", &upstreams_table(&upstreams, now)))
-            (calls_section(desk, None, OLDEST, now))
-            (waiting_section(desk, None, now))
+            (calls_section(state, None, OLDEST, now))
+            (waiting_section(state, None, now))
             @if !limits.refusing.is_empty() {
                 (section("Exhausted limits", &limits_table(&limits)))
             }
@@ -56,8 +56,8 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> Markup {
                 (section("Clients, last seen first", &clients_table(&clients, now)))
             }
             (replicas_section(&replicas))
-            (section("Endpoints for clients", &endpoints_table(desk, &applied)))
-            (connect_section::section(desk, view.endpoint.as_deref()))
+            (section("Endpoints for clients", &endpoints_table(state, &applied)))
+            (connect_section::section(state, view.endpoint.as_deref()))
             @if !applied.changes.is_empty() {
                 (section("Operators' changes in force", &changes_table(&applied, now)))
             }
@@ -69,17 +69,17 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> Markup {
     }
 }
 
-fn head(desk: &AdminState, refresh: Option<u32>) -> Markup {
+fn head(state: &AdminState, refresh: Option<u32>) -> Markup {
     html! {
         header {
             h1 { "weir " small { (env!("CARGO_PKG_VERSION")) } }
             p {
-                @if desk.ready.is_ready() {
+                @if state.ready.is_ready() {
                     b class="good" { "ready" }
                 } @else {
                     b class="bad" { "not ready" }
                 }
-                " · as of " (clock(desk.now())) " · reload "
+                " · as of " (clock(state.now())) " · reload "
                 @if let Some(seconds) = refresh {
                     "every " (seconds) " s (" a href="/" { "stop" } ")"
                 } @else {
@@ -92,7 +92,7 @@ fn head(desk: &AdminState, refresh: Option<u32>) -> Markup {
 
 /// Returns the figures of the whole gateway.
 fn figures(
-    desk: &AdminState,
+    state: &AdminState,
     upstreams: &[UpstreamView],
     applied: &AppliedConfigView,
     limits: &LimitsView,
@@ -106,8 +106,8 @@ fn figures(
         .iter()
         .map(|upstream| upstream.catalog.tools)
         .sum();
-    let (sessions, _) = desk.front.sessions(0);
-    let streams = desk.front.streams().len();
+    let (sessions, _) = state.front.sessions(0);
+    let streams = state.front.streams().len();
     tiles(&[
         (
             "upstreams up",
@@ -381,17 +381,17 @@ fn listed(upstream: &UpstreamView, now: SystemTime) -> Markup {
     }
 }
 
-fn endpoints_table(desk: &AdminState, applied: &AppliedConfigView) -> Markup {
+fn endpoints_table(state: &AdminState, applied: &AppliedConfigView) -> Markup {
     let row = |endpoint: &EndpointView| {
         let id = weir_core::EndpointId::new(&endpoint.path);
-        let view = desk
+        let view = state
             .catalog
             .view(&id, ListKind::Tools, CapabilityClass::BASE);
         let (tools, tokens) = view
             .map(|view| (view.items.len(), catalog_views::cost(&view)))
             .unwrap_or_default();
         vec![
-            html! { code { (text(&connect_section::url(desk, &endpoint.path))) } },
+            html! { code { (text(&connect_section::url(state, &endpoint.path))) } },
             html! { a href={ "/?endpoint=" (text(&endpoint.path)) "#connect" } { "connect" } },
             tools.render(),
             html! { "about " (tokens) },

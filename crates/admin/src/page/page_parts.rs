@@ -118,12 +118,12 @@ fn calls_path(upstream: Option<&str>) -> String {
 
 /// Returns the section of the running calls, the oldest first and at most `most`, if there are any.
 pub(super) fn calls_section(
-    desk: &AdminState,
+    state: &AdminState,
     upstream: Option<&str>,
     most: usize,
     now: SystemTime,
 ) -> Markup {
-    let live = desk.running_calls(upstream);
+    let live = state.running_calls(upstream);
     let calls: Vec<CallView> = live
         .iter()
         .take(most)
@@ -166,11 +166,11 @@ fn called(tool: &str, endpoint: &str) -> Markup {
 
 /// Returns the section of the calls that wait for their clients, if there are any.
 pub(super) fn waiting_section(
-    desk: &AdminState,
+    state: &AdminState,
     upstream: Option<&str>,
     now: SystemTime,
 ) -> Markup {
-    let waiting = desk.parked_calls(upstream);
+    let waiting = state.parked_calls(upstream);
     let row = |call: &weir_core::ParkedCall| {
         let call = ParkedCallView::of(call, now);
         vec![

@@ -24,8 +24,8 @@ const CALLS: usize = 50;
 const TOOLS: usize = 500;
 
 /// Returns the page's body.
-pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> Markup {
-    let now = desk.now();
+pub(super) fn body(state: &AdminState, upstream: &UpstreamView) -> Markup {
+    let now = state.now();
     html! {
         main {
             header {
@@ -42,11 +42,11 @@ pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> Markup {
             @if !upstream.urls.is_empty() {
                 (section("URLs", &urls_table(&upstream.urls)))
             }
-            (calls_section(desk, Some(&upstream.id), CALLS, now))
-            (waiting_section(desk, Some(&upstream.id), now))
+            (calls_section(state, Some(&upstream.id), CALLS, now))
+            (waiting_section(state, Some(&upstream.id), now))
             (section("Lists", &catalog(upstream, now)))
             @for path in &upstream.endpoints {
-                (tools(desk, upstream, path))
+                (tools(state, upstream, path))
             }
         }
     }
@@ -206,9 +206,9 @@ fn catalog(upstream: &UpstreamView, now: SystemTime) -> Markup {
 }
 
 /// Returns the section of the upstream's tools at one endpoint, if it has any there.
-fn tools(desk: &AdminState, upstream: &UpstreamView, path: &str) -> Markup {
+fn tools(state: &AdminState, upstream: &UpstreamView, path: &str) -> Markup {
     let id = weir_core::EndpointId::new(path);
-    let view = desk
+    let view = state
         .catalog
         .view(&id, ListKind::Tools, CapabilityClass::BASE);
     let own: Vec<_> = view

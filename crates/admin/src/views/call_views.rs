@@ -90,19 +90,19 @@ impl PrincipalView {
 
 /// Lists the running and the parked calls, the oldest first, of each at most `limit`.
 pub(crate) async fn all(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     let query = AdminQuery::read(query.as_deref(), &["upstream", "limit"])?;
     let (limit, upstream) = (query.limit()?, query.text("upstream"));
-    let live = desk.running_calls(upstream);
-    let now = desk.now();
+    let live = state.running_calls(upstream);
+    let now = state.now();
     let calls = live
         .iter()
         .take(limit)
         .map(|call| CallView::of(call, now))
         .collect();
-    let waiting = desk.parked_calls(upstream);
+    let waiting = state.parked_calls(upstream);
     let parked = waiting
         .iter()
         .take(limit)

@@ -89,7 +89,7 @@ struct CollisionView {
 
 /// Lists one page of an endpoint's list.
 pub(crate) async fn all(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     let query = AdminQuery::read(
@@ -121,7 +121,7 @@ pub(crate) async fn all(
         Some(_) => return Err(AdminError::bad_request("`definitions` is true or false")),
     };
     let limit = query.limit()?;
-    let view = desk
+    let view = state
         .catalog
         .view(&EndpointId::new(endpoint), kind, CapabilityClass::BASE);
     let view = view.ok_or_else(|| AdminError::not_found("endpoint", endpoint))?;
@@ -160,13 +160,13 @@ pub(crate) async fn all(
                 .map(|item| item.exposed.to_string()),
             missing: missing(&view, upstream),
             collisions: collisions(&view, upstream),
-            sessions: sessions(&desk, &view, upstream),
+            sessions: sessions(&state, &view, upstream),
         },
     ))
 }
 
 /// Returns the upstreams of a view that have other lists in some sessions.
-fn sessions(desk: &AdminState, view: &View, upstream: Option<&str>) -> Vec<SessionListsView> {
+fn sessions(state: &AdminState, view: &View, upstream: Option<&str>) -> Vec<SessionListsView> {
     let mut shown: Vec<_> = view.items.iter().map(|item| &item.tool.upstream).collect();
     shown.sort_unstable();
     shown.dedup();
@@ -175,7 +175,7 @@ fn sessions(desk: &AdminState, view: &View, upstream: Option<&str>) -> Vec<Sessi
         .filter(|id| upstream.is_none_or(|wanted| id.as_str() == wanted));
     let counted = wanted.map(|id| SessionListsView {
         upstream: id.to_string(),
-        differing: desk.catalog.sessions_that_differ(id),
+        differing: state.catalog.sessions_that_differ(id),
     });
     counted.filter(|own| own.differing > 0).collect()
 }

@@ -85,11 +85,11 @@ struct StreamView {
 
 /// Lists the open sessions.
 pub(crate) async fn sessions(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     let limit = AdminQuery::read(query.as_deref(), &["limit"])?.limit()?;
-    let (total, sessions) = desk.front.sessions(limit);
+    let (total, sessions) = state.front.sessions(limit);
     Ok(json(
         StatusCode::OK,
         &SessionsView {
@@ -101,12 +101,12 @@ pub(crate) async fn sessions(
 
 /// Lists the programs and streams of clients.
 pub(crate) async fn all(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     let limit = AdminQuery::read(query.as_deref(), &["limit"])?.limit()?;
-    let streams = desk.front.streams();
-    let (mut clients, total_streams) = (desk.clients(&streams), streams.len());
+    let streams = state.front.streams();
+    let (mut clients, total_streams) = (state.clients(&streams), streams.len());
     let total = clients.len();
     clients.truncate(limit);
     let streams = streams.iter().take(limit).map(StreamView::of).collect();

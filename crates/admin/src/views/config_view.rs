@@ -149,11 +149,11 @@ pub(crate) struct ActiveOverrideView {
 
 /// Returns the applied config.
 pub(crate) async fn all(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     AdminQuery::read(query.as_deref(), &[])?;
-    Ok(json(StatusCode::OK, &desk.applied()))
+    Ok(json(StatusCode::OK, &state.applied()))
 }
 
 impl AdminState {
@@ -190,16 +190,16 @@ impl AdminState {
 impl AppliedConfigView {
     fn of(
         config: &Config,
-        book: &ConfigHistoryState,
+        history: &ConfigHistoryState,
         issuers: Vec<IssuerView>,
         refused: u64,
         changes: Vec<ActiveOverrideView>,
     ) -> Self {
-        let last = book.last.as_ref();
+        let last = history.last.as_ref();
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            started: Rfc3339Time(book.started),
-            applied: Rfc3339Time(book.applied),
+            started: Rfc3339Time(history.started),
+            applied: Rfc3339Time(history.applied),
             digest: config
                 .source
                 .digest()
@@ -209,7 +209,7 @@ impl AppliedConfigView {
                 result: if last.error.is_some() { "error" } else { "ok" },
                 error: last.error.clone(),
             }),
-            takes_restart: book.needs_restart.clone(),
+            takes_restart: history.needs_restart.clone(),
             listen: config.front.listen.to_string(),
             public_url: config.front.public_url.clone(),
             tls: config.front.tls.is_some(),

@@ -87,11 +87,11 @@ impl LimitOwnerView {
 
 /// Returns the state of the limits.
 pub(crate) async fn all(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     let limit = AdminQuery::read(query.as_deref(), &["limit"])?.limit()?;
-    Ok(json(StatusCode::OK, &desk.limits_now(limit)))
+    Ok(json(StatusCode::OK, &state.limits_now(limit)))
 }
 
 impl AdminState {

@@ -171,11 +171,11 @@ fn differences(replicas: &[ReplicaView]) -> Vec<&'static str> {
 
 /// Returns the replicas and the state of their store.
 pub(crate) async fn all(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     AdminQuery::read(query.as_deref(), &[])?;
-    Ok(json(StatusCode::OK, &desk.replicas_now()))
+    Ok(json(StatusCode::OK, &state.replicas_now()))
 }
 
 impl AdminState {

@@ -186,26 +186,26 @@ struct UpstreamsView {
 
 /// Lists every upstream, in config order.
 pub(crate) async fn all(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     AdminQuery::read(query.as_deref(), &[])?;
     Ok(json(
         StatusCode::OK,
         &UpstreamsView {
-            upstreams: desk.upstreams(),
+            upstreams: state.upstreams(),
         },
     ))
 }
 
 /// Returns one upstream.
 pub(crate) async fn one(
-    State(desk): State<Arc<AdminState>>,
+    State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
     AdminQuery::read(query.as_deref(), &[])?;
-    let found = desk
+    let found = state
         .upstreams()
         .into_iter()
         .find(|upstream| upstream.id == id);

@@ -72,7 +72,7 @@ fn factory() -> UpstreamFactory {
     let ports = weir_upstream::UpstreamPorts {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(FakeRandom::new(7)),
-        bells: Arc::default(),
+        notifier: Arc::default(),
         session_lists: weir_catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
         keeper: weir_process::keeper::ChildKeeper::unavailable(),
         budgets: weir_core::Budgets::default(),

@@ -68,7 +68,7 @@ impl ListWatcher {
         }
         self.warn_of_unlisted(&lists[ListKind::Tools as usize]);
         let digests = self.announce(&lists, following).await;
-        let since = self.works.wall();
+        let since = self.context.wall();
         self.expiry = None;
         let said = std::mem::take(&mut self.changed_lists);
         let is_whole = lists.iter().all(|list| list.fault.is_none());
@@ -123,9 +123,9 @@ impl ListWatcher {
             }
             let about = walked.about.clone();
             let listed = {
-                let (feed, since) = (self.feed.clone(), self.works.wall());
+                let (feed, since) = (self.feed.clone(), self.context.wall());
                 let shows_early = self.shows_early();
-                let patience = sleep(self.works.settings.first_list_wait / 2);
+                let patience = sleep(self.context.settings.first_list_wait / 2);
                 let mut listing = pin!(self.list(watch, &about, kind));
                 tokio::select! {
                     biased;
@@ -171,7 +171,7 @@ impl ListWatcher {
     /// True if lists are shown before the walk ends. Other replicas are told of a change first, at the
     /// end of a walk; before the first one, no client knows a list.
     fn shows_early(&self) -> bool {
-        self.works.ports.announcements.is_none() || self.feed.peek().walks == 0
+        self.context.ports.announcements.is_none() || self.feed.peek().walks == 0
     }
 
     /// Announces changed lists to the other replicas, before the clients of this one are notified.
@@ -181,7 +181,7 @@ impl ListWatcher {
         lists: &[ListSnapshot; 4],
         following: FollowingWalk,
     ) -> [ContentVersion; 4] {
-        let Some(announcements) = &self.works.ports.announcements else {
+        let Some(announcements) = &self.context.ports.announcements else {
             return Default::default();
         };
         let before = self.feed.snapshot();
@@ -228,7 +228,7 @@ impl ListWatcher {
         let walked = if is_asked_for {
             let rules = self.followed.rules();
             let walking = timeout(
-                self.works.settings.walk_time,
+                self.context.settings.walk_time,
                 walk(watch, kind, &rules.given.walk, declares && was_given),
             );
             let walked = match self.expiring(walking).await {
@@ -253,7 +253,7 @@ impl ListWatcher {
             kind,
             definitions: DefinitionOwner::Shared,
         };
-        let ingested = ingest(&self.works, origin, walked.items, before).await?;
+        let ingested = ingest(&self.context, origin, walked.items, before).await?;
         let (items, rejected) = (ingested.items, ingested.rejected);
         let listing = ListSnapshot {
             items,
@@ -310,13 +310,13 @@ impl ListWatcher {
         let failures = known.map_or(0, |fault| fault.failures.saturating_add(1));
         let pause = if is_late(failure) {
             let pause = pause_after_late(given.poll, failures);
-            jittered(pause, &*self.works.ports.random)
+            jittered(pause, &*self.context.ports.random)
         } else {
-            self.retries[kind as usize].next(&*self.works.ports.random)
+            self.retries[kind as usize].next(&*self.context.ports.random)
         };
         let fault = ListFault {
             error: cause.into(),
-            since: known.map_or_else(|| self.works.wall(), |fault| fault.since),
+            since: known.map_or_else(|| self.context.wall(), |fault| fault.since),
             expiry: known.map_or(now + given.grace, |fault| fault.expiry),
             retry_at: now + pause,
             failures,
@@ -347,7 +347,7 @@ impl ListWatcher {
             },
             None if pushes => Freshness {
                 until: None,
-                promise: self.works.settings.notified_ttl,
+                promise: self.context.settings.notified_ttl,
             },
             None => Freshness::NONE,
         }

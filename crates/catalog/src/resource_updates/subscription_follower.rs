@@ -16,16 +16,16 @@ use crate::context::CatalogContext;
 /// Follows until the table has no subscribers, or the catalog is gone.
 pub(super) async fn run(
     catalog: Weak<Catalog>,
-    works: Arc<CatalogContext>,
+    context: Arc<CatalogContext>,
     tables: Arc<SubscriptionTables>,
     table: Arc<SubscriptionTable>,
 ) {
     let follower = SubscriptionFollower {
         catalog,
-        works,
+        context,
         table,
     };
-    let settings = &follower.works.settings;
+    let settings = &follower.context.settings;
     let mut backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
     loop {
         let began = Instant::now();
@@ -49,7 +49,7 @@ pub(super) async fn run(
         if tables.remove_if_empty(&follower.table) {
             return;
         }
-        tokio::time::sleep(backoff.next(&*follower.works.ports.random)).await;
+        tokio::time::sleep(backoff.next(&*follower.context.ports.random)).await;
         if tables.remove_if_empty(&follower.table) {
             return;
         }
@@ -58,7 +58,7 @@ pub(super) async fn run(
 
 struct SubscriptionFollower {
     catalog: Weak<Catalog>,
-    works: Arc<CatalogContext>,
+    context: Arc<CatalogContext>,
     table: Arc<SubscriptionTable>,
 }
 
@@ -76,7 +76,7 @@ impl SubscriptionFollower {
             .upgrade()
             .and_then(|catalog| catalog.upstream(&self.table.upstream));
         let upstream = upstream.ok_or_else(gone)?;
-        let time = upstream.open_time(self.works.settings.open_time);
+        let time = upstream.open_time(self.context.settings.open_time);
         let opening = upstream.updates();
         let late = || {
             Failure::new(
@@ -93,7 +93,7 @@ impl SubscriptionFollower {
     /// resource is wanted. A resource that the server consented to before and refuses now is asked
     /// for again and again: a restarted server may not have it yet.
     async fn follow(&self, line: &mut dyn ResourceUpdates) -> Result<(), Failure> {
-        let settings = &self.works.settings;
+        let settings = &self.context.settings;
         let mut backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
         let mut retry_at = None;
         loop {
@@ -126,7 +126,7 @@ impl SubscriptionFollower {
                 retry_at = self
                     .table
                     .is_interrupted()
-                    .then(|| Instant::now() + backoff.next(&*self.works.ports.random));
+                    .then(|| Instant::now() + backoff.next(&*self.context.ports.random));
                 if retry_at.is_none() {
                     backoff.reset();
                 }

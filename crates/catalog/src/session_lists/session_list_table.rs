@@ -35,16 +35,16 @@ pub struct SessionListTable {
 }
 
 impl SessionListTable {
-    /// An empty table. Notifications go to clients' streams over `bells`.
+    /// An empty table. Notifications go to clients' streams over `notifier`.
     #[must_use]
-    pub fn new(bells: Arc<SessionNotifier>, random: &dyn Random) -> Arc<Self> {
+    pub fn new(notifier: Arc<SessionNotifier>, random: &dyn Random) -> Arc<Self> {
         // Versions of views contain these numbers, so another process must not give the same ones.
         let mut seed = [0; 8];
         random.fill(&mut seed);
         let memory = ByteBudget::new("session_lists");
         memory.set_limit(MOST_BYTES);
         Arc::new(Self {
-            notifier: bells,
+            notifier,
             memory,
             index: Arc::default(),
             paces: Mutex::default(),

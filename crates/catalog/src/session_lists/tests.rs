@@ -56,8 +56,11 @@ fn tools(names: &[&str]) -> Vec<Arc<Tool>> {
 }
 
 fn table() -> (Arc<SessionNotifier>, Arc<SessionListTable>) {
-    let bells = Arc::<SessionNotifier>::default();
-    (bells.clone(), SessionListTable::new(bells, &FixedRandom(7)))
+    let notifier = Arc::<SessionNotifier>::default();
+    (
+        notifier.clone(),
+        SessionListTable::new(notifier, &FixedRandom(7)),
+    )
 }
 
 fn open(table: &Arc<SessionListTable>, session: &Arc<UnusedListSession>) -> Arc<SessionLists> {
@@ -161,12 +164,12 @@ fn list_is_due_after_a_notification_or_a_possibly_missed_one() {
 
 #[tokio::test]
 async fn clients_of_a_session_are_notified_of_changes_and_of_its_end() {
-    let (bells, table) = table();
+    let (notifier, table) = table();
     let session = Arc::new(UnusedListSession);
     let (one, other) = (SessionKey([1; 16]), SessionKey([2; 16]));
     let (mut line, _silent) = (
-        bells.open_receiver(one, LogMessages::None),
-        bells.open_receiver(other, LogMessages::None),
+        notifier.open_receiver(one, LogMessages::None),
+        notifier.open_receiver(other, LogMessages::None),
     );
     let lists = open(&table, &session);
     lists.serves(one);

@@ -60,9 +60,9 @@ impl TestService {
         let mut connections = self.connections.lock().unwrap();
         if !connections
             .iter()
-            .any(|seen| Arc::ptr_eq(seen, &peer.pulse))
+            .any(|seen| Arc::ptr_eq(seen, &peer.activity))
         {
-            connections.push(peer.pulse.clone());
+            connections.push(peer.activity.clone());
         }
     }
 }

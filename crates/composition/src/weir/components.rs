@@ -47,7 +47,7 @@ pub(super) struct ComponentBase {
     pub(super) sealing: GeneratedSealKey,
     pub(super) sealer: Sealer,
     /// The notifiers of clients' sessions.
-    pub(super) bells: Arc<SessionNotifier>,
+    pub(super) notifier: Arc<SessionNotifier>,
     /// The budgets of the process.
     pub(super) budgets: Budgets,
     /// The table of session lists at upstreams.
@@ -87,14 +87,14 @@ impl ComponentBase {
             ReplicaId(name)
         });
         let sealer = sealer(config, &sealing);
-        let bells = Arc::<SessionNotifier>::default();
+        let notifier = Arc::<SessionNotifier>::default();
         keeper.set_arrival(arrival.clone());
-        let session_lists = SessionListTable::new(bells.clone(), &*random);
+        let session_lists = SessionListTable::new(notifier.clone(), &*random);
         let budgets = Budgets::default();
         let ports = weir_upstream::UpstreamPorts {
             clock: clock.clone(),
             random: random.clone(),
-            bells: bells.clone(),
+            notifier: notifier.clone(),
             session_lists: session_lists.clone(),
             keeper: keeper.clone(),
             budgets: budgets.clone(),
@@ -109,7 +109,7 @@ impl ComponentBase {
             random,
             sealing,
             sealer,
-            bells,
+            notifier,
             session_lists,
             budgets,
             factory,

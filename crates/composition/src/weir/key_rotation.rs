@@ -33,18 +33,18 @@ impl<'a> NewKeys<'a> {
     pub(super) fn prepare(
         started: &Config,
         config: &'a Config,
-        inside: &Components,
+        components: &Components,
     ) -> Result<Option<Self>, ReloadError> {
         if config.keys.is_empty() || keys_need_restart(started, config) {
             return Ok(None);
         }
         let keys = sealer_keys(&config.keys);
         let names: Vec<_> = keys.iter().map(SealerKey::name).collect();
-        if names == inside.base.sealer.key_names() {
+        if names == components.base.sealer.key_names() {
             return Ok(None);
         }
-        check_uses(&names, inside)?;
-        let tls = inside
+        check_uses(&names, components)?;
+        let tls = components
             .replicas
             .as_ref()
             .map(|_| cluster_tls(&config.keys))
@@ -61,11 +61,11 @@ impl<'a> NewKeys<'a> {
 
     /// Puts the keys in force. Alone, this process seals with the first at once; with others it
     /// waits until all have it.
-    pub(super) fn take(&self, inside: &Components, front: &Front) {
-        let (sealer, clock) = (&inside.base.sealer, &*inside.base.clock);
-        self.warn_of_removals(inside, clock);
+    pub(super) fn take(&self, components: &Components, front: &Front) {
+        let (sealer, clock) = (&components.base.sealer, &*components.base.clock);
+        self.warn_of_removals(components, clock);
         let keys = sealer_keys(self.keys);
-        match (&inside.replicas, &self.tls) {
+        match (&components.replicas, &self.tls) {
             (Some(replicas), Some(tls)) => replicas.replace_keys(keys, tls.clone(), front),
             _ => {
                 sealer.replace(keys);
@@ -78,8 +78,8 @@ impl<'a> NewKeys<'a> {
     }
 
     /// Logs keys that sealed texts which clients may still bring back.
-    fn warn_of_removals(&self, inside: &Components, clock: &dyn Clock) {
-        let sealer = &inside.base.sealer;
+    fn warn_of_removals(&self, components: &Components, clock: &dyn Clock) {
+        let sealer = &components.base.sealer;
         for name in sealer.key_names() {
             let Some(until) = sealer
                 .sealed_until(name)
@@ -101,9 +101,9 @@ impl<'a> NewKeys<'a> {
 }
 
 /// Refuses keys without one that still seals: every session opened with it would be lost.
-fn check_uses(kept: &[SealingKeyName], inside: &Components) -> Result<(), ReloadError> {
-    let Some(replicas) = &inside.replicas else {
-        let sealing = inside.base.sealer.sealing_key();
+fn check_uses(kept: &[SealingKeyName], components: &Components) -> Result<(), ReloadError> {
+    let Some(replicas) = &components.replicas else {
+        let sealing = components.base.sealer.sealing_key();
         if kept.contains(&sealing) {
             return Ok(());
         }

@@ -38,7 +38,7 @@ pub(super) struct BoundListeners {
 /// The open listeners, and the state for operators.
 pub(super) struct OpenListeners {
     pub front: Front,
-    pub desk: Arc<AdminState>,
+    pub admin_state: Arc<AdminState>,
     live: Arc<LiveCalls>,
     parking: Arc<dyn CallParking>,
     /// `None` if the config has no such listener, or a successor has it.
@@ -52,40 +52,40 @@ impl OpenListeners {
     /// inside a tokio runtime.
     pub(crate) async fn new(
         config: &Arc<Config>,
-        inside: &Components,
+        components: &Components,
         BoundListeners {
             clients,
             cluster,
             operators,
         }: BoundListeners,
     ) -> Result<Self, StartError> {
-        let router = inside.router();
+        let router = components.router();
         let live = router.live().clone();
-        let front = front(config, inside, router, clients).await?;
-        if let (Some(replicas), Some(cluster)) = (&inside.replicas, cluster) {
-            replicas.serve(&front, &inside.catalog, cluster)?;
+        let front = front(config, components, router, clients).await?;
+        if let (Some(replicas), Some(cluster)) = (&components.replicas, cluster) {
+            replicas.serve(&front, &components.catalog, cluster)?;
         }
-        let desk = Arc::new(desk(config, inside, &front, live.clone()));
-        front.answer_operators(Arc::new(ForwardedOperators::new(desk.clone())));
+        let admin_state = Arc::new(admin_state(config, components, &front, live.clone()));
+        front.answer_operators(Arc::new(ForwardedOperators::new(admin_state.clone())));
         let admin = operators.map(|(listener, address)| {
-            AdminListener::start(listener, desk.clone())
+            AdminListener::start(listener, admin_state.clone())
                 .map_err(|error| cannot_listen(address, true, reason(&error)))
         });
         let admin = admin.transpose()?;
         let mut change_tasks = Vec::new();
-        if inside.changes.is_some() {
-            change_tasks.push(tokio::spawn(follow_shared_changes(desk.clone())));
+        if components.changes.is_some() {
+            change_tasks.push(tokio::spawn(follow_shared_changes(admin_state.clone())));
             if admin.is_none() {
                 // The listener has this task otherwise.
-                change_tasks.push(tokio::spawn(expire_overrides(desk.clone())));
+                change_tasks.push(tokio::spawn(expire_overrides(admin_state.clone())));
             }
         }
         let change_tasks = change_tasks.into_iter().map(AbortOnDropHandle::new);
         Ok(Self {
             front,
-            desk,
+            admin_state,
             live,
-            parking: inside.stores.parking.clone(),
+            parking: components.stores.parking.clone(),
             admin,
             _change_tasks: change_tasks.collect(),
         })
@@ -142,13 +142,18 @@ async fn front(
     listener: Option<TcpListener>,
 ) -> Result<Front, StartError> {
     let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
-    let book: Arc<dyn TaskBook> = kept.tasks.clone();
-    let book = match replicas {
-        Some(replicas) => replicas.tasks(book),
-        None => book,
+    let task_book: Arc<dyn TaskBook> = kept.tasks.clone();
+    let task_book = match replicas {
+        Some(replicas) => replicas.tasks(task_book),
+        None => task_book,
     };
-    let tasks = TaskNames::new(base.sealer.clone(), random.clone(), clock.clone(), book)
-        .of_replica(replicas.as_ref().map(|_| base.replica.clone()));
+    let tasks = TaskNames::new(
+        base.sealer.clone(),
+        random.clone(),
+        clock.clone(),
+        task_book,
+    )
+    .of_replica(replicas.as_ref().map(|_| base.replica.clone()));
     let router = Arc::new(router.with_parking(kept.parking.clone()).with_tasks(tasks));
     let ports = weir_front::FrontPorts {
         verifier: deciders.clients.verifier(),
@@ -157,7 +162,7 @@ async fn front(
         audit: gates.audit.clone(),
         records: kept.session_records.clone(),
         replays: kept.stream_replays(),
-        bells: base.bells.clone(),
+        notifier: base.notifier.clone(),
         budgets: base.budgets.clone(),
         bus: kept.bus.clone(),
         replica: base.replica.clone(),
@@ -253,7 +258,7 @@ pub(super) async fn operators_listener(
 }
 
 /// Builds the state of the admin listener.
-fn desk(
+fn admin_state(
     config: &Arc<Config>,
     Components {
         base,
@@ -262,7 +267,7 @@ fn desk(
         catalog,
         ready,
         explainer,
-        overrides: book,
+        overrides: task_book,
         replicas,
         changes,
         ..
@@ -296,5 +301,5 @@ fn desk(
         replicas: replicas.as_ref().map(ReplicaLinks::overview),
         peers: replicas.as_ref().map(ReplicaLinks::ports),
     };
-    AdminState::new(parts, book.clone())
+    AdminState::new(parts, task_book.clone())
 }

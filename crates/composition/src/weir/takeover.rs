@@ -36,7 +36,7 @@ impl RunningGateway for Weir {
     }
 
     async fn prepare_handover(&self) -> HandoverState {
-        let changes = self.listeners.desk.begin_handover();
+        let changes = self.listeners.admin_state.begin_handover();
         let audit = self.components.policy.auditing.release_files().await;
         let text = |head: Option<ChainHead>| head.map(|head| head.to_string());
         let replicas = self.components.replicas.as_ref();
@@ -125,7 +125,7 @@ impl Weir {
     pub fn record_handover(&mut self, outcome: Result<Successor, String>) -> Result<u32, String> {
         let outcome = outcome.map(|successor| self.successor.insert(successor).id);
         if outcome.is_err() {
-            self.listeners.desk.abort_handover();
+            self.listeners.admin_state.abort_handover();
             self.components.policy.auditing.take_back_files();
         }
         let detail = match &outcome {

@@ -68,7 +68,7 @@ pub(super) fn check(
         }
         let upstreams = KnownUpstreams { standing, part };
         if let Some(endpoint) = check_endpoint(&text, &raw, defaults, upstreams, report) {
-            part.rulings.push(policy_check::endpoint_policy(
+            part.endpoint_rules.push(policy_check::endpoint_policy(
                 &raw,
                 &endpoint,
                 &defaults.folder,

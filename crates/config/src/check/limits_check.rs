@@ -17,8 +17,8 @@ const H2_WINDOW: std::ops::RangeInclusive<usize> = 1024..=(1 << 31) - 1;
 
 /// The value of a key that counts something, or its default.
 macro_rules! count {
-    ($judge:expr, $raw:expr, $default:expr, $name:ident) => {
-        $judge
+    ($checker:expr, $raw:expr, $default:expr, $name:ident) => {
+        $checker
             .at_least(stringify!($name), $raw.$name, 1)
             .unwrap_or($default.$name)
     };
@@ -26,8 +26,8 @@ macro_rules! count {
 
 /// The value of a key that is a time, or its default.
 macro_rules! time {
-    ($judge:expr, $raw:expr, $default:expr, $name:ident) => {
-        $judge
+    ($checker:expr, $raw:expr, $default:expr, $name:ident) => {
+        $checker
             .time(stringify!($name), $raw.$name.map(|time| time.0))
             .unwrap_or($default.$name)
     };
@@ -35,8 +35,8 @@ macro_rules! time {
 
 /// The value of a key that is a size, or its default.
 macro_rules! size {
-    ($judge:expr, $raw:expr, $default:expr, $name:ident) => {
-        $judge
+    ($checker:expr, $raw:expr, $default:expr, $name:ident) => {
+        $checker
             .at_least(stringify!($name), $raw.$name.map(|size| size.0), 1)
             .unwrap_or($default.$name)
     };
@@ -45,84 +45,84 @@ macro_rules! size {
 pub(super) fn check(raw: Option<&RawLimits>, report: &mut ConfigReport) -> FrontLimits {
     let d = FrontLimits::default();
     let Some(raw) = raw else { return d };
-    let mut judge = LimitsChecker { report };
+    let mut checker = LimitsChecker { report };
     FrontLimits {
-        listener: listener(raw, &mut judge),
-        session: session(raw, &mut judge),
-        body_time: time!(judge, raw, d, body_time),
+        listener: listener(raw, &mut checker),
+        session: session(raw, &mut checker),
+        body_time: time!(checker, raw, d, body_time),
         body_rate: raw.body_rate.map_or(d.body_rate, |size| size.0 as u64),
-        body_rate_grace: time!(judge, raw, d, body_rate_grace),
-        in_flight: count!(judge, raw, d, in_flight),
+        body_rate_grace: time!(checker, raw, d, body_rate_grace),
+        in_flight: count!(checker, raw, d, in_flight),
         in_flight_wait: raw.in_flight_wait.map_or(d.in_flight_wait, |time| time.0),
-        streams: count!(judge, raw, d, streams),
-        streams_per_principal: count!(judge, raw, d, streams_per_principal),
-        subscriptions: count!(judge, raw, d, subscriptions),
-        subscriptions_per_principal: count!(judge, raw, d, subscriptions_per_principal),
-        subscriptions_per_client: count!(judge, raw, d, subscriptions_per_client),
-        batch_items: count!(judge, raw, d, batch_items),
-        batch_bytes: size!(judge, raw, d, batch_bytes),
-        stream_after: time!(judge, raw, d, stream_after),
-        keep_alive: time!(judge, raw, d, keep_alive),
+        streams: count!(checker, raw, d, streams),
+        streams_per_principal: count!(checker, raw, d, streams_per_principal),
+        subscriptions: count!(checker, raw, d, subscriptions),
+        subscriptions_per_principal: count!(checker, raw, d, subscriptions_per_principal),
+        subscriptions_per_client: count!(checker, raw, d, subscriptions_per_client),
+        batch_items: count!(checker, raw, d, batch_items),
+        batch_bytes: size!(checker, raw, d, batch_bytes),
+        stream_after: time!(checker, raw, d, stream_after),
+        keep_alive: time!(checker, raw, d, keep_alive),
         progress_interval: raw
             .progress_interval
             .map_or(d.progress_interval, |time| time.0),
-        retry: time!(judge, raw, d, retry),
+        retry: time!(checker, raw, d, retry),
         page_cache_bytes: raw
             .page_cache_bytes
             .map_or(d.page_cache_bytes, |size| size.0),
-        state_time: time!(judge, raw, d, state_time),
+        state_time: time!(checker, raw, d, state_time),
     }
 }
 
-fn listener(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> ListenerLimits {
+fn listener(raw: &RawLimits, checker: &mut LimitsChecker<'_>) -> ListenerLimits {
     let d = ListenerLimits::default();
     if raw.body_bytes.is_some_and(|size| size.0 > MAX_BODY_BYTES) {
-        judge.add_error("body_bytes", "is more than the maximum of 4MiB");
+        checker.add_error("body_bytes", "is more than the maximum of 4MiB");
     }
     if raw.head_bytes.is_some_and(|size| size.0 < 8 << 10) {
-        judge.add_error(
+        checker.add_error(
             "head_bytes",
             "is less than 8KiB: a bearer token alone may be that long",
         );
     }
     ListenerLimits {
-        backlog: count!(judge, raw, d, backlog),
-        connections: count!(judge, raw, d, connections),
-        connections_per_address: count!(judge, raw, d, connections_per_address),
-        handshakes: count!(judge, raw, d, handshakes),
-        handshake_time: time!(judge, raw, d, handshake_time),
-        head_time: time!(judge, raw, d, head_time),
-        head_bytes: size!(judge, raw, d, head_bytes),
-        headers: count!(judge, raw, d, headers),
-        body_bytes: size!(judge, raw, d, body_bytes),
-        idle_time: time!(judge, raw, d, idle_time),
+        backlog: count!(checker, raw, d, backlog),
+        connections: count!(checker, raw, d, connections),
+        connections_per_address: count!(checker, raw, d, connections_per_address),
+        handshakes: count!(checker, raw, d, handshakes),
+        handshake_time: time!(checker, raw, d, handshake_time),
+        head_time: time!(checker, raw, d, head_time),
+        head_bytes: size!(checker, raw, d, head_bytes),
+        headers: count!(checker, raw, d, headers),
+        body_bytes: size!(checker, raw, d, body_bytes),
+        idle_time: time!(checker, raw, d, idle_time),
         stall_time: d.stall_time,
-        tcp_keepalive: time!(judge, raw, d, tcp_keepalive),
-        tcp_user_timeout: time!(judge, raw, d, tcp_user_timeout),
-        h2: h2(raw, judge),
+        tcp_keepalive: time!(checker, raw, d, tcp_keepalive),
+        tcp_user_timeout: time!(checker, raw, d, tcp_user_timeout),
+        h2: h2(raw, checker),
         drain_idle: raw.drain_idle.map_or(d.drain_idle, |time| time.0),
     }
 }
 
-fn session(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> SessionLimits {
+fn session(raw: &RawLimits, checker: &mut LimitsChecker<'_>) -> SessionLimits {
     let d = SessionLimits::default();
     SessionLimits {
         // Set from the result of `sessions`.
         sessions: d.sessions,
         sessions_per_principal: d.sessions_per_principal,
-        session_idle: time!(judge, raw, d, session_idle),
-        session_age: time!(judge, raw, d, session_age),
-        detached_per_session: count!(judge, raw, d, detached_per_session),
-        detached: count!(judge, raw, d, detached),
+        session_idle: time!(checker, raw, d, session_idle),
+        session_age: time!(checker, raw, d, session_age),
+        detached_per_session: count!(checker, raw, d, detached_per_session),
+        detached: count!(checker, raw, d, detached),
     }
 }
 
-fn h2(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> H2Limits {
+fn h2(raw: &RawLimits, checker: &mut LimitsChecker<'_>) -> H2Limits {
     let d = H2Limits::default();
     let mut window = |name, size: Option<weir_config_file::raw::Size>, default: u32| {
         let Some(size) = size else { return default };
         if !H2_WINDOW.contains(&size.0) {
-            judge.add_error(
+            checker.add_error(
                 name,
                 "is not an HTTP/2 window size: write 1KiB to just under 2GiB",
             );
@@ -136,25 +136,25 @@ fn h2(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> H2Limits {
         d.connection_window,
     );
     H2Limits {
-        streams: judge
+        streams: checker
             .at_least("h2_streams", raw.h2_streams, 1)
             .unwrap_or(d.streams),
         stream_window,
         connection_window,
-        send_buffer: judge
+        send_buffer: checker
             .at_least(
                 "h2_send_buffer",
                 raw.h2_send_buffer.map(|size| size.0),
                 1024,
             )
             .unwrap_or(d.send_buffer),
-        ping: judge
+        ping: checker
             .time("h2_ping", raw.h2_ping.map(|time| time.0))
             .unwrap_or(d.ping),
-        ping_timeout: judge
+        ping_timeout: checker
             .time("h2_ping_timeout", raw.h2_ping_timeout.map(|time| time.0))
             .unwrap_or(d.ping_timeout),
-        age: judge
+        age: checker
             .time("h2_age", raw.h2_age.map(|time| time.0))
             .unwrap_or(d.age),
         last_streams: d.last_streams,
@@ -168,12 +168,12 @@ fn h2(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> H2Limits {
 pub(super) fn sessions(raw: Option<&RawLimits>, report: &mut ConfigReport) -> RecordCaps {
     let d = RecordCaps::default();
     let Some(raw) = raw else { return d };
-    let mut judge = LimitsChecker { report };
+    let mut checker = LimitsChecker { report };
     RecordCaps {
-        total: judge
+        total: checker
             .at_least("sessions", raw.sessions, 1)
             .unwrap_or(d.total),
-        per_principal: judge
+        per_principal: checker
             .at_least("sessions_per_principal", raw.sessions_per_principal, 1)
             .unwrap_or(d.per_principal),
     }
@@ -193,13 +193,13 @@ pub(super) fn memory(raw: Option<&RawLimits>, report: &mut ConfigReport) -> Opti
 pub(super) fn replays(raw: Option<&RawLimits>, report: &mut ConfigReport) -> ReplayCaps {
     let d = ReplayCaps::default();
     let Some(raw) = raw else { return d };
-    let mut judge = LimitsChecker { report };
+    let mut checker = LimitsChecker { report };
     ReplayCaps {
         total: raw.replay_bytes.map_or(d.total, |size| size.0),
         per_session: raw
             .replay_bytes_per_session
             .map_or(d.per_session, |size| size.0),
-        age: judge
+        age: checker
             .time("replay_age", raw.replay_age.map(|time| time.0))
             .unwrap_or(d.age),
     }
@@ -209,17 +209,17 @@ pub(super) fn replays(raw: Option<&RawLimits>, report: &mut ConfigReport) -> Rep
 pub(super) fn hold(raw: Option<&RawLimits>, report: &mut ConfigReport) -> HoldLimits {
     let d = HoldLimits::default();
     let Some(raw) = raw else { return d };
-    let mut judge = LimitsChecker { report };
+    let mut checker = LimitsChecker { report };
     let per_call = raw.hold_per_call.map_or(d.per_call, |size| size.0);
     if per_call < MIN_HOLD_BYTES {
-        judge.add_error(
+        checker.add_error(
             "hold_per_call",
             "is less than 64KiB: results up to that size are always held",
         );
     }
     let total = raw.hold.map_or(d.total.max(per_call), |size| size.0);
     if total < per_call {
-        judge.add_error("hold", "is less than `hold_per_call`");
+        checker.add_error("hold", "is less than `hold_per_call`");
     }
     HoldLimits { per_call, total }
 }
@@ -228,10 +228,10 @@ pub(super) fn hold(raw: Option<&RawLimits>, report: &mut ConfigReport) -> HoldLi
 pub(super) fn parked(raw: Option<&RawLimits>, report: &mut ConfigReport) -> ParkingCaps {
     let d = ParkingCaps::default();
     let Some(raw) = raw else { return d };
-    let mut judge = LimitsChecker { report };
+    let mut checker = LimitsChecker { report };
     ParkingCaps {
-        total: judge.at_least("parked", raw.parked, 1).unwrap_or(d.total),
-        per_principal: judge
+        total: checker.at_least("parked", raw.parked, 1).unwrap_or(d.total),
+        per_principal: checker
             .at_least("parked_per_principal", raw.parked_per_principal, 1)
             .unwrap_or(d.per_principal),
         // Checked with the other limits.

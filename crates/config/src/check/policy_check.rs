@@ -108,10 +108,10 @@ pub(super) fn endpoint_policy(
 pub(crate) fn policy_set(
     config: &Config,
     common: Vec<PolicyFile>,
-    rulings: &[EndpointRules],
+    endpoint_rules: &[EndpointRules],
 ) -> Arc<EndpointPolicies> {
     let all = config.endpoints.iter().filter_map(|endpoint| {
-        let given = rulings
+        let given = endpoint_rules
             .iter()
             .find(|ruling| ruling.endpoint == endpoint.id)
             .cloned();

@@ -119,9 +119,9 @@ fn read(work: impl FnOnce()) -> usize {
 // Proves B19.
 #[test]
 fn arguments_are_not_read_before_the_seal_is_opened() {
-    let desk = SealingFixture::new();
+    let fixture = SealingFixture::new();
     let long = format!("{{\"a\":[{}1]}}", "{\"a\":1},".repeat(20_000));
-    let state = desk.seal(Some(&long));
+    let state = fixture.seal(Some(&long));
     for forged in [
         "",
         "AAAA",
@@ -130,7 +130,7 @@ fn arguments_are_not_read_before_the_seal_is_opened() {
         &format!("{state}A"),
     ] {
         assert_eq!(
-            read(|| assert!(!desk.opens(forged, Some(&long)))),
+            read(|| assert!(!fixture.opens(forged, Some(&long)))),
             0,
             "{forged:.20}"
         );
@@ -146,12 +146,14 @@ fn arguments_are_not_read_before_the_seal_is_opened() {
     );
     let late = UNIX_EPOCH + Duration::from_secs(100);
     assert_eq!(
-        read(|| assert!(open(&desk.sealer, &desk.binding(Some(&long)), &state, late).is_err())),
+        read(|| assert!(
+            open(&fixture.sealer, &fixture.binding(Some(&long)), &state, late).is_err()
+        )),
         0,
         "too late"
     );
     assert_eq!(
-        read(|| assert!(desk.opens(&state, Some(&long)))),
+        read(|| assert!(fixture.opens(&state, Some(&long)))),
         long.len()
     );
 }
@@ -159,14 +161,14 @@ fn arguments_are_not_read_before_the_seal_is_opened() {
 // Proves B19.
 #[test]
 fn request_state_is_bound_to_the_value_of_its_arguments() {
-    let desk = SealingFixture::new();
+    let fixture = SealingFixture::new();
     let given = r#"{"b":[1,{"x":null,"y":"\u00e9"}],"a":1.5}"#;
-    let state = desk.seal(Some(given));
+    let state = fixture.seal(Some(given));
     for same in [
         given,
         r#" { "a" : 15e-1, "b" : [ 1, {"y":"é", "\u0078":null} ] } "#,
     ] {
-        assert!(desk.opens(&state, Some(same)), "{same}");
+        assert!(fixture.opens(&state, Some(same)), "{same}");
     }
     for other in [
         r#"{"b":[1,{"x":null,"y":"e"}],"a":1.5}"#,
@@ -178,14 +180,17 @@ fn request_state_is_bound_to_the_value_of_its_arguments() {
         r#"{"b":[1,{"x":false,"y":"é"}],"a":1.5}"#,
         "{}",
     ] {
-        assert!(!desk.opens(&state, Some(other)), "{other}");
+        assert!(!fixture.opens(&state, Some(other)), "{other}");
     }
-    assert!(!desk.opens(&state, None));
-    assert!(desk.opens(&desk.seal(None), Some("{ }")) && desk.opens(&desk.seal(Some("{}")), None));
+    assert!(!fixture.opens(&state, None));
+    assert!(
+        fixture.opens(&fixture.seal(None), Some("{ }"))
+            && fixture.opens(&fixture.seal(Some("{}")), None)
+    );
     for odd in [r#"{"a":1e999}"#, r#"{"a":"\ud800"}"#] {
         assert!(
-            desk.opens(&desk.seal(Some(odd)), Some(odd))
-                && !desk.opens(&desk.seal(Some(odd)), Some("{}"))
+            fixture.opens(&fixture.seal(Some(odd)), Some(odd))
+                && !fixture.opens(&fixture.seal(Some(odd)), Some("{}"))
         );
     }
 }

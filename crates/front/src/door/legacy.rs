@@ -279,7 +279,7 @@ async fn set_level(
         context
             .shared
             .ports
-            .bells
+            .notifier
             .set_log_messages(&opened.key, session.log_messages());
         context.shared.router.notify_sessions(
             &HashSet::from([opened.key]),

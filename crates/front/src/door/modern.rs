@@ -50,7 +50,7 @@ pub(crate) async fn serve(
 
 /// Records the client's program, for one in several requests.
 fn record_client(context: &HttpRequestContext, known: &Authenticated<()>, lifted: &LiftedRequest) {
-    if !KnownClients::is_to_examine(context.peer().pulse.requests_begun()) {
+    if !KnownClients::is_to_examine(context.peer().activity.requests_begun()) {
         return;
     }
     let info = lifted

@@ -117,16 +117,18 @@ async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
         let forwarded = forwarding::answer_elsewhere(authenticated, body, elsewhere, unknown);
         return Box::pin(forwarded).await;
     }
-    let line = context
+    let connection = context
         .shared
         .sse_connections
         .find(&named.id)
-        .filter(|line| line.principal == *sender.principal() && line.endpoint == context.endpoint)
-        .filter(|line| !line.closed.is_cancelled())
+        .filter(|connection| {
+            connection.principal == *sender.principal() && connection.endpoint == context.endpoint
+        })
+        .filter(|connection| !connection.closed.is_cancelled())
         .ok_or(RequestRefusal::UnknownStream)?;
     let body = read_body(authenticated).await?;
     let permit = context.facts.take_permit();
-    post(&line, context.clone(), sender, body, permit).await
+    post(&connection, context.clone(), sender, body, permit).await
 }
 
 fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
@@ -134,7 +136,7 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
     let place = open_listening::stream_permit(context, known)?;
     let id = random_id(&*context.shared.ports.random);
     let (out, told) = mpsc::channel(QUEUED_CHUNKS);
-    let line = Arc::new(SseConnection {
+    let connection = Arc::new(SseConnection {
         principal: known.principal().clone(),
         endpoint: context.endpoint.clone(),
         out,
@@ -147,7 +149,7 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
         .shared
         .sse_connections
         .lock()
-        .insert(id, line.clone());
+        .insert(id, connection.clone());
     answer::count_deprecated("http_sse");
     let path = context.endpoint.as_str().trim_end_matches('/');
     let ports = &context.shared.ports;
@@ -163,7 +165,7 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
     let hold = SseConnectionGuard {
         context: context.clone(),
         id,
-        line,
+        connection,
     };
     let headers = &authenticated.request.head.headers;
     let keep_alive = KeepAlive::new(context, known.principal(), headers, "line");
@@ -209,7 +211,7 @@ impl StreamAnswer {
 /// for that may rely on it in its next message, as with Streamable HTTP. Such a message is taken
 /// however many answers are pending, because these may wait for it.
 async fn post(
-    line: &Arc<SseConnection>,
+    connection: &Arc<SseConnection>,
     context: HttpRequestContext,
     known: &Authenticated<()>,
     body: Bytes,
@@ -218,13 +220,17 @@ async fn post(
     let incoming = message_decoding::decode(&context, body);
     let expected = StreamAnswer::of(&incoming);
     let pending = expected.as_ref();
-    let pending = pending.map(|expected| line.pending.begin(expected.kind));
+    let pending = pending.map(|expected| connection.pending.begin(expected.kind));
     let pending = pending.transpose().map_err(|none| match none {
         NoPendingAnswer::TooMany => RequestRefusal::TooManyMessages,
         NoPendingAnswer::Closed => RequestRefusal::UnknownStream,
     })?;
     let has_answer = pending.is_some();
-    let (own, known, shared) = (line.clone(), known.for_item(()), context.shared.clone());
+    let (own, known, shared) = (
+        connection.clone(),
+        known.for_item(()),
+        context.shared.clone(),
+    );
     let answering = async move {
         let _pending = pending;
         // The request counts at its own answer, under its own method.
@@ -249,7 +255,10 @@ async fn post(
         }
     };
     // The task ends with the connection at the latest; the drain waits for it.
-    let answering = line.closed.clone().run_until_cancelled_owned(answering);
+    let answering = connection
+        .closed
+        .clone()
+        .run_until_cancelled_owned(answering);
     let answering = shared.shutdown.spawn_detached(answering);
     if !has_answer {
         // A panic ends this message alone.
@@ -266,28 +275,35 @@ async fn post(
 /// A connection has one session at a time: a client that sends `initialize` again, such as one whose
 /// first attempt timed out, begins anew. The session before that ends.
 async fn begin_session(
-    line: &Arc<SseConnection>,
+    connection: &Arc<SseConnection>,
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     session: HeaderValue,
 ) {
-    let former = match line.set_session(session.clone()) {
+    let former = match connection.set_session(session.clone()) {
         Ok(former) => former,
         Err(unused) => Some(unused),
     };
     if let Some(former) = former {
-        end_session(context, line, former).await;
+        end_session(context, connection, former).await;
     }
-    let listening =
-        forward_session_stream(line.clone(), context.clone(), known.for_item(()), session);
-    let listening = line.closed.clone().run_until_cancelled_owned(listening);
+    let listening = forward_session_stream(
+        connection.clone(),
+        context.clone(),
+        known.for_item(()),
+        session,
+    );
+    let listening = connection
+        .closed
+        .clone()
+        .run_until_cancelled_owned(listening);
     context.shared.shutdown.spawn_detached(listening);
 }
 
 /// Forwards the stream of a session to its connection. The connection ends with its session: the
 /// client learns of the end in no other way, and connects again.
 async fn forward_session_stream(
-    line: Arc<SseConnection>,
+    connection: Arc<SseConnection>,
     context: HttpRequestContext,
     known: Authenticated<()>,
     session: HeaderValue,
@@ -295,20 +311,24 @@ async fn forward_session_stream(
     let headers = session_headers(session.clone());
     // Without its session's stream the client would miss notifications: it connects again, too.
     if let Ok(stream) = open_listening::open_on_connection(&context, &known, &headers).await {
-        line.write(stream).await;
+        connection.write(stream).await;
     }
     // A drain ends the session's stream first, and the connection once all messages are answered.
-    if line.has_session(&session) && !context.shared.shutdown.is_draining() {
-        line.closed.cancel();
+    if connection.has_session(&session) && !context.shared.shutdown.is_draining() {
+        connection.closed.cancel();
     }
 }
 
 /// Ends a session of the connection.
-async fn end_session(context: &HttpRequestContext, line: &SseConnection, session: HeaderValue) {
+async fn end_session(
+    context: &HttpRequestContext,
+    connection: &SseConnection,
+    session: HeaderValue,
+) {
     let sessions = &context.shared.sessions;
     let headers = session_headers(session);
     if let Ok(SessionPlace::Here(opened)) = sessions
-        .load(&line.principal, &headers, &context.limits().session)
+        .load(&connection.principal, &headers, &context.limits().session)
         .await
     {
         sessions.end(&opened.record, &opened.session).await;
@@ -319,20 +339,20 @@ async fn end_session(context: &HttpRequestContext, line: &SseConnection, session
 struct SseConnectionGuard {
     context: HttpRequestContext,
     id: [u8; 16],
-    line: Arc<SseConnection>,
+    connection: Arc<SseConnection>,
 }
 
 impl Drop for SseConnectionGuard {
     fn drop(&mut self) {
         let shared = &self.context.shared;
         shared.sse_connections.lock().remove(&self.id);
-        let Some(session) = self.line.end() else {
+        let Some(session) = self.connection.end() else {
             return;
         };
-        let (context, line) = (self.context.clone(), self.line.clone());
+        let (context, connection) = (self.context.clone(), self.connection.clone());
         shared
             .shutdown
-            .spawn_detached(async move { end_session(&context, &line, session).await });
+            .spawn_detached(async move { end_session(&context, &connection, session).await });
     }
 }
 
@@ -360,7 +380,7 @@ impl SseBody {
         keep_alive: KeepAlive,
     ) -> Self {
         let drain = hold.context.shared.shutdown.drain().clone();
-        let pending = hold.line.pending.clone();
+        let pending = hold.connection.pending.clone();
         let drained = async move {
             drain.cancelled().await;
             pending.close_when_none().await;
@@ -369,7 +389,7 @@ impl SseBody {
             first: Some(first.into()),
             chunks: told,
             between: true,
-            over: Box::pin(hold.line.closed.clone().cancelled_owned()),
+            over: Box::pin(hold.connection.closed.clone().cancelled_owned()),
             drained: Box::pin(drained),
             keep_alive,
             is_ending: false,
@@ -402,7 +422,7 @@ impl http_body::Body for SseBody {
                     || this.over.as_mut().poll(cx).is_ready();
             }
             if this.is_ending {
-                this.hold.line.closed.cancel();
+                this.hold.connection.closed.cancel();
                 // The last answer may have come since the look above.
                 return Poll::Ready(match this.chunks.poll_recv(cx) {
                     Poll::Ready(Some(piece)) => Some(Ok(Frame::data(piece))),

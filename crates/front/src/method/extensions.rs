@@ -55,7 +55,7 @@ pub(crate) async fn serve(
     };
     let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
-    let asked = ResponseContext::new(
+    let response = ResponseContext::new(
         context,
         known,
         request.id.clone(),
@@ -64,5 +64,5 @@ pub(crate) async fn serve(
     )
     .with_progress_token(token)
     .with_url_elicitation(UrlElicitationForm::Unsupported);
-    encode::encode_reply(asked, OwnedCall::by_connection(running)).await
+    encode::encode_reply(response, OwnedCall::by_connection(running)).await
 }

@@ -70,7 +70,7 @@ impl ListeningKind {
 /// Messages of upstreams to the client of a GET stream outside of its calls.
 pub(super) struct OutOfCallMessages {
     pub(super) endpoint: EndpointId,
-    pub(super) line: SessionReceiver,
+    pub(super) messages: SessionReceiver,
     pub(super) questions: ClientQuestions,
     /// Changes of lists in the client's own sessions at upstreams.
     pub(super) news: SessionListChanges,
@@ -78,7 +78,7 @@ pub(super) struct OutOfCallMessages {
 
 impl OutOfCallMessages {
     fn poll_message(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
-        while let Poll::Ready(ring) = self.line.poll_message(cx) {
+        while let Poll::Ready(ring) = self.messages.poll_message(cx) {
             match ring {
                 SessionMessage::Ask(mut ask) => {
                     self.questions

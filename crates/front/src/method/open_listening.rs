@@ -106,11 +106,11 @@ async fn listen_in_session(
         ListKind::ALL.into_iter().collect(),
     );
     continue_from_last(&mut changes, &hold);
-    let bells = &context.shared.ports.bells;
-    let line = bells.open_receiver(opened.key, opened.session.log_messages());
+    let notifier = &context.shared.ports.notifier;
+    let messages = notifier.open_receiver(opened.key, opened.session.log_messages());
     match load_session(context, known, headers).await {
         // The level may have been set since the session was loaded.
-        Ok(now) => bells.set_log_messages(&opened.key, now.session.log_messages()),
+        Ok(now) => notifier.set_log_messages(&opened.key, now.session.log_messages()),
         // The session ended before its stream was registered: no end will reach the stream.
         Err(NoSession::Unknown) => replaced.cancel(),
         // The stream may stay: the session lives, or its end reaches the stream.
@@ -141,7 +141,7 @@ async fn listen_in_session(
     }
     let beside = Box::new(OutOfCallMessages {
         endpoint: context.endpoint.clone(),
-        line,
+        messages,
         questions,
         news,
     });

@@ -273,30 +273,30 @@ impl ResponseContext {
     reason = "the future of an async function has its arguments twice"
 )]
 pub(crate) fn encode_reply(
-    asked: ResponseContext,
+    response: ResponseContext,
     mut owned: OwnedCall,
 ) -> impl Future<Output = RequestResult> + Send + use<> {
     async move {
         // A result is not read while too many bytes wait for the client on the same connection.
         let next = async {
-            match &asked.connection_flow {
+            match &response.connection_flow {
                 Some(flow) => flow.while_room(owned.next()).await,
                 None => owned.next().await,
             }
         };
-        let first = timeout(asked.stream_after(), next);
-        let first = match asked.session_use_before_stream() {
+        let first = timeout(response.stream_after(), next);
+        let first = match response.session_use_before_stream() {
             Some(session) => Box::pin(session.during(first)).await,
             None => first.await,
         };
         let first = match first {
             Ok(CallStep::Event(ReplyEvent::End(end))) => {
-                let challenge = asked.challenge(&end);
-                let mut answer = match asked.encode_end(end) {
+                let challenge = response.challenge(&end);
+                let mut answer = match response.encode_end(end) {
                     EncodedEnd::Message(said) => said.into_answer(),
                     EncodedEnd::Stream(results) => {
                         let counted = results.pending_outcome();
-                        let mut body = body_in_session(*results, asked.session_use());
+                        let mut body = body_in_session(*results, response.session_use());
                         body.labels.until = owned.deadline();
                         answer::with_pending_outcome(failure::ok(body), counted)
                     }
@@ -317,12 +317,12 @@ pub(crate) fn encode_reply(
             Ok(CallStep::Message(message)) => Some(FirstEvent::Message(message)),
             Ok(CallStep::Event(ReplyEvent::Ask(_))) | Err(_) => None,
         };
-        let keeping = asked
+        let keeping = response
             .resumption
-            .and_then(|log| ReplayRecorder::begin_recording(log, &asked));
+            .and_then(|log| ReplayRecorder::begin_recording(log, &response));
         let until = owned.deadline();
-        let session = asked.session_use();
-        let events = call_event_stream::CallEventStream::new(asked, owned, first);
+        let session = response.session_use();
+        let events = call_event_stream::CallEventStream::new(response, owned, first);
         let counted = events.pending_outcome();
         let mut body = match keeping {
             Some(keeping) => body_in_session(keeping.record_stream(events), session),
@@ -336,7 +336,7 @@ pub(crate) fn encode_reply(
 /// Encodes the answer as one message, for a batch; notifications are left out. `None` if the call
 /// was cancelled.
 pub(crate) async fn encode_for_batch(
-    asked: ResponseContext,
+    response: ResponseContext,
     mut owned: OwnedCall,
     room: &BatchBudget,
 ) -> Option<RenderedMessage> {
@@ -347,13 +347,13 @@ pub(crate) async fn encode_for_batch(
             CallStep::Event(ReplyEvent::End(end)) => {
                 // The text of weir's own failure is short, and says if the call ran.
                 let is_own = matches!(&end, ReplyEnd::Failed(failure) if !is_of_server(failure));
-                let kind = asked.batched_answer(&end);
-                let held = match asked.encode_end(end) {
+                let kind = response.batched_answer(&end);
+                let held = match response.encode_end(end) {
                     EncodedEnd::Message(said) if is_own => Ok(said),
                     EncodedEnd::Message(said) => room.hold(said, kind),
                     EncodedEnd::Stream(results) => (*results).collect(room.share(kind)).await,
                 };
-                return match held.map_err(|failure| asked.encode_failure(&failure)) {
+                return match held.map_err(|failure| response.encode_failure(&failure)) {
                     Ok(said) | Err(EncodedEnd::Message(said)) => Some(said),
                     Err(EncodedEnd::Stream(_)) => None,
                 };

@@ -184,12 +184,12 @@ impl TestFront {
     async fn with_parts(settings: FrontSettings, parts: FrontParts) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
         let sealer = Sealer::new(vec![SealerKey::new(1, &[5; 32])]);
-        let bells = Arc::default();
+        let notifier = Arc::default();
         let ports = CatalogPorts {
             clock: Arc::new(clock.clone()),
             random: random.clone(),
             authorizer: Arc::new(AllowAll),
-            session_lists: SessionListTable::new(Arc::clone(&bells), &*random),
+            session_lists: SessionListTable::new(Arc::clone(&notifier), &*random),
             announcements: None,
         };
         let mut catalog_settings = CatalogSettings::default();
@@ -229,7 +229,7 @@ impl TestFront {
             records: records.clone(),
             bus: Arc::new(SingleReplicaBus::default()),
             replays: replays.clone(),
-            bells,
+            notifier,
             budgets: budgets.clone(),
             replica: ReplicaId([0; 8]),
             replicas: None,

@@ -94,7 +94,7 @@ where
         let name = forwarded
             .and_then(|forwarded| forwarded.request.clone())
             .unwrap_or_else(|| self.state.request_name());
-        let beat = peer.pulse.begin_request();
+        let beat = peer.activity.begin_request();
         let version = request.version();
         let http = HttpLabels::of(request.method(), version, peer.secure);
         http.add_active(1);

@@ -99,8 +99,8 @@ impl IntrospectorFixture {
         network: u8,
     ) -> Vec<tokio::task::JoinHandle<bool>> {
         let one = |token| {
-            let desk = self.clone();
-            tokio::spawn(async move { desk.ask(token, network).await })
+            let fixture = self.clone();
+            tokio::spawn(async move { fixture.ask(token, network).await })
         };
         tokens.into_iter().map(one).collect()
     }
@@ -146,39 +146,43 @@ const FILLING: std::ops::Range<u16> = 1000..1064;
 
 #[tokio::test(start_paused = true)]
 async fn requests_with_one_token_share_an_introspection_that_outlives_them() {
-    let desk = IntrospectorFixture::new();
-    desk.shut();
-    let first = desk.hang(1..2, 0).await;
-    let others = desk.begin([1; 199], 0);
+    let fixture = IntrospectorFixture::new();
+    fixture.shut();
+    let first = fixture.hang(1..2, 0).await;
+    let others = fixture.begin([1; 199], 0);
     for request in first {
         request.abort();
         assert!(request.await.is_err(), "the client disconnected");
     }
-    desk.open();
+    fixture.open();
     assert!(all_answered(others).await);
-    assert_eq!(desk.asked(), 1);
-    assert!(desk.ask(1, 0).await);
-    assert_eq!(desk.asked(), 2, "the next introspection is one of its own");
+    assert_eq!(fixture.asked(), 1);
+    assert!(fixture.ask(1, 0).await);
+    assert_eq!(
+        fixture.asked(),
+        2,
+        "the next introspection is one of its own"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn new_token_waits_a_short_time_for_a_slot() {
-    let desk = IntrospectorFixture::new();
-    desk.shut();
-    let news = desk.hang(FILLING, 0).await;
-    assert!(!desk.ask(1, 0).await, "its network has no slot for 2 s");
-    let waiting = desk.begin(1..300, 0);
-    let other = desk.hang(400..401, 7).await;
-    assert_eq!(desk.asked(), FILLING.len() + 1, "they wait");
-    desk.open();
+    let fixture = IntrospectorFixture::new();
+    fixture.shut();
+    let news = fixture.hang(FILLING, 0).await;
+    assert!(!fixture.ask(1, 0).await, "its network has no slot for 2 s");
+    let waiting = fixture.begin(1..300, 0);
+    let other = fixture.hang(400..401, 7).await;
+    assert_eq!(fixture.asked(), FILLING.len() + 1, "they wait");
+    fixture.open();
     for requests in [news, waiting, other] {
         assert!(all_answered(requests).await);
     }
     // A flood of made-up tokens is bounded: what does not find a place to wait fails at once.
-    desk.shut();
-    let _news = desk.hang(5000..5064, 0).await;
+    fixture.shut();
+    let _news = fixture.hang(5000..5064, 0).await;
     let before = tokio::time::Instant::now();
-    let flood = desk.begin((2000..4000).take(MAX_WAITING / 2 + 1), 0);
+    let flood = fixture.begin((2000..4000).take(MAX_WAITING / 2 + 1), 0);
     let last = flood.into_iter().next_back().unwrap();
     assert!(!last.await.unwrap());
     assert_eq!(before.elapsed(), Duration::ZERO);
@@ -186,42 +190,42 @@ async fn new_token_waits_a_short_time_for_a_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn renewal_has_its_own_slots_if_its_network_has_no_more() {
-    let desk = IntrospectorFixture::new();
+    let fixture = IntrospectorFixture::new();
     let (renewals, last) = (0..64, 64);
     assert!(
-        all_answered(desk.begin(0..=last, 0)).await,
+        all_answered(fixture.begin(0..=last, 0)).await,
         "they are remembered"
     );
-    desk.shut();
-    let news = desk.hang(FILLING, 0).await;
-    assert!(!desk.ask(2000, 0).await, "the network has all its slots");
+    fixture.shut();
+    let news = fixture.hang(FILLING, 0).await;
+    assert!(!fixture.ask(2000, 0).await, "the network has all its slots");
     // All renewal slots are available to it, and not one more.
-    let renewing = desk.hang(renewals, 0).await;
+    let renewing = fixture.hang(renewals, 0).await;
     assert!(
-        !desk.ask(last, 0).await,
+        !fixture.ask(last, 0).await,
         "all renewals are under way, and its network has no other slot"
     );
-    let other = desk.hang(last..last + 1, 7).await;
-    desk.open();
+    let other = fixture.hang(last..last + 1, 7).await;
+    fixture.open();
     for requests in [renewing, news, other] {
         assert!(all_answered(requests).await);
     }
-    assert!(desk.ask(last, 0).await, "the slots came back");
+    assert!(fixture.ask(last, 0).await, "the slots came back");
     assert_eq!(
-        desk.introspector.state.renewals.available_permits(),
+        fixture.introspector.state.renewals.available_permits(),
         RENEWALS
     );
-    assert!(desk.introspector.state.in_flight().is_empty());
+    assert!(fixture.introspector.state.in_flight().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn inactive_token_has_no_renewal_slot() {
-    let desk = IntrospectorFixture::new();
-    assert!(desk.ask(1, 0).await);
-    desk.gated.says_active.store(false, Ordering::Relaxed);
-    assert!(desk.ask(1, 0).await, "the issuer says that it is over");
+    let fixture = IntrospectorFixture::new();
+    assert!(fixture.ask(1, 0).await);
+    fixture.gated.says_active.store(false, Ordering::Relaxed);
+    assert!(fixture.ask(1, 0).await, "the issuer says that it is over");
     tokio::time::advance(INACTIVE_CACHE_TIME).await;
-    desk.shut();
-    let _news = desk.hang(FILLING, 0).await;
-    assert!(!desk.ask(1, 0).await, "it is a new token like any other");
+    fixture.shut();
+    let _news = fixture.hang(FILLING, 0).await;
+    assert!(!fixture.ask(1, 0).await, "it is a new token like any other");
 }

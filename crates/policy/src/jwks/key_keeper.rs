@@ -231,15 +231,15 @@ impl KeyKeeper {
     /// The result of the last one does not matter.
     fn request_fetch(&self) -> bool {
         let now = self.ports.clock.monotonic();
-        let mut book = self.fetch_state();
-        if book
+        let mut state = self.fetch_state();
+        if state
             .forced
             .is_some_and(|last| now.saturating_sub(last) < COOLDOWN)
         {
             return false;
         }
-        book.forced = Some(now);
-        drop(book);
+        state.forced = Some(now);
+        drop(state);
         self.fetching.store(true, Ordering::Release);
         self.wanted.notify_one();
         true
@@ -325,16 +325,16 @@ impl KeyKeeper {
             fetched: now,
             failing_since: None,
         })));
-        let mut book = self.fetch_state();
-        book.failures = 0;
-        book.alarmed = false;
+        let mut state = self.fetch_state();
+        state.failures = 0;
+        state.alarmed = false;
     }
 
     fn fail(&self, why: &str, now: Duration) -> Duration {
-        let mut book = self.fetch_state();
-        book.failures += 1;
+        let mut state = self.fetch_state();
+        state.failures += 1;
         // The metadata may have moved.
-        book.place = None;
+        state.place = None;
         let old = self.known.load_full().map(|known| {
             let since = known.failing_since.unwrap_or(now);
             if known.failing_since.is_none() {
@@ -347,8 +347,8 @@ impl KeyKeeper {
         });
         let issuer = &*self.issuer;
         match old {
-            Some(outage) if outage >= STALE_ALARM_AFTER && !book.alarmed => {
-                book.alarmed = true;
+            Some(outage) if outage >= STALE_ALARM_AFTER && !state.alarmed => {
+                state.alarmed = true;
                 tracing::error!(
                     issuer,
                     why,
@@ -362,8 +362,8 @@ impl KeyKeeper {
                 "jwks fetch failed, no cached keys, rejecting tokens"
             ),
         }
-        let wait = doubled(RETRY, book.failures - 1, LONGEST_RETRY);
-        drop(book);
+        let wait = doubled(RETRY, state.failures - 1, LONGEST_RETRY);
+        drop(state);
         jittered_by(wait, 0.5, &*self.ports.random)
     }
 

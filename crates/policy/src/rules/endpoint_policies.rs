@@ -42,8 +42,8 @@ pub struct EndpointRules {
 pub struct EndpointPolicies {
     digest: [u8; 32],
     common: Vec<PolicyFile>,
-    rulings: Vec<EndpointRules>,
-    desks: HashMap<EndpointId, EndpointPolicy>,
+    endpoint_rules: Vec<EndpointRules>,
+    policies: HashMap<EndpointId, EndpointPolicy>,
     /// For endpoints without rules of their own.
     rest: EndpointPolicy,
 }
@@ -80,36 +80,36 @@ impl EndpointPolicies {
     /// Builds the policies: `common` ones hold on all endpoints. Without any rules everything is
     /// allowed.
     #[must_use]
-    pub fn new(common: Vec<PolicyFile>, rulings: Vec<EndpointRules>) -> Self {
+    pub fn new(common: Vec<PolicyFile>, endpoint_rules: Vec<EndpointRules>) -> Self {
         let mut hash = Sha256::new();
         common.iter().for_each(|sheet| hash.update(sheet.digest()));
-        for ruling in &rulings {
-            for (mark, scopes) in [(0, &ruling.scopes), (1, &ruling.tool_scopes)] {
+        for rules in &endpoint_rules {
+            for (mark, scopes) in [(0, &rules.scopes), (1, &rules.tool_scopes)] {
                 hash.update([mark]);
-                let name = (mark == 0).then(|| ruling.endpoint.as_str());
+                let name = (mark == 0).then(|| rules.endpoint.as_str());
                 for text in name.into_iter().chain(scopes.iter().map(|scope| &**scope)) {
                     hash.update((text.len() as u64).to_be_bytes());
                     hash.update(text.as_bytes());
                 }
             }
             hash.update([2]);
-            ruling
+            rules
                 .files
                 .iter()
                 .for_each(|sheet| hash.update(sheet.digest()));
         }
         let digest: [u8; 32] = hash.finalize().into();
-        let desk = |ruling: Option<&EndpointRules>| EndpointPolicy::new(&digest, &common, ruling);
-        let desks = rulings
+        let policy = |rules: Option<&EndpointRules>| EndpointPolicy::new(&digest, &common, rules);
+        let policies = endpoint_rules
             .iter()
-            .map(|ruling| (ruling.endpoint.clone(), desk(Some(ruling))))
+            .map(|rules| (rules.endpoint.clone(), policy(Some(rules))))
             .collect();
-        let rest = desk(None);
+        let rest = policy(None);
         Self {
             digest,
             common,
-            rulings,
-            desks,
+            endpoint_rules,
+            policies,
             rest,
         }
     }
@@ -129,24 +129,24 @@ impl EndpointPolicies {
     /// The texts with rules for one endpoint alone.
     #[must_use]
     pub fn own(&self, endpoint: &EndpointId) -> &[PolicyFile] {
-        let ruling = self
-            .rulings
+        let rules = self
+            .endpoint_rules
             .iter()
-            .find(|ruling| ruling.endpoint == *endpoint);
-        ruling
-            .map(|ruling| ruling.files.as_slice())
+            .find(|rules| rules.endpoint == *endpoint);
+        rules
+            .map(|rules| rules.files.as_slice())
             .unwrap_or_default()
     }
 
     pub(super) fn endpoint_policy(&self, endpoint: &EndpointId) -> &EndpointPolicy {
-        self.desks.get(endpoint).unwrap_or(&self.rest)
+        self.policies.get(endpoint).unwrap_or(&self.rest)
     }
 }
 
 impl EndpointPolicy {
-    fn new(book: &[u8; 32], common: &[PolicyFile], ruling: Option<&EndpointRules>) -> Self {
-        let own = ruling
-            .map(|ruling| ruling.files.as_slice())
+    fn new(digest: &[u8; 32], common: &[PolicyFile], rules: Option<&EndpointRules>) -> Self {
+        let own = rules
+            .map(|rules| rules.files.as_slice())
             .unwrap_or_default();
         let index = RuleIndex::of(
             common
@@ -155,7 +155,7 @@ impl EndpointPolicy {
                 .flat_map(|sheet| sheet.rules.iter()),
         );
         let is_ruled = !common.is_empty() || !own.is_empty();
-        let tool_scopes = ruling.map(|ruling| ruling.tool_scopes.clone());
+        let tool_scopes = rules.map(|rules| rules.tool_scopes.clone());
         let tool_scopes: Arc<[Arc<str>]> = tool_scopes.unwrap_or_default().into();
         let scoped = !tool_scopes.is_empty();
         let rules_read_scopes = index.reads.scopes;
@@ -164,10 +164,10 @@ impl EndpointPolicy {
             ..AttributeReads::default()
         });
         let mut seed = Sha256::new();
-        seed.update(book);
+        seed.update(digest);
         Self {
-            scopes: ruling
-                .map(|ruling| ruling.scopes.as_slice())
+            scopes: rules
+                .map(|rules| rules.scopes.as_slice())
                 .unwrap_or_default()
                 .into(),
             tool_scopes,
@@ -307,7 +307,7 @@ impl fmt::Debug for EndpointPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EndpointPolicies")
             .field("common", &self.common)
-            .field("rulings", &self.rulings)
+            .field("rulings", &self.endpoint_rules)
             .finish_non_exhaustive()
     }
 }

@@ -26,7 +26,7 @@ const RESULT_TTL_MS: u64 = 3_600_000;
 
 /// The parts of the name of the task that a call becomes.
 pub(crate) struct TaskNaming {
-    desk: TaskNames,
+    names: TaskNames,
     principal: Principal,
     endpoint: EndpointId,
     /// The upstream's id is not known yet.
@@ -36,7 +36,7 @@ pub(crate) struct TaskNaming {
 }
 
 impl TaskNaming {
-    fn of(desk: &TaskNames, principal: &Principal, call: &Call, item: &CatalogItem) -> Self {
+    fn of(names: &TaskNames, principal: &Principal, call: &Call, item: &CatalogItem) -> Self {
         let home = TaskLocation {
             upstream: item.tool.upstream.clone(),
             native: String::new(),
@@ -44,12 +44,13 @@ impl TaskNaming {
             class: call.capabilities.class,
             session: call.session,
             is_own: false,
-            replica: desk.replica.clone(),
+            replica: names.replica.clone(),
             incarnation: 0,
         };
-        let (desk, principal, endpoint) = (desk.clone(), principal.clone(), call.endpoint.clone());
+        let (names, principal, endpoint) =
+            (names.clone(), principal.clone(), call.endpoint.clone());
         Self {
-            desk,
+            names,
             principal,
             endpoint,
             home,
@@ -79,7 +80,7 @@ impl TaskNaming {
             ..self.home.clone()
         };
         let name = self
-            .desk
+            .names
             .name(&self.principal, &self.endpoint, &home)
             .ok_or_else(bad)?;
         let created = named(created, &name).ok_or_else(bad)?;
@@ -93,8 +94,8 @@ impl TaskNaming {
             settled: false,
         };
         if let Err(full) = self
-            .desk
-            .book
+            .names
+            .task_book
             .enter(&self.principal, &self.endpoint, task, ttl)
         {
             // The call works without it: the task is only not listed.
@@ -114,24 +115,24 @@ impl TaskNaming {
     /// `ResultUnknown`: it cannot be kept now, and its call was sent.
     pub(crate) fn completed_task(&self, result: &Bytes) -> Result<Bytes, Failure> {
         let home = TaskLocation {
-            native: self.desk.own_name(),
+            native: self.names.own_name(),
             is_own: true,
             ..self.home.clone()
         };
-        let name = self.desk.name(&self.principal, &self.endpoint, &home);
+        let name = self.names.name(&self.principal, &self.endpoint, &home);
         let name = name.ok_or_else(|| Failure::internal("a task of weir's own has no name"))?;
         let wanted = match self.asked {
             TaskMode::Wanted { ttl_ms } => ttl_ms,
             TaskMode::Never | TaskMode::Allowed | TaskMode::AwaitedByWeir => None,
         };
         let ttl = wanted.unwrap_or(RESULT_TTL_MS).min(RESULT_TTL_MS);
-        let state = completed(&name, &self.desk.now(), ttl, result);
+        let state = completed(&name, &self.names.now(), ttl, result);
         let task = KeptTask {
             name: name.into(),
             state: state.clone(),
             settled: true,
         };
-        self.desk.book.enter(
+        self.names.task_book.enter(
             &self.principal,
             &self.endpoint,
             task,

@@ -14,9 +14,9 @@ use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, exposed, principa
 async fn public_list_grants_no_call() {
     let fake = ScriptedUpstream::new("up", &["free", "denied", "hidden"]);
     fake.set(|script| script.hint = Some((60_000, true)));
-    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
     for who in ["owner", "guest", "stranger"] {
-        let page = desk.world.page(&principal(who), None).await.unwrap();
+        let page = world.world.page(&principal(who), None).await.unwrap();
         assert_eq!(
             (page.view.items.len(), page.public, page.ttl_ms),
             (3, true, 60_000),
@@ -24,17 +24,17 @@ async fn public_list_grants_no_call() {
         );
     }
     // The rules come while all clients hold a list without a trace of them.
-    desk.gate.rule("guest", "denied", GateRule::Denied);
-    desk.gate.rule("stranger", "hidden", GateRule::Hidden);
+    world.gate.rule("guest", "denied", GateRule::Denied);
+    world.gate.rule("stranger", "hidden", GateRule::Hidden);
     for (who, listed) in [("owner", true), ("guest", true), ("stranger", false)] {
-        let page = desk.world.page(&principal(who), None).await.unwrap();
+        let page = world.world.page(&principal(who), None).await.unwrap();
         assert_eq!(
             (exposed(&page.view).contains(&"up__hidden"), page.public),
             (listed, false),
             "{who}"
         );
     }
-    let call = async |who: &str, tool: &str| desk.call_by(who, json!({ "name": tool })).await;
+    let call = async |who: &str, tool: &str| world.call_by(who, json!({ "name": tool })).await;
     for tool in ["up__denied", "denied"] {
         assert_eq!(
             failure(call("guest", tool).await).kind(),
@@ -77,25 +77,25 @@ async fn private_pages_cursors_and_results_reach_no_other_principal() {
     });
     let world = CatalogWorld::of(&[]);
     world.show(&[&fake], NamePrefix::Always, 2);
-    let desk = RouterWorld::of(world);
+    let world = RouterWorld::of(world);
     let (alice, bob) = (principal("alice"), principal("bob"));
     let (first, own) = (
-        desk.world.page(&alice, None).await.unwrap(),
-        desk.world.page(&bob, None).await.unwrap(),
+        world.world.page(&alice, None).await.unwrap(),
+        world.world.page(&bob, None).await.unwrap(),
     );
     assert!(!first.public && !own.public, "nobody else may keep it");
     // Alice's cursor is refused for bob, and still valid for her.
     let cursor = first.next_cursor.unwrap();
-    let refused = desk.world.page(&bob, Some(&cursor)).await.unwrap_err();
+    let refused = world.world.page(&bob, Some(&cursor)).await.unwrap_err();
     assert_eq!(refused.message(), Failure::bad_cursor().message());
     assert_eq!(
-        desk.world.page(&alice, Some(&cursor)).await.unwrap().range,
+        world.world.page(&alice, Some(&cursor)).await.unwrap().range,
         2..4
     );
     // The same call by both at once is two calls, and each has the answer made for its own
     // principal.
     let names = ["alice", "bob"].into_iter().cycle().take(200);
-    let calls = names.map(async |who| (who, desk.call_by(who, json!({ "name": "up__a" })).await));
+    let calls = names.map(async |who| (who, world.call_by(who, json!({ "name": "up__a" })).await));
     for (who, answer) in join_all(calls).await {
         let ReplyEnd::Complete(Payload::Whole(bytes)) = answer else {
             panic!("{answer:?}")

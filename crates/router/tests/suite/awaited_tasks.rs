@@ -33,7 +33,7 @@ type TaskRequestLog = Vec<(Method, Option<Bytes>)>;
 
 /// A router over one upstream with the tool `t`, whose calls become a task.
 pub(crate) struct TaskWorld {
-    pub(crate) desk: RouterWorld,
+    pub(crate) world: RouterWorld,
     pub(crate) polls: Arc<Mutex<PollAnswers>>,
     /// The requests about the task, but for its polls.
     requests: Arc<Mutex<TaskRequestLog>>,
@@ -102,17 +102,17 @@ impl TaskWorld {
                 }
             });
         });
-        let mut desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
-        desk.world.settled().await;
+        let mut world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+        world.world.settled().await;
         let ports = FixedPorts::new();
-        desk.router = desk.router.with_tasks(TaskNames::new(
+        world.router = world.router.with_tasks(TaskNames::new(
             Sealer::ephemeral(&*ports),
             ports.clone(),
             ports.clone(),
             Arc::new(MemoryTasks::new(ports, TaskCaps::default())),
         ));
         Self {
-            desk,
+            world,
             polls,
             requests,
             poll_count,
@@ -125,7 +125,7 @@ impl TaskWorld {
         let params = raw(&json!({ "name": "t" }));
         let call: Authenticated<Call> = asked(&endpoint(), Method::ToolsCall, params).await;
         let call = call.map(|call| Call { task_mode, ..call });
-        self.desk.router.call(call).await
+        self.world.router.call(call).await
     }
 
     /// Waits for the result of the task that a call of a client with tasks became.
@@ -147,7 +147,7 @@ impl TaskWorld {
     pub(crate) async fn result_of(&self, task: &Value) -> Reply {
         let params = raw(&json!({ "taskId": task }));
         let call = asked(&endpoint(), Method::TasksResult, params).await;
-        self.desk.router.tasks().task_result(call.map(Arc::new))
+        self.world.router.tasks().task_result(call.map(Arc::new))
     }
 
     /// The methods of the requests about the task, but for its polls.
@@ -191,7 +191,7 @@ async fn failed_polls_do_not_end_the_wait_for_a_task() {
     let world = TaskWorld::new(polls()).await;
     let reply = world.call(TaskMode::AwaitedByWeir).await;
     assert!(matches!(end(reply).await, ReplyEnd::Complete(_)));
-    assert_eq!(world.desk.gate.outcomes(), ["complete"]);
+    assert_eq!(world.world.gate.outcomes(), ["complete"]);
     assert!(world.requests().is_empty(), "the task is not cancelled");
 
     let world = TaskWorld::new(polls()).await;
@@ -205,7 +205,7 @@ async fn wait_for_a_server_that_stays_away_ends_without_a_known_result() {
         let world = TaskWorld::new([kind.clone()]).await;
         let ended = failure(end(world.call(TaskMode::AwaitedByWeir).await).await);
         assert_eq!(ended.kind(), &FailureKind::ResultUnknown);
-        assert_eq!(world.desk.gate.outcomes(), ["result_unknown"]);
+        assert_eq!(world.world.gate.outcomes(), ["result_unknown"]);
         assert_eq!(world.requests(), [Method::TasksCancel]);
 
         let world = TaskWorld::new([kind]).await;
@@ -226,18 +226,18 @@ async fn lost_task_of_a_call_may_have_run() {
 async fn call_that_waits_for_its_task_is_one_of_the_running_calls_until_the_task_ends() {
     let world = TaskWorld::new([Ok(working())]).await;
     let permits = Arc::new(Semaphore::new(1));
-    let gate = &world.desk.gate;
+    let gate = &world.world.gate;
     gate.rule("somebody", "t", GateRule::Queue(permits.clone()));
     let mut ending = Box::pin(end(world.call(TaskMode::AwaitedByWeir).await));
     assert!(poll!(&mut ending).is_pending());
     assert_eq!(permits.available_permits(), 0);
-    assert_eq!(world.desk.router.live().count(), 1);
+    assert_eq!(world.world.router.live().count(), 1);
     assert!(gate.outcomes().is_empty());
 
     world.polls.lock().unwrap().push_back(Ok(completed()));
     assert!(matches!(ending.await, ReplyEnd::Complete(_)));
     assert_eq!(permits.available_permits(), 1);
-    assert_eq!(world.desk.router.live().count(), 0);
+    assert_eq!(world.world.router.live().count(), 0);
     assert_eq!(gate.outcomes(), ["complete"]);
     assert!(world.requests().is_empty());
 }
@@ -266,7 +266,7 @@ async fn dropped_call_cancels_its_task() {
     assert!(matches!(poll!(Box::pin(reply.next())), Poll::Pending));
     drop(reply);
     assert_eq!(world.requests(), [Method::TasksCancel]);
-    assert_eq!(world.desk.gate.outcomes(), ["cancelled"]);
+    assert_eq!(world.world.gate.outcomes(), ["cancelled"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,11 +274,11 @@ async fn operators_stop_of_a_call_cancels_its_task() {
     let world = TaskWorld::new([Ok(working())]).await;
     let mut ending = Box::pin(end(world.call(TaskMode::AwaitedByWeir).await));
     assert!(poll!(&mut ending).is_pending());
-    let live = world.desk.router.live();
+    let live = world.world.router.live();
     assert_eq!(live.stop_all(|_, _| true, StopReason::Cancelled), 1);
     assert_eq!(failure(ending.await).kind(), &FailureKind::ResultUnknown);
     assert_eq!(world.requests(), [Method::TasksCancel]);
-    assert_eq!(world.desk.gate.outcomes(), ["result_unknown"]);
+    assert_eq!(world.world.gate.outcomes(), ["result_unknown"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,7 +292,7 @@ async fn hard_limit_of_a_call_ends_its_task() {
         CallDeadlines::CALL.hard.as_secs()
     );
     assert_eq!(world.requests(), [Method::TasksCancel]);
-    assert_eq!(world.desk.gate.outcomes(), ["timed_out"]);
+    assert_eq!(world.world.gate.outcomes(), ["timed_out"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,13 +52,13 @@ async fn shown_without_prefix(fakes: &[&Arc<ScriptedUpstream>]) -> RouterWorld {
     RouterWorld::of(world)
 }
 
-async fn ask(desk: &RouterWorld, method: Method, params: Value) -> ReplyEnd {
+async fn ask(world: &RouterWorld, method: Method, params: Value) -> ReplyEnd {
     let call = asked_by("bob", &endpoint(), method, raw(&params)).await;
-    end(desk.router.call(call).await).await
+    end(world.router.call(call).await).await
 }
 
-async fn result(desk: &RouterWorld, method: Method, params: Value) -> Value {
-    let answer = ask(desk, method, params.clone()).await;
+async fn result(world: &RouterWorld, method: Method, params: Value) -> Value {
+    let answer = ask(world, method, params.clone()).await;
     let ReplyEnd::Complete(Payload::Whole(bytes)) = answer else {
         panic!("{params}: {answer:?}")
     };
@@ -66,12 +66,12 @@ async fn result(desk: &RouterWorld, method: Method, params: Value) -> Value {
 }
 
 /// The upstream that answers a read.
-async fn reader(desk: &RouterWorld, uri: &str) -> Value {
-    result(desk, Method::ResourcesRead, json!({ "uri": uri })).await["by"].take()
+async fn reader(world: &RouterWorld, uri: &str) -> Value {
+    result(world, Method::ResourcesRead, json!({ "uri": uri })).await["by"].take()
 }
 
-fn list(desk: &RouterWorld, kind: ListKind) -> Vec<String> {
-    let view = desk
+fn list(world: &RouterWorld, kind: ListKind) -> Vec<String> {
+    let view = world
         .world
         .catalog
         .view(&endpoint(), kind, CapabilityClass::BASE);
@@ -94,16 +94,16 @@ async fn a_link_leads_to_the_upstream_that_wrote_it() {
     let own = ["git+ssh://host/x", "memo:both", "memo:own"];
     let code = server("code", &own, &[], &links);
     let git = server("git", &[], &[], &[]);
-    let desk = shown_without_prefix(&[&notes, &code, &git]).await;
+    let world = shown_without_prefix(&[&notes, &code, &git]).await;
     let names = [
         "memo:both",
         "code+git+ssh://host/x",
         "code+memo:both",
         "memo:own",
     ];
-    assert_eq!(list(&desk, ListKind::Resources), names);
+    assert_eq!(list(&world, ListKind::Resources), names);
     let name = json!({ "name": "code__links" });
-    let linked = result(&desk, Method::ToolsCall, name).await;
+    let linked = result(&world, Method::ToolsCall, name).await;
     let uris: Vec<&str> = linked["content"]
         .as_array()
         .unwrap()
@@ -121,10 +121,10 @@ async fn a_link_leads_to_the_upstream_that_wrote_it() {
     ];
     assert_eq!(uris, expected);
     for uri in &uris[..5] {
-        assert_eq!(reader(&desk, uri).await, "code", "{uri}");
+        assert_eq!(reader(&world, uri).await, "code", "{uri}");
     }
-    assert_eq!(reader(&desk, "memo:both").await, "notes");
-    assert_eq!(reader(&desk, "pad:1").await, "notes");
+    assert_eq!(reader(&world, "memo:both").await, "notes");
+    assert_eq!(reader(&world, "pad:1").await, "notes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,23 +132,23 @@ async fn a_template_expands_to_uris_of_its_own_upstream_only() {
     let templates = ["{scheme}://{path}", "g{rest}", "ui://{page}", "memo:{id}"];
     let code = server("code", &[], &templates, &[]);
     let git = server("git", &[], &[], &[]);
-    let desk = shown_without_prefix(&[&code, &git]).await;
+    let world = shown_without_prefix(&[&code, &git]).await;
     let names = [
         "code+{scheme}://{path}",
         "code+g{rest}",
         "ui://code/{page}",
         "memo:{id}",
     ];
-    assert_eq!(list(&desk, ListKind::Templates), names);
+    assert_eq!(list(&world, ListKind::Templates), names);
     for uri in ["code+git+ssh://host/x", "ui://code/git/page", "memo:1"] {
-        assert_eq!(reader(&desk, uri).await, "code", "{uri}");
+        assert_eq!(reader(&world, uri).await, "code", "{uri}");
     }
     // A template is still found under its native text.
     for template in templates {
         let reference = json!({ "type": "ref/resource", "uri": template });
         let argument = json!({ "name": "id", "value": "" });
         let params = json!({ "ref": reference, "argument": argument });
-        let answer = result(&desk, Method::CompletionComplete, params).await;
+        let answer = result(&world, Method::CompletionComplete, params).await;
         assert_eq!(answer["by"], "code", "{template}");
     }
 }
@@ -166,17 +166,17 @@ async fn the_page_of_a_tool_is_that_of_its_own_upstream() {
         let name = format!("of-{}", fake.id());
         fake.set(|script| script.tools = vec![tool(&name)]);
     }
-    let desk = shown_without_prefix(&[&one, &two]).await;
-    let view = desk.world.view();
+    let world = shown_without_prefix(&[&one, &two]).await;
+    let view = world.world.view();
     for (name, server) in [("of-one", "one"), ("of-two", "two")] {
         let item = view.find(name).item().unwrap();
         let shown: Value = serde_json::from_slice(&item.tool.raw).unwrap();
         let uri = shown["_meta"]["ui"]["resourceUri"].as_str().unwrap();
-        assert_eq!(reader(&desk, uri).await, server, "{uri}");
+        assert_eq!(reader(&world, uri).await, server, "{uri}");
     }
     // With one upstream, the page has one name.
-    let desk = shown_without_prefix(&[&one]).await;
-    let view = desk.world.view();
+    let world = shown_without_prefix(&[&one]).await;
+    let view = world.world.view();
     let shown: Value = serde_json::from_slice(&view.items[0].tool.raw).unwrap();
     assert_eq!(shown["_meta"]["ui"]["resourceUri"], "ui://page");
 }
@@ -185,11 +185,11 @@ async fn the_page_of_a_tool_is_that_of_its_own_upstream() {
 async fn a_listed_resource_has_the_same_rules_under_its_prefixed_name() {
     let code = server("code", &["memo:secret", "memo:open"], &[], &[]);
     let git = server("git", &[], &[], &[]);
-    let desk = shown_without_prefix(&[&code, &git]).await;
-    desk.gate.rule("bob", "=memo:secret", GateRule::Hidden);
-    assert_eq!(reader(&desk, "code+memo:open").await, "code");
+    let world = shown_without_prefix(&[&code, &git]).await;
+    world.gate.rule("bob", "=memo:secret", GateRule::Hidden);
+    assert_eq!(reader(&world, "code+memo:open").await, "code");
     for uri in ["memo:secret", "code+memo:secret"] {
-        let answer = ask(&desk, Method::ResourcesRead, json!({ "uri": uri })).await;
+        let answer = ask(&world, Method::ResourcesRead, json!({ "uri": uri })).await;
         assert!(matches!(answer, ReplyEnd::Failed(_)), "{uri}: {answer:?}");
     }
     assert_eq!(ScriptedUpstream::count(&code.calls), 1);

@@ -24,12 +24,12 @@ async fn list_in_session(world: &CatalogWorld) -> Arc<View> {
 #[tokio::test(start_paused = true)]
 async fn calls_after_an_idle_time_are_made_in_the_era_that_lists_the_tool() {
     let fake = listing_apart();
-    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
-    list_in_session(&desk.world).await;
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    list_in_session(&world.world).await;
     // The list of a class that nobody uses is dropped.
     tokio::time::sleep(Duration::from_secs(1_000)).await;
     fake.set(|script| script.page_delay = Duration::from_millis(300));
-    let class = class_of(called(&desk, SESSIONS, "both__without").await);
+    let class = class_of(called(&world, SESSIONS, "both__without").await);
     assert_eq!(class, "base");
 }
 
@@ -76,15 +76,15 @@ fn searches(fake: &ScriptedUpstream) -> usize {
 async fn first_call_of_a_client_with_sessions_is_made_in_the_era_that_lists_the_tool() {
     for (name, class) in [("both__with", "sessions"), ("both__without", "base")] {
         let fake = not_searched();
-        let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
-        desk.world.settled().await;
+        let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+        world.world.settled().await;
         assert_eq!(searches(&fake), 0, "lists search nothing");
-        let first = called(&desk, SESSIONS, name).await;
+        let first = called(&world, SESSIONS, name).await;
         assert_eq!(class_of(first), class, "{name}");
-        class_of(called(&desk, SESSIONS, name).await);
+        class_of(called(&world, SESSIONS, name).await);
         assert_eq!(searches(&fake), 1, "{name}");
         // The definition is that of sessions, too.
-        let refused = failure(called(&desk, SESSIONS, "both__a").await);
+        let refused = failure(called(&world, SESSIONS, "both__a").await);
         assert_eq!(refused.reason(), "bad_arguments");
     }
 }
@@ -96,9 +96,9 @@ async fn first_call_of_a_tool_that_neither_era_has_is_of_an_unknown_tool() {
         if !has_sessions {
             fake.set(|script| script.in_sessions = None);
         }
-        let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
-        desk.world.settled().await;
-        let refused = failure(called(&desk, SESSIONS, "both__neither").await);
+        let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+        world.world.settled().await;
+        let refused = failure(called(&world, SESSIONS, "both__neither").await);
         assert_eq!(refused.message(), "Unknown tool: both__neither");
         assert_eq!(searches(&fake), 1);
         assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
@@ -108,10 +108,10 @@ async fn first_call_of_a_tool_that_neither_era_has_is_of_an_unknown_tool() {
 #[tokio::test(start_paused = true)]
 async fn sessions_are_searched_for_calls_in_sessions_at_servers_that_may_have_the_item() {
     let fake = not_searched();
-    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
-    desk.world.settled().await;
-    called(&desk, CapabilityClass::BASE, "both__a").await;
-    failure(called(&desk, CapabilityClass::BASE, "both__with").await);
-    failure(called(&desk, SESSIONS, "other__with").await);
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    world.world.settled().await;
+    called(&world, CapabilityClass::BASE, "both__a").await;
+    failure(called(&world, CapabilityClass::BASE, "both__with").await);
+    failure(called(&world, SESSIONS, "other__with").await);
     assert_eq!(searches(&fake), 0);
 }

@@ -131,9 +131,9 @@ async fn unknown_and_ambiguous_tools_are_refused_alike_without_a_request() {
         ScriptedUpstream::new("one", &["search"]),
         ScriptedUpstream::new("two", &["search"]),
     );
-    let desk = RouterWorld::of(CatalogWorld::of(&[&one, &two]));
+    let world = RouterWorld::of(CatalogWorld::of(&[&one, &two]));
     for name in ["nothing", "search", "one__nothing", "ONE__search", ""] {
-        let failure = failure(desk.call(json!({ "name": name })).await);
+        let failure = failure(world.call(json!({ "name": name })).await);
         assert_eq!(failure.kind(), &FailureKind::InvalidParams);
         assert_eq!(failure.message(), Failure::unknown_tool(name).message());
     }
@@ -141,14 +141,14 @@ async fn unknown_and_ambiguous_tools_are_refused_alike_without_a_request() {
         ScriptedUpstream::count(&one.calls) + ScriptedUpstream::count(&two.calls),
         0
     );
-    assert_eq!(desk.gate.refused(), ["invalid_params"; 5]);
+    assert_eq!(world.gate.refused(), ["invalid_params"; 5]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn refusal_before_a_call_is_sent_is_no_call_of_its_upstream() {
     let fake = ScriptedUpstream::new("up", &["any"]);
-    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
-    let count = || desk.world.catalog.status()[0].recent.calls;
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    let count = || world.world.catalog.status()[0].recent.calls;
     for (kind, is_sent, counts) in [
         (FailureKind::BadArguments, false, false),
         (FailureKind::Denied, false, false),
@@ -170,7 +170,7 @@ async fn refusal_before_a_call_is_sent_is_no_call_of_its_upstream() {
                 Reply::ended(Failure::new(answer.clone(), "no"))
             });
         });
-        let failed = failure(desk.call(json!({ "name": "any" })).await);
+        let failed = failure(world.call(json!({ "name": "any" })).await);
         assert_eq!(*failed.kind(), kind);
         assert_eq!(count() - before, u64::from(counts), "{kind:?}, {is_sent}");
     }
@@ -207,10 +207,10 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
         },
     )];
     world.show(&[&one, &two], NamePrefix::Always, 1000);
-    let desk = RouterWorld::of(world);
+    let world = RouterWorld::of(world);
     let params = json!({ "name": "two__search", "arguments": { "q": 1 }, "odd": [1.50] });
     assert_eq!(
-        failure(desk.call(params.clone()).await).kind(),
+        failure(world.call(params.clone()).await).kind(),
         &FailureKind::TimedOut
     );
     assert_eq!(
@@ -218,7 +218,7 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
         [("search".to_owned(), slow, raw(&params))]
     );
     assert_eq!(ScriptedUpstream::count(&one.calls), 0);
-    assert_eq!(desk.gate.outcomes(), ["timed_out"]);
+    assert_eq!(world.gate.outcomes(), ["timed_out"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,8 +242,8 @@ async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them
         own_silence: None,
     });
     world.apply(vec![Arc::new(endpoint)], &[&one]);
-    let desk = RouterWorld::of(world);
-    failure(desk.call(json!({ "name": "one__search" })).await);
+    let world = RouterWorld::of(world);
+    failure(world.call(json!({ "name": "one__search" })).await);
     assert_eq!(
         *seen.lock().unwrap(),
         [CallDeadlines {
@@ -258,12 +258,12 @@ async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them
 async fn right_after_a_start_a_call_waits_for_the_first_walk() {
     let fake = ScriptedUpstream::new("up", &["a"]);
     fake.set(|script| script.page_delay = Duration::from_millis(700));
-    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
     assert!(matches!(
-        desk.call(json!({ "name": "up__a" })).await,
+        world.call(json!({ "name": "up__a" })).await,
         ReplyEnd::Complete(_)
     ));
-    assert_eq!(desk.gate.outcomes(), ["complete"]);
+    assert_eq!(world.gate.outcomes(), ["complete"]);
 }
 
 // Proves E16.
@@ -283,21 +283,21 @@ async fn a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown() {
         ],
         &[&down, &good],
     );
-    let desk = RouterWorld::of(world);
-    let lost = failure(desk.call(json!({ "name": "down__a" })).await);
+    let world = RouterWorld::of(world);
+    let lost = failure(world.call(json!({ "name": "down__a" })).await);
     assert_eq!(
         (lost.kind(), lost.upstream().unwrap().as_str()),
         (&FailureKind::Unavailable, "down")
     );
     assert_eq!(
-        failure(desk.call(json!({ "name": "downtown" })).await).kind(),
+        failure(world.call(json!({ "name": "downtown" })).await).kind(),
         &FailureKind::InvalidParams
     );
     assert_eq!(
-        failure(desk.call(json!({ "name": "good__a" })).await).kind(),
+        failure(world.call(json!({ "name": "good__a" })).await).kind(),
         &FailureKind::InvalidParams
     );
-    let reply = desk
+    let reply = world
         .router
         .call(asked(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" }))).await)
         .await;
@@ -307,17 +307,17 @@ async fn a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown() {
 #[tokio::test(start_paused = true)]
 async fn other_methods_and_nameless_calls_are_refused() {
     let fake = ScriptedUpstream::new("up", &["a"]);
-    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
     assert_eq!(
-        failure(desk.send(Method::Ping, raw(&json!({ "name": "a" }))).await).kind(),
+        failure(world.send(Method::Ping, raw(&json!({ "name": "a" }))).await).kind(),
         &FailureKind::MethodNotFound
     );
     assert_eq!(
-        failure(desk.call(json!({})).await).kind(),
+        failure(world.call(json!({})).await).kind(),
         &FailureKind::InvalidParams
     );
     assert_eq!(
-        failure(desk.call(json!({ "name": 5 })).await).kind(),
+        failure(world.call(json!({ "name": 5 })).await).kind(),
         &FailureKind::InvalidParams
     );
     assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
@@ -327,7 +327,7 @@ async fn other_methods_and_nameless_calls_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn arguments_that_do_not_match_never_reach_the_upstream() {
     let fake = strict();
-    let desk = ruled(&fake, Validation::default());
+    let world = ruled(&fake, Validation::default());
     let secret = "s".repeat(65);
     let bad = [
         json!({}),
@@ -337,7 +337,8 @@ async fn arguments_that_do_not_match_never_reach_the_upstream() {
     ];
     for arguments in bad {
         let failure = failure(
-            desk.call(json!({ "name": "up__strict", "arguments": arguments }))
+            world
+                .call(json!({ "name": "up__strict", "arguments": arguments }))
                 .await,
         );
         assert_eq!(failure.kind(), &FailureKind::BadArguments, "{arguments}");
@@ -346,13 +347,14 @@ async fn arguments_that_do_not_match_never_reach_the_upstream() {
             "{failure}"
         );
     }
-    let absent = failure(desk.call(json!({ "name": "strict" })).await);
+    let absent = failure(world.call(json!({ "name": "strict" })).await);
     assert!(
         absent.message().contains("\"path\" is a required property"),
         "{absent}"
     );
     let depth = failure(
-        desk.call(json!({ "name": "strict", "arguments": { "path": "p", "depth": "x" } }))
+        world
+            .call(json!({ "name": "strict", "arguments": { "path": "p", "depth": "x" } }))
             .await,
     );
     assert!(
@@ -361,7 +363,8 @@ async fn arguments_that_do_not_match_never_reach_the_upstream() {
     );
     for odd in [json!([]), json!("x"), json!(5), json!(null), json!(true)] {
         let failure = failure(
-            desk.call(json!({ "name": "strict", "arguments": odd }))
+            world
+                .call(json!({ "name": "strict", "arguments": odd }))
                 .await,
         );
         assert!(
@@ -374,17 +377,19 @@ async fn arguments_that_do_not_match_never_reach_the_upstream() {
     }
     let twice = Bytes::from_static(br#"{"name":"strict","arguments":{"path":"a","path":"b"}}"#);
     assert_eq!(
-        failure(desk.send(Method::ToolsCall, twice).await).kind(),
+        failure(world.send(Method::ToolsCall, twice).await).kind(),
         &FailureKind::BadArguments
     );
     assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
     assert!(matches!(
-        desk.call(json!({ "name": "strict", "arguments": { "path": "p" } }))
+        world
+            .call(json!({ "name": "strict", "arguments": { "path": "p" } }))
             .await,
         ReplyEnd::Complete(_)
     ));
     assert!(matches!(
-        desk.call(json!({ "name": "free", "arguments": { "x": [1] } }))
+        world
+            .call(json!({ "name": "free", "arguments": { "x": [1] } }))
             .await,
         ReplyEnd::Complete(_)
     ));
@@ -398,11 +403,12 @@ async fn schema_refusal_of_a_call_lists_at_most_five_mismatches() {
     let tool =
         json!({ "name": "n", "inputSchema": { "additionalProperties": { "type": "integer" } } });
     fake.set(|script| script.tools.push(raw(&tool)));
-    let desk = ruled(&fake, Validation::default());
+    let world = ruled(&fake, Validation::default());
     let arguments: serde_json::Map<String, Value> =
         (0..50).map(|at| (format!("k{at}"), json!("no"))).collect();
     let failure = failure(
-        desk.call(json!({ "name": "n", "arguments": arguments }))
+        world
+            .call(json!({ "name": "n", "arguments": arguments }))
             .await,
     );
     assert_eq!(failure.message().matches("\n- /k").count(), 5, "{failure}");
@@ -413,7 +419,7 @@ async fn schema_refusal_of_a_call_lists_at_most_five_mismatches() {
 async fn arguments_pass_untouched_if_validation_is_off() {
     for input in [CheckMode::Warn, CheckMode::Off] {
         let fake = strict();
-        let desk = ruled(
+        let world = ruled(
             &fake,
             Validation {
                 input,
@@ -421,7 +427,8 @@ async fn arguments_pass_untouched_if_validation_is_off() {
             },
         );
         assert!(matches!(
-            desk.call(json!({ "name": "strict", "arguments": { "path": 5 } }))
+            world
+                .call(json!({ "name": "strict", "arguments": { "path": 5 } }))
                 .await,
             ReplyEnd::Complete(_)
         ));
@@ -441,12 +448,12 @@ async fn tool_with_too_costly_schema_is_listed_and_callable_without_validation()
     defs.insert("d26".to_owned(), json!({ "type": "string" }));
     let tool = json!({ "name": "bomb", "inputSchema": { "$defs": defs, "$ref": "#/$defs/d0" } });
     fake.set(|script| script.tools.push(raw(&tool)));
-    let desk = ruled(&fake, Validation::default());
+    let world = ruled(&fake, Validation::default());
     assert!(matches!(
-        desk.call(json!({ "name": "bomb", "arguments": {} })).await,
+        world.call(json!({ "name": "bomb", "arguments": {} })).await,
         ReplyEnd::Complete(_)
     ));
-    assert_eq!(desk.world.catalog.status()[0].lists[0].unchecked, 1);
+    assert_eq!(world.world.catalog.status()[0].lists[0].unchecked, 1);
 }
 
 // Proves G02.
@@ -464,13 +471,13 @@ async fn a_call_in_flight_survives_the_reload_that_takes_its_upstream_away() {
             })))
         });
     });
-    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
-    let reply = desk
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    let reply = world
         .router
         .call(asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" }))).await)
         .await;
-    desk.world.apply(Vec::new(), &[]);
-    desk.world.rest().await;
+    world.world.apply(Vec::new(), &[]);
+    world.world.rest().await;
     go.notify_one();
     assert_eq!(failure(end(reply).await).kind(), &FailureKind::Busy);
 }

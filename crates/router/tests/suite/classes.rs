@@ -134,7 +134,7 @@ pub(crate) fn listing_apart() -> std::sync::Arc<ScriptedUpstream> {
 }
 
 /// Calls a tool for a client of this class.
-pub(crate) async fn called(desk: &RouterWorld, class: CapabilityClass, name: &str) -> ReplyEnd {
+pub(crate) async fn called(world: &RouterWorld, class: CapabilityClass, name: &str) -> ReplyEnd {
     let call = asked(
         &endpoint(),
         Method::ToolsCall,
@@ -145,7 +145,7 @@ pub(crate) async fn called(desk: &RouterWorld, class: CapabilityClass, name: &st
         call.capabilities.class = class;
         call
     });
-    end(desk.router.call(call).await).await
+    end(world.router.call(call).await).await
 }
 
 /// The class that a call was made with.
@@ -162,42 +162,42 @@ pub(crate) fn class_of(end: ReplyEnd) -> String {
 #[tokio::test(start_paused = true)]
 async fn sessionless_tools_are_listed_to_session_clients_and_called_without_a_session() {
     let fake = listing_apart();
-    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
     assert_eq!(
-        exposed(&desk.world.settled().await),
+        exposed(&world.world.settled().await),
         ["both__a", "both__without"]
     );
-    let view = desk
+    let view = world
         .world
         .catalog
         .settled_view(&endpoint(), ListKind::Tools, SESSIONS)
         .await;
     assert_eq!(exposed(&view), ["both__a", "both__with", "both__without"]);
     assert_eq!(
-        exposed(&desk.world.view()),
+        exposed(&world.world.view()),
         ["both__a", "both__without"],
         "the others' list is as it was"
     );
     assert_eq!(
-        class_of(called(&desk, SESSIONS, "both__with").await),
+        class_of(called(&world, SESSIONS, "both__with").await),
         "sessions"
     );
     assert_eq!(
-        class_of(called(&desk, SESSIONS.with(FORM), "both__without").await),
+        class_of(called(&world, SESSIONS.with(FORM), "both__without").await),
         "elicitation.form"
     );
     assert_eq!(
-        class_of(called(&desk, CapabilityClass::BASE, "both__a").await),
+        class_of(called(&world, CapabilityClass::BASE, "both__a").await),
         "base"
     );
-    let refused = failure(called(&desk, SESSIONS, "both__a").await);
+    let refused = failure(called(&world, SESSIONS, "both__a").await);
     assert_eq!(
         refused.reason(),
         "bad_arguments",
         "each is checked by its own definition"
     );
     assert_eq!(
-        *failure(called(&desk, CapabilityClass::BASE, "both__with").await).kind(),
+        *failure(called(&world, CapabilityClass::BASE, "both__with").await).kind(),
         weir_core::FailureKind::InvalidParams
     );
 }

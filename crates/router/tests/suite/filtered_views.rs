@@ -43,10 +43,10 @@ async fn list_and_call_decisions_agree_for_each_principal() {
     let (alice, bob) = (principal("alice"), principal("bob"));
     assert_eq!(listed(&world, &alice).await, ["up__a", "up__b", "up__c"]);
     assert_eq!(listed(&world, &bob).await, ["up__a"]);
-    let desk = RouterWorld::of(world);
+    let world = RouterWorld::of(world);
     for name in ["up__b", "b"] {
-        let hidden = failure(desk.call_by("bob", json!({ "name": name })).await);
-        let unknown = failure(desk.call_by("bob", json!({ "name": "up__nothing" })).await);
+        let hidden = failure(world.call_by("bob", json!({ "name": name })).await);
+        let unknown = failure(world.call_by("bob", json!({ "name": "up__nothing" })).await);
         assert_eq!(hidden.kind(), unknown.kind());
         assert_eq!(
             hidden.message().replace(name, "up__nothing"),
@@ -54,23 +54,23 @@ async fn list_and_call_decisions_agree_for_each_principal() {
             "there is no telling them apart"
         );
     }
-    let lacking = failure(desk.call_by("bob", json!({ "name": "up__c" })).await);
+    let lacking = failure(world.call_by("bob", json!({ "name": "up__c" })).await);
     assert_eq!(
         lacking.kind(),
         &FailureKind::InsufficientScope(Arc::new(["tools:c".into()]))
     );
     assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
     assert!(matches!(
-        desk.call_by("alice", json!({ "name": "up__b" })).await,
+        world.call_by("alice", json!({ "name": "up__b" })).await,
         ReplyEnd::Complete(_)
     ));
     assert!(matches!(
-        desk.call_by("bob", json!({ "name": "a" })).await,
+        world.call_by("bob", json!({ "name": "a" })).await,
         ReplyEnd::Complete(_)
     ));
     assert_eq!(ScriptedUpstream::count(&fake.calls), 2);
     assert_eq!(
-        desk.gate.refused(),
+        world.gate.refused(),
         [
             "invalid_params",
             "invalid_params",
@@ -91,10 +91,10 @@ async fn refusal_for_scopes_does_not_wait_for_lists() {
     world.gate.rule("bob", "b", GateRule::Hidden);
     world.gate.rule("bob", "c", GateRule::Scope("tools:c"));
     world.rest().await;
-    let desk = RouterWorld::of(world);
+    let world = RouterWorld::of(world);
     let took = async |tool: &str| {
         let began = Instant::now();
-        let refused = failure(desk.call_by("bob", json!({ "name": tool })).await);
+        let refused = failure(world.call_by("bob", json!({ "name": tool })).await);
         (refused.kind().clone(), began.elapsed())
     };
     let (lacking, of_scopes) = took("up__c").await;
@@ -217,22 +217,22 @@ async fn only_clients_with_a_changed_list_are_notified() {
 async fn refusals_are_on_record_and_never_reach_the_upstream() {
     let (fake, world) = three();
     world.gate.rule("bob", "a", GateRule::Denied);
-    let desk = RouterWorld::of(world);
+    let world = RouterWorld::of(world);
     assert_eq!(
-        failure(desk.call_by("bob", json!({ "name": "a" })).await).kind(),
+        failure(world.call_by("bob", json!({ "name": "a" })).await).kind(),
         &FailureKind::Denied
     );
     assert_eq!(
-        (desk.gate.refused(), desk.gate.outcomes().len()),
+        (world.gate.refused(), world.gate.outcomes().len()),
         (vec!["denied"], 0)
     );
-    *desk.gate.closed.lock().unwrap() = true;
+    *world.gate.closed.lock().unwrap() = true;
     assert_eq!(
-        failure(desk.call_by("alice", json!({ "name": "a" })).await).kind(),
+        failure(world.call_by("alice", json!({ "name": "a" })).await).kind(),
         &FailureKind::Overloaded
     );
     assert_eq!(
-        failure(desk.call_by("alice", json!({ "name": "x" })).await).kind(),
+        failure(world.call_by("alice", json!({ "name": "x" })).await).kind(),
         &FailureKind::Overloaded
     );
     assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
@@ -244,12 +244,12 @@ async fn call_waits_for_a_permit_and_returns_it() {
     let (fake, world) = three();
     let queue = Arc::new(tokio::sync::Semaphore::new(0));
     world.gate.rule("bob", "a", GateRule::Queue(queue.clone()));
-    let desk = Arc::new(RouterWorld::of(world));
+    let world = Arc::new(RouterWorld::of(world));
     let waiting = tokio::spawn({
-        let desk = desk.clone();
-        async move { desk.call_by("bob", json!({ "name": "a" })).await }
+        let world = world.clone();
+        async move { world.call_by("bob", json!({ "name": "a" })).await }
     });
-    desk.world.rest().await;
+    world.world.rest().await;
     assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
     queue.add_permits(1);
     assert!(matches!(waiting.await.unwrap(), ReplyEnd::Complete(_)));

@@ -140,8 +140,8 @@ async fn desk_with_rule(fakes: &[&Arc<ScriptedUpstream>], tools: Toolset) -> Rou
     RouterWorld::of(world)
 }
 
-async fn refusal(desk: &RouterWorld, who: &str, name: &str) -> Box<Failure> {
-    failure(desk.call_by(who, json!({ "name": name })).await)
+async fn refusal(world: &RouterWorld, who: &str, name: &str) -> Box<Failure> {
+    failure(world.call_by(who, json!({ "name": name })).await)
 }
 
 fn is_unknown(failure: &Failure, name: &str) -> bool {
@@ -165,14 +165,14 @@ async fn rules_leave_callers_the_reason_for_an_absent_tool() {
             ],
             ..Toolset::default()
         };
-        let desk = desk_with_rule(&[&a, &b], tools).await;
+        let world = desk_with_rule(&[&a, &b], tools).await;
         for (who, name) in [
             ("bob", "a__other"),
             ("bob", "reveal"),
             ("alice", "a__secret"),
             ("alice", "conceal"),
         ] {
-            let refused = refusal(&desk, who, name).await;
+            let refused = refusal(&world, who, name).await;
             assert_eq!(refused.kind(), &FailureKind::Unavailable, "{who} {name}");
             assert!(refused.message().contains("cannot be reached"));
         }
@@ -184,7 +184,7 @@ async fn rules_leave_callers_the_reason_for_an_absent_tool() {
             ("alice", "b__other"),
             ("alice", "a__"),
         ] {
-            let refused = refusal(&desk, who, name).await;
+            let refused = refusal(&world, who, name).await;
             assert!(is_unknown(&refused, name), "{who} {name}: {refused:?}");
         }
     }
@@ -198,11 +198,11 @@ async fn a_disabled_upstream_confirms_no_hidden_name() {
         exclude: vec![NamePattern::new("a/excluded")],
         ..Toolset::default()
     };
-    let desk = desk_with_rule(&[&a, &b], tools).await;
-    let odd = desk.world.view();
+    let world = desk_with_rule(&[&a, &b], tools).await;
+    let odd = world.world.view();
     let odd = odd.items.iter().find(|item| &*item.tool.native == "größe");
     let odd = odd.unwrap().exposed.to_string();
-    assert!(desk.world.catalog.close(a.id(), ClosingMode::Disabled));
+    assert!(world.world.catalog.close(a.id(), ClosingMode::Disabled));
     for (who, name) in [
         ("bob", "a__open"),
         ("bob", "open"),
@@ -211,7 +211,7 @@ async fn a_disabled_upstream_confirms_no_hidden_name() {
         ("alice", "a__secret"),
         ("alice", "secret"),
     ] {
-        let refused = refusal(&desk, who, name).await;
+        let refused = refusal(&world, who, name).await;
         assert_eq!(refused.message(), UPSTREAM_DISABLED, "{who} {name}");
     }
     for (who, name) in [
@@ -221,7 +221,7 @@ async fn a_disabled_upstream_confirms_no_hidden_name() {
         ("alice", "a__excluded"),
         ("alice", "excluded"),
     ] {
-        let refused = refusal(&desk, who, name).await;
+        let refused = refusal(&world, who, name).await;
         assert!(is_unknown(&refused, name), "{who} {name}: {refused:?}");
     }
 }

@@ -65,7 +65,7 @@ impl CleaningEndpoints {
 
 /// A router with an aggregating and a transparent endpoint over an upstream, and the operator's
 /// rules for its tool.
-fn desk(fake: &Arc<ScriptedUpstream>, rules: ToolRules, cleans: CleaningEndpoints) -> RouterWorld {
+fn world(fake: &Arc<ScriptedUpstream>, rules: ToolRules, cleans: CleaningEndpoints) -> RouterWorld {
     desk_with(
         fake,
         UpstreamRules {
@@ -98,9 +98,9 @@ fn desk_with(
     RouterWorld::of(world)
 }
 
-async fn called(desk: &RouterWorld, to: &EndpointId) -> ReplyEnd {
+async fn called(world: &RouterWorld, to: &EndpointId) -> ReplyEnd {
     let params = raw(&json!({ "name": "a", "arguments": {} }));
-    end(desk
+    end(world
         .router
         .call(asked(to, Method::ToolsCall, params).await)
         .await)
@@ -131,7 +131,7 @@ async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
         "structuredContent": { "note": "fine", "\u{202e}key": 1 },
         "_meta": { "x/y": POISONED },
     });
-    let usual = desk(&fake, ToolRules::default(), CleaningEndpoints::AGGREGATE);
+    let usual = world(&fake, ToolRules::default(), CleaningEndpoints::AGGREGATE);
     let end = called(&usual, &aggregating).await;
     assert!(
         matches!(end, ReplyEnd::Complete(Payload::Cleaned { .. })),
@@ -154,7 +154,7 @@ async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
         } else {
             CleaningEndpoints::ALL
         };
-        let other = desk(&fake, rules, by_endpoint);
+        let other = world(&fake, rules, by_endpoint);
         assert_eq!(&whole(called(&other, &aggregating).await), expected);
         assert_eq!(&whole(called(&other, &own).await), expected);
     }
@@ -175,12 +175,12 @@ async fn a_result_is_held_against_its_schema_after_it_was_cleaned() {
         validation: Some(enforced),
         ..ToolRules::default()
     };
-    let cleaned = desk(&fake, of(true), CleaningEndpoints::ALL);
+    let cleaned = world(&fake, of(true), CleaningEndpoints::ALL);
     assert_eq!(
         whole(called(&cleaned, &endpoint()).await)["structuredContent"]["note"],
         "fine"
     );
-    let as_it_is = desk(&fake, of(false), CleaningEndpoints::ALL);
+    let as_it_is = world(&fake, of(false), CleaningEndpoints::ALL);
     assert!(matches!(
         called(&as_it_is, &endpoint()).await,
         ReplyEnd::Failed(_)
@@ -200,7 +200,7 @@ async fn errors_and_definitions_are_always_cleaned() {
     });
     let tool = json!({ "name": "a", "description": POISONED, "inputSchema": { "type": "object", "default": POISONED } });
     fake.set(|script| script.tools = vec![Bytes::from(tool.to_string())]);
-    let desk = desk(
+    let world = world(
         &fake,
         ToolRules {
             clean: Some(false),
@@ -209,7 +209,7 @@ async fn errors_and_definitions_are_always_cleaned() {
         CleaningEndpoints::NONE,
     );
     let own = transparent("up").id.clone();
-    let view = desk
+    let view = world
         .world
         .catalog
         .settled_view(&own, ListKind::Tools, CapabilityClass::BASE)
@@ -220,7 +220,7 @@ async fn errors_and_definitions_are_always_cleaned() {
         listed,
         json!({ "name": "a", "description": "fine", "inputSchema": { "type": "object", "default": POISONED } })
     );
-    let ReplyEnd::Failed(failure) = called(&desk, &own).await else {
+    let ReplyEnd::Failed(failure) = called(&world, &own).await else {
         panic!("it failed")
     };
     let FailureKind::Upstream(error) = failure.kind() else {
@@ -244,7 +244,7 @@ impl PayloadSource for ChunkedResult {
 async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
     let text = result().to_string();
     let fake = answering(|| ReplyEnd::Complete(Payload::Whole(result().to_string().into())));
-    let desk_of_whole = desk(&fake, ToolRules::default(), CleaningEndpoints::ALL);
+    let desk_of_whole = world(&fake, ToolRules::default(), CleaningEndpoints::ALL);
     let expected = whole(called(&desk_of_whole, &endpoint()).await);
     for size in [1, 2, 3, 7, 64, 4096] {
         let chunks: VecDeque<Bytes> = text
@@ -255,8 +255,8 @@ async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
         let streaming = answering(move || {
             ReplyEnd::Complete(Payload::Stream(Box::new(ChunkedResult(chunks.clone()))))
         });
-        let desk = desk(&streaming, ToolRules::default(), CleaningEndpoints::ALL);
-        let ReplyEnd::Complete(Payload::Stream(mut source)) = called(&desk, &endpoint()).await
+        let world = world(&streaming, ToolRules::default(), CleaningEndpoints::ALL);
+        let ReplyEnd::Complete(Payload::Stream(mut source)) = called(&world, &endpoint()).await
         else {
             panic!("a stream")
         };
@@ -316,9 +316,9 @@ async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
     for action in [SecretAction::Mask, SecretAction::Refuse] {
         let fake = ScriptedUpstream::new("up", &["a"]);
         fake.set(|script| script.answer = Box::new(|_| Reply::live(SecretNoteReply(false))));
-        let desk = desk_with(&fake, secrets(action), CleaningEndpoints::NONE);
+        let world = desk_with(&fake, secrets(action), CleaningEndpoints::NONE);
         let params = raw(&json!({ "name": "a", "arguments": {} }));
-        let mut reply = desk
+        let mut reply = world
             .router
             .call(asked(&endpoint(), Method::ToolsCall, params).await)
             .await;
@@ -340,11 +340,11 @@ async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
 #[tokio::test(start_paused = true)]
 async fn log_message_outside_of_calls_is_cleaned_masked_and_named_like_one_of_a_call() {
     let fake = ScriptedUpstream::new("up", &["a"]);
-    let desk = desk_with(&fake, secrets(SecretAction::Mask), CleaningEndpoints::NONE);
+    let world = desk_with(&fake, secrets(SecretAction::Mask), CleaningEndpoints::NONE);
     let edited = |path: &str, upstream: &str| {
         let params = json!({ "level": "info", "logger": "db", "data": [POISONED, SECRET] });
         let to = EndpointId::new(path);
-        let edited = desk
+        let edited = world
             .router
             .edit_log(&to, &id(upstream), params.to_string().into())?;
         Some(serde_json::from_slice::<Value>(&edited).unwrap())
@@ -372,8 +372,8 @@ async fn a_result_that_was_to_come_whole_and_streams_is_refused() {
         let fake = answering(move || {
             ReplyEnd::Complete(Payload::Stream(Box::new(ChunkedResult(chunks.clone()))))
         });
-        let desk = desk_with(&fake, rules, CleaningEndpoints::ALL);
-        let ReplyEnd::Failed(failure) = called(&desk, &endpoint()).await else {
+        let world = desk_with(&fake, rules, CleaningEndpoints::ALL);
+        let ReplyEnd::Failed(failure) = called(&world, &endpoint()).await else {
             panic!("nobody looked at it")
         };
         assert_eq!(*failure.kind(), FailureKind::BadAnswer);
@@ -383,9 +383,9 @@ async fn a_result_that_was_to_come_whole_and_streams_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn arguments_with_secrets_reach_no_upstream() {
     let fake = answering(|| panic!("it was asked"));
-    let desk = desk_with(&fake, secrets(SecretAction::Mask), CleaningEndpoints::ALL);
+    let world = desk_with(&fake, secrets(SecretAction::Mask), CleaningEndpoints::ALL);
     let params = raw(&json!({ "name": "a", "arguments": { "k": [SECRET] } }));
-    let ReplyEnd::Failed(failure) = end(desk
+    let ReplyEnd::Failed(failure) = end(world
         .router
         .call(asked(&endpoint(), Method::ToolsCall, params).await)
         .await)

@@ -72,8 +72,8 @@ fn aliased(endpoint: &Endpoint, tool: &str, alias: &str) -> Arc<Endpoint> {
     })
 }
 
-async fn call(desk: &RouterWorld, name: &str) -> ReplyEnd {
-    desk.call_by("bob", json!({ "name": name })).await
+async fn call(world: &RouterWorld, name: &str) -> ReplyEnd {
+    world.call_by("bob", json!({ "name": name })).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,20 +83,20 @@ async fn a_tool_named_like_one_of_another_upstream_gets_none_of_its_calls() {
             let a = ScriptedUpstream::new("a", &["b__of-b", "plain"]);
             let b = ScriptedUpstream::new("b", &["of-b", "of-b"]);
             let endpoints = vec![aggregate(&["a", "b"], prefix, 1000)];
-            let desk = desk_without(endpoints, &[&a, &b], &b, absence).await;
+            let world = desk_without(endpoints, &[&a, &b], &b, absence).await;
             let case = format!("{prefix:?} {absence:?}");
             assert!(
-                matches!(call(&desk, "b__of-b").await, ReplyEnd::Failed(_)),
+                matches!(call(&world, "b__of-b").await, ReplyEnd::Failed(_)),
                 "{case}"
             );
             assert_eq!(ScriptedUpstream::count(&a.calls), 0, "{case}");
             // The tool can be called by its name on the endpoint.
             assert!(
-                exposed(&desk.world.view()).contains(&"a__b__of-b"),
+                exposed(&world.world.view()).contains(&"a__b__of-b"),
                 "{case}"
             );
             for name in ["a__b__of-b", "plain"] {
-                let answer = call(&desk, name).await;
+                let answer = call(&world, name).await;
                 assert!(
                     matches!(answer, ReplyEnd::Complete(_)),
                     "{case}: {answer:?}"
@@ -114,14 +114,14 @@ async fn an_alias_is_reserved_while_its_tool_is_not_listed() {
             let b = ScriptedUpstream::new("b", &["of-b"]);
             let all = aggregate(&["a", "b"], prefix, 1000);
             let endpoints = vec![aliased(&all, "b/of-b", "deploy")];
-            let desk = desk_without(endpoints, &[&a, &b], &b, absence).await;
+            let world = desk_without(endpoints, &[&a, &b], &b, absence).await;
             let case = format!("{prefix:?} {absence:?}");
             assert!(
-                matches!(call(&desk, "deploy").await, ReplyEnd::Failed(_)),
+                matches!(call(&world, "deploy").await, ReplyEnd::Failed(_)),
                 "{case}"
             );
             assert_eq!(ScriptedUpstream::count(&a.calls), 0, "{case}");
-            let answer = call(&desk, "a__deploy").await;
+            let answer = call(&world, "a__deploy").await;
             assert!(
                 matches!(answer, ReplyEnd::Complete(_)),
                 "{case}: {answer:?}"
@@ -163,13 +163,13 @@ async fn the_bare_name_of_a_hidden_tool_means_no_other_tool() {
     world.show(&[&a, &b], NamePrefix::None, 1000);
     let whole = world.settled().await;
     assert_eq!(exposed(&whole), ["search", "b__search"]);
-    let desk = RouterWorld::of(world);
-    desk.gate.rule("bob", "a/search", GateRule::Hidden);
+    let world = RouterWorld::of(world);
+    world.gate.rule("bob", "a/search", GateRule::Hidden);
     let bob = principal("bob");
-    let seen = desk.world.catalog.visible_part(&endpoint(), whole, &bob);
+    let seen = world.world.catalog.visible_part(&endpoint(), whole, &bob);
     assert_eq!(exposed(&seen), ["b__search"]);
-    assert!(matches!(call(&desk, "search").await, ReplyEnd::Failed(_)));
-    let answer = call(&desk, "b__search").await;
+    assert!(matches!(call(&world, "search").await, ReplyEnd::Failed(_)));
+    let answer = call(&world, "b__search").await;
     assert!(matches!(answer, ReplyEnd::Complete(_)));
     assert_eq!(ScriptedUpstream::count(&b.calls), 1);
 }
@@ -202,7 +202,7 @@ async fn a_listed_uri_like_one_of_another_upstream_gets_none_of_its_reads() {
             .catalog
             .settled_view(&endpoint(), ListKind::Resources, CapabilityClass::BASE)
             .await;
-        let desk = RouterWorld::of(world);
+        let world = RouterWorld::of(world);
         for (uri, server) in [
             (uris[0], "b"),
             (uris[1], "b"),
@@ -212,7 +212,7 @@ async fn a_listed_uri_like_one_of_another_upstream_gets_none_of_its_reads() {
         ] {
             let params = raw(&json!({ "uri": uri }));
             let call = asked_by("bob", &endpoint(), Method::ResourcesRead, params).await;
-            let answer = end(desk.router.call(call).await).await;
+            let answer = end(world.router.call(call).await).await;
             let ReplyEnd::Complete(Payload::Whole(bytes)) = answer else {
                 panic!("{prefix:?} {uri}: {answer:?}")
             };
@@ -233,13 +233,13 @@ async fn an_endpoint_of_one_upstream_shows_and_finds_every_native_name() {
     let class = CapabilityClass::BASE;
     let view = world.catalog.view(&one.id, ListKind::Tools, class).unwrap();
     assert!(view.find("b__of-b").item().is_some());
-    let desk = RouterWorld::of(world);
+    let world = RouterWorld::of(world);
     assert!(matches!(
-        call(&desk, "b__of-b").await,
+        call(&world, "b__of-b").await,
         ReplyEnd::Complete(_)
     ));
     let params = raw(&json!({ "name": "b__of-b" }));
     let direct = asked_by("bob", &one.id, Method::ToolsCall, params).await;
-    let answer = end(desk.router.call(direct).await).await;
+    let answer = end(world.router.call(direct).await).await;
     assert!(matches!(answer, ReplyEnd::Complete(_)));
 }

@@ -44,8 +44,8 @@ fn answering_with(
     RouterWorld::of(world)
 }
 
-async fn passes(desk: &RouterWorld) -> bool {
-    match desk.call(json!({ "name": "t" })).await {
+async fn passes(world: &RouterWorld) -> bool {
+    match world.call(json!({ "name": "t" })).await {
         ReplyEnd::Complete(_) => true,
         ReplyEnd::Failed(failure) => {
             assert_eq!(failure.kind(), &FailureKind::BadAnswer);
@@ -147,8 +147,8 @@ async fn tool_with_unusable_output_schema_is_not_called_under_enforce() {
             ..Validation::default()
         };
         world.show(&[&fake], NamePrefix::Always, 1000);
-        let desk = RouterWorld::of(world);
-        assert_eq!(passes(&desk).await, runs, "{output:?}");
+        let world = RouterWorld::of(world);
+        assert_eq!(passes(&world).await, runs, "{output:?}");
         assert_eq!(
             fake.calls.load(Ordering::Relaxed),
             usize::from(runs),
@@ -160,9 +160,9 @@ async fn tool_with_unusable_output_schema_is_not_called_under_enforce() {
 #[tokio::test(start_paused = true)]
 async fn every_end_leaves_one_record() {
     let outcome = |end: fn() -> ReplyEnd| async move {
-        let desk = answering_with(CheckMode::Off, end);
-        desk.call(json!({ "name": "t" })).await;
-        desk.gate.outcomes()
+        let world = answering_with(CheckMode::Off, end);
+        world.call(json!({ "name": "t" })).await;
+        world.gate.outcomes()
     };
     let whole = |text: &'static str| Payload::Whole(Bytes::from_static(text.as_bytes()));
     assert_eq!(
@@ -173,14 +173,14 @@ async fn every_end_leaves_one_record() {
         outcome(|| Failure::new(FailureKind::ResultUnknown, "").into()).await,
         ["result_unknown"]
     );
-    let desk = answering_with(CheckMode::Off, move || {
+    let world = answering_with(CheckMode::Off, move || {
         ReplyEnd::Complete(whole("{\"isError\":true}"))
     });
-    desk.call(json!({ "name": "t" })).await;
+    world.call(json!({ "name": "t" })).await;
     let desk2 = answering_with(CheckMode::Off, move || ReplyEnd::InputRequired(whole("{}")));
     desk2.call(json!({ "name": "t" })).await;
     assert_eq!(
-        (desk.gate.outcomes(), desk2.gate.outcomes()),
+        (world.gate.outcomes(), desk2.gate.outcomes()),
         (vec!["tool_error"], vec!["input_required"])
     );
 }
@@ -207,8 +207,8 @@ fn stream(chunks: usize) -> ReplyEnd {
 #[tokio::test(start_paused = true)]
 async fn a_long_result_ends_with_its_last_byte_and_is_cancelled_when_it_is_dropped_before() {
     let mut cx = Context::from_waker(Waker::noop());
-    let desk = answering_with(CheckMode::Off, || stream(2));
-    let ReplyEnd::Complete(Payload::Stream(mut chunks)) = desk.call(json!({ "name": "t" })).await
+    let world = answering_with(CheckMode::Off, || stream(2));
+    let ReplyEnd::Complete(Payload::Stream(mut chunks)) = world.call(json!({ "name": "t" })).await
     else {
         panic!("no stream")
     };
@@ -217,13 +217,13 @@ async fn a_long_result_ends_with_its_last_byte_and_is_cancelled_when_it_is_dropp
             chunks.poll_chunk(&mut cx),
             Poll::Ready(Some(Ok(_)))
         ));
-        assert!(desk.gate.outcomes().is_empty());
+        assert!(world.gate.outcomes().is_empty());
     }
     assert!(matches!(chunks.poll_chunk(&mut cx), Poll::Ready(None)));
     drop(chunks);
-    assert_eq!(desk.gate.outcomes(), ["complete"]);
-    drop(desk.call(json!({ "name": "t" })).await);
-    assert_eq!(desk.gate.outcomes(), ["complete", "cancelled"]);
+    assert_eq!(world.gate.outcomes(), ["complete"]);
+    drop(world.call(json!({ "name": "t" })).await);
+    assert_eq!(world.gate.outcomes(), ["complete", "cancelled"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,26 +246,29 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
             ])))
         });
     });
-    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
     let call =
         || async { asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "t" }))).await };
-    let mut reply = desk.router.call(call().await).await;
+    let mut reply = world.router.call(call().await).await;
     let mut seen = Vec::new();
     while let Some(ReplyEvent::Note(note)) = reply.next().await {
         seen.push(note.params[0]);
     }
-    assert_eq!((seen, desk.gate.outcomes()), (vec![1, 2], vec!["complete"]));
-    let mut reply = desk.router.call(call().await).await;
+    assert_eq!(
+        (seen, world.gate.outcomes()),
+        (vec![1, 2], vec!["complete"])
+    );
+    let mut reply = world.router.call(call().await).await;
     assert!(matches!(reply.next().await, Some(ReplyEvent::Note(_))));
     drop(reply);
-    assert_eq!(desk.gate.outcomes(), ["complete", "cancelled"]);
+    assert_eq!(world.gate.outcomes(), ["complete", "cancelled"]);
     // Also if the client goes away before the upstream has sent an event.
     let hanging = ScriptedUpstream::new("late", &["t"]);
-    let desk = RouterWorld::of(CatalogWorld::of(&[&hanging]));
-    desk.world.settled().await;
+    let world = RouterWorld::of(CatalogWorld::of(&[&hanging]));
+    world.world.settled().await;
     hanging.set(|script| script.mute = true);
     {
-        let mut calling = pin!(desk.router.call(call().await));
+        let mut calling = pin!(world.router.call(call().await));
         assert!(
             calling
                 .as_mut()
@@ -273,17 +276,17 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
                 .is_pending()
         );
     }
-    assert_eq!(desk.gate.outcomes(), ["cancelled"]);
+    assert_eq!(world.gate.outcomes(), ["cancelled"]);
 }
 
 // Proves R119.
 #[tokio::test(start_paused = true)]
 async fn results_pass_byte_for_byte() {
     let odd: &str = r#" { "content" : [ ] , "x" : 1.0e2, "_meta":{"k":18446744073709551616}} "#;
-    let desk = answering(CheckMode::Off, odd);
-    let ReplyEnd::Complete(Payload::Whole(bytes)) = desk.call(json!({ "name": "t" })).await else {
+    let world = answering(CheckMode::Off, odd);
+    let ReplyEnd::Complete(Payload::Whole(bytes)) = world.call(json!({ "name": "t" })).await else {
         panic!("no result")
     };
     assert_eq!(&bytes[..], odd.as_bytes());
-    assert_eq!(desk.gate.outcomes(), ["complete"]);
+    assert_eq!(world.gate.outcomes(), ["complete"]);
 }

@@ -49,7 +49,7 @@ fn streamed() -> (mpsc::Sender<&'static str>, ReplyEnd) {
 /// A router with parking and tasks over one upstream, which answers one call with the events of the
 /// test.
 struct RunningWorld {
-    desk: RouterWorld,
+    world: RouterWorld,
     events: mpsc::Sender<ReplyEvent>,
 }
 
@@ -65,9 +65,9 @@ impl RunningWorld {
                 Reply::live(ChannelSource(source.lock().unwrap().take().unwrap()))
             });
         });
-        let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
-        desk.world.settled().await;
-        Self { desk, events }
+        let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+        world.world.settled().await;
+        Self { world, events }
     }
 
     fn with_stores(mut self) -> Self {
@@ -79,8 +79,8 @@ impl RunningWorld {
             Arc::new(MemoryTasks::new(ports.clone(), TaskCaps::default())),
         );
         let parking = MemoryParking::new(ports.clone(), ports, ParkingCaps::default());
-        let router = self.desk.router.with_parking(Arc::new(parking));
-        self.desk.router = router.with_tasks(tasks);
+        let router = self.world.router.with_parking(Arc::new(parking));
+        self.world.router = router.with_tasks(tasks);
         self
     }
 
@@ -91,7 +91,7 @@ impl RunningWorld {
             change(&mut call);
             call
         });
-        self.desk.router.call(call).await
+        self.world.router.call(call).await
     }
 
     async fn send(&self, event: ReplyEvent) {
@@ -100,7 +100,7 @@ impl RunningWorld {
 
     /// Stops all calls, and returns their number.
     fn stop(&self) -> usize {
-        let live = self.desk.router.live();
+        let live = self.world.router.live();
         live.stop_all(|_, _| true, StopReason::Cancelled)
     }
 }
@@ -125,8 +125,8 @@ async fn assert_stops(world: &RunningWorld, reply: Reply) {
     assert_eq!(world.stop(), 1);
     let failure = failure(ending.await);
     assert_eq!(failure.kind(), &FailureKind::ResultUnknown);
-    assert_eq!(world.desk.gate.outcomes(), ["result_unknown"]);
-    assert_eq!(world.desk.router.live().count(), 0);
+    assert_eq!(world.world.gate.outcomes(), ["result_unknown"]);
+    assert_eq!(world.world.router.live().count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,7 +176,7 @@ async fn result_that_streams_becomes_the_one_of_a_task() {
     drop(chunks);
     let created = task_result(end(reply).await);
     assert_eq!(created["result"], json!({ "content": [] }));
-    assert_eq!(world.desk.gate.outcomes(), ["task"]);
+    assert_eq!(world.world.gate.outcomes(), ["task"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +211,7 @@ async fn result_of_a_call_that_was_resumed_becomes_the_one_of_a_task() {
     drop(chunks);
     let created = task_result(end(reply).await);
     assert_eq!(created["result"], json!({ "content": [] }));
-    assert_eq!(world.desk.gate.outcomes(), ["input_required", "task"]);
+    assert_eq!(world.world.gate.outcomes(), ["input_required", "task"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,7 +237,7 @@ async fn rounds_of_one_call_are_charged_once() {
         ended = end(reply.await);
         spent = Some(id);
     }
-    assert_eq!(world.desk.gate.charged(), 1);
+    assert_eq!(world.world.gate.charged(), 1);
     // A state that names no parked call is charged like a new call.
     let again = world.call(|call| {
         call.input_mode = InputMode::Rounds;
@@ -247,7 +247,7 @@ async fn rounds_of_one_call_are_charged_once() {
         failure(end(again.await).await).kind(),
         &FailureKind::InvalidParams
     );
-    assert_eq!(world.desk.gate.charged(), 2);
+    assert_eq!(world.world.gate.charged(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,7 +257,7 @@ async fn calls_that_weir_repeats_for_its_client_are_not_charged() {
     world.send(ReplyEvent::End(ReplyEnd::Complete(whole))).await;
     let reply = world.call(|call| call.is_continuation = true).await;
     assert!(matches!(end(reply).await, ReplyEnd::Complete(_)));
-    assert_eq!(world.desk.gate.charged(), 0);
+    assert_eq!(world.world.gate.charged(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,5 +278,5 @@ async fn question_without_a_way_to_the_client_gets_no_answer() {
         next.await,
         Some(ReplyEvent::End(ReplyEnd::Complete(_)))
     ));
-    assert_eq!(world.desk.gate.outcomes(), ["complete"]);
+    assert_eq!(world.world.gate.outcomes(), ["complete"]);
 }

@@ -310,9 +310,9 @@ async fn a_name_that_another_upstream_has_stays_its_own() {
 }
 
 /// A call in a client's session, to its end.
-async fn called(desk: &RouterWorld, method: Method, params: Value) -> ReplyEnd {
+async fn called(world: &RouterWorld, method: Method, params: Value) -> ReplyEnd {
     let call = asked_by("ada", &endpoint(), method, raw(&params)).await;
-    end(desk
+    end(world
         .router
         .call(call.map(|call| Call {
             session: Some(ONE),
@@ -326,14 +326,14 @@ async fn called(desk: &RouterWorld, method: Method, params: Value) -> ReplyEnd {
 async fn session_list_is_read_for_an_unknown_name_only() {
     let one = ScriptedUpstream::new("one", &["a"]);
     one.set(|script| script.has_resources = true);
-    let desk = RouterWorld::of(CatalogWorld::of(&[&one]));
+    let world = RouterWorld::of(CatalogWorld::of(&[&one]));
     let session = ScriptedSession::with(&["a", "new"]);
-    desk.world.settled().await;
-    let lists = open(&desk.world, &session, ONE);
+    world.world.settled().await;
+    let lists = open(&world.world, &session, ONE);
     lists.count_call();
-    called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await;
+    called(&world, Method::ToolsCall, json!({ "name": "one__a" })).await;
     called(
-        &desk,
+        &world,
         Method::ResourcesRead,
         json!({ "uri": "one+x:unlisted" }),
     )
@@ -343,18 +343,18 @@ async fn session_list_is_read_for_an_unknown_name_only() {
         0,
         "a shared tool, and a resource of which the URI says whose it is"
     );
-    let added = called(&desk, Method::ToolsCall, json!({ "name": "one__new" })).await;
+    let added = called(&world, Method::ToolsCall, json!({ "name": "one__new" })).await;
     assert!(matches!(added, ReplyEnd::Complete(_)), "{added:?}");
     assert_eq!(
         (session.reads(), ScriptedUpstream::count(&one.calls)),
         (1, 3)
     );
-    let unknown = failure(called(&desk, Method::ToolsCall, json!({ "name": "one__none" })).await);
+    let unknown = failure(called(&world, Method::ToolsCall, json!({ "name": "one__none" })).await);
     assert_eq!(*unknown.kind(), FailureKind::InvalidParams);
     assert_eq!(session.reads(), 1, "nothing was called there since");
     lists.count_call();
-    desk.gate.rule("ada", "a", GateRule::Hidden);
-    failure(called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await);
+    world.gate.rule("ada", "a", GateRule::Hidden);
+    failure(called(&world, Method::ToolsCall, json!({ "name": "one__a" })).await);
     assert_eq!(session.reads(), 1, "what is hidden is not unknown");
 }
 
@@ -362,14 +362,14 @@ async fn session_list_is_read_for_an_unknown_name_only() {
 async fn subscribers_of_a_session_do_not_wait_one_after_another_for_a_slow_server() {
     let one = ScriptedUpstream::new("one", &["a"]);
     one.set(|script| script.subscribes = true);
-    let desk = RouterWorld::of(CatalogWorld::of(&[&one]));
+    let world = RouterWorld::of(CatalogWorld::of(&[&one]));
     let (who, session) = (principal("ada"), ScriptedSession::with(&["a"]));
     *session.resources.lock().unwrap() = vec!["memo:own"];
-    desk.world.settled().await;
-    let lists = open(&desk.world, &session, ONE);
+    world.world.settled().await;
+    let lists = open(&world.world, &session, ONE);
     let resources = ListKinds::default().with(ListKind::Resources);
     lists.handle_list_changed(resources);
-    page(&desk.world, &who, ONE, ListKind::Resources).await;
+    page(&world.world, &who, ONE, ListKind::Resources).await;
     *session.tools.lock().unwrap() = None;
     *session.delay.lock().unwrap() = Duration::from_secs(10);
     let inbox = UpdateInbox::default();
@@ -380,7 +380,7 @@ async fn subscribers_of_a_session_do_not_wait_one_after_another_for_a_slow_serve
             session: Some(ONE),
             ..call
         });
-        desk.router.subscribe(call, &inbox).await
+        world.router.subscribe(call, &inbox).await
     };
     let subscribed = futures_util::future::join_all((0..9).map(|_| subscribe())).await;
     assert!(subscribed.iter().all(Result::is_err));

@@ -42,7 +42,7 @@ async fn request(
     let params = raw(&json!({ "taskId": task, "inputResponses": {} }));
     let call = asked(&endpoint(), method, params).await;
     let call = call.map(|call: Call| call.into());
-    world.desk.router.tasks().request_task(call).await
+    world.world.router.tasks().request_task(call).await
 }
 
 /// A task that asks and wants to be polled seldom.

@@ -76,9 +76,9 @@ async fn unselected_tools_exist_for_no_client() {
         exposed(&world.view()),
         ["files__read", "files__write", "web__get"]
     );
-    let desk = RouterWorld::of(world);
+    let world = RouterWorld::of(world);
     for name in ["files__delete", "delete", "web__read"] {
-        let refused = failure(desk.call(json!({ "name": name })).await);
+        let refused = failure(world.call(json!({ "name": name })).await);
         assert_eq!(
             (refused.kind(), refused.message()),
             (
@@ -89,7 +89,7 @@ async fn unselected_tools_exist_for_no_client() {
     }
     // The other `read` is no rival any more: it is not listed.
     assert!(matches!(
-        desk.call(json!({ "name": "read" })).await,
+        world.call(json!({ "name": "read" })).await,
         ReplyEnd::Complete(_)
     ));
     assert_eq!(
@@ -132,9 +132,9 @@ async fn an_alias_is_its_tools_own_and_no_upstream_can_take_it() {
         exposed(&world.view()),
         ["sly__search", "other", "search", "read"]
     );
-    let desk = RouterWorld::of(world);
+    let world = RouterWorld::of(world);
     assert!(matches!(
-        desk.call(json!({ "name": "search" })).await,
+        world.call(json!({ "name": "search" })).await,
         ReplyEnd::Complete(_)
     ));
     assert_eq!(

@@ -17,7 +17,7 @@ use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, endpoint, id, tra
 
 /// A client that receives updates, with its subscriptions.
 struct SubscribedClient {
-    desk: Arc<RouterWorld>,
+    world: Arc<RouterWorld>,
     who: &'static str,
     at: EndpointId,
     inbox: UpdateInbox,
@@ -25,9 +25,9 @@ struct SubscribedClient {
 }
 
 impl SubscribedClient {
-    fn new(desk: &Arc<RouterWorld>, who: &'static str) -> Self {
+    fn new(world: &Arc<RouterWorld>, who: &'static str) -> Self {
         Self {
-            desk: desk.clone(),
+            world: world.clone(),
             who,
             at: endpoint(),
             inbox: UpdateInbox::default(),
@@ -39,13 +39,13 @@ impl SubscribedClient {
         let params = raw(&json!({ "uri": uri }));
         let call = asked_by(self.who, &self.at, Method::ResourcesSubscribe, params).await;
         self.held
-            .push(self.desk.router.subscribe(call, &self.inbox).await?);
+            .push(self.world.router.subscribe(call, &self.inbox).await?);
         Ok(())
     }
 
     /// The updates that wait for it once all tasks have run.
     async fn told(&self) -> Vec<String> {
-        self.desk.world.rest().await;
+        self.world.world.rest().await;
         let mut cx = Context::from_waker(Waker::noop());
         let reader = self.inbox.open_reader();
         let next = || match reader.poll_updated(&mut cx) {
@@ -57,7 +57,7 @@ impl SubscribedClient {
 }
 
 /// An upstream that sends updates, behind an aggregating and a transparent endpoint.
-async fn desk() -> (Arc<ScriptedUpstream>, Arc<RouterWorld>) {
+async fn world() -> (Arc<ScriptedUpstream>, Arc<RouterWorld>) {
     let fake = ScriptedUpstream::new("up", &[]);
     fake.set(|script| script.subscribes = true);
     let world = CatalogWorld::of(&[]);
@@ -81,10 +81,10 @@ async fn desk() -> (Arc<ScriptedUpstream>, Arc<RouterWorld>) {
 // Proves R205.
 #[tokio::test(start_paused = true)]
 async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_uris() {
-    let (fake, desk) = desk().await;
+    let (fake, world) = world().await;
     let (mut one, mut two) = (
-        SubscribedClient::new(&desk, "one"),
-        SubscribedClient::new(&desk, "two"),
+        SubscribedClient::new(&world, "one"),
+        SubscribedClient::new(&world, "two"),
     );
     two.at = EndpointId::new("/mcp/up");
     one.subscribe("up+memo:1").await.unwrap();
@@ -104,12 +104,12 @@ async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_u
         "only what it subscribed to, each once"
     );
     two.held.clear();
-    desk.world.rest().await;
+    world.world.rest().await;
     assert_eq!(fake.lines.wanted(), ["memo:1"]);
     fake.lines.update("memo:1");
     assert_eq!((one.told().await.len(), two.told().await.len()), (1, 0));
     one.held.clear();
-    desk.world.rest().await;
+    world.world.rest().await;
     assert_eq!(fake.lines.wanted(), [""; 0], "nobody is left");
     one.subscribe("up+memo:1").await.unwrap();
     assert_eq!(
@@ -121,13 +121,13 @@ async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_u
 
 #[tokio::test(start_paused = true)]
 async fn slow_subscription_delays_no_update_of_others() {
-    let (fake, desk) = desk().await;
-    let mut one = SubscribedClient::new(&desk, "one");
-    let mut two = SubscribedClient::new(&desk, "two");
+    let (fake, world) = world().await;
+    let mut one = SubscribedClient::new(&world, "one");
+    let mut two = SubscribedClient::new(&world, "two");
     one.subscribe("up+memo:1").await.unwrap();
     *fake.lines.hangs.lock().unwrap() = true;
     let updated = async {
-        desk.world.rest().await;
+        world.world.rest().await;
         assert_eq!(fake.lines.wanted(), ["memo:1", "memo:2"]);
         fake.lines.update("memo:1");
         assert_eq!(one.told().await, ["up+memo:1"]);
@@ -141,8 +141,8 @@ async fn slow_subscription_delays_no_update_of_others() {
 
 #[tokio::test(start_paused = true)]
 async fn client_waits_for_consent_as_long_as_the_server_may_take() {
-    let (fake, desk) = desk().await;
-    let mut client = SubscribedClient::new(&desk, "one");
+    let (fake, world) = world().await;
+    let mut client = SubscribedClient::new(&world, "one");
     *fake.lines.consent_delay.lock().unwrap() = Duration::from_secs(25);
     let refused = client.subscribe("up+memo:1").await.unwrap_err();
     assert_eq!(*refused.kind(), FailureKind::TimedOut);
@@ -156,8 +156,8 @@ async fn client_waits_for_consent_as_long_as_the_server_may_take() {
 // Proves R205.
 #[tokio::test(start_paused = true)]
 async fn update_of_a_part_has_its_own_name() {
-    let (fake, desk) = desk().await;
-    let mut client = SubscribedClient::new(&desk, "one");
+    let (fake, world) = world().await;
+    let mut client = SubscribedClient::new(&world, "one");
     client.subscribe("up+memo:a").await.unwrap();
     client.subscribe("up+memo:b").await.unwrap();
     fake.lines.update("memo:a/1");
@@ -167,7 +167,7 @@ async fn update_of_a_part_has_its_own_name() {
         ["up+memo:a/1"],
         "`memo:ab` is no part of `memo:a`"
     );
-    desk.gate.rule("one", "memo:b/secret", GateRule::Hidden);
+    world.gate.rule("one", "memo:b/secret", GateRule::Hidden);
     fake.lines.update("memo:b/secret");
     assert_eq!(
         client.told().await,
@@ -179,13 +179,13 @@ async fn update_of_a_part_has_its_own_name() {
 // Proves R205.
 #[tokio::test(start_paused = true)]
 async fn hidden_resource_is_never_announced() {
-    let (fake, desk) = desk().await;
+    let (fake, world) = world().await;
     let (mut guest, mut owner) = (
-        SubscribedClient::new(&desk, "guest"),
-        SubscribedClient::new(&desk, "owner"),
+        SubscribedClient::new(&world, "guest"),
+        SubscribedClient::new(&world, "owner"),
     );
-    desk.gate.rule("guest", "memo:hidden", GateRule::Hidden);
-    desk.gate.rule("guest", "memo:denied", GateRule::Denied);
+    world.gate.rule("guest", "memo:hidden", GateRule::Hidden);
+    world.gate.rule("guest", "memo:denied", GateRule::Denied);
     let refused = guest.subscribe("up+memo:hidden").await.unwrap_err();
     assert!(
         matches!(refused.kind(), FailureKind::UnknownResource(_)),
@@ -203,34 +203,34 @@ async fn hidden_resource_is_never_announced() {
     guest.subscribe("up+memo:1").await.unwrap();
     owner.subscribe("up+memo:1").await.unwrap();
     // The rules have changed since it subscribed.
-    desk.gate.rule("guest", "memo:1", GateRule::Hidden);
+    world.gate.rule("guest", "memo:1", GateRule::Hidden);
     fake.lines.update("memo:1");
     assert_eq!((guest.told().await.len(), owner.told().await.len()), (0, 1));
-    assert_eq!(desk.gate.refused().len(), 2);
-    assert_eq!(desk.gate.outcomes(), ["complete"; 2]);
+    assert_eq!(world.gate.refused().len(), 2);
+    assert_eq!(world.gate.outcomes(), ["complete"; 2]);
 }
 
 // Proves R197.
 #[tokio::test(start_paused = true)]
 async fn refused_resource_subscription_leaves_other_subscriptions_active() {
-    let (fake, desk) = desk().await;
+    let (fake, world) = world().await;
     fake.lines.refuses.lock().unwrap().push("memo:no");
-    let mut client = SubscribedClient::new(&desk, "one");
+    let mut client = SubscribedClient::new(&world, "one");
     client.subscribe("up+memo:yes").await.unwrap();
     assert_eq!(
         client.subscribe("up+memo:no").await.unwrap_err().kind(),
         &FailureKind::InvalidParams
     );
-    desk.world.rest().await;
+    world.world.rest().await;
     assert_eq!(fake.lines.wanted(), ["memo:yes"]);
     fake.lines.update("memo:yes");
     assert_eq!(client.told().await, ["up+memo:yes"]);
     let silent = ScriptedUpstream::new("mute", &[]);
     silent.set(|script| script.has_resources = true);
-    let desk = Arc::new(RouterWorld::of(CatalogWorld::of(&[&silent])));
-    desk.world.settled().await;
-    assert!(!desk.world.catalog.subscribes(&endpoint()));
-    let refused = SubscribedClient::new(&desk, "one")
+    let world = Arc::new(RouterWorld::of(CatalogWorld::of(&[&silent])));
+    world.world.settled().await;
+    assert!(!world.world.catalog.subscribes(&endpoint()));
+    let refused = SubscribedClient::new(&world, "one")
         .subscribe("mute+memo:1")
         .await
         .unwrap_err();
@@ -240,8 +240,8 @@ async fn refused_resource_subscription_leaves_other_subscriptions_active() {
 // Proves R204.
 #[tokio::test(start_paused = true)]
 async fn lost_stream_is_reopened_and_all_resources_are_announced() {
-    let (fake, desk) = desk().await;
-    let mut client = SubscribedClient::new(&desk, "one");
+    let (fake, world) = world().await;
+    let mut client = SubscribedClient::new(&world, "one");
     client.subscribe("up+memo:1").await.unwrap();
     client.subscribe("up+memo:2").await.unwrap();
     fake.lines.cut();
@@ -266,8 +266,8 @@ async fn lost_stream_is_reopened_and_all_resources_are_announced() {
 
 #[tokio::test(start_paused = true)]
 async fn resource_refused_after_a_lost_stream_is_asked_for_until_it_is_granted() {
-    let (fake, desk) = desk().await;
-    let mut client = SubscribedClient::new(&desk, "one");
+    let (fake, world) = world().await;
+    let mut client = SubscribedClient::new(&world, "one");
     client.subscribe("up+memo:1").await.unwrap();
     client.subscribe("up+memo:2").await.unwrap();
     fake.lines.refuses.lock().unwrap().push("memo:1");
@@ -297,10 +297,10 @@ async fn resource_refused_after_a_lost_stream_is_asked_for_until_it_is_granted()
 
 #[tokio::test(start_paused = true)]
 async fn resource_refused_beside_a_new_one_is_asked_for_again() {
-    let (fake, desk) = desk().await;
+    let (fake, world) = world().await;
     let (mut one, mut two) = (
-        SubscribedClient::new(&desk, "one"),
-        SubscribedClient::new(&desk, "two"),
+        SubscribedClient::new(&world, "one"),
+        SubscribedClient::new(&world, "two"),
     );
     one.subscribe("up+memo:1").await.unwrap();
     fake.lines.refuses.lock().unwrap().push("memo:1");
@@ -314,12 +314,12 @@ async fn resource_refused_beside_a_new_one_is_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn subscriptions_outlive_a_reload_of_the_upstream() {
-    let (old, desk) = desk().await;
-    let mut client = SubscribedClient::new(&desk, "one");
+    let (old, world) = world().await;
+    let mut client = SubscribedClient::new(&world, "one");
     client.subscribe("up+memo:1").await.unwrap();
     let new = ScriptedUpstream::new("up", &[]);
     new.set(|script| script.subscribes = true);
-    desk.world.show(&[&new], NamePrefix::Always, 1000);
+    world.world.show(&[&new], NamePrefix::Always, 1000);
     old.lines.cut();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(new.lines.wanted(), ["memo:1"]);

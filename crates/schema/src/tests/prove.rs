@@ -33,24 +33,24 @@ impl BombRandom {
 }
 
 /// A schema that is made to be costly, often close to the bound.
-fn bomb(luck: &mut BombRandom) -> Value {
-    let group = luck.of(&["allOf", "anyOf", "oneOf"]);
-    match luck.below(9) {
-        0 => doubling(luck.below(40), group),
+fn bomb(random: &mut BombRandom) -> Value {
+    let group = random.of(&["allOf", "anyOf", "oneOf"]);
+    match random.below(9) {
+        0 => doubling(random.below(40), group),
         1 => {
             let branches =
-                vec![json!({ "properties": { "a": { "$ref": "#" } } }); 1 + luck.below(4)];
+                vec![json!({ "properties": { "a": { "$ref": "#" } } }); 1 + random.below(4)];
             json!({ group: branches })
         }
         2 => {
             let mut schema = json!({ "type": "object" });
-            for _ in 0..luck.below(20) {
-                schema = json!({ group: [schema], "unevaluatedProperties": luck.below(2) == 0, "properties": { "a": true } });
+            for _ in 0..random.below(20) {
+                schema = json!({ group: [schema], "unevaluatedProperties": random.below(2) == 0, "properties": { "a": true } });
             }
             schema
         }
         3 => {
-            json!({ "enum": (0..luck.below(6_000)).map(|at| format!("value {at}")).collect::<Vec<_>>() })
+            json!({ "enum": (0..random.below(6_000)).map(|at| format!("value {at}")).collect::<Vec<_>>() })
         }
         4 => {
             let patterns = [
@@ -60,14 +60,15 @@ fn bomb(luck: &mut BombRandom) -> Value {
                 "[a-z]{1,50}d",
                 "(?:a?){30}a{30}",
             ];
-            let all = (0..1 + luck.below(300)).map(|_| json!({ "pattern": luck.of(&patterns) }));
+            let all =
+                (0..1 + random.below(300)).map(|_| json!({ "pattern": random.of(&patterns) }));
             json!({ "additionalProperties": { group: all.collect::<Vec<_>>() } })
         }
         5 => {
-            json!({ "properties": { "list": { "uniqueItems": true, "contains": doubling(luck.below(10), group) } } })
+            json!({ "properties": { "list": { "uniqueItems": true, "contains": doubling(random.below(10), group) } } })
         }
         6 => {
-            let inner = (0..luck.below(14)).fold(
+            let inner = (0..random.below(14)).fold(
                 json!({ "type": "string" }),
                 |inner, _| json!({ group: [inner, inner] }),
             );
@@ -75,13 +76,13 @@ fn bomb(luck: &mut BombRandom) -> Value {
         }
         7 => {
             // About as many steps for every value as are allowed for each.
-            let all: Vec<Value> = (0..luck.below(40))
+            let all: Vec<Value> = (0..random.below(40))
                 .map(|at| json!({ "not": { "const": at + 1 } }))
                 .collect();
             json!({ "items": { group: all }, "additionalProperties": { group: all } })
         }
         _ => {
-            let names = (0..luck.below(1_500)).map(|at| {
+            let names = (0..random.below(1_500)).map(|at| {
                 (
                     format!("k{at}"),
                     json!({ "type": "integer", "minimum": at }),
@@ -148,17 +149,17 @@ fn t11_no_schema_that_is_taken_is_dear() {
         .map(|value| timed(|| verdict(&honest, value)).1)
         .max()
         .unwrap();
-    let (mut luck, mut taken, mut checked) = (BombRandom(11), 0, 0);
+    let (mut random, mut taken, mut checked) = (BombRandom(11), 0, 0);
     let (mut refusing, mut checking) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..10_000 {
-        let text = bomb(&mut luck).to_string();
+        let text = bomb(&mut random).to_string();
         let (schema, took) = timed(|| CompiledSchema::compile(text.as_bytes()));
         let Ok(schema) = schema else {
             refusing = refusing.max(took);
             continue;
         };
         taken += 1;
-        let value = &values[luck.below(values.len())];
+        let value = &values[random.below(values.len())];
         // The shortest of three: other work of the machine must not count.
         let took = (0..3)
             .map(|_| timed(|| verdict(&schema, value)))

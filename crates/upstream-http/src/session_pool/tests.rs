@@ -34,10 +34,10 @@ struct Opening {
 
 impl Opening {
     fn new(server: &ScriptedServer) -> Self {
-        let TestUpstream { site, http, .. } = TestUpstream::new(server);
+        let TestUpstream { context, http, .. } = TestUpstream::new(server);
         let revision = Revision::parse("2025-11-25").unwrap();
         Self {
-            pool: SessionPool::new(site, http, revision, SessionSharing::Principal),
+            pool: SessionPool::new(context, http, revision, SessionSharing::Principal),
             key: SessionPoolKey {
                 principal: None,
                 class: CapabilityClass::BASE,
@@ -55,7 +55,7 @@ impl Opening {
     /// Opens a session for a watch instead.
     async fn run_for_watch(self) -> Option<FailedAttempt> {
         let session = self.pool.open_apart(self.key.class).await.unwrap();
-        HttpWatch::legacy(self.pool.site.clone(), session).await;
+        HttpWatch::legacy(self.pool.context.clone(), session).await;
         None
     }
 }
@@ -79,9 +79,9 @@ async fn opened_while(taken_out: fn(&SessionPool)) -> (FailedAttempt, usize) {
     .await;
     let opening = Opening::new(&server);
     known.set(opening.pool.clone()).unwrap();
-    let site = opening.pool.site.clone();
+    let context = opening.pool.context.clone();
     let refusal = opening.run().await.unwrap();
-    site.tasks.stop(Duration::from_secs(60)).await;
+    context.tasks.stop(Duration::from_secs(60)).await;
     (refusal, deletes(&server))
 }
 
@@ -119,7 +119,7 @@ async fn session_whose_opening_is_given_up_is_deleted() {
         })
         .await;
         let opening = Opening::new(&server);
-        let site = opening.pool.site.clone();
+        let context = opening.pool.context.clone();
         let call = if is_for_watch {
             tokio::spawn(opening.run_for_watch())
         } else {
@@ -128,7 +128,7 @@ async fn session_whose_opening_is_given_up_is_deleted() {
         silent.recv().await.unwrap();
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
-        site.tasks.stop(Duration::from_secs(60)).await;
+        context.tasks.stop(Duration::from_secs(60)).await;
         assert_eq!(deletes(&server), 1, "{silent_at}, {is_for_watch}");
     }
 }
@@ -148,9 +148,9 @@ async fn session_whose_initialize_answer_is_unusable_is_deleted() {
         })
         .await;
         let opening = Opening::new(&server);
-        let site = opening.pool.site.clone();
+        let context = opening.pool.context.clone();
         assert!(opening.run().await.is_some(), "{bad}");
-        site.tasks.stop(Duration::from_secs(60)).await;
+        context.tasks.stop(Duration::from_secs(60)).await;
         let requests = server.requests();
         let head = &requests.last().unwrap().head;
         assert!(

@@ -48,7 +48,7 @@ async fn session_without_a_call_yet_is_as_recent_as_its_opening() {
         let session = upstream.session(id, false);
         session.open_standing_stream(&slots).await;
         if id == "one" {
-            let now = upstream.site.clock.millis();
+            let now = upstream.context.clock.millis();
             session.channel().record_call(now);
         }
         sessions.push(session);
@@ -116,7 +116,7 @@ async fn loss_of_a_stream_that_stays_open_beside_another_process_is_noted() {
 async fn first_call_that_waited_for_the_opening_does_not_make_a_session_older() {
     let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
     let upstream = TestUpstream::new(&server);
-    let before = upstream.site.clock.millis();
+    let before = upstream.context.clock.millis();
     upstream.clock.advance(Duration::from_secs(1));
     let session = upstream.session("one", false);
     session

@@ -102,7 +102,7 @@ async fn stream_of_a_session_that_is_over_is_not_requested_again() {
 async fn change_in_a_session_without_a_client_is_a_change_of_the_shared_lists() {
     let (server, mut asked) = server_of(&[STREAM_HEAD]).await;
     let upstream = TestUpstream::new(&server);
-    let mut changes = upstream.site.list_changes.reader();
+    let mut changes = upstream.context.list_changes.reader();
     let session = upstream.clientless_session("one");
     session
         .open_standing_stream(&StandingStreamSlots::new(1))

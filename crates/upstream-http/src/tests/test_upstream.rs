@@ -33,7 +33,7 @@ const MAX_REQUESTS: usize = 16;
 
 /// An upstream in front of a server.
 pub(crate) struct TestUpstream {
-    pub(crate) site: Arc<UpstreamContext>,
+    pub(crate) context: Arc<UpstreamContext>,
     pub(crate) clock: FakeClock,
     pub(crate) http: UpstreamHttpClient,
     lists: Arc<TestLists>,
@@ -61,7 +61,7 @@ impl TestUpstream {
         let ports = ContextPorts {
             clock: Arc::new(clock.clone()),
             random: Arc::new(FakeRandom::new(1)),
-            bells: Arc::default(),
+            notifier: Arc::default(),
             session_lists: lists.clone(),
             budgets: budgets.clone(),
         };
@@ -75,7 +75,7 @@ impl TestUpstream {
         let roots = RootCertificates::native();
         let http = HttpClient::new(to, connect, &agent, &roots, &budgets).unwrap();
         Self {
-            site: Arc::new(UpstreamContext::new(settings, ports)),
+            context: Arc::new(UpstreamContext::new(settings, ports)),
             clock,
             http: UpstreamHttpClient::without_token(http),
             lists,
@@ -114,7 +114,7 @@ impl TestUpstream {
             client,
         };
         let exported = serde_json::from_value(exported).unwrap();
-        let session = UpstreamSession::import(&self.site, &self.http, behind, exported);
+        let session = UpstreamSession::import(&self.context, &self.http, behind, exported);
         Arc::new(session.unwrap())
     }
 

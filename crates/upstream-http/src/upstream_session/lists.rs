@@ -35,13 +35,13 @@ impl ListSession for UpstreamSession {
                 .request(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))])
                 .await;
             if let Err(refusal) = asked {
-                tracing::debug!(upstream = %self.site.label.id, error = %refusal.failure, "resource unsubscribe failed");
+                tracing::debug!(upstream = %self.context.label.id, error = %refusal.failure, "resource unsubscribe failed");
             }
         })
     }
 
     fn spawn(&self, task: Fut<'static, ()>) {
-        self.site.tasks.spawn(task);
+        self.context.tasks.spawn(task);
     }
 }
 
@@ -77,8 +77,8 @@ pub(crate) async fn list(
     let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
     let outcome = session.request(kind.method(), &members).await;
     parse_page(
-        &session.site.record,
-        session.tongue,
+        &session.context.record,
+        session.dialect,
         kind,
         outcome,
         ToolListRules {

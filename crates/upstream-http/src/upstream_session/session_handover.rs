@@ -43,7 +43,8 @@ impl UpstreamSession {
             .to_str()
             .ok()?
             .to_owned();
-        let initialized = upstream_messages::initialize_result(self.tongue.revision(), &self.about);
+        let initialized =
+            upstream_messages::initialize_result(self.dialect.revision(), &self.about);
         let level = self.level.get().map(|level| level.as_str().to_owned());
         let is_read = self.hand_over();
         Some(ExportedHttpSession {
@@ -72,15 +73,15 @@ impl UpstreamSession {
     /// Takes over a session that another process described; absent if this one has no such
     /// revision.
     pub(crate) fn import(
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         http: &UpstreamHttpClient,
         behind: SessionClient,
         exported: ExportedHttpSession,
     ) -> Option<Self> {
         let id = HeaderValue::from_str(&exported.id).ok()?;
         let channel =
-            |revision| SessionChannel::new(site.clone(), http.clone(), Some(id), revision);
-        let mut session = Self::new(site, behind, channel, &exported.initialized.into()).ok()?;
+            |revision| SessionChannel::new(context.clone(), http.clone(), Some(id), revision);
+        let mut session = Self::new(context, behind, channel, &exported.initialized.into()).ok()?;
         let level = exported.level.and_then(|level| LogLevel::parse(&level));
         session.level = SessionLogLevel::new(level);
         session.was_read = exported.is_read;
@@ -114,7 +115,7 @@ impl UpstreamSession {
             return;
         }
         let session = Arc::downgrade(&self);
-        self.site.tasks.spawn_endless(async move {
+        self.context.tasks.spawn_endless(async move {
             let mut wait = FIRST_STREAM_WAIT;
             while wait <= LAST_STREAM_WAIT {
                 tokio::time::sleep(wait).await;

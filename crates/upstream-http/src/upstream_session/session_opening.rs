@@ -31,34 +31,34 @@ impl UpstreamSession {
     /// As for a request. A server that answers with neither a session nor an error is no MCP
     /// server.
     pub(crate) async fn open(
-        site: &Arc<UpstreamContext>,
+        context: &Arc<UpstreamContext>,
         http: &UpstreamHttpClient,
         offered: Revision,
         behind: SessionClient,
     ) -> Result<OpenedSession, FailedAttempt> {
         own_requests::within(
-            &site.own_requests,
-            site.own_requests.deadlines.probe,
+            &context.own_requests,
+            context.own_requests.deadlines.probe,
             async {
-                let mut initialized = request_initialize(site, http, offered, behind).await;
+                let mut initialized = request_initialize(context, http, offered, behind).await;
                 if let Err(InitializeError {
                     instead: Some(other),
                     ..
                 }) = initialized
                 {
-                    initialized = request_initialize(site, http, other, behind).await;
+                    initialized = request_initialize(context, http, other, behind).await;
                 }
                 let (given, result) = initialized.map_err(|error| error.refusal)?;
                 let session = OpenedSession::new(Self::new(
-                    site,
+                    context,
                     behind,
                     |revision| given.into_channel(revision),
                     &result,
                 )?);
                 let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
-                http_post::post_notification(site, http, session.channel.headers(), told)
+                http_post::post_notification(context, http, session.channel.headers(), told)
                     .await
-                    .map_err(|refusal| not_opened(&site.label, refusal))?;
+                    .map_err(|refusal| not_opened(&context.label, refusal))?;
                 Ok(session)
             },
         )
@@ -139,45 +139,49 @@ impl InitializeError {
 
 /// Sends `initialize`, and returns the session that the server opened, with its result.
 async fn request_initialize(
-    site: &Arc<UpstreamContext>,
+    context: &Arc<UpstreamContext>,
     http: &UpstreamHttpClient,
     offered: Revision,
     behind: SessionClient,
 ) -> Result<(UnopenedSession, Bytes), InitializeError> {
-    let id = site.request_ids.next_id();
+    let id = context.request_ids.next_id();
     let capabilities = capability_forwarding::to_legacy(behind.class, behind.client.is_some());
-    let body = lower::initialize(id, offered, &capabilities, &site.client_info);
+    let body = lower::initialize(id, offered, &capabilities, &context.client_info);
     // A modern server is probed for sessions by this request, too, and wants the method of every
     // request as a header.
     let own = vec![(
         http_post::METHOD,
         HeaderValue::from_static(Method::Initialize.as_str()),
     )];
-    let (named, answer) = match http_post::post(site, http, own, body, id).await? {
+    let (named, answer) = match http_post::post(context, http, own, body, id).await? {
         ClassifiedResponse::Answer(named, answer) => (named, answer),
         ClassifiedResponse::Accepted => {
             let text = "The upstream gave no answer to initialize";
-            let failure = site.label.fail(FailureKind::BadAnswer, text);
+            let failure = context.label.fail(FailureKind::BadAnswer, text);
             return Err(FailedAttempt::new(failure).into());
         }
         ClassifiedResponse::Refused(refused) if refused.is_no_endpoint() => {
-            return Err(no_endpoint_failure(&site.label, refused.status).into());
+            return Err(no_endpoint_failure(&context.label, refused.status).into());
         }
         ClassifiedResponse::Refused(refused) => {
-            let refusal = refused.into_refusal(site);
-            return Err(InitializeError::not_opened(&site.label, refusal, offered));
+            let refusal = refused.into_refusal(context);
+            return Err(InitializeError::not_opened(
+                &context.label,
+                refusal,
+                offered,
+            ));
         }
     };
-    let given = UnopenedSession::new(site.clone(), http.clone(), named, offered);
-    let tongue = RevisionDialect::new(offered);
+    let given = UnopenedSession::new(context.clone(), http.clone(), named, offered);
+    let dialect = RevisionDialect::new(offered);
     let ear = MessageFilter::modern(id, false, LogMessages::None);
-    let listener = ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
+    let expectation = ResultExpectation::for_own_request(dialect, ear, CapabilityClass::BASE);
     let pending = PendingRequest::new(None, id);
-    let reply = http_call::reply(site.clone(), answer, listener, pending).await;
-    match own_requests::read_result(&site.own_requests, reply).await {
+    let reply = http_call::reply(context.clone(), answer, expectation, pending).await;
+    match own_requests::read_result(&context.own_requests, reply).await {
         Ok(result) => Ok((given, result)),
         Err(failure) => Err(InitializeError::not_opened(
-            &site.label,
+            &context.label,
             failure.into(),
             offered,
         )),

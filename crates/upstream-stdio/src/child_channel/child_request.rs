@@ -18,7 +18,7 @@ use super::{ChannelRequest, ChildChannel, OutgoingPurpose, PendingRequest, Reque
 /// A request in flight. Dropping it before its end cancels it at the child.
 #[derive(Debug)]
 pub(crate) struct ChildRequest {
-    pipe: Arc<ChildChannel>,
+    channel: Arc<ChildChannel>,
     pending: Arc<PendingRequest>,
     pub(crate) id: u64,
     /// False for the handshake, which must not be cancelled.
@@ -38,13 +38,13 @@ impl ChildChannel {
         body: Bytes,
         purpose: RequestPurpose,
     ) -> Result<ChildRequest, Failure> {
-        let pending = Arc::new(PendingRequest::new(id, self.site.messages.clone()));
+        let pending = Arc::new(PendingRequest::new(id, self.context.messages.clone()));
         let cancels = purpose != RequestPurpose::Handshake;
         {
             let mut state = self.lock();
             if let Some(why) = &state.closed {
                 return Err(self
-                    .site
+                    .context
                     .label
                     .fail(FailureKind::Unavailable, "The upstream ended")
                     .because(&**why));
@@ -59,14 +59,14 @@ impl ChildChannel {
             );
         }
         let mut ticket = ChildRequest {
-            pipe: self.clone(),
+            channel: self.clone(),
             pending: pending.clone(),
             id,
             cancels: false,
             wait: None,
         };
         let ended = || {
-            self.site
+            self.context
                 .label
                 .fail(FailureKind::Unavailable, "The upstream ended")
         };
@@ -158,24 +158,24 @@ impl ChildRequest {
     /// Ends an answered call. Its unanswered questions, and the unread ones, go to another call,
     /// because they may be meant for that.
     pub(crate) fn end_with_questions(&mut self, heard: Vec<Request>) {
-        self.pipe.lock().requests.remove(&self.id);
+        self.channel.lock().requests.remove(&self.id);
         let left = heard.into_iter().chain(self.pending.inbox.take_questions());
-        left.for_each(|question| self.pipe.dispatch(Message::Request(question)));
+        left.for_each(|question| self.channel.dispatch(Message::Request(question)));
     }
 }
 
 impl Drop for ChildRequest {
     fn drop(&mut self) {
         self.pending.end();
-        self.pipe.lock().requests.remove(&self.id);
+        self.channel.lock().requests.remove(&self.id);
         if self.cancels
             && let Some(wait) = &self.wait
         {
-            wait.end_unanswered(&self.pipe.silence);
+            wait.end_unanswered(&self.channel.silence);
         }
         // A request that was not sent needs no cancellation.
-        if self.cancels && !self.pipe.outbox.withdraw_request(self.id) {
-            self.pipe.send(lower::cancelled(self.id));
+        if self.cancels && !self.channel.outbox.withdraw_request(self.id) {
+            self.channel.send(lower::cancelled(self.id));
         }
     }
 }

@@ -33,7 +33,7 @@ impl ChildChannel {
         } else if self.fail_unreadable(line, error) {
             return;
         }
-        self.other_lines.drop_line(&self.site.record, line);
+        self.other_lines.drop_line(&self.context.record, line);
     }
 
     /// Fails the request that an unreadable message answers; false if it names none.
@@ -42,11 +42,11 @@ impl ChildChannel {
         let Some(id) = outline.answered_id().and_then(|id| id.echoed_number()) else {
             return false;
         };
-        self.site.label.count_dropped("not_a_message");
+        self.context.label.count_dropped("not_a_message");
         if self.relay_error(id, &format!("{UNREADABLE_TEXT}: {}", error.text)) {
             return true;
         }
-        let label = &self.site.label;
+        let label = &self.context.label;
         let failure = label.fail(FailureKind::BadAnswer, UNREADABLE_TEXT);
         let state = self.lock();
         match state.requests.get(&id) {
@@ -67,14 +67,14 @@ impl ChildChannel {
     pub fn fail_skipped(&self, request: Option<u64>) {
         self.silence.note_message();
         let Some(id) = request else {
-            return self.site.label.count_dropped("no_memory");
+            return self.context.label.count_dropped("no_memory");
         };
         if self.relay_error(id, NO_MEMORY_TEXT) {
             return;
         }
         match Message::parse(error_answer(id, NO_MEMORY_TEXT), &JsonLimits::upstream()) {
             Ok(message) => self.dispatch_to_request(message),
-            Err(_) => self.site.label.count_dropped("no_memory"),
+            Err(_) => self.context.label.count_dropped("no_memory"),
         }
     }
 

@@ -76,7 +76,7 @@ impl ServerInstances {
             RequiredInstance::Removed => {
                 let text =
                     "The instance of the upstream that began this is not configured any more";
-                let failure = self.site.label.fail(FailureKind::Unavailable, text);
+                let failure = self.context.label.fail(FailureKind::Unavailable, text);
                 return Err(FailedAttempt::new(failure).mark_not_attempted());
             }
             RequiredInstance::Any => {}
@@ -138,7 +138,7 @@ impl ServerInstances {
     }
 
     fn choose_any(&self, route: &InstanceRoute, is_first: bool) -> Result<usize, FailedAttempt> {
-        let now = self.site.clock.now();
+        let now = self.context.clock.now();
         let untried = |index: usize| !route.has_tried(index);
         let mut candidates: Vec<_> = self
             .all
@@ -167,7 +167,7 @@ impl ServerInstances {
             if instance.weight == 0 || route.has_tried(index) {
                 continue;
             }
-            match instance.breaker.admit_anyway(self.site.clock.now()) {
+            match instance.breaker.admit_anyway(self.context.clock.now()) {
                 Ok(()) => return Ok(index),
                 Err(wait) => {
                     least_wait = Some(least_wait.map_or(wait, |least: Duration| least.min(wait)));
@@ -180,14 +180,14 @@ impl ServerInstances {
     fn admit(&self, index: usize) -> Result<(), FailedAttempt> {
         let instance = self.all.get(index);
         let admitted = instance.map_or(Ok(()), |one| {
-            one.breaker.admit_anyway(self.site.clock.now())
+            one.breaker.admit_anyway(self.context.clock.now())
         });
         admitted.map_err(|wait| self.unavailable(Some(wait)))
     }
 
     pub(super) fn unavailable(&self, wait: Option<Duration>) -> FailedAttempt {
         let text = "The upstream has not been reachable for a while: try again later";
-        let failure = self.site.label.fail(FailureKind::Unavailable, text);
+        let failure = self.context.label.fail(FailureKind::Unavailable, text);
         FailedAttempt::new(match wait {
             Some(wait) => failure.retry_after(wait),
             None => failure,

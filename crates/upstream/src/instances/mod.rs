@@ -40,7 +40,7 @@ use watched_instance::WatchedInstance;
 /// The instances of one server, in the order of the config.
 #[derive(Debug)]
 pub(crate) struct ServerInstances {
-    site: Arc<UpstreamContext>,
+    context: Arc<UpstreamContext>,
     all: Box<[Arc<ServerInstance>]>,
     affinity: SessionAffinity,
     watched: WatchedInstance,
@@ -50,15 +50,15 @@ pub(crate) struct ServerInstances {
 
 impl ServerInstances {
     /// Puts instances together; at least one.
-    pub(crate) fn new(site: Arc<UpstreamContext>, all: Vec<Arc<ServerInstance>>) -> Self {
+    pub(crate) fn new(context: Arc<UpstreamContext>, all: Vec<Arc<ServerInstance>>) -> Self {
         let mut seed = [0; 8];
-        site.clock.random().fill(&mut seed);
+        context.clock.random().fill(&mut seed);
         Self {
-            affinity: SessionAffinity::new(site.bounds.sessions.saturating_mul(all.len())),
+            affinity: SessionAffinity::new(context.bounds.sessions.saturating_mul(all.len())),
             watched: WatchedInstance::of(&all),
             random: AtomicU64::new(u64::from_be_bytes(seed)),
             all: all.into(),
-            site,
+            context,
         }
     }
 
@@ -121,7 +121,7 @@ impl ServerInstances {
                 return Err(refusal);
             };
             let labels = [
-                self.site.label.attribute(),
+                self.context.label.attribute(),
                 KeyValue::new("reason", "other_url"),
             ];
             instruments().upstream_retries.add(1, &labels);

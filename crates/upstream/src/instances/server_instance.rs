@@ -23,7 +23,7 @@ use crate::settings::InstanceSettings;
 #[derive(Debug)]
 pub(crate) struct ServerInstance {
     /// Its own handles; its background tasks end with the upstream.
-    pub(crate) site: Arc<UpstreamContext>,
+    pub(crate) context: Arc<UpstreamContext>,
     pub(crate) http: Box<HttpUpstream>,
     pub(crate) name: InstanceName,
     pub(crate) weight: u32,
@@ -37,12 +37,12 @@ pub(crate) struct ServerInstance {
 
 impl ServerInstance {
     pub(crate) fn new(
-        site: Arc<UpstreamContext>,
+        context: Arc<UpstreamContext>,
         http: Box<HttpUpstream>,
         settings: &InstanceSettings,
     ) -> Self {
         Self {
-            site,
+            context,
             http,
             name: InstanceName::of(&settings.url),
             weight: settings.weight,
@@ -79,7 +79,7 @@ impl ServerInstance {
     /// Begins a call: it counts as in flight until the returned value is dropped.
     pub(crate) fn begin_call(self: &Arc<Self>) -> InstanceCall {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
-        let began = self.site.clock.now();
+        let began = self.context.clock.now();
         self.load().recent.count_call(began);
         InstanceCall {
             began,
@@ -90,14 +90,14 @@ impl ServerInstance {
 
     /// Records an answer.
     pub(crate) fn record_success(&self) {
-        if self.breaker.record_success(self.site.clock.now()) {
+        if self.breaker.record_success(self.context.clock.now()) {
             self.log_half_open();
         }
     }
 
     /// Records a sign of life that is no answer to a further call.
     pub(crate) fn record_life(&self) {
-        self.breaker.record_life(self.site.clock.now());
+        self.breaker.record_life(self.context.clock.now());
     }
 
     /// Records an attempt without a reply.
@@ -105,7 +105,7 @@ impl ServerInstance {
         if refusal.era_in_doubt {
             self.http.doubt_era();
         }
-        self.site.record.note_error(&refusal.failure);
+        self.context.record.note_error(&refusal.failure);
         if refusal.not_reached {
             self.record_failure(&refusal.failure, refusal.did_not_run);
         } else if refusal.failure.is_connection_lost() {
@@ -118,10 +118,10 @@ impl ServerInstance {
     /// Records a call that the instance did not answer. `unreachable` means that no connection could
     /// be opened.
     pub(crate) fn record_failure(self: &Arc<Self>, failure: &Failure, unreachable: bool) {
-        let now = self.site.clock.now();
+        let now = self.context.clock.now();
         if self.breaker.record_failure(now, unreachable) {
             self.log_opened(failure);
-            check_until_it_answers(self, &self.site);
+            check_until_it_answers(self, &self.context);
         }
     }
 
@@ -133,17 +133,17 @@ impl ServerInstance {
         silence: Duration,
         limit: Duration,
     ) {
-        self.site.record.note_error(failure);
-        let now = self.site.clock.now();
+        self.context.record.note_error(failure);
+        let now = self.context.clock.now();
         if self.breaker.record_silence(now, silence, limit) {
             self.log_opened(failure);
-            check_until_it_answers(self, &self.site);
+            check_until_it_answers(self, &self.context);
         }
     }
 
     fn log_opened(&self, failure: &Failure) {
         tracing::warn!(
-            upstream = %self.site.label.id,
+            upstream = %self.context.label.id,
             url = %self.url,
             error = %failure.cause(),
             "circuit breaker opened for a URL of an upstream"
@@ -152,7 +152,7 @@ impl ServerInstance {
 
     fn log_half_open(&self) {
         tracing::info!(
-            upstream = %self.site.label.id,
+            upstream = %self.context.label.id,
             url = %self.url,
             "URL of an upstream answers again"
         );
@@ -167,8 +167,8 @@ impl ServerInstance {
             watched,
             in_flight: self.in_flight(),
             sessions: self.http.sessions(),
-            latency: self.load().latency.estimate(self.site.clock.now()),
-            last_error: self.site.record.last_error().map(|(cause, _)| cause),
+            latency: self.load().latency.estimate(self.context.clock.now()),
+            last_error: self.context.record.last_error().map(|(cause, _)| cause),
         }
     }
 
@@ -191,11 +191,11 @@ impl CheckedServer for ServerInstance {
         self.breaker.openings()
     }
 
-    async fn check(&self, site: &UpstreamContext) {
+    async fn check(&self, context: &UpstreamContext) {
         match self.http.check().await {
-            Ok(()) if self.breaker.half_open(site.clock.now()) => self.log_half_open(),
+            Ok(()) if self.breaker.half_open(context.clock.now()) => self.log_half_open(),
             Ok(()) => {}
-            Err(refusal) => site.record.note_error(&refusal.failure),
+            Err(refusal) => context.record.note_error(&refusal.failure),
         }
     }
 }
@@ -222,7 +222,7 @@ impl InstanceCall {
         if std::mem::replace(&mut self.is_measured, true) {
             return;
         }
-        let now = self.instance.site.clock.now();
+        let now = self.instance.context.clock.now();
         let latency = now.saturating_sub(self.began);
         self.instance.load().latency.record(latency, now);
         self.instance.record_success();
@@ -245,7 +245,7 @@ impl Drop for InstanceCall {
     fn drop(&mut self) {
         self.instance.in_flight.fetch_sub(1, Ordering::AcqRel);
         if !self.is_measured {
-            let now = self.instance.site.clock.now();
+            let now = self.instance.context.clock.now();
             let waited = now.saturating_sub(self.began);
             self.instance.load().latency.record_at_least(waited, now);
         }

@@ -76,12 +76,12 @@ struct HeldTaskQuestion {
 }
 
 impl TaskResultRequests {
-    pub(crate) fn new(site: &UpstreamContext) -> Self {
+    pub(crate) fn new(context: &UpstreamContext) -> Self {
         Self {
-            label: site.label.clone(),
-            clock: site.clock.clone(),
-            tasks: site.tasks.clone(),
-            bound: InFlightLimit::new(site.label.clone(), MAX_HELD_REQUESTS),
+            label: context.label.clone(),
+            clock: context.clock.clone(),
+            tasks: context.tasks.clone(),
+            bound: InFlightLimit::new(context.label.clone(), MAX_HELD_REQUESTS),
             held: Mutex::default(),
         }
     }

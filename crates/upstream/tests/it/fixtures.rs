@@ -28,7 +28,7 @@ pub(crate) fn ports() -> UpstreamPorts {
     UpstreamPorts {
         clock: Arc::new(TokioClock::new()),
         random: Arc::new(FakeRandom::new(7)),
-        bells: Arc::default(),
+        notifier: Arc::default(),
         session_lists: weir_catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
         keeper: ChildKeeper::new(keeper_program()),
         budgets: weir_core::Budgets::default(),

@@ -421,7 +421,7 @@ fn build_upstream(mock: &MockServer, auth: &UpstreamOAuth, clock: &FakeClock) ->
     let ports = UpstreamPorts {
         clock: Arc::new(clock.clone()),
         random: Arc::new(FakeRandom::new(7)),
-        bells: Arc::default(),
+        notifier: Arc::default(),
         session_lists: weir_catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
         keeper: ChildKeeper::unavailable(),
         budgets: weir_core::Budgets::default(),
