@@ -110,7 +110,6 @@ fn check_warns_of_expired_keys() {
     );
     let strict = Weir::run_cli(&["check", file, "--strict"]);
     assert_eq!(strict.status.code(), Some(1));
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 // Proves G05.

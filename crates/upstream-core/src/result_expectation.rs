@@ -72,12 +72,13 @@ impl ResultExpectation {
         takes_task.then(|| TaskOwner::of(outbound))
     }
 
-    /// Notes that the call became a task, which needs `held` for as long as it runs.
+    /// Notes that the call became a task, which needs `held` for as long as it runs: the session or
+    /// child process, if any, that it began in.
     pub fn note_task<T: Send + Sync + ?Sized + 'static>(
         &mut self,
         holds: &TaskHolds,
         created: &Bytes,
-        held: Arc<T>,
+        held: Option<Arc<T>>,
     ) {
         let tracked = self
             .tracked

@@ -258,8 +258,11 @@ impl ReplySource for StdioCallReply {
                     if let ReplyEnd::Task(created) = &end {
                         // The task lives in this process.
                         let running = self.running.clone();
-                        self.expectation
-                            .note_task(&self.context.task_holds, created, running);
+                        self.expectation.note_task(
+                            &self.context.task_holds,
+                            created,
+                            Some(running),
+                        );
                     }
                     return Poll::Ready(ReplyEvent::End(end));
                 }
