@@ -6,7 +6,7 @@ use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::toolset::NamePattern;
 
 use super::team_grants::TeamGrant;
-use crate::check::default_endpoints::DEFAULT_ENDPOINT;
+use crate::default_endpoint_path::DEFAULT_ENDPOINT;
 
 /// Returns the paths of a file that cannot be used: those that it names and its team may have. For
 /// a file that cannot be parsed, they are all that its team may have.

@@ -26,8 +26,8 @@ pub use login_account::LoginAccount;
 pub use login_error::LoginError;
 pub use server_url::server_url;
 
-use discovery::LoginDiscovery;
-use grant::{LoginClient, OFFLINE_ACCESS};
+use discovery::{LoginDiscovery, OFFLINE_ACCESS};
+use grant::LoginClient;
 use login_error::BROWSER_TIMEOUT;
 use redirect_listener::RedirectListener;
 use weir_system::SystemRandom;

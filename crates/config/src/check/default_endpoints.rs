@@ -5,12 +5,10 @@ use weir_core::endpoint::EndpointMode;
 use weir_core::names::{EndpointId, UpstreamId};
 
 use super::super::checked_config::UpstreamPlan;
+use super::super::default_endpoint_path::DEFAULT_ENDPOINT;
 use super::super::main_config::MainConfig;
 use super::super::team_grants::TeamGrant;
 use super::config_defaults::ConfigDefaults;
-
-/// The path of the endpoint with all upstreams, if the config lists no endpoints.
-pub const DEFAULT_ENDPOINT: &str = "/mcp";
 
 /// Returns the endpoints of a config that lists none: `/mcp` with all upstreams, and each upstream
 /// alone under `/mcp/<id>`.

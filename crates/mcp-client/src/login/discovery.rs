@@ -9,10 +9,12 @@ use weir_oauth::{
     resource_metadata_urls, server_metadata_urls,
 };
 
-use super::grant::OFFLINE_ACCESS;
 use super::json_http;
 use super::login_error::{LoginError, plain};
 use super::server_url::{covers, server_url};
+
+/// The scope for a refresh token.
+pub(super) const OFFLINE_ACCESS: &str = "offline_access";
 
 /// The discovered and checked metadata that a login needs.
 #[derive(Debug)]

@@ -9,13 +9,10 @@ use serde_json::{Value, json};
 use url::Url;
 use weir_oauth::{ClientAuthentication, FormRequest, TokenResponse, read_lifetime};
 
-use super::discovery::LoginDiscovery;
+use super::discovery::{LoginDiscovery, OFFLINE_ACCESS};
 use super::json_http;
 use super::login_account::LoginAccount;
 use super::login_error::{LoginError, plain};
-
-/// The scope for a refresh token.
-pub(super) const OFFLINE_ACCESS: &str = "offline_access";
 
 /// This program's identity at the authorization server. It is a public client without a secret.
 #[derive(Debug)]
