@@ -62,21 +62,19 @@ impl CounterTable {
         if known.owed > 0 { known.total } else { value }
     }
 
-    /// Adds an amount that the store did not confirm; it lacks the part `owed`. Returns the new
-    /// value.
+    /// Adds an amount that the store did not confirm. Returns the new value.
     pub(crate) fn add_alone(
         &self,
         name: &str,
-        amount: u64,
-        owed: u64,
+        added: UnconfirmedAmount,
         ends: Duration,
         now: Duration,
     ) -> Result<u64, StoreError> {
         let mut all = lock(&self.0);
         let known = counter(&mut all, name, ends, now)
             .ok_or_else(|| StoreError(format!("more than {MAX_COUNTERS} counters are alive")))?;
-        known.total = known.total.saturating_add(amount);
-        known.owed = known.owed.saturating_add(owed);
+        known.total = known.total.saturating_add(added.amount);
+        known.owed = known.owed.saturating_add(added.owed);
         Ok(known.total)
     }
 
@@ -100,6 +98,14 @@ impl CounterTable {
             }
         }
     }
+}
+
+/// An amount whose addition the store did not confirm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnconfirmedAmount {
+    pub(crate) amount: u64,
+    /// The part of it that the store lacks for certain.
+    pub(crate) owed: u64,
 }
 
 /// A counter that ends at this time if it is new; absent if there is no room for it.
@@ -141,13 +147,20 @@ mod tests {
         StoredValue { value, ends: END }
     }
 
+    fn unconfirmed(amount: u64, owed: u64) -> UnconfirmedAmount {
+        UnconfirmedAmount { amount, owed }
+    }
+
     #[test]
     fn owed_amount_counts_until_the_store_has_it() {
         let table = CounterTable::default();
         assert_eq!(table.follow("a", stored(4), NOW), 4);
         // Answers may come in another order.
         assert_eq!(table.follow("a", stored(3), NOW), 3);
-        assert_eq!(table.add_alone("a", 2, 2, END, NOW).unwrap(), 6);
+        assert_eq!(
+            table.add_alone("a", unconfirmed(2, 2), END, NOW).unwrap(),
+            6
+        );
         assert_eq!((table.seen("a", NOW), table.take_owed("a", NOW)), (4, 2));
         // It is sent once.
         assert_eq!(table.take_owed("a", NOW), 0);
@@ -163,8 +176,14 @@ mod tests {
     fn unconfirmed_amount_that_the_store_may_have_is_not_owed() {
         let table = CounterTable::default();
         table.follow("a", stored(4), NOW);
-        assert_eq!(table.add_alone("a", 2, 0, END, NOW).unwrap(), 6);
-        assert_eq!(table.add_alone("a", 1, 1, END, NOW).unwrap(), 7);
+        assert_eq!(
+            table.add_alone("a", unconfirmed(2, 0), END, NOW).unwrap(),
+            6
+        );
+        assert_eq!(
+            table.add_alone("a", unconfirmed(1, 1), END, NOW).unwrap(),
+            7
+        );
         assert_eq!(table.take_owed("a", NOW), 1);
     }
 
@@ -172,19 +191,35 @@ mod tests {
     fn counter_falls_away_at_its_end() {
         let table = CounterTable::default();
         table.follow("a", stored(4), NOW);
-        table.add_alone("a", 2, 2, END, NOW).unwrap();
+        table.add_alone("a", unconfirmed(2, 2), END, NOW).unwrap();
         assert_eq!((table.seen("a", END), table.take_owed("a", END)), (0, 0));
-        assert_eq!(table.add_alone("a", 1, 1, END * 2, END).unwrap(), 1);
+        assert_eq!(
+            table
+                .add_alone("a", unconfirmed(1, 1), END * 2, END)
+                .unwrap(),
+            1
+        );
     }
 
     #[test]
     fn counters_are_bounded_and_ended_ones_make_room() {
         let table = CounterTable::default();
         for n in 0..MAX_COUNTERS {
-            table.add_alone(&n.to_string(), 1, 1, END, NOW).unwrap();
+            table
+                .add_alone(&n.to_string(), unconfirmed(1, 1), END, NOW)
+                .unwrap();
         }
-        assert!(table.add_alone("one more", 1, 1, END, NOW).is_err());
+        assert!(
+            table
+                .add_alone("one more", unconfirmed(1, 1), END, NOW)
+                .is_err()
+        );
         assert_eq!(table.follow("one more", stored(3), NOW), 3);
-        assert_eq!(table.add_alone("one more", 1, 1, END * 2, END).unwrap(), 1);
+        assert_eq!(
+            table
+                .add_alone("one more", unconfirmed(1, 1), END * 2, END)
+                .unwrap(),
+            1
+        );
     }
 }

@@ -8,7 +8,7 @@ use opentelemetry::KeyValue;
 use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
 use weir_core::telemetry::instruments;
 
-use crate::counter_table::{CounterTable, StoredValue};
+use crate::counter_table::{CounterTable, StoredValue, UnconfirmedAmount};
 use crate::link_status::CommandEffect;
 use crate::redis_link::{CommandFailure, RedisLink, RunningCommand};
 use crate::scripts::COUNT;
@@ -127,7 +127,8 @@ impl SharedCounters for RedisCounters {
                     instruments().store_fallbacks.add(1, &labels);
                     let now = self.clock.monotonic();
                     let owed = if failure.may_run_later() { 0 } else { amount };
-                    self.known.add_alone(name, amount, owed, now + ttl, now)
+                    self.known
+                        .add_alone(name, UnconfirmedAmount { amount, owed }, now + ttl, now)
                 }
             }
         })
