@@ -168,9 +168,11 @@ async fn start(
     Weir::start_with(config, resources, keeper)
         .await
         .map_err(|error| {
-            let code = match error {
-                StartError::Exposed(_) | StartError::TeamFiles(_) => EXIT_BAD_CONFIG,
-                _ => CANNOT_START,
+            let is_config = matches!(error, StartError::Exposed(_) | StartError::TeamFiles(_));
+            let code = if is_config {
+                EXIT_BAD_CONFIG
+            } else {
+                CANNOT_START
             };
             refuse_start(code, &error.to_string())
         })

@@ -47,7 +47,8 @@ fn attributes(service_name: &str, listed: &str, instance: String) -> BTreeMap<St
     let listed = listed.split(',').filter_map(|entry| entry.split_once('='));
     for (key, value) in listed {
         let (key, value) = (key.trim(), decoded(value.trim()));
-        if !key.is_empty() && !(value.is_empty() && attributes.contains_key(key)) {
+        let keeps_default = value.is_empty() && attributes.contains_key(key);
+        if !key.is_empty() && !keeps_default {
             attributes.insert(key.to_owned(), value);
         }
     }

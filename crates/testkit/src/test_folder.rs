@@ -32,7 +32,7 @@ impl TestFolder {
         let path = place.join(format!("weir-test-{}-{number}-{name}", std::process::id()));
         // An earlier process with the same id may have left one.
         let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
+        std::fs::create_dir_all(&path).expect("a folder for a test");
         Self(path)
     }
 
@@ -51,8 +51,9 @@ impl TestFolder {
     /// Writes a file, and makes the folders that it is in; returns its path.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let file = self.file(name);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(&file, text).unwrap();
+        let folder = file.parent().expect("a file in a folder");
+        std::fs::create_dir_all(folder).expect("a folder for a test");
+        std::fs::write(&file, text).expect("a file of a test");
         file
     }
 }

@@ -37,7 +37,7 @@ upstreams:
   files: { command: npx, args: [-y, \"@modelcontextprotocol/server-filesystem\", .] }
   wiki: { command: sh, args: [-c, \"echo 'Error: WIKI_TOKEN is not set' >&2; exit 1\"] }
 ";
-    machine.folder.write("weir.yaml", &config);
+    machine.folder.write("weir.yaml", config);
     let output = machine.shell("weir doctor weir.yaml").output().unwrap();
     let (shown, found) = (shown_by_the_page(), printed(&output));
     assert_eq!(output.status.code(), Some(1));

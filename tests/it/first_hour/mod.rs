@@ -105,7 +105,7 @@ fn page(name: &str) -> String {
 #[test]
 fn quickstart_page_commands_print_the_documented_output() {
     let (page, machine) = (page("docs/quickstart.md"), NewUserMachine::new());
-    machine.folder.write("weir.yaml", &file(&page, "yaml"));
+    machine.folder.write("weir.yaml", file(&page, "yaml"));
     let weir = FirstHourWeir::quickstart(&machine);
     let all = commands(&page);
     for command in all

@@ -248,7 +248,6 @@ mod tests {
                 scope: Some("a b\u{7}".to_owned()),
                 error: Some("insufficient_scope".to_owned()),
                 resource_metadata: metadata.map(str::to_owned),
-                ..BearerChallenge::default()
             };
             let said = ClientError::Unauthorized(Box::new(scoped)).to_string();
             assert!(said.ends_with(words), "{said}");

@@ -122,7 +122,9 @@ impl Client {
             match page["nextCursor"].take() {
                 Value::Null => return Ok(listed),
                 Value::String(cursor) => params = json!({ "cursor": cursor }),
-                _ => return Err(self.not_mcp("its list goes on at a `nextCursor` that is no text")),
+                Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                    return Err(self.not_mcp("its list goes on at a `nextCursor` that is no text"));
+                }
             }
         }
         Err(self.not_mcp(format!("its list of {}s does not end", list.item())))
