@@ -14,7 +14,7 @@ use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
 use super::list_watcher::ListWatcher;
-use weir_core::resolved_rules::ResolvedRules;
+use weir_items::ResolvedRules;
 
 /// An upstream and its feeds.
 pub(super) struct CatalogSource {

@@ -10,7 +10,7 @@ use weir_core::endpoint::UpstreamRules;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::{ListKind, ListKinds, Upstream};
 
-use weir_core::resolved_rules::ResolvedRules;
+use weir_items::ResolvedRules;
 
 /// The pause before a client's request has the server asked again for a list that it does not declare
 /// and did not answer for in time.

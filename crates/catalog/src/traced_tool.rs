@@ -23,7 +23,7 @@ use super::Catalog;
 use super::list_entry::{ListEntry, names};
 use super::view::View;
 use weir_core::reserved_names::is_of_other;
-use weir_core::resolved_rules::ResolvedRules;
+use weir_items::ResolvedRules;
 
 /// A tool that could be meant by a name.
 #[derive(Clone, Debug)]

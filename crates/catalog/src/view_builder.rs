@@ -21,7 +21,7 @@ use super::list_entry::ListEntry;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
 use super::view::{ChangeCount, Freshness, IncompleteUpstream, NameCollision, NameIndex, View};
 use weir_core::reserved_names::ReservedNames;
-use weir_core::resolved_rules::ResolvedRules;
+use weir_items::ResolvedRules;
 
 /// The named items of one upstream on one endpoint, kept until its tools or rules change.
 #[derive(Clone)]

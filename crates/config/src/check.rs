@@ -6,7 +6,7 @@ mod audit_check;
 mod auth_check;
 mod cluster_check;
 pub(crate) mod config_defaults;
-pub(crate) mod default_endpoints;
+mod default_endpoints;
 mod endpoints_check;
 mod limits_check;
 mod listen_check;

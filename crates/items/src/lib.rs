@@ -1,13 +1,16 @@
 //! Items of servers' lists: an item is read and checked once, when its list is, and may then be
-//! described as the operator of an endpoint wants it. A list is compared with another one, and may
-//! have a fault while the server gives its other lists.
+//! described as the operator of an endpoint wants it. The operator's rules for calls are resolved
+//! for each tool. A list is compared with another one, and may have a fault while the server gives
+//! its other lists.
 
 mod list_difference;
 mod list_fault;
 mod overrides;
+mod resolved_rules;
 mod tool_draft;
 
 pub use list_difference::{ListDifference, WalkMark};
 pub use list_fault::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
 pub use overrides::{apply_overrides, link_interface};
+pub use resolved_rules::ResolvedRules;
 pub use tool_draft::{InvalidItem, ToolDraft};

@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(data_encoding::HEXLOWER.encode(&signed), expected);
         assert_eq!(
             format!("{:?}", AuditKey::new(1, secret)),
-            "Key(1, <secret>)",
+            "AuditKey(1, <secret>)",
             "f15"
         );
     }

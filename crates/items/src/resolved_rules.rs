@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::catalog_item::CallTerms;
-use crate::endpoint::UpstreamRules;
-use crate::toolset::ToolHints;
+use weir_core::catalog_item::CallTerms;
+use weir_core::endpoint::UpstreamRules;
+use weir_core::toolset::ToolHints;
 
 /// The rules of one upstream, ready for looking up.
 #[derive(Debug)]
