@@ -19,9 +19,9 @@ use weir_core::upstream::ListKind;
 
 use crate::cursor::{Cursor, CursorScope};
 
-struct FixedRandom;
+struct Sevens;
 
-impl Random for FixedRandom {
+impl Random for Sevens {
     fn fill(&self, buffer: &mut [u8]) {
         buffer.fill(7);
     }
@@ -45,7 +45,7 @@ pub fn cursor_open(data: &[u8]) {
         position: 1,
         list: 2,
     };
-    let good = cursor.seal(&sealer, &FixedRandom, &scope);
+    let good = cursor.seal(&sealer, &Sevens, &scope);
     if let Ok(text) = std::str::from_utf8(data) {
         assert_eq!(
             Cursor::open(&sealer, &scope, text).is_ok(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_core::content_version::ContentVersion;
 use weir_core::endpoint::WalkLimits;
-use weir_core::failure::{Failure, FailureKind};
+use weir_core::failure::Failure;
 use weir_core::upstream::{ListKind, ListWatch};
 
 /// Bytes of one walk, for any number of items: many times the need of the largest honest
@@ -51,7 +51,7 @@ pub(super) async fn walk(
     let mut cursor = None;
     for _ in 0..limits.pages {
         let page = match watch.list(kind, cursor).await {
-            Err(failure) if is_unknown(&failure) && seen.is_empty() && !was_given => {
+            Err(failure) if failure.is_missing_method() && seen.is_empty() && !was_given => {
                 return Ok(WalkResult::not_offered());
             }
             page => page?,
@@ -101,10 +101,6 @@ impl WalkResult {
             is_known: false,
         }
     }
-}
-
-fn is_unknown(failure: &Failure) -> bool {
-    matches!(failure.kind(), FailureKind::MethodNotFound) || failure.is_unknown_method()
 }
 
 #[cfg(test)]

@@ -132,6 +132,12 @@ impl Failure {
         matches!(self.kind(), FailureKind::Upstream(error) if error.code == weir_wire::error_code::METHOD_NOT_FOUND)
     }
 
+    /// True if the server does not have the method, by its own answer or by its revision.
+    #[must_use]
+    pub fn is_missing_method(&self) -> bool {
+        self.is_unknown_method() || *self.kind() == FailureKind::MethodNotFound
+    }
+
     /// A failure with the text that a client may read: the problem and the remedy. Never a secret,
     /// never an address.
     #[must_use]

@@ -28,7 +28,9 @@ pub use decisions::{
 };
 pub use document_fetch::{DocumentFetcher, FetchRequest, FetchResponse, UrlSource};
 pub use document_post::{DocumentPoster, PostEncoding, PostResponse};
-pub use environment::{Clock, Random, full_jitter, jittered, jittered_by, random_id, random_share};
+pub use environment::{
+    Clock, Random, full_jitter, half_jitter, jittered, jittered_by, random_id, random_share,
+};
 pub use leases::{LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken};
 pub use records::{
     RecordKey, RecordKind, RecordPlace, RecordStore, StoredRecord, WriteCondition, WriteOutcome,

@@ -259,7 +259,7 @@ fn mixed(number: u64) -> u64 {
 mod tests {
     use super::trace_context::is_sampled;
     use super::*;
-    use crate::port::environment::FixedRandom;
+    use crate::port::environment::RepeatedByte;
 
     #[derive(Default)]
     struct CollectedSpans(Mutex<Vec<FinishedSpan>>);
@@ -279,7 +279,7 @@ mod tests {
             trace,
             "tools/call",
             &RequestName::from_bits(bits),
-            &FixedRandom(7),
+            &RepeatedByte(7),
             Vec::new,
         )
     }

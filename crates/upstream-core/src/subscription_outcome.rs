@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use weir_core::port::{Random, doubled, full_jitter};
+use weir_core::port::{Random, doubled, half_jitter};
 use weir_core::upstream::RefusedSubscriptions;
 use weir_core::{Failure, FailureKind};
 
@@ -29,12 +29,10 @@ pub struct SubscriptionRetry {
 impl SubscriptionRetry {
     /// Notes a refusal. A server that does not know the method is not asked again.
     pub fn note(&mut self, refusal: &Failure, random: &dyn Random) {
-        let has_none =
-            refusal.is_unknown_method() || matches!(refusal.kind(), FailureKind::MethodNotFound);
         let ceiling = doubled(FIRST_RETRY, self.refusals, LAST_RETRY);
         self.refusals = self.refusals.saturating_add(1);
-        let wait = ceiling / 2 + full_jitter(ceiling / 2, random);
-        self.at = (!has_none).then(|| Instant::now() + wait);
+        let wait = half_jitter(ceiling, random);
+        self.at = (!refusal.is_missing_method()).then(|| Instant::now() + wait);
     }
 
     /// Waits for the time of the next request. Cancel safe.
@@ -111,26 +109,27 @@ pub fn ended_before_acknowledgment(label: &UpstreamLabel) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use weir_testkit::FixedRandom;
 
-    struct Always;
-    impl Random for Always {
-        fn fill(&self, buffer: &mut [u8]) {
-            buffer.fill(255);
-        }
-    }
+    use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn only_a_server_that_does_not_know_the_method_is_not_asked_again() {
         let mut retry = SubscriptionRetry::default();
         let began = Instant::now();
         for seconds in [1, 2, 4] {
-            retry.note(&Failure::new(FailureKind::Busy, "not now"), &Always);
+            retry.note(
+                &Failure::new(FailureKind::Busy, "not now"),
+                &FixedRandom(255),
+            );
             let wait = retry.at.expect("it is asked again") - began;
             assert_eq!(wait.as_secs_f64().ceil(), f64::from(seconds));
         }
         retry.due().await;
-        retry.note(&Failure::new(FailureKind::MethodNotFound, "none"), &Always);
+        retry.note(
+            &Failure::new(FailureKind::MethodNotFound, "none"),
+            &FixedRandom(255),
+        );
         assert_eq!(retry.at, None);
     }
 }

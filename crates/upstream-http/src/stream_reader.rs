@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use weir_core::port::full_jitter;
+use weir_core::port::half_jitter;
 use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages::{self, MessageClass};
 use weir_upstream_core::message_limits::message_limits;
@@ -225,7 +225,7 @@ impl StreamReader {
         let asked = asked.unwrap_or_default().min(MAX_RETRY_WAIT);
         let ceiling = (last * 2).clamp(FIRST_WAIT, LAST_WAIT);
         // All sessions lose their streams when a server restarts.
-        let wait = ceiling / 2 + full_jitter(ceiling / 2, self.context.clock.random());
+        let wait = half_jitter(ceiling, self.context.clock.random());
         Some(wait.max(asked))
     }
 

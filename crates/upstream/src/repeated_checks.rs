@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weir_core::port::full_jitter;
+use weir_core::port::half_jitter;
 use weir_upstream_core::retry_backoff::least_wait;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
@@ -41,9 +41,7 @@ pub(crate) fn check_until_it_answers<S: CheckedServer>(
     context.tasks.spawn_endless(async move {
         let mut step = server.first_step();
         while server.is_awaited() {
-            let ceiling = least_wait(step);
-            let random = full_jitter(ceiling / 2, own.clock.random());
-            tokio::time::sleep(ceiling / 2 + random).await;
+            tokio::time::sleep(half_jitter(least_wait(step), own.clock.random())).await;
             step = step.saturating_add(1);
             server.check(&own).await;
         }

@@ -43,20 +43,20 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::environment::FixedRandom;
+    use crate::port::environment::RepeatedByte;
 
     // Proves E11.
     #[test]
     fn waits_are_jittered_doubling_and_bounded() {
         let mut high = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
         let waits: Vec<u128> = (0..20)
-            .map(|_| high.next(&FixedRandom(255)).as_millis())
+            .map(|_| high.next(&RepeatedByte(255)).as_millis())
             .collect();
         assert_eq!(waits[..4], [100, 200, 400, 800]);
         assert_eq!(waits[19], 30_000);
         let mut low = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-        assert_eq!(low.next(&FixedRandom(0)), Duration::ZERO);
+        assert_eq!(low.next(&RepeatedByte(0)), Duration::ZERO);
         high.reset();
-        assert_eq!(high.next(&FixedRandom(255)).as_millis(), 100);
+        assert_eq!(high.next(&RepeatedByte(255)).as_millis(), 100);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 #[cfg(test)]
-pub(crate) use tests::FixedRandom;
+pub(crate) use tests::RepeatedByte;
 
 /// The time. Sleeps are tokio's, whose clock tests can pause.
 pub trait Clock: Send + Sync {
@@ -32,6 +32,11 @@ pub fn full_jitter(ceiling: Duration, random: &dyn Random) -> Duration {
     ceiling.mul_f64(random_share(random))
 }
 
+/// A random time from half of `ceiling` to all of it.
+pub fn half_jitter(ceiling: Duration, random: &dyn Random) -> Duration {
+    ceiling / 2 + full_jitter(ceiling / 2, random)
+}
+
 /// A time give or take a fifth, so that what begins together does not go on in step.
 pub fn jittered(time: Duration, random: &dyn Random) -> Duration {
     jittered_by(time, 0.2, random)
@@ -54,9 +59,9 @@ mod tests {
     use super::*;
 
     /// Random bytes that are all the same.
-    pub(crate) struct FixedRandom(pub(crate) u8);
+    pub(crate) struct RepeatedByte(pub(crate) u8);
 
-    impl Random for FixedRandom {
+    impl Random for RepeatedByte {
         fn fill(&self, buffer: &mut [u8]) {
             buffer.fill(self.0);
         }
@@ -66,16 +71,16 @@ mod tests {
     #[test]
     fn polling_is_jittered() {
         let base = Duration::from_secs(60);
-        assert_eq!(jittered(base, &FixedRandom(0)), Duration::from_secs(48));
-        assert_eq!(jittered(base, &FixedRandom(255)), Duration::from_secs(72));
+        assert_eq!(jittered(base, &RepeatedByte(0)), Duration::from_secs(48));
+        assert_eq!(jittered(base, &RepeatedByte(255)), Duration::from_secs(72));
     }
 
     // Proves D22.
     #[test]
     fn keep_alives_are_a_fifth_apart_either_way() {
         let time = Duration::from_secs(15);
-        let bounds = [0, 255].map(|byte| jittered(time, &FixedRandom(byte)));
+        let bounds = [0, 255].map(|byte| jittered(time, &RepeatedByte(byte)));
         assert_eq!(bounds, [Duration::from_secs(12), Duration::from_secs(18)]);
-        assert!((0..=u8::MAX).is_sorted_by_key(|byte| jittered(time, &FixedRandom(byte))));
+        assert!((0..=u8::MAX).is_sorted_by_key(|byte| jittered(time, &RepeatedByte(byte))));
     }
 }

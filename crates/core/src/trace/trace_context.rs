@@ -203,7 +203,7 @@ fn parse(parent: &str) -> Option<(SpanContext, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::environment::FixedRandom;
+    use crate::port::environment::RepeatedByte;
 
     // Proves R139.
     #[test]
@@ -213,12 +213,12 @@ mod tests {
             ..TraceContext::default()
         };
         let given = parent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-        let stepped = given.clone().next_hop(&FixedRandom(7));
+        let stepped = given.clone().next_hop(&RepeatedByte(7));
         // The sampled flag is weir's to set, and weir does not record this one.
         let expected = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00";
         assert_eq!(stepped.parent.as_deref(), Some(expected));
         assert_eq!(
-            TraceContext::default().next_hop(&FixedRandom(7)).parent,
+            TraceContext::default().next_hop(&RepeatedByte(7)).parent,
             None
         );
         assert_eq!(TraceContext::default().or(&given).parent, given.parent);
