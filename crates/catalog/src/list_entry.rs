@@ -12,8 +12,7 @@ use weir_core::toolset::{ToolHints, ToolNames};
 use weir_core::upstream::ListKind;
 
 use weir_core::reserved_names::{ReservedNames, expands_to_other, is_of_other};
-use weir_items::ResolvedRules;
-use weir_items::{apply_overrides, link_interface};
+use weir_items::{ResolvedRules, apply_overrides, link_interface};
 
 /// An item under the names that it may get.
 pub(super) struct ListEntry {

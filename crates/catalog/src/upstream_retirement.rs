@@ -57,19 +57,18 @@ impl Catalog {
     ) -> Option<Arc<dyn Upstream>> {
         let layout = self.layout.load();
         let present = layout.by_id.get(id);
-        let is_present = present.is_some_and(|present| present.incarnation == incarnation);
+        if let Some(present) = present.filter(|present| present.incarnation == incarnation) {
+            return Some(present.upstream().clone());
+        }
         // A server that keeps its tasks outside of sessions may have moved to another URL.
         let may_have_moved = |holder: &Arc<dyn Upstream>| {
             let health = holder.health();
             present.is_some() && health.down && health.sessions == 0
         };
-        let holder = (!is_present)
-            .then(|| {
-                self.retiring
-                    .holder_of_task(id, incarnation, principal, native)
-            })
-            .flatten()
-            .filter(|holder| !may_have_moved(holder));
+        let holder = self
+            .retiring
+            .holder_of_task(id, incarnation, principal, native);
+        let holder = holder.filter(|holder| !may_have_moved(holder));
         holder.or_else(|| present.map(|present| present.upstream().clone()))
     }
 

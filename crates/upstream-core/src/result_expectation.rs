@@ -37,7 +37,7 @@ pub struct ResultExpectation {
 }
 
 impl ResultExpectation {
-    /// Returns the listener for a request of weir's own: its answer is read as one message of any
+    /// Returns the expectation for a request of weir's own: its answer is read as one message of any
     /// size.
     pub fn for_own_request(
         dialect: RevisionDialect,

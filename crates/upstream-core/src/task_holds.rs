@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use weir_core::instant::millis;
 use weir_core::upstream::OutboundCall;
 use weir_core::{Principal, SessionKey};
 use weir_era::tasks;
@@ -135,8 +136,7 @@ impl TaskHolds {
                 owner: ExportedOwner::of(Some(owner)),
                 client: hold.session.map(ExportedClient::of),
                 native: hold.native.to_string(),
-                left_ms: u64::try_from(hold.until.duration_since(now).as_millis())
-                    .unwrap_or(u64::MAX),
+                left_ms: millis(hold.until.duration_since(now)),
             })
             .collect()
     }

@@ -149,7 +149,7 @@ impl TaskProgress {
             server_questions::progress_params(params, &track.token),
         );
         if let Some(report) = report.filter(|report| !state.deliver(id, report)) {
-            // The bells have a lock of their own, and only one lock is held at a time.
+            // The notifier has a lock of its own, and only one lock is held at a time.
             drop(state);
             if self
                 .notifier

@@ -15,8 +15,8 @@ use crate::instances::InstanceRoute;
 const MAX_UNREAD: usize = 2;
 
 /// Makes a call, and sends it again on proof that it did not run, at most once for each kind of
-/// proof, twice if the server did not read it. `used` has the proofs that were taken before, `route` is the way of the call over several
-/// URLs.
+/// proof, twice if the server did not read it. `used` has the proofs that were taken before, `route`
+/// is the way of the call over several URLs.
 pub(crate) async fn call_with_resend(
     attempts: &CallAttempts,
     outbound: &OutboundCall,

@@ -155,8 +155,8 @@ impl TaskResultWait {
         }
     }
 
-    /// Waits for the next answer, progress notification, change or poll; returns the end if the task is
-    /// over. Dropping the future may lose an answer.
+    /// Waits for the next answer, progress notification, change or poll; returns the end if the task
+    /// is over. Dropping the future may lose an answer.
     async fn step(&mut self) -> Result<Option<ReplyEnd>, Failure> {
         tokio::select! {
             biased;
