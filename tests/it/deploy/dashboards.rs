@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::alert_rules::alerts;
 use super::{entries, read};
 
 /// The dashboards of a single weir, by their file's name.
@@ -103,6 +104,43 @@ fn every_metric_in_a_dashboard_or_a_rule_is_one_of_weirs() {
         seen.len() > 40 && unknown.is_empty(),
         "{unknown:?} are not in docs/metrics.md"
     );
+}
+
+/// Returns the titles of the panels and headings of a dashboard.
+fn titles(name: &str) -> BTreeSet<String> {
+    let board = board(name);
+    let all = entries(&board["panels"]).iter();
+    all.map(|panel| panel["title"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn runbooks_quote_the_titles_of_panels() {
+    let boards: Vec<(String, BTreeSet<String>)> = all_boards()
+        .map(|name| (format!("*{name}*"), titles(name)))
+        .collect();
+    let mut quotes = 0;
+    for alert in alerts() {
+        let page = read(&format!("docs/runbooks/{alert}.md"));
+        for item in page.split("\n- ").skip(1) {
+            let item = item.split("\n## ").next().unwrap().replace("\n  ", " ");
+            let named: Vec<&BTreeSet<String>> = boards
+                .iter()
+                .filter(|(name, _)| item.contains(name.as_str()))
+                .map(|(_, titles)| titles)
+                .collect();
+            // Only an item that names a dashboard quotes its panels.
+            for quoted in item.split('"').skip(1).step_by(2) {
+                let is_title = named.iter().any(|titles| titles.contains(quoted));
+                assert!(
+                    named.is_empty() || is_title,
+                    "{alert}: no panel is called {quoted}"
+                );
+                quotes += usize::from(is_title);
+            }
+        }
+    }
+    assert!(quotes > 15, "{quotes}");
 }
 
 #[test]
