@@ -38,7 +38,7 @@ pub struct Config {
     pub(crate) names_endpoints: bool,
     /// Waits and windows of the catalog.
     pub catalog: CatalogPlan,
-    /// The bound on the memory of the process. Absent: the limit of its control group.
+    /// The bound on the memory of the process. Absent: nine tenths of its control group's limit.
     pub memory: Option<u64>,
     /// The bounds on legacy sessions.
     pub sessions: RecordCaps,

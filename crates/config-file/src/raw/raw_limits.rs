@@ -18,7 +18,7 @@ macro_rules! limits {
 
 limits! {
     /// Memory of the process. From 92% of it connections are not kept, from 95% new requests get
-    /// 503. Default: the limit of the process's control group, if it has one.
+    /// 503. Default: nine tenths of the limit of the process's control group, if it has one.
     memory: Size,
     /// Connections waiting to be accepted. Default 4096.
     backlog: u32,

@@ -90,10 +90,10 @@ pub struct RawToolLimit {
 pub struct RawConcurrency {
     /// Calls of one principal in flight. Default 64. Does not apply to callers without credentials.
     pub principal: Option<usize>,
-    /// Calls that may wait for a permit of one principal or one upstream, served in turn by
+    /// Calls that may wait for a slot of one principal or one upstream, served in turn by
     /// principal. Default 128 for a principal, 1024 for an upstream.
     pub queue: Option<usize>,
-    /// The time that a call waits for its permits. Default `2s`.
+    /// The time that a call waits for its slots. Default `2s`.
     pub wait: Option<Time>,
 }
 
