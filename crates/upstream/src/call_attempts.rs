@@ -1,19 +1,21 @@
-//! Attempts at calls of one server: its transport behind the circuit breaker, and the record of
-//! their outcomes.
+//! Attempts at calls and other requests of one server: its transport behind the circuit breaker,
+//! and the record of their outcomes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::call_limits::{PassedLimit, TimeoutHandler};
 use weir_core::reply::Reply;
-use weir_core::upstream::OutboundCall;
-use weir_core::{Failure, FailureKind};
+use weir_core::upstream::{ListWatch, OutboundCall, ResourceUpdates, TaskNotifications};
+use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use crate::instances::{InstanceRoute, ServerInstance, ServerInstances};
-use crate::single_server::SingleServer;
+use crate::called_server::CalledServer;
+use crate::instances::{InstanceRoute, ServerInstance};
+use crate::server_transport::ServerTransport;
+use crate::single_server::SingleServerWatch;
 
 /// The transport and the circuit breaker of one server. Every running call has a share of it: the
 /// last one to end ends the server's tasks.
@@ -23,22 +25,13 @@ pub(crate) struct CallAttempts {
     pub(crate) server: CalledServer,
 }
 
-/// The server of an upstream.
-#[derive(Debug)]
-pub(crate) enum CalledServer {
-    /// A server behind one URL, or a child process.
-    One(Arc<SingleServer>),
-    /// A server with several URLs.
-    Several(ServerInstances),
-}
-
 impl CallAttempts {
     pub(crate) fn new(context: Arc<UpstreamContext>, server: CalledServer) -> Self {
         Self { context, server }
     }
 
     /// Makes one attempt. While the breaker is open, one call a second reaches the server. `again`
-    /// is the proof of the attempt before, `route` the way of the call over several URLs. There, an
+    /// is the proof of the attempt before, `route` that of the call over several URLs. There, an
     /// attempt that certainly did not run goes on to another URL.
     pub(crate) async fn call(
         &self,
@@ -68,12 +61,79 @@ impl CallAttempts {
         one.record(&self.context, start, spoken.as_ref().err());
         spoken
     }
+
+    /// Opens a watch of the server's lists, and records the outcome.
+    pub(crate) async fn watch(
+        &self,
+        class: CapabilityClass,
+    ) -> Result<Box<dyn ListWatch>, Failure> {
+        let opened = match &self.server {
+            CalledServer::One(one) => {
+                let start = one.breaker.begin();
+                let opened = one.transport.watch(class).await;
+                one.record_opened(&self.context, start, opened.as_ref().err());
+                opened.map(|inner| {
+                    Box::new(SingleServerWatch {
+                        inner,
+                        server: one.clone(),
+                        context: self.context.clone(),
+                    }) as Box<dyn ListWatch>
+                })
+            }
+            CalledServer::Several(all) => all.watch(class).await,
+        };
+        opened.map_err(|refusal| refusal.failure)
+    }
+
+    /// Opens a subscription to updates of single resources, and records the outcome.
+    pub(crate) async fn updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
+        let opened = match &self.server {
+            CalledServer::One(one) => {
+                let start = one.breaker.begin();
+                let opened = one.transport.updates().await;
+                one.record_opened(&self.context, start, opened.as_ref().err());
+                opened
+            }
+            CalledServer::Several(all) => all.updates().await,
+        };
+        opened.map_err(|refusal| refusal.failure)
+    }
+
+    /// Subscribes to a task's status; absent if the server has no such subscription.
+    pub(crate) async fn follow(&self, outbound: OutboundCall) -> Option<TaskNotifications> {
+        let (outbound, route) = self.server.route(outbound);
+        match &self.server {
+            CalledServer::One(one) => one.transport.follow(&outbound).await,
+            CalledServer::Several(all) => all.follow(&outbound, route.as_deref()?).await,
+        }
+    }
+
+    /// Opens the session for the calls of a client's session, at a server over HTTP.
+    pub(crate) async fn welcome(&self, outbound: OutboundCall) {
+        let (outbound, route) = self.server.route(outbound);
+        match (&self.server, route) {
+            (CalledServer::One(one), _) => {
+                if let ServerTransport::Http(server) = &one.transport {
+                    server.welcome(&outbound).await;
+                }
+            }
+            (CalledServer::Several(all), Some(route)) => all.welcome(&outbound, &route).await,
+            (CalledServer::Several(_), None) => {}
+        }
+    }
+
+    /// Returns the handles of the instance that has a task, and the server's own id of the task.
+    pub(crate) fn of_task<'a>(&'a self, native: &'a str) -> (&'a UpstreamContext, &'a str) {
+        let (instance, native) = self.server.find_task(native);
+        let context = instance.map_or(&self.context, |one| &one.context);
+        (context, native)
+    }
 }
 
 /// The server of one call, as its time limits need it.
 pub(crate) struct TimedServer {
     pub(crate) attempts: Arc<CallAttempts>,
-    /// The way of the call over several URLs.
+    /// The route of the call over several URLs.
     pub(crate) route: Option<Arc<InstanceRoute>>,
     /// The silence of the server that counts as its failure.
     pub(crate) silence_limit: Duration,

@@ -1,157 +1,28 @@
-//! The server of an upstream as a whole: requests that are no calls, and its state.
+//! The server of an upstream as a whole: one URL or child process, or several URLs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use weir_core::call::CallResumption;
 use weir_core::upstream::{
-    ClientSessionChange, HandoverSession, InstanceHealth, ListWatch, OutboundCall, ProcessStart,
-    ResourceUpdates, TaskNotifications,
+    ClientSessionChange, HandoverSession, InstanceHealth, OutboundCall, ProcessStart,
 };
-use weir_core::{Call, CapabilityClass, Failure, SessionKey};
-use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_core::{CapabilityClass, SessionKey};
 use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_upstream_http::HttpUpstream;
 use weir_wire::Revision;
-use weir_wire::method::Method;
 
-use crate::call_attempts::{CallAttempts, CalledServer};
-use crate::instances::{InstanceRoute, RequiredInstance, instance_name};
+use crate::instances::ServerInstances;
 use crate::server_transport::ServerTransport;
-use crate::single_server::SingleServerWatch;
+use crate::single_server::SingleServer;
 
-/// A call with its way over several URLs; absent for a server with one.
-pub(crate) type RoutedCall = (OutboundCall, Option<Arc<InstanceRoute>>);
-
-impl CallAttempts {
-    /// Finds the URL that a call continues something at, and removes the URL's name from the call.
-    pub(crate) fn route(&self, outbound: OutboundCall) -> RoutedCall {
-        let (required, outbound) = self.take_name(outbound);
-        let route = match &self.server {
-            CalledServer::One(_) => None,
-            CalledServer::Several(_) => Some(Arc::new(InstanceRoute::new(required))),
-        };
-        (outbound, route)
-    }
-
-    fn take_name(&self, outbound: OutboundCall) -> (RequiredInstance, OutboundCall) {
-        if is_bound_to_task(outbound.call.method) {
-            let (required, native) = self.split_task(&outbound.native);
-            let native = native.map_or_else(|| outbound.native.clone(), Arc::from);
-            return (required, OutboundCall { native, ..outbound });
-        }
-        let Some(CallResumption::Upstream(state)) = &outbound.call.resume else {
-            return (RequiredInstance::Any, outbound);
-        };
-        let Some((required, state)) = self.split(state) else {
-            return (RequiredInstance::Any, outbound);
-        };
-        let resume = state.map(|state| CallResumption::Upstream(state.to_owned()));
-        let call = Arc::new(Call {
-            resume,
-            ..(*outbound.call).clone()
-        });
-        (required, OutboundCall { call, ..outbound })
-    }
-
-    /// Finds the instance of a task, and the server's own id of it if `native` has a name in front.
-    /// A task without a name began when the server had one URL, which is likely to be the first
-    /// still.
-    fn split_task<'a>(&self, native: &'a str) -> (RequiredInstance, Option<&'a str>) {
-        match self.split(native) {
-            Some((required, text)) => (required, text),
-            None => (RequiredInstance::At(0), None),
-        }
-    }
-
-    /// Splits a text with a name of a URL in front; absent if there is none. A name that is not of
-    /// a server's only URL is left to the server.
-    fn split<'a>(&self, text: &'a str) -> Option<(RequiredInstance, Option<&'a str>)> {
-        let named = instance_name::split(text)?;
-        let required = match &self.server {
-            CalledServer::One(one) => {
-                let is_own = one.name.as_ref().is_some_and(|own| own.is(named.name));
-                is_own.then_some(RequiredInstance::Any)?
-            }
-            CalledServer::Several(all) => all
-                .position(named.name)
-                .map_or(RequiredInstance::Removed, RequiredInstance::At),
-        };
-        Some((required, named.text))
-    }
-
-    /// Returns the handles of the instance that has a task, and the server's own id of the task.
-    pub(crate) fn of_task<'a>(&'a self, native: &'a str) -> (&'a UpstreamContext, &'a str) {
-        let (required, own) = self.split_task(native);
-        let context = match (&self.server, required) {
-            (CalledServer::Several(all), RequiredInstance::At(index)) => all
-                .iter()
-                .nth(index)
-                .map_or(&self.context, |one| &one.context),
-            _ => &self.context,
-        };
-        (context, own.unwrap_or(native))
-    }
-
-    /// Opens a watch of the server's lists, and records the outcome.
-    pub(crate) async fn watch(
-        &self,
-        class: CapabilityClass,
-    ) -> Result<Box<dyn ListWatch>, Failure> {
-        let opened = match &self.server {
-            CalledServer::One(one) => {
-                let start = one.breaker.begin();
-                let opened = one.transport.watch(class).await;
-                one.record_opened(&self.context, start, opened.as_ref().err());
-                opened.map(|inner| {
-                    Box::new(SingleServerWatch {
-                        inner,
-                        server: one.clone(),
-                        context: self.context.clone(),
-                    }) as Box<dyn ListWatch>
-                })
-            }
-            CalledServer::Several(all) => all.watch(class).await,
-        };
-        opened.map_err(failure_of)
-    }
-
-    /// Opens a subscription to updates of single resources, and records the outcome.
-    pub(crate) async fn updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
-        let opened = match &self.server {
-            CalledServer::One(one) => {
-                let start = one.breaker.begin();
-                let opened = one.transport.updates().await;
-                one.record_opened(&self.context, start, opened.as_ref().err());
-                opened
-            }
-            CalledServer::Several(all) => all.updates().await,
-        };
-        opened.map_err(failure_of)
-    }
-
-    /// Subscribes to a task's status; absent if the server has no such subscription.
-    pub(crate) async fn follow(&self, outbound: OutboundCall) -> Option<TaskNotifications> {
-        let (outbound, route) = self.route(outbound);
-        match &self.server {
-            CalledServer::One(one) => one.transport.follow(&outbound).await,
-            CalledServer::Several(all) => all.follow(&outbound, route.as_deref()?).await,
-        }
-    }
-
-    /// Opens the session for the calls of a client's session, at a server over HTTP.
-    pub(crate) async fn welcome(&self, outbound: OutboundCall) {
-        let (outbound, route) = self.route(outbound);
-        match (&self.server, route) {
-            (CalledServer::One(one), _) => {
-                if let ServerTransport::Http(server) = &one.transport {
-                    server.welcome(&outbound).await;
-                }
-            }
-            (CalledServer::Several(all), Some(route)) => all.welcome(&outbound, &route).await,
-            (CalledServer::Several(_), None) => {}
-        }
-    }
+/// The server of an upstream.
+#[derive(Debug)]
+pub(crate) enum CalledServer {
+    /// A server behind one URL, or a child process.
+    One(Arc<SingleServer>),
+    /// A server with several URLs.
+    Several(ServerInstances),
 }
 
 impl CalledServer {
@@ -191,55 +62,42 @@ impl CalledServer {
 
     /// Returns the server's revision, once it is known; of several URLs, that of the watched one.
     pub(crate) fn revision(&self) -> Option<Revision> {
-        match self {
-            Self::One(one) => one.transport.revision(),
-            Self::Several(all) => all.watched()?.http.revision(),
-        }
-    }
-
-    /// Returns the revision in which a client of this class is served at the instance that has a
-    /// task.
-    pub(crate) fn revision_of_task(
-        &self,
-        class: CapabilityClass,
-        native: &str,
-    ) -> Option<Revision> {
-        match self {
-            Self::One(one) => one.transport.revision_for(class),
-            Self::Several(all) => {
-                let named = instance_name::split(native);
-                let index = named.map_or(Some(0), |named| all.position(named.name));
-                all.iter().nth(index?)?.http.revision_for(class)
-            }
-        }
+        self.of_watched(ServerTransport::revision, HttpUpstream::revision)?
     }
 
     /// Returns the older revision that the server speaks as well, if it is known to have one.
     pub(crate) fn second_revision(&self) -> Option<Revision> {
-        match self {
-            Self::One(one) => one.transport.second_revision(),
-            Self::Several(all) => all.watched()?.http.second_revision(),
-        }
+        self.of_watched(
+            ServerTransport::second_revision,
+            HttpUpstream::second_revision,
+        )?
     }
 
     /// Returns the capabilities that are carried to the server, by its known eras.
     pub(crate) fn carries(&self) -> CapabilityClass {
-        match self {
-            Self::One(one) => one.transport.carries(),
-            Self::Several(all) => all
-                .watched()
-                .map_or(CapabilityClass::BASE, |watched| watched.http.carries()),
-        }
+        self.of_watched(ServerTransport::carries, HttpUpstream::carries)
+            .unwrap_or(CapabilityClass::BASE)
     }
 
     /// True while it is unknown if a server without sessions so far has sessions as well; of
     /// several URLs, the watched one.
     pub(crate) fn may_find_sessions(&self) -> bool {
+        self.of_watched(
+            ServerTransport::may_find_sessions,
+            HttpUpstream::may_find_sessions,
+        )
+        .unwrap_or(false)
+    }
+
+    /// Returns what is known of the only server, or of the watched one of several URLs.
+    fn of_watched<T>(
+        &self,
+        of_one: fn(&ServerTransport) -> T,
+        of_watched: fn(&HttpUpstream) -> T,
+    ) -> Option<T> {
         match self {
-            Self::One(one) => one.transport.may_find_sessions(),
-            Self::Several(all) => all
-                .watched()
-                .is_some_and(|watched| watched.http.may_find_sessions()),
+            Self::One(one) => Some(of_one(&one.transport)),
+            Self::Several(all) => all.watched().map(|one| of_watched(&one.http)),
         }
     }
 
@@ -333,16 +191,4 @@ impl CalledServer {
             Self::Several(all) => all.close().await,
         }
     }
-}
-
-fn failure_of(refusal: FailedAttempt) -> Failure {
-    refusal.failure
-}
-
-/// True for a request that only the instance with the task can answer.
-const fn is_bound_to_task(method: Method) -> bool {
-    matches!(
-        method,
-        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel | Method::TasksResult
-    )
 }

@@ -19,7 +19,7 @@ use weir_upstream_http::HttpUpstream;
 use weir_upstream_stdio::{ChildSource, StdioUpstream};
 use weir_wire::write::ObjectWriter;
 
-use crate::call_attempts::CalledServer;
+use crate::called_server::CalledServer;
 use crate::instances::instance_name::InstanceName;
 use crate::instances::{ServerInstance, ServerInstances};
 use crate::ports::UpstreamPorts;

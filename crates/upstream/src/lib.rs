@@ -8,6 +8,7 @@
 
 mod breaker;
 mod call_attempts;
+mod call_routing;
 mod called_server;
 mod factory;
 mod in_flight;

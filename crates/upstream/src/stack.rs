@@ -23,7 +23,8 @@ use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
 use weir_upstream_core::upstream_context::UpstreamContext;
 
-use crate::call_attempts::{CallAttempts, CalledServer, TimedServer};
+use crate::call_attempts::{CallAttempts, TimedServer};
+use crate::called_server::CalledServer;
 use crate::in_flight::InFlightLimit;
 use crate::repeat;
 
@@ -68,7 +69,7 @@ impl CallStack {
     ) -> impl Future<Output = Reply> + Send + use<> {
         let limits = CallTimeLimits::new(outbound.deadlines, outbound.begun);
         let silence_limit = outbound.deadlines.silence();
-        let (outbound, route) = self.attempts.route(self.strip_baggage(outbound));
+        let (outbound, route) = self.attempts.server.route(self.strip_baggage(outbound));
         let attempts = self.attempts.clone();
         let server = TimedServer {
             attempts: attempts.clone(),

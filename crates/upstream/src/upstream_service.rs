@@ -17,7 +17,7 @@ use weir_core::{CapabilityClass, Failure, Principal, SessionKey};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
-use crate::call_attempts::CalledServer;
+use crate::called_server::CalledServer;
 use crate::stack::CallStack;
 use crate::tasks::{self, TaskRequests};
 

@@ -1,4 +1,4 @@
-//! The way of one call over the instances of its server, shared by its attempts and its time
+//! The route of one call over the instances of its server, shared by its attempts and its time
 //! limits.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,17 @@ pub(crate) enum RequiredInstance {
     Removed,
 }
 
-/// The way of one call.
+impl RequiredInstance {
+    /// Returns the position of a certain instance that the config has.
+    pub(crate) fn position(self) -> Option<usize> {
+        match self {
+            Self::At(index) => Some(index),
+            Self::Any | Self::Removed => None,
+        }
+    }
+}
+
+/// The route of one call.
 #[derive(Debug)]
 pub(crate) struct InstanceRoute {
     required: RequiredInstance,

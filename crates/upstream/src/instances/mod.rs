@@ -73,11 +73,8 @@ impl ServerInstances {
 
     /// Returns the instance of a route: that of its last attempt, or the required one.
     pub(crate) fn of_route(&self, route: &InstanceRoute) -> Option<&Arc<ServerInstance>> {
-        let required = match route.required() {
-            RequiredInstance::At(index) => Some(index),
-            RequiredInstance::Any | RequiredInstance::Removed => None,
-        };
-        self.all.get(route.current().or(required)?)
+        let index = route.current().or(route.required().position());
+        self.all.get(index?)
     }
 
     /// Returns the instance with the lists of the upstream.
