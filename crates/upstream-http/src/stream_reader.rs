@@ -15,6 +15,7 @@ use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::retry_backoff::least_wait;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
+use weir_wire::sse::{MAX_RETRY_WAIT, ResumePoint};
 use weir_wire::{IncomingMessage, Message};
 
 use super::reading_state::{ReadingPermit, ReadingPublisher, ReadingTask};
@@ -22,19 +23,17 @@ use super::response_part::{ResponsePart, ResponseReadError};
 use super::response_reader::ResponseReader;
 use super::session_channel::SessionChannel;
 use super::side_channel::StreamRefusal;
-use super::standing_stream;
+use super::standing_stream::StandingReader;
 
 /// The shortest life of a stream that is reopened at once. After shorter ones the wait doubles.
 const BRIEF_STREAM: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LAST_WAIT: Duration = Duration::from_secs(30);
-/// The longest wait that a server may ask for.
-const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 
-/// Starts to read the GET stream of a session; absent if it has no such stream. Without the permit
-/// the reader does not mark the session's lists as heard. With an `standing_reader`, the stream's requests to
-/// the client are served, and the stream is requested again while the server does not open it now.
-/// The owner of another reader opens another stream.
+/// Starts to read the GET stream of a session; absent if it has no such stream. After the end of
+/// the permit the reader does not mark the session's lists as heard. With a `standing_reader`, the
+/// stream's requests to the client are served, and the stream is requested again while the server
+/// does not open it now. The owner of another reader opens another stream.
 ///
 /// The reader does not keep the session alive: it ends when its last other owner drops it.
 pub(crate) async fn start_reading(
@@ -42,20 +41,14 @@ pub(crate) async fn start_reading(
     session: &Arc<SessionChannel>,
     permit: ReadingPermit,
     publisher: ReadingPublisher,
-    standing_reader: Option<standing_stream::StandingReader>,
+    standing_reader: Option<StandingReader>,
 ) -> Option<ReadingTask> {
-    let session_of = Arc::downgrade(session);
-    let mut reader = StreamReader {
-        context: context.clone(),
-        publisher,
-        session: Some(session_of),
-        permit: Some(permit),
-        request: None,
+    let kind = StreamKind::Session(SessionStream {
+        channel: Arc::downgrade(session),
+        permit,
         standing_reader,
-        last_event: None,
-        retry: None,
-        heard: false,
-    };
+    });
+    let mut reader = StreamReader::new(context.clone(), publisher, kind);
     let mut opening = Box::pin(session.clone().open_get_stream(None));
     let head_wait = context.own_requests.deadlines.stream_head;
     let task = match tokio::time::timeout(head_wait, &mut opening).await {
@@ -104,19 +97,7 @@ pub(crate) async fn read_subscription(
     publisher: ReadingPublisher,
 ) {
     let HttpSubscription { mut stream, id } = subscription;
-    let request = Some(id);
-    let (last_event, retry) = (None, None);
-    let mut reader = StreamReader {
-        context,
-        publisher,
-        session: None,
-        permit: None,
-        request,
-        standing_reader: None,
-        last_event,
-        retry,
-        heard: false,
-    };
+    let mut reader = StreamReader::new(context, publisher, StreamKind::Subscription(id));
     let why = reader.read(&mut stream).await;
     reader.lost(&why);
 }
@@ -124,21 +105,51 @@ pub(crate) async fn read_subscription(
 struct StreamReader {
     context: Arc<UpstreamContext>,
     publisher: ReadingPublisher,
-    /// Present for a legacy stream, on which the server may send requests.
-    session: Option<Weak<SessionChannel>>,
-    /// The permission to read that stream.
-    permit: Option<ReadingPermit>,
-    /// The request that opened a subscription: its response ends it.
-    request: Option<u64>,
-    /// Present if a client can be asked there.
-    standing_reader: Option<standing_stream::StandingReader>,
-    last_event: Option<String>,
-    retry: Option<u64>,
+    kind: StreamKind,
+    point: ResumePoint,
     /// True if a message came on the current stream.
     heard: bool,
 }
 
+enum StreamKind {
+    /// The GET stream of a legacy session, on which the server may send requests.
+    Session(SessionStream),
+    /// A subscription. The response to the request with this id, which opened it, ends it.
+    Subscription(u64),
+}
+
+/// The GET stream of a session.
+struct SessionStream {
+    channel: Weak<SessionChannel>,
+    /// The permission to read the stream.
+    permit: ReadingPermit,
+    /// Present if a client can be asked there.
+    standing_reader: Option<StandingReader>,
+}
+
+impl SessionStream {
+    /// True for the standing stream of a session that meets this condition.
+    fn is_standing_if(&self, condition: impl Fn(&SessionChannel) -> bool) -> bool {
+        let is_standing = self.standing_reader.is_some();
+        is_standing
+            && self
+                .channel
+                .upgrade()
+                .is_some_and(|session| condition(&session))
+    }
+}
+
 impl StreamReader {
+    fn new(context: Arc<UpstreamContext>, publisher: ReadingPublisher, kind: StreamKind) -> Self {
+        Self {
+            context,
+            publisher,
+            kind,
+            point: ResumePoint::default(),
+            heard: false,
+        }
+    }
+
     /// Reads a session's GET stream. A server may end it at any time to have it reopened. Events in
     /// between are unknown, so the gap counts as a change.
     async fn read_on(mut self, mut stream: ResponseReader) {
@@ -166,9 +177,7 @@ impl StreamReader {
             };
             // A server that makes its clients poll like this sends a message on each stream.
             in_vain = if brief && !self.heard { in_vain + 1 } else { 0 };
-            let asked = self
-                .retry
-                .map(|millis| Duration::from_millis(millis).min(MAX_RETRY_WAIT));
+            let asked = self.point.asked_wait();
             let wait = asked.unwrap_or(wait / 2).max(least_wait(in_vain));
             match self.reopen(wait).await {
                 Some(again) => stream = again,
@@ -176,7 +185,7 @@ impl StreamReader {
             }
             self.publisher.changed(ListKinds::default());
             // A server that numbers its events sends those of the gap again.
-            if self.announces_shared_lists() && self.last_event.is_none() {
+            if self.announces_shared_lists() && self.point.last_event().is_none() {
                 self.context.list_changes.record(ListKinds::default());
             }
             if let Some(updates) = self.publisher.updates() {
@@ -192,7 +201,8 @@ impl StreamReader {
             self.answering(tokio::time::sleep(wait)).await;
             let session = self.session()?;
             self.heard_in_session(false);
-            let opening = session.open_get_stream(self.last_event.clone());
+            let last_event = self.point.last_event().map(str::to_owned);
+            let opening = session.open_get_stream(last_event);
             match self.answering(opening).await {
                 Ok(stream) => {
                     self.heard_in_session(true);
@@ -215,11 +225,8 @@ impl StreamReader {
         let StreamRefusal::NotNow(asked) = refusal else {
             return None;
         };
-        let may_read = self
-            .session()
-            .zip(self.permit)
-            .is_some_and(|(session, permit)| session.permits(permit));
-        if self.standing_reader.is_none() || !may_read {
+        let stream = self.session_stream()?;
+        if !stream.is_standing_if(|session| session.permits(stream.permit)) {
             return None;
         }
         let asked = asked.unwrap_or_default().min(MAX_RETRY_WAIT);
@@ -241,10 +248,14 @@ impl StreamReader {
 
     /// Sends the client's answers to the server.
     fn poll_answers(&mut self, cx: &mut Context<'_>) {
-        let session = &self.session;
-        if let Some(standing_reader) = &mut self.standing_reader {
-            standing_reader.poll(cx, |message| {
-                if let Some(session) = session.as_ref().and_then(Weak::upgrade) {
+        if let StreamKind::Session(SessionStream {
+            channel,
+            standing_reader: Some(reader),
+            ..
+        }) = &mut self.kind
+        {
+            reader.poll(cx, |message| {
+                if let Some(session) = channel.upgrade() {
                     session.send(message);
                 }
             });
@@ -254,20 +265,27 @@ impl StreamReader {
     /// True for the standing stream of a session without lists of its own: changes that the server
     /// announces there are of the shared lists.
     fn announces_shared_lists(&self) -> bool {
-        self.standing_reader.is_some()
-            && self
-                .session()
-                .is_some_and(|session| session.lists().is_none())
+        self.session_stream()
+            .is_some_and(|stream| stream.is_standing_if(|session| session.lists().is_none()))
     }
 
     fn heard_in_session(&self, is_heard: bool) {
-        if let Some((session, permit)) = self.session().zip(self.permit) {
-            session.set_lists_heard(permit, is_heard);
+        if let Some(stream) = self.session_stream()
+            && let Some(session) = stream.channel.upgrade()
+        {
+            session.set_lists_heard(stream.permit, is_heard);
         }
     }
 
     fn session(&self) -> Option<Arc<SessionChannel>> {
-        self.session.as_ref().and_then(Weak::upgrade)
+        self.session_stream()?.channel.upgrade()
+    }
+
+    fn session_stream(&self) -> Option<&SessionStream> {
+        match &self.kind {
+            StreamKind::Session(stream) => Some(stream),
+            StreamKind::Subscription(_) => None,
+        }
     }
 
     /// Sends a message to the server of a legacy stream.
@@ -299,14 +317,7 @@ impl StreamReader {
                         }
                     }
                 }
-                Ok(Some(ResponsePart::Mark { id, retry })) => {
-                    // An empty id resets the last one; an id that is too long for a header is
-                    // ignored.
-                    if let Some(id) = id {
-                        self.last_event = Some(id).filter(|id| !id.is_empty() && id.len() <= 1024);
-                    }
-                    self.retry = retry.or(self.retry);
-                }
+                Ok(Some(ResponsePart::Mark { id, retry })) => self.point.record_mark(id, retry),
                 Ok(Some(_)) => {}
                 Ok(None) => return "the stream ended".to_owned(),
                 Err(error) => return error.to_string(),
@@ -347,8 +358,12 @@ impl StreamReader {
             self.context.list_changes.record(kinds);
             return None;
         }
-        if let Some(standing_reader) = &mut self.standing_reader {
-            if let Some(answer) = standing_reader.take(message) {
+        if let StreamKind::Session(SessionStream {
+            standing_reader: Some(reader),
+            ..
+        }) = &mut self.kind
+        {
+            if let Some(answer) = reader.take(message) {
                 self.send(answer);
             }
             return None;
@@ -394,18 +409,21 @@ impl StreamReader {
                 Some(_) => MessageClass::Ignored,
                 None => MessageClass::Dropped("unknown_notification"),
             },
-            Message::Request(request) if self.session.is_some() => {
+            Message::Request(request) if self.session_stream().is_some() => {
                 MessageClass::Reply(upstream_messages::answer_outside_call(&request))
             }
             Message::Request(_) => MessageClass::Dropped("server_request"),
-            message @ Message::Response(_)
-                if self.request.is_none()
-                    || upstream_messages::request_of(&message) != self.request =>
-            {
+            message @ Message::Response(_) if !self.ends_with(&message) => {
                 MessageClass::Dropped("unknown_id")
             }
             Message::Response(response) => MessageClass::Answer(response.outcome),
         }
+    }
+
+    /// True for the response that ends a subscription.
+    fn ends_with(&self, response: &Message) -> bool {
+        let answered = upstream_messages::request_of(response);
+        matches!(self.kind, StreamKind::Subscription(request) if answered == Some(request))
     }
 
     fn lost(&self, why: &str) {

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use weir_core::port::Fut;
 use weir_upstream_core::retry_backoff::least_wait;
-use weir_wire::sse::ResumePoint;
+use weir_wire::sse::{MAX_RETRY_WAIT, ResumePoint};
 
 use super::response_reader::ResponseReader;
 use super::side_channel::{SideChannel, StreamRefusal};
 
-/// The longest wait that a busy server may ask for: the call's own deadline is not far.
-const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 /// The most streams in a row without a message.
 const MAX_EMPTY_STREAMS: u32 = 20;
 /// The most attempts in a row at one resumption while the server does not open the stream now. With

@@ -14,7 +14,7 @@ pub(crate) mod resume_point;
 pub use decoder::{SseCaps, SseDecoder, SseError, SseItem};
 pub use encoder::{StreamEncoder, write_comment, write_event, write_opening, write_retry};
 pub use event_decoder::{DecodedEvent, EventDecoder};
-pub use resume_point::ResumePoint;
+pub use resume_point::{MAX_RETRY_WAIT, ResumePoint};
 
 /// True for the type of an event that carries a message of MCP: none, which means `message`, or
 /// `message` itself. A client dispatches an event by its type and ignores types that it does not

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The wait before a stream is resumed, if the server gives no time.
 const DEFAULT_RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait that a server may ask for.
-const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
+pub const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 /// The longest id that is sent back in a header.
 const MAX_ID_BYTES: usize = 1024;
 
@@ -33,11 +33,16 @@ impl ResumePoint {
         self.last_event.as_deref()
     }
 
+    /// The wait before the stream is resumed that the server asked for, if it did.
+    #[must_use]
+    pub fn asked_wait(&self) -> Option<Duration> {
+        let millis = self.retry?;
+        Some(Duration::from_millis(millis).min(MAX_RETRY_WAIT))
+    }
+
     /// The wait before the stream is resumed.
     #[must_use]
     pub fn retry_wait(&self) -> Duration {
-        self.retry
-            .map_or(DEFAULT_RETRY_WAIT, Duration::from_millis)
-            .min(MAX_RETRY_WAIT)
+        self.asked_wait().unwrap_or(DEFAULT_RETRY_WAIT)
     }
 }
