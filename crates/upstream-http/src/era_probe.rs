@@ -26,7 +26,7 @@ const MAX_PROBES: usize = 3;
 const MAX_UNANSWERED: u32 = 3;
 
 impl ServerEra {
-    /// Makes the dialog with the server by the outcome of a probe.
+    /// Makes the dialog with the server by the outcome of a probe, which ends the doubt about it.
     ///
     /// # Errors
     /// The server has no revision in common with weir.
@@ -34,44 +34,65 @@ impl ServerEra {
         &self,
         probed: EraProbeResult,
     ) -> Result<Arc<ServerDialog>, FailedAttempt> {
-        let before = self.dialog.load_full();
+        let before = self.dialog();
         match probed {
             EraProbeResult::NoAnswer => self.guess.record_unanswered(self.context.clock.millis()),
             EraProbeResult::Era(_) | EraProbeResult::Sse => self.guess.end_guess(),
         }
-        let found = match (probed, before.clone()) {
-            (EraProbeResult::Era(found), _) => found,
-            // Its silence does not make it another server, but it may have become one.
-            (EraProbeResult::NoAnswer, Some(modern))
-                if matches!(*modern, ServerDialog::Modern(..))
-                    && self.guess.times() <= MAX_UNANSWERED =>
-            {
-                return Ok(self.keep(modern));
-            }
-            // Silence is no sign of another server: its sessions stay.
-            (EraProbeResult::NoAnswer, Some(same))
-                if !matches!(*same, ServerDialog::Modern(..)) =>
-            {
-                return Ok(self.keep(same));
-            }
-            (EraProbeResult::NoAnswer, _) => judge_probe(None),
-            (EraProbeResult::Sse, Some(line)) if matches!(*line, ServerDialog::Sse(_)) => {
-                return Ok(self.keep(line));
-            }
-            (EraProbeResult::Sse, _) => {
-                let origin = ChildSource::Sse(Arc::new(SseServer(self.http.clone())));
-                let line = StdioUpstream::new(
-                    self.context.clone(),
-                    origin,
-                    UpstreamProtocol::Legacy,
-                    self.sharing,
-                );
-                let dialog = Arc::new(ServerDialog::Sse(Arc::new(line)));
-                self.dialog.store(Some(dialog.clone()));
-                return Ok(self.keep(dialog));
-            }
+        let dialog = match probed {
+            EraProbeResult::Era(found) => self.dialog_of(found, before.as_deref())?,
+            EraProbeResult::NoAnswer => self.after_silence(before.clone())?,
+            EraProbeResult::Sse => self.sse_dialog(before.clone()),
         };
-        let dialog = match (found, before.as_deref()) {
+        let stays = before
+            .as_ref()
+            .is_some_and(|before| Arc::ptr_eq(before, &dialog));
+        if !stays {
+            self.close_replaced(before.as_deref(), &dialog);
+            self.dialog.store(Some(dialog.clone()));
+        }
+        self.in_doubt.store(false, Ordering::Release);
+        Ok(dialog)
+    }
+
+    /// Returns the dialog after a probe without an answer. Silence is no sign of another server,
+    /// but a modern server that stays silent may have become one.
+    fn after_silence(
+        &self,
+        before: Option<Arc<ServerDialog>>,
+    ) -> Result<Arc<ServerDialog>, FailedAttempt> {
+        let may_stay = |known: &ServerDialog| {
+            !matches!(known, ServerDialog::Modern(..)) || self.guess.times() <= MAX_UNANSWERED
+        };
+        match before {
+            Some(known) if may_stay(&known) => Ok(known),
+            before => self.dialog_of(judge_probe(None), before.as_deref()),
+        }
+    }
+
+    fn sse_dialog(&self, before: Option<Arc<ServerDialog>>) -> Arc<ServerDialog> {
+        let known = before.filter(|known| matches!(**known, ServerDialog::Sse(_)));
+        known.unwrap_or_else(|| {
+            let upstream = StdioUpstream::new(
+                self.context.clone(),
+                ChildSource::Sse(Arc::new(SseServer(self.http.clone()))),
+                UpstreamProtocol::Legacy,
+                self.sharing,
+            );
+            Arc::new(ServerDialog::Sse(Arc::new(upstream)))
+        })
+    }
+
+    /// Makes the dialog with a server of this era.
+    ///
+    /// # Errors
+    /// As [`Self::settle`].
+    fn dialog_of(
+        &self,
+        found: ProbeOutcome,
+        before: Option<&ServerDialog>,
+    ) -> Result<Arc<ServerDialog>, FailedAttempt> {
+        let dialog = match (found, before) {
             (ProbeOutcome::Legacy(offered), Some(ServerDialog::Legacy(pool)))
                 if pool.offered() == offered =>
             {
@@ -107,36 +128,26 @@ impl ServerEra {
                 let text = format!(
                     "The upstream speaks protocol versions that weir does not have: {list}"
                 );
-                return Err(self
-                    .context
-                    .label
-                    .fail(FailureKind::Unavailable, text)
-                    .into());
+                let failure = self.context.label.fail(FailureKind::Unavailable, text);
+                return Err(failure.into());
             }
         };
-        if let (Some(ServerDialog::Legacy(old)), ServerDialog::Modern(..)) =
-            (before.as_deref(), &dialog)
-        {
-            let old = old.clone();
-            self.context.tasks.spawn(async move { old.close().await });
-        }
-        match &dialog {
-            ServerDialog::Modern(..) => self.second_era.forget_refusal(),
-            ServerDialog::Legacy(_) | ServerDialog::Sse(_) => {
-                if let Some(pool) = self.second_era.take_pool() {
-                    self.context.tasks.spawn(async move { pool.close().await });
-                }
-            }
-        }
-        let dialog = Arc::new(dialog);
-        self.dialog.store(Some(dialog.clone()));
-        Ok(self.keep(dialog))
+        Ok(Arc::new(dialog))
     }
 
-    /// Ends the doubt about the server with this dialog.
-    fn keep(&self, dialog: Arc<ServerDialog>) -> Arc<ServerDialog> {
-        self.in_doubt.store(false, Ordering::Release);
-        dialog
+    /// Closes the sessions that a new dialog has no use for.
+    fn close_replaced(&self, before: Option<&ServerDialog>, dialog: &ServerDialog) {
+        let pool = match (before, dialog) {
+            (_, ServerDialog::Legacy(_) | ServerDialog::Sse(_)) => self.second_era.take_pool(),
+            (Some(ServerDialog::Legacy(pool)), ServerDialog::Modern(..)) => Some(pool.clone()),
+            (_, ServerDialog::Modern(..)) => None,
+        };
+        if matches!(dialog, ServerDialog::Modern(..)) {
+            self.second_era.forget_refusal();
+        }
+        if let Some(pool) = pool {
+            self.context.tasks.spawn(async move { pool.close().await });
+        }
     }
 
     /// Probes the server for its era, unless the operator configured it.
