@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use weir_core::port::KeptTask;
 use weir_core::upstream::ClientSessionChange;
@@ -81,10 +82,10 @@ pub(crate) async fn serve(
         headers: Some(headers),
     };
     match serve_request(session, AnswerTarget::OwnResponse, request, params).await {
-        SessionOutcome::Message(said) => Ok(said.into_answer()),
+        SessionOutcome::Message(message) => Ok(message.into_answer()),
         SessionOutcome::UnknownTask(_) => Err(FailureCause::InPredecessor.into()),
         SessionOutcome::List(response) => Ok(failure::ok(ResponseBody::new(response))),
-        SessionOutcome::Call(asked, owned) => encode::encode_reply(*asked, owned).await,
+        SessionOutcome::Call(response, owned) => encode::encode_reply(*response, owned).await,
     }
 }
 
@@ -136,6 +137,21 @@ impl SessionRequestContext<'_> {
         ))
         .await
     }
+
+    /// Renders the failure of the request with this id.
+    fn render_failure(
+        &self,
+        id: &RequestId,
+        failure: &Failure,
+        tool_call: bool,
+    ) -> RenderedMessage {
+        let failed = FailureContext {
+            revision: self.opened.session.revision,
+            tool_call,
+            request: &self.context.name,
+        };
+        log_and_render(failure, failed).rendered_message(id)
+    }
 }
 
 /// Serves a request of a session, of a batch too.
@@ -152,18 +168,12 @@ pub(super) async fn serve_request(
         ..
     } = session;
     let revision = opened.session.revision;
-    let told = FailureContext {
-        revision,
-        tool_call: false,
-        request: &context.name,
-    };
     let done = |result: &[u8]| {
         let response = weir_wire::write::response(&request.id, result);
         SessionOutcome::Message(failure::ok_message(response, RequestOutcome::Ok))
     };
-    let fail = |failure: &Failure| {
-        SessionOutcome::Message(log_and_render(failure, told).rendered_message(&request.id))
-    };
+    let rendered = |failure: &Failure| session.render_failure(&request.id, failure, false);
+    let fail = |failure: &Failure| SessionOutcome::Message(rendered(failure));
     let done_or_failed =
         |ended: Result<(), Failure>| ended.map_or_else(|why| fail(&why), |()| done(b"{}"));
     match request.method.known() {
@@ -189,8 +199,7 @@ pub(super) async fn serve_request(
             match Box::pin(tasks::serve_legacy(context, known, about, params)).await {
                 Ok(result) => done(&result),
                 Err(failure) if may_be_in_predecessor(context, name.as_deref(), &failure) => {
-                    let rendered = log_and_render(&failure, told).rendered_message(&request.id);
-                    SessionOutcome::UnknownTask(rendered)
+                    SessionOutcome::UnknownTask(rendered(&failure))
                 }
                 Err(failure) => fail(&failure),
             }
@@ -212,14 +221,14 @@ pub(super) async fn serve_request(
             call(session, &request.id, stream, method, params)
         }
         Some(method) if list_of_method(method).is_some() => {
-            let asked = ListRequest {
+            let list = ListRequest {
                 revision,
                 method,
                 class: opened.class(),
                 session: opened.is_stored.then_some(opened.key),
                 params: &params,
             };
-            match Box::pin(lists::list_page(context, known, asked)).await {
+            match Box::pin(lists::list_page(context, known, list)).await {
                 Ok(result) => SessionOutcome::List(result.response(&request.id)),
                 Err(failure) => fail(&failure),
             }
@@ -294,17 +303,18 @@ async fn set_level(
 }
 
 fn call(
-    SessionRequestContext {
-        context,
-        known,
-        opened,
-        ..
-    }: SessionRequestContext<'_>,
+    session: SessionRequestContext<'_>,
     id: &RequestId,
     stream: AnswerTarget,
     method: CallMethod,
     params: Params,
 ) -> SessionOutcome {
+    let SessionRequestContext {
+        context,
+        known,
+        opened,
+        ..
+    } = session;
     let revision = opened.session.revision;
     let (method, kept, extension) = match method {
         CallMethod::Known(method, kept) => (method, kept, None),
@@ -319,30 +329,15 @@ fn call(
     let lifted = match lift::legacy(params, Some(&opened.session), class) {
         Ok(lifted) => lifted,
         Err(error) => {
-            let told = FailureContext {
-                revision,
-                tool_call: method == Method::ToolsCall,
-                request: &context.name,
-            };
             let failure = Failure::invalid_params(error.to_string());
-            return SessionOutcome::Message(log_and_render(&failure, told).rendered_message(id));
+            let is_tool_call = method == Method::ToolsCall;
+            return SessionOutcome::Message(session.render_failure(id, &failure, is_tool_call));
         }
     };
     let as_task = tasks::task_mode_of_legacy(context, revision, method, &lifted);
-    let visits_urls = opened.is_stored && class.has(CapabilityClass::ELICITATION_URL);
-    let asked = ResponseContext::new(context, known, id.clone(), revision, method)
-        .with_progress_token(lifted.progress_token.clone())
-        .about_task(
-            tasks::task_of_result_request(method, &lifted.params),
-            as_task,
-        )
-        // The connection of an HTTP+SSE client keeps the session in use.
-        .in_session(Some(opened).filter(|opened| opened.is_stored && !context.is_over_http_sse))
-        .with_url_elicitation(if visits_urls {
-            UrlElicitationForm::Error(opened.key)
-        } else {
-            UrlElicitationForm::Text
-        });
+    let task = tasks::task_of_result_request(method, &lifted.params);
+    let response = response_context(session, id, method, class, lifted.progress_token.clone())
+        .about_task(task, as_task);
     let call = Arc::new(tasks::with_task_mode(
         as_task,
         Call {
@@ -370,5 +365,30 @@ fn call(
             .register_call(opened.key, id.clone(), &context.limits().session);
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight)
         .over_http_sse(context.is_over_http_sse);
-    SessionOutcome::Call(Box::new(asked), OwnedCall::by_session(running, owner))
+    SessionOutcome::Call(Box::new(response), OwnedCall::by_session(running, owner))
+}
+
+/// Makes the context of the response to a call of a client with this class and progress token.
+fn response_context(
+    SessionRequestContext {
+        context,
+        known,
+        opened,
+        ..
+    }: SessionRequestContext<'_>,
+    id: &RequestId,
+    method: Method,
+    class: CapabilityClass,
+    token: Option<Bytes>,
+) -> ResponseContext {
+    let visits_urls = opened.is_stored && class.has(CapabilityClass::ELICITATION_URL);
+    ResponseContext::new(context, known, id.clone(), opened.session.revision, method)
+        .with_progress_token(token)
+        // The connection of an HTTP+SSE client keeps the session in use.
+        .in_session(Some(opened).filter(|opened| opened.is_stored && !context.is_over_http_sse))
+        .with_url_elicitation(if visits_urls {
+            UrlElicitationForm::Error(opened.key)
+        } else {
+            UrlElicitationForm::Text
+        })
 }

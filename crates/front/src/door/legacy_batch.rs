@@ -78,14 +78,14 @@ pub(crate) async fn batch(
     let answers: Vec<RenderedMessage> = answers.into_iter().flatten().collect();
     let worst = answers
         .iter()
-        .map(|said| said.tally)
+        .map(|answer| answer.tally)
         .max()
         .unwrap_or(RequestOutcome::Ok);
     let answer = if answers.is_empty() {
         failure::accepted()
     } else {
         // Each answer has its memory until it is sent.
-        let items = answers.into_iter().map(|said| said.message);
+        let items = answers.into_iter().map(|answer| answer.message);
         let body = ResponseBody::new(MessageParts::array(items));
         answer::with_outcome(failure::ok(body), worst)
     };
@@ -150,17 +150,17 @@ async fn answer_batch_item(
 ) -> Option<RenderedMessage> {
     let id = request.id.clone();
     let serving = serve_request(session, AnswerTarget::Batch, request, params);
-    let said = match Box::pin(serving).await {
-        SessionOutcome::Message(said) | SessionOutcome::UnknownTask(said) => said,
+    let answer = match Box::pin(serving).await {
+        SessionOutcome::Message(message) | SessionOutcome::UnknownTask(message) => message,
         SessionOutcome::List(response) => {
             failure::ok_message(response.joined(), RequestOutcome::Ok)
         }
-        SessionOutcome::Call(asked, owned) => {
-            return encode::encode_for_batch(*asked, owned, room).await;
+        SessionOutcome::Call(response, owned) => {
+            return encode::encode_for_batch(*response, owned, room).await;
         }
     };
     Some(
-        room.hold(said, BatchedAnswer::Other)
+        room.hold(answer, BatchedAnswer::Other)
             .unwrap_or_else(|full| {
                 let refusal = MessageRefusal::NoRoomInBatch(full.message().to_owned());
                 let error = failure::message_error(refusal, &session.context.name);

@@ -247,14 +247,14 @@ async fn dispatch(
             .await
         }
         Some(method) if list_of_method(method).is_some() => {
-            let asked = ListRequest {
+            let list = ListRequest {
                 revision,
                 method,
                 class: lifted.capabilities.class,
                 session: None,
                 params: &lifted.params,
             };
-            let result = Box::pin(lists::list_page(context, known, asked)).await;
+            let result = Box::pin(lists::list_page(context, known, list)).await;
             let response = result.map_err(fail)?.response(&request.id);
             Ok(failure::ok(ResponseBody::new(response)))
         }
@@ -322,7 +322,7 @@ fn make_call(
         }
         Err(failure) => return Err(fail(failure).into()),
     };
-    let asked = ResponseContext::new(context, known, id.clone(), Revision::MODERN, method)
+    let response = ResponseContext::new(context, known, id.clone(), Revision::MODERN, method)
         .with_progress_token(token)
         .with_binding(binding)
         .with_accepted_visits(accepted)
@@ -332,7 +332,7 @@ fn make_call(
             UrlElicitationForm::Unsupported
         });
     Ok(encode::encode_reply(
-        asked,
+        response,
         OwnedCall::by_connection(running),
     ))
 }
