@@ -27,7 +27,7 @@ pub use decisions::{
     SenderRejection, Verifier, Visibility,
 };
 pub use document_fetch::{DocumentFetcher, FetchRequest, FetchResponse, UrlSource};
-pub use document_post::{DocumentPoster, PostEncoding, PostResponse};
+pub use document_post::{DocumentPoster, PostEncoding, PostResponse, fill_batch};
 pub use environment::{
     Clock, Random, full_jitter, half_jitter, jittered, jittered_by, random_id, random_share,
 };

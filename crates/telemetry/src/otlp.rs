@@ -15,7 +15,7 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use weir_core::port::{DocumentPoster, PostEncoding, PostResponse};
+use weir_core::port::{DocumentPoster, PostEncoding, PostResponse, fill_batch};
 use weir_core::telemetry::{instruments, process_resource};
 use weir_core::trace::{FinishedSpan, SpanSink};
 use weir_upstream::{TlsError, UpstreamFactory};
@@ -151,17 +151,7 @@ impl SignalExporter {
             if !some {
                 return;
             }
-            if batch.len() < BATCH {
-                tokio::select! {
-                    () = tokio::time::sleep(BATCH_WAIT) => {}
-                    () = stop.cancelled() => {}
-                }
-                while batch.len() < BATCH
-                    && let Ok(more) = spans.try_recv()
-                {
-                    batch.push(more);
-                }
-            }
+            fill_batch(&mut batch, BATCH, &mut spans, BATCH_WAIT, stop.cancelled()).await;
             let waiting = |spans: &mpsc::Receiver<FinishedSpan>| {
                 instruments()
                     .telemetry_queue
@@ -270,9 +260,8 @@ fn outcome_of(form: PostEncoding, posted: &PostResponse) -> ExportOutcome {
     match (posted.status, posted.code) {
         (200..=299, None) if form == PostEncoding::Grpc => ExportOutcome::Rejected,
         (200..=299, None | Some(0)) => ExportOutcome::Accepted,
-        (429 | 502 | 503 | 504, _) | (200, Some(1 | 4 | 8 | 10 | 11 | 14 | 15)) => {
-            ExportOutcome::Retry
-        }
+        (200, Some(1 | 4 | 8 | 10 | 11 | 14 | 15)) => ExportOutcome::Retry,
+        _ if posted.is_to_retry() => ExportOutcome::Retry,
         _ => ExportOutcome::Rejected,
     }
 }

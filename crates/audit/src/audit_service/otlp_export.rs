@@ -12,7 +12,7 @@ use crate::record::SealedRecord;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_core::port::{DocumentPoster, PostEncoding};
+use weir_core::port::{DocumentPoster, PostEncoding, fill_batch};
 use weir_core::telemetry::process_resource;
 
 use super::copy_backlog::{BACKLOG, dropped};
@@ -61,17 +61,14 @@ async fn send_all(
 ) {
     let mut batch = Vec::with_capacity(BATCH);
     while receiver.recv_many(&mut batch, BATCH).await > 0 {
-        if batch.len() < BATCH && !receiver.is_closed() {
-            tokio::select! {
-                () = tokio::time::sleep(BATCH_WAIT) => {}
-                () = stop.cancelled() => {}
-            }
-            while batch.len() < BATCH
-                && let Ok(more) = receiver.try_recv()
-            {
-                batch.push(more);
-            }
-        }
+        fill_batch(
+            &mut batch,
+            BATCH,
+            &mut receiver,
+            BATCH_WAIT,
+            stop.cancelled(),
+        )
+        .await;
         let count = batch.len() as u64;
         let body = bytes::Bytes::from(document(&batch).to_string());
         batch.clear();
@@ -113,7 +110,7 @@ async fn send(
                 }
                 return true;
             }
-            Ok(answer) if !matches!(answer.status, 429 | 502 | 503 | 504) => {
+            Ok(answer) if !answer.is_to_retry() => {
                 tracing::error!(
                     status = answer.status,
                     records = count,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::mpsc;
 
 use super::Fut;
 use crate::failure::Failure;
@@ -29,6 +30,14 @@ pub struct PostResponse {
     pub body: Bytes,
 }
 
+impl PostResponse {
+    /// True if a later attempt may succeed, by its status (OTLP specification, failures).
+    #[must_use]
+    pub const fn is_to_retry(&self) -> bool {
+        matches!(self.status, 429 | 502 | 503 | 504)
+    }
+}
+
 /// Posts documents to one URL of the operator's, such as a collector's.
 pub trait DocumentPoster: Send + Sync {
     /// Posts a document, and reads at most 64 KiB of the response, with any status. Dropping the
@@ -44,4 +53,24 @@ pub trait DocumentPoster: Send + Sync {
         document: Bytes,
         within: Duration,
     ) -> Fut<'_, Result<PostResponse, Failure>>;
+}
+
+/// Adds to a batch, which has its first items, those that come within `wait`: up to `size` in all,
+/// and none that come after `stop`.
+pub async fn fill_batch<T>(
+    batch: &mut Vec<T>,
+    size: usize,
+    receiver: &mut mpsc::Receiver<T>,
+    wait: Duration,
+    stop: impl Future<Output = ()>,
+) {
+    if batch.len() >= size || receiver.is_closed() {
+        return;
+    }
+    let _reason = tokio::time::timeout(wait, stop).await;
+    while batch.len() < size
+        && let Ok(item) = receiver.try_recv()
+    {
+        batch.push(item);
+    }
 }
