@@ -4,7 +4,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,30 +60,7 @@ pub fn answering_each(
 /// Returns a self-signed certificate as OpenSSL makes it by default, marked as an authority.
 fn self_signed() -> Arc<ServerConfig> {
     let folder = TestFolder::new("self-signed");
-    let (key, certificate) = (folder.file("key.pem"), folder.file("cert.pem"));
-    let words = [
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ];
-    let mut command = Command::new("openssl");
-    command
-        .args(words)
-        .args(["-addext", "subjectAltName=IP:127.0.0.1"]);
-    let made = command
-        .arg("-keyout")
-        .arg(&key)
-        .arg("-out")
-        .arg(&certificate)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    let [certificate, key] = folder.openssl_certificate("IP:127.0.0.1");
     let chain = CertificateDer::pem_file_iter(&certificate)
         .unwrap()
         .map(Result::unwrap)

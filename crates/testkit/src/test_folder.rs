@@ -1,6 +1,7 @@
 //! Folders of tests.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A folder of one test. It is removed when the value is dropped.
@@ -55,6 +56,21 @@ impl TestFolder {
         std::fs::create_dir_all(folder).expect("a folder for a test");
         std::fs::write(&file, text).expect("a file of a test");
         file
+    }
+
+    /// Has OpenSSL make a self-signed certificate for a name, such as `DNS:localhost`. As it does by
+    /// default, it marks it as an authority. Returns the files of the certificate and of its key.
+    pub fn openssl_certificate(&self, name: &str) -> [PathBuf; 2] {
+        let options = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext";
+        let made = Command::new("openssl")
+            .args(options.split(' '))
+            .arg(format!("subjectAltName={name}"))
+            .args(["-keyout", "key.pem", "-out", "cert.pem"])
+            .current_dir(&self.0)
+            .output()
+            .expect("OpenSSL");
+        assert!(made.status.success(), "{made:?}");
+        ["cert.pem", "key.pem"].map(|name| self.file(name))
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use weir_core::upstream::Upstream;
 use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::h2_server::h2_answer;
-use weir_testkit::{H2Act, H2Plan, H2Server, MockBehaviour, MockServer};
+use weir_testkit::{H2Act, H2Plan, H2Server, MockBehaviour, MockServer, TestFolder};
 use weir_upstream::{HttpUpstreamSettings, TransportSettings, UpstreamProtocol, UpstreamSettings};
 
 use crate::fixtures::*;
@@ -134,51 +134,18 @@ async fn a_certificate_is_trusted_only_where_the_operator_named_its_root_and_for
     assert_eq!(mock.executions("echo"), 1);
 }
 
-/// Makes a self-signed certificate and its key as OpenSSL does by default: it is marked as an
-/// authority.
-fn openssl_self_signed() -> (String, String) {
-    let [key, certificate] = ["key", "cert"].map(|kind| {
-        std::env::temp_dir().join(format!("weir-openssl-{}-{kind}.pem", std::process::id()))
-    });
-    let words = [
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ];
-    let mut command = std::process::Command::new("openssl");
-    command
-        .args(words)
-        .args(["-addext", "subjectAltName=DNS:localhost"]);
-    let made = command
-        .arg("-keyout")
-        .arg(&key)
-        .arg("-out")
-        .arg(&certificate)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
-    [certificate, key]
-        .map(|path| {
-            let text = std::fs::read_to_string(&path).unwrap();
-            std::fs::remove_file(path).unwrap();
-            text
-        })
-        .into()
-}
-
 #[tokio::test]
 async fn a_self_signed_certificate_of_openssl_is_trusted_where_it_is_named_and_for_its_name() {
     let mock = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let (pem, key) = openssl_self_signed();
+    let folder = TestFolder::new("openssl");
+    let made = || {
+        let files = folder.openssl_certificate("DNS:localhost");
+        files.map(|file| std::fs::read_to_string(file).unwrap())
+    };
+    let [pem, key] = made();
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     let address = tls_with(mock.address(), certificate, key, &[b"http/1.1"]).await;
@@ -188,7 +155,7 @@ async fn a_self_signed_certificate_of_openssl_is_trusted_where_it_is_named_and_f
         .await
         .end
         .unwrap();
-    let (other, _) = openssl_self_signed();
+    let [other, _] = made();
     let by_address = format!("https://127.0.0.1:{}/mcp", address.port());
     for (upstream, cause) in [
         (over_tls(&by_name, None, "unnamed").unwrap(), "as `ca_file`"),
