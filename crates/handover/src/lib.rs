@@ -53,7 +53,7 @@ pub struct InheritedSockets {
     clients: Option<TcpListener>,
     operators: Option<TcpListener>,
     cluster: Option<TcpListener>,
-    line: Option<UnixStream>,
+    predecessor: Option<UnixStream>,
     keeper: Option<UnixStream>,
 }
 
@@ -74,9 +74,9 @@ impl InheritedSockets {
         for at in 0..given.len() {
             let wrong =
                 |error: std::io::Error| format!("socket {at} that weir was started with: {error}");
-            let place = match names.next().unwrap_or_default() {
+            let listener = match names.next().unwrap_or_default() {
                 HANDOVER => {
-                    own.line = given
+                    own.predecessor = given
                         .take_custom(at, family, kind, "link to the previous process")
                         .map_err(wrong)?;
                     continue;
@@ -93,13 +93,13 @@ impl InheritedSockets {
                 _ if own.clients.is_none() => &mut own.clients,
                 _ => &mut own.operators,
             };
-            if place.is_some() {
+            if listener.is_some() {
                 return Err(format!(
                     "weir was started with {} sockets, and cannot use number {at}",
                     given.len()
                 ));
             }
-            *place = given.take_tcp_listener(at).map_err(wrong)?;
+            *listener = given.take_tcp_listener(at).map_err(wrong)?;
         }
         Ok(own)
     }
@@ -114,15 +114,16 @@ impl InheritedSockets {
             clients,
             operators,
             cluster,
-            line,
+            predecessor,
             keeper,
         } = self;
-        let (sealing, predecessor) = match line {
+        let (sealing, predecessor) = match predecessor {
             None => (None, None),
-            Some(line) => {
-                let (sealing, predecessor) = Predecessor::read_greeting(line).map_err(|error| {
-                    format!("the previous process sent no valid greeting: {error}")
-                })?;
+            Some(socket) => {
+                let (sealing, predecessor) =
+                    Predecessor::read_greeting(socket).map_err(|error| {
+                        format!("the previous process sent no valid greeting: {error}")
+                    })?;
                 (Some(sealing), Some(predecessor))
             }
         };

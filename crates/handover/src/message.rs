@@ -267,14 +267,15 @@ impl WireSession {
                 3 => prefix[..].try_into().ok().map(SenderNetwork::V4),
                 _ => prefix[..].try_into().ok().map(SenderNetwork::V6),
             });
-        let told = self
+        let notified_lists = self
             .told_lists
             .into_iter()
-            .map(|list| list.map(|WireId(id)| ContentVersion(id)));
+            .map(|list| list.map(|WireId(id)| ContentVersion(id)))
+            .collect();
         MovedSession {
             key: SessionKey(self.session.0),
             subscriptions: self.subscriptions,
-            notified_lists: told.collect(),
+            notified_lists,
             network,
         }
     }

@@ -109,15 +109,15 @@ impl DrainingPredecessor {
 }
 
 /// Reads the last line of a process that moves no sessions.
-async fn read_end(line: tokio::net::UnixStream) -> ChainHeads {
-    let said = Reader::new(line)
+async fn read_end(socket: tokio::net::UnixStream) -> ChainHeads {
+    let last = Reader::new(socket)
         .lines()
         .next_line()
         .await
         .ok()
         .flatten()
         .unwrap_or_default();
-    let mut heads = said
+    let mut heads = last
         .strip_prefix(ENDED)
         .unwrap_or_default()
         .split(' ')
@@ -132,7 +132,7 @@ async fn read_end(line: tokio::net::UnixStream) -> ChainHeads {
 /// [`Predecessor::report_serving`] signals that the hand-over failed.
 #[derive(Debug)]
 pub struct Predecessor {
-    line: BufReader<UnixStream>,
+    socket: BufReader<UnixStream>,
     /// True once it has said that its tasks move.
     moves_tasks: bool,
 }
@@ -143,16 +143,19 @@ impl Predecessor {
     /// # Errors
     ///
     /// The greeting is another one, or does not come in time.
-    pub(super) fn read_greeting(line: UnixStream) -> io::Result<(GeneratedSealKey, Self)> {
-        line.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
-        let mut line = BufReader::new(line);
-        let said = read_line(&mut line)?;
-        let key = said
+    pub(super) fn read_greeting(socket: UnixStream) -> io::Result<(GeneratedSealKey, Self)> {
+        socket.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
+        let mut socket = BufReader::new(socket);
+        let greeting = read_line(&mut socket)?;
+        let key = greeting
             .strip_prefix(GREETING)
             .and_then(|rest| GeneratedSealKey::read(rest.trim()));
         let sealing = key.ok_or_else(|| io::Error::other("it is a weir of another version"))?;
-        let moves_tasks = false;
-        Ok((sealing, Self { line, moves_tasks }))
+        let predecessor = Self {
+            socket,
+            moves_tasks: false,
+        };
+        Ok((sealing, predecessor))
     }
 
     /// Reports that this process is about to open its files, and waits for permission. Returns the
@@ -162,15 +165,17 @@ impl Predecessor {
     ///
     /// The previous process is gone, or aborted the hand-over.
     pub fn wait_for_permission(&mut self) -> io::Result<HandoverState> {
-        write_line(self.line.get_ref(), PREPARED)?;
-        let said = read_line(&mut self.line)?;
-        match said.strip_prefix(GO).map(serde_json::from_str) {
+        write_line(self.socket.get_ref(), PREPARED)?;
+        let message = read_line(&mut self.socket)?;
+        match message.strip_prefix(GO).map(serde_json::from_str) {
             Some(Ok(will)) => {
                 let will: HandoverState = will;
                 self.moves_tasks = will.tasks_move;
                 Ok(will)
             }
-            _ => Err(io::Error::other(format!("unexpected message `{said:.40}`"))),
+            _ => Err(io::Error::other(format!(
+                "unexpected message `{message:.40}`"
+            ))),
         }
     }
 
@@ -181,33 +186,33 @@ impl Predecessor {
     ///
     /// The previous process is gone.
     pub fn report_serving(self, state: Option<MovableState>) -> io::Result<DrainingPredecessor> {
-        let line = self.line.into_inner();
-        let word = match &state {
+        let socket = self.socket.into_inner();
+        let message = match &state {
             Some(_) if self.moves_tasks => SERVING_SESSIONS_AND_TASKS,
             Some(_) => SERVING_SESSIONS,
             None => SERVING,
         };
-        write_line(&line, word)?;
-        line.set_nonblocking(true)?;
-        let line = tokio::net::UnixStream::from_std(line)?;
+        write_line(&socket, message)?;
+        socket.set_nonblocking(true)?;
+        let socket = tokio::net::UnixStream::from_std(socket)?;
         Ok(DrainingPredecessor(match state {
-            Some(state) => tokio::spawn(receive_state(state, line)),
-            None => tokio::spawn(read_end(line)),
+            Some(state) => tokio::spawn(receive_state(state, socket)),
+            None => tokio::spawn(read_end(socket)),
         }))
     }
 }
 
 /// Writes one line.
-pub(super) fn write_line(mut line: &UnixStream, word: &str) -> io::Result<()> {
-    line.write_all(format!("{word}\n").as_bytes())
+pub(super) fn write_line(mut socket: &UnixStream, text: &str) -> io::Result<()> {
+    socket.write_all(format!("{text}\n").as_bytes())
 }
 
 /// Reads one line.
-fn read_line(line: &mut BufReader<UnixStream>) -> io::Result<String> {
-    let mut said = String::new();
-    line.read_line(&mut said)?;
-    match said.pop() {
-        Some('\n') => Ok(said),
+fn read_line(socket: &mut BufReader<UnixStream>) -> io::Result<String> {
+    let mut line = String::new();
+    socket.read_line(&mut line)?;
+    match line.pop() {
+        Some('\n') => Ok(line),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

@@ -205,17 +205,17 @@ impl MovableState {
 }
 
 /// Processes the predecessor's messages. Returns its last audit records once it has ended.
-pub(super) async fn receive_state(state: MovableState, line: UnixStream) -> ChainHeads {
+pub(super) async fn receive_state(state: MovableState, socket: UnixStream) -> ChainHeads {
     let records = state.records.clone();
     let receiving = async {
-        let given = match descriptors::receive(&line).await {
+        let given = match descriptors::receive(&socket).await {
             Ok(Some((_, given))) => given,
             Ok(None) | Err(_) => Vec::new(),
         };
         let mut streams = given.into_iter().map(stream_of);
         let children = streams.next().flatten();
         tokio::spawn(state.calls.forward(streams.next().flatten()));
-        let (from, to) = line.into_split();
+        let (from, to) = socket.into_split();
         let link = HandoverLink::start(to);
         state.link_bus(&link);
         let receiving = StateReceiver {

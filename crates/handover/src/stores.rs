@@ -309,12 +309,12 @@ impl MovableReplays {
     fn change<T>(
         &self,
         change: impl FnOnce(&MemoryReplays) -> T,
-        told: impl FnOnce() -> LogChange,
+        log_change: impl FnOnce() -> LogChange,
     ) -> T {
         let _changes = self.copying.read().unwrap_or_else(PoisonError::into_inner);
         let outcome = change(&self.own);
         if let Some(link) = &*self.successor.load() {
-            link.change_log(told());
+            link.change_log(log_change());
         }
         outcome
     }
@@ -333,12 +333,12 @@ impl ReplayLog for MovableReplays {
 
     fn append(&self, key: StreamKey, seq: u64, event: Bytes) {
         let copy = event.clone();
-        let told = || LogChange::Keep {
+        let log_change = || LogChange::Keep {
             stream: WireStream::of(key),
             seq,
             event: Base64Bytes(copy),
         };
-        self.change(|own| own.append(key, seq, event), told);
+        self.change(|own| own.append(key, seq, event), log_change);
     }
 
     fn end(&self, key: StreamKey) {

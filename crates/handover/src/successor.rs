@@ -62,29 +62,31 @@ pub async fn start_successor(
     let resources = weir
         .handover_resources()
         .map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
-    let (line, mut child) =
+    let (socket, mut child) =
         spawn(program, resources).map_err(|error| format!("{}: {error}", program))?;
-    let (told, said) = (SuccessorHandshake::new(line), child.id());
+    let (handshake, id) = (SuccessorHandshake::new(socket), child.id());
     let mut timed_out = false;
-    let outcome = match (told, said) {
-        (Ok(told), Some(id)) => match tokio::time::timeout(START_TIMEOUT, told.run(weir)).await {
-            Ok(Ok(serving)) => connect(serving, weir)
-                .await
-                .map(|line| Successor { id, line })
-                .map_err(|error| {
-                    format!("the new process ended before it took the sessions ({error})")
-                }),
-            Ok(Err(error)) => Err(format!(
-                "the new process did not start: see its own messages ({error})"
-            )),
-            Err(_) => {
-                timed_out = true;
-                Err(format!(
-                    "the new process did not serve within {} s",
-                    START_TIMEOUT.as_secs()
-                ))
+    let outcome = match (handshake, id) {
+        (Ok(handshake), Some(id)) => {
+            match tokio::time::timeout(START_TIMEOUT, handshake.run(weir)).await {
+                Ok(Ok(serving)) => connect(serving, weir)
+                    .await
+                    .map(|connection| Successor { id, connection })
+                    .map_err(|error| {
+                        format!("the new process ended before it took the sessions ({error})")
+                    }),
+                Ok(Err(error)) => Err(format!(
+                    "the new process did not start: see its own messages ({error})"
+                )),
+                Err(_) => {
+                    timed_out = true;
+                    Err(format!(
+                        "the new process did not serve within {} s",
+                        START_TIMEOUT.as_secs()
+                    ))
+                }
             }
-        },
+        }
         (Err(error), _) => Err(error.to_string()),
         (_, None) => Err("the new process ended at once".to_owned()),
     };
@@ -105,12 +107,12 @@ async fn connect(
     weir: &impl RunningGateway,
 ) -> io::Result<SuccessorConnection> {
     match serving {
-        ServingSuccessor::WithoutSessions(line) => Ok(SuccessorConnection::Text(line)),
+        ServingSuccessor::WithoutSessions(writer) => Ok(SuccessorConnection::Text(writer)),
         ServingSuccessor::TakesSessions {
-            said,
-            line,
+            lines,
+            writer,
             takes_tasks,
-        } => move_state(weir.session_state(), said, line, takes_tasks)
+        } => move_state(weir.session_state(), lines, writer, takes_tasks)
             .await
             .map(SuccessorConnection::Link),
     }
@@ -169,7 +171,7 @@ fn spawn(program: &OwnProgram, resources: HandoverResources) -> io::Result<(StdS
 pub struct Successor {
     /// Its process id.
     pub id: u32,
-    line: SuccessorConnection,
+    connection: SuccessorConnection,
 }
 
 /// The connection to the successor.
@@ -186,7 +188,7 @@ impl Successor {
     /// for a process that ends before it has drained. It does not need this value any longer.
     /// Absent for a successor of an older release.
     pub fn flush(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        match &self.line {
+        match &self.connection {
             SuccessorConnection::Link(link) => Some(link.flush()),
             SuccessorConnection::Text(_) => None,
         }
@@ -195,17 +197,17 @@ impl Successor {
     /// Sends all that waits to be sent, then the end of this process with its last audit records.
     /// Without this, sessions and events of streams that were not sent yet are lost.
     pub async fn send_end(self, last: &ChainHeads) {
-        match self.line {
+        match self.connection {
             SuccessorConnection::Link(link) => link.send_end(last).await,
             // A successor of an older release reads the records of an audit alone.
             SuccessorConnection::Text(_) if *last == ChainHeads::default() => {}
-            SuccessorConnection::Text(mut line) => {
+            SuccessorConnection::Text(mut writer) => {
                 let text = |head: &Option<ChainHead>| {
                     head.as_ref().map_or("-".to_owned(), ToString::to_string)
                 };
                 let (calls, refusals) = (text(&last.calls), text(&last.refusals));
                 // The successor may be gone already.
-                let _gone = line
+                let _gone = writer
                     .write_all(format!("{ENDED}{calls} {refusals}\n").as_bytes())
                     .await;
             }
@@ -215,8 +217,8 @@ impl Successor {
 
 /// The protocol with a successor that starts.
 struct SuccessorHandshake {
-    line: OwnedWriteHalf,
-    said: Lines<BufReader<OwnedReadHalf>>,
+    writer: OwnedWriteHalf,
+    lines: Lines<BufReader<OwnedReadHalf>>,
 }
 
 /// A successor that has begun to serve.
@@ -225,20 +227,20 @@ enum ServingSuccessor {
     WithoutSessions(OwnedWriteHalf),
     /// One that waits for the sessions.
     TakesSessions {
-        said: Lines<BufReader<OwnedReadHalf>>,
-        line: OwnedWriteHalf,
+        lines: Lines<BufReader<OwnedReadHalf>>,
+        writer: OwnedWriteHalf,
         /// False if it is of an older release.
         takes_tasks: bool,
     },
 }
 
 impl SuccessorHandshake {
-    fn new(line: StdStream) -> io::Result<Self> {
-        line.set_nonblocking(true)?;
-        let (said, line) = UnixStream::from_std(line)?.into_split();
+    fn new(socket: StdStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let (reader, writer) = UnixStream::from_std(socket)?.into_split();
         Ok(Self {
-            line,
-            said: BufReader::new(said).lines(),
+            writer,
+            lines: BufReader::new(reader).lines(),
         })
     }
 
@@ -248,16 +250,16 @@ impl SuccessorHandshake {
             other => return Err(unexpected(other, PREPARED)),
         }
         let will = serde_json::to_string(&weir.prepare_handover().await)?;
-        self.line
+        self.writer
             .write_all(format!("{GO}{will}\n").as_bytes())
             .await?;
         match self.read_line().await?.as_str() {
-            SERVING => Ok(ServingSuccessor::WithoutSessions(self.line)),
-            word @ (SERVING_SESSIONS | SERVING_SESSIONS_AND_TASKS) => {
+            SERVING => Ok(ServingSuccessor::WithoutSessions(self.writer)),
+            message @ (SERVING_SESSIONS | SERVING_SESSIONS_AND_TASKS) => {
                 Ok(ServingSuccessor::TakesSessions {
-                    takes_tasks: word == SERVING_SESSIONS_AND_TASKS,
-                    said: self.said,
-                    line: self.line,
+                    takes_tasks: message == SERVING_SESSIONS_AND_TASKS,
+                    lines: self.lines,
+                    writer: self.writer,
                 })
             }
             other => Err(unexpected(other, SERVING)),
@@ -265,15 +267,15 @@ impl SuccessorHandshake {
     }
 
     async fn read_line(&mut self) -> io::Result<String> {
-        self.said
+        self.lines
             .next_line()
             .await?
             .ok_or_else(|| io::Error::other("it ended"))
     }
 }
 
-fn unexpected(said: &str, word: &str) -> io::Error {
+fn unexpected(message: &str, expected: &str) -> io::Error {
     io::Error::other(format!(
-        "unexpected message `{said:.40}`, expected `{word}`"
+        "unexpected message `{message:.40}`, expected `{expected}`"
     ))
 }

@@ -62,14 +62,13 @@ impl std::fmt::Debug for StreamClient {
 impl SessionListChanges {
     /// No notification yet for this client.
     pub fn new(client: StreamClient) -> Self {
-        let (told, own) = Default::default();
         Self {
             client,
             received: Vec::new(),
             examining: None,
             ready: ListKinds::default(),
-            notified_at: told,
-            notified_from_session_at: own,
+            notified_at: Default::default(),
+            notified_from_session_at: Default::default(),
         }
     }
 
@@ -100,7 +99,7 @@ impl SessionListChanges {
             ..
         } = &self.client;
         let is_recent = self.notified_from_session_at[kind as usize]
-            .is_some_and(|told| told.elapsed() < catalog.change_window());
+            .is_some_and(|notified| notified.elapsed() < catalog.change_window());
         is_recent && catalog.receives_in_session(endpoint, session)
     }
 
@@ -130,12 +129,12 @@ impl SessionListChanges {
             };
             let since = *since;
             self.examining = None;
-            let is_untold = |kind: &ListKind| {
-                news.has(*kind) && self.notified_at[*kind as usize].is_none_or(|told| told < since)
+            let is_due = |kind: &ListKind| {
+                news.has(*kind) && self.notified_at[*kind as usize].is_none_or(|last| last < since)
             };
-            let untold = ListKind::ALL.into_iter().filter(is_untold);
+            let due = ListKind::ALL.into_iter().filter(is_due);
             // Clients know one word for resources and their templates.
-            self.ready = untold
+            self.ready = due
                 .map(|kind| {
                     if kind == ListKind::Templates {
                         ListKind::Resources
@@ -153,13 +152,13 @@ impl SessionListChanges {
     fn examine(&self, upstream: UpstreamId, kinds: ListKinds) -> Fut<'static, ListKinds> {
         let client = self.client.clone();
         let window = client.catalog.change_window();
-        let just_told = ListKind::ALL
+        let last = ListKind::ALL
             .into_iter()
             .filter(|kind| kinds.has(*kind))
             .filter_map(|kind| self.notified_at[kind as usize])
             .max();
         let soonest = Instant::now() + window / 2;
-        let at = just_told.map_or(soonest, |told| soonest.max(told + window));
+        let at = last.map_or(soonest, |last| soonest.max(last + window));
         Box::pin(async move {
             tokio::time::sleep_until(at).await;
             let of = SessionClient {

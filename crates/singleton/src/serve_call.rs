@@ -27,7 +27,7 @@ struct ServedCall {
     carried: CarriedRevision,
     /// The questions that the client has not answered yet, by their number.
     questions: HashMap<u64, PendingQuestion>,
-    asked: u64,
+    question_count: u64,
 }
 
 /// The next step of a call.
@@ -54,7 +54,7 @@ pub(crate) async fn serve_call(
         writer,
         carried,
         questions: HashMap::new(),
-        asked: 0,
+        question_count: 0,
     };
     let mut is_first = true;
     loop {
@@ -133,15 +133,15 @@ impl ServedCall {
     }
 
     async fn ask(&mut self, question: PendingQuestion) -> Result<(), StreamGone> {
-        self.asked += 1;
+        self.question_count += 1;
         let form = QuestionForm {
-            number: self.asked,
+            number: self.question_count,
             method: question.question.method.as_str().to_owned(),
             wants_progress: question.wants_progress,
             elicitation: question.elicitation.as_deref().map(str::to_owned),
         };
         let params = question.question.params.clone();
-        self.questions.insert(self.asked, question);
+        self.questions.insert(self.question_count, question);
         let frame = Frame::new(FrameKind::Question, &form).with(params);
         self.writer.send(&frame).await
     }

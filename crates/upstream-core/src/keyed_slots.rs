@@ -280,23 +280,23 @@ mod tests {
     #[test]
     fn owner_of_many_slots_leaves_some_to_others() {
         let slots: KeyedSlots<(u8, u8), u8> = KeyedSlots::new(64, 1000);
-        let place_at = |owner: u8, nth: u8, now: u64| {
+        let slot_at = |owner: u8, nth: u8, now: u64| {
             slots.slot_of(&(owner, nth), now, |other| other.0 == owner)
         };
-        let place = |owner: u8, nth: u8| place_at(owner, nth, 100);
+        let slot_of = |owner: u8, nth: u8| slot_at(owner, nth, 100);
         let mut held: Vec<_> = (0..64)
-            .filter_map(|nth| place(1, nth))
+            .filter_map(|nth| slot_of(1, nth))
             .map(|(slot, _)| slot)
             .collect();
         assert_eq!(held.len(), 48);
-        let others: Vec<_> = (2..20).filter_map(|owner| place(owner, 0)).collect();
+        let others: Vec<_> = (2..20).filter_map(|owner| slot_of(owner, 0)).collect();
         assert_eq!(others.len(), 16, "each finds one, until all are in use");
         // An own slot is evicted after its time, though others are free.
         drop(others);
         slots.take_where(|key| key.0 != 1);
         held.truncate(47);
-        assert!(place(1, 100).is_none(), "used a short while ago");
-        assert!(place_at(1, 100, 1100).is_some(), "in place of its own");
+        assert!(slot_of(1, 100).is_none(), "used a short while ago");
+        assert!(slot_at(1, 100, 1100).is_some(), "in place of its own");
         assert_eq!(slots.values_where(|_| true).len() + slots.read().len(), 48);
         // A small number of slots has no shares.
         let few: KeyedSlots<(u8, u8), u8> = KeyedSlots::new(3, 1000);

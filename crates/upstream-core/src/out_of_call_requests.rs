@@ -86,9 +86,9 @@ impl OutOfCallRequests {
             {
                 None
             }
-            Message::Notification(told) => {
-                let params = told.params.unwrap_or_default();
-                match told.method.known() {
+            Message::Notification(notification) => {
+                let params = notification.params.unwrap_or_default();
+                match notification.method.known() {
                     Some(Method::Cancelled) => {
                         if let Some(id) = upstream_messages::cancelled_request(&params) {
                             self.asking.withdraw(&id);

@@ -111,19 +111,21 @@ mod tests {
     // Proves D11.
     #[tokio::test]
     async fn updates_coalesce_and_too_many_mean_all() {
-        let told = PendingUpdates::default();
-        ["a:1", "a:2", "a:1"].iter().for_each(|uri| told.add(uri));
-        assert_eq!(told.next().await, ResourceUpdate::Resource("a:1".into()));
-        assert_eq!(told.next().await, ResourceUpdate::Resource("a:2".into()));
-        (0..=MAX_RESOURCES).for_each(|n| told.add(&n.to_string()));
-        assert_eq!(told.next().await, ResourceUpdate::Any);
-        assert_eq!(told.take(), None, "all of them were told of");
-        told.add_all();
-        assert_eq!(told.next().await, ResourceUpdate::Any);
+        let updates = PendingUpdates::default();
+        ["a:1", "a:2", "a:1"]
+            .iter()
+            .for_each(|uri| updates.add(uri));
+        assert_eq!(updates.next().await, ResourceUpdate::Resource("a:1".into()));
+        assert_eq!(updates.next().await, ResourceUpdate::Resource("a:2".into()));
+        (0..=MAX_RESOURCES).for_each(|n| updates.add(&n.to_string()));
+        assert_eq!(updates.next().await, ResourceUpdate::Any);
+        assert_eq!(updates.take(), None, "all of them were told of");
+        updates.add_all();
+        assert_eq!(updates.next().await, ResourceUpdate::Any);
         let long = "x".repeat(MAX_NAME_BYTES / 4);
-        (0..=4).for_each(|n| told.add(&format!("{n}{long}")));
+        (0..=4).for_each(|n| updates.add(&format!("{n}{long}")));
         assert_eq!(
-            told.next().await,
+            updates.next().await,
             ResourceUpdate::Any,
             "long names count by their bytes"
         );

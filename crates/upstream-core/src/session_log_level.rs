@@ -112,15 +112,15 @@ mod tests {
     #[tokio::test]
     async fn level_is_asked_for_once_and_only_becomes_less_severe() {
         let level = SessionLogLevel::default();
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         for wanted in [LogLevel::Error, LogLevel::Info, LogLevel::Warning] {
             let ask = || {
-                asked.push(wanted);
+                requested.push(wanted);
                 std::future::ready(Ok(()))
             };
             level.raise(wanted, ask).await.unwrap();
         }
-        assert_eq!(asked, [LogLevel::Error, LogLevel::Info]);
+        assert_eq!(requested, [LogLevel::Error, LogLevel::Info]);
         assert_eq!(level.get(), Some(LogLevel::Info));
     }
 }

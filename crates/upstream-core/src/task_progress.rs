@@ -120,10 +120,12 @@ impl TaskProgress {
 
     /// Takes a message that belongs to no request; false if it is no progress of a task.
     pub fn take_progress(&self, message: &Message) -> bool {
-        let Message::Notification(told) = message else {
+        let Message::Notification(notification) = message else {
             return false;
         };
-        let (Some(Method::Progress), Some(params)) = (told.method.known(), &told.params) else {
+        let (Some(Method::Progress), Some(params)) =
+            (notification.method.known(), &notification.params)
+        else {
             return false;
         };
         let at = scan::find(params, "progress").and_then(|range| {

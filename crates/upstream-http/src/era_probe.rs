@@ -165,9 +165,9 @@ impl ServerEra {
             UpstreamProtocol::Sse => return Ok(EraProbeResult::Sse),
             UpstreamProtocol::Auto | UpstreamProtocol::Modern => {}
         }
-        let asked = self.discover().await;
-        let no_endpoint = asked.as_ref().is_err_and(|refusal| refusal.no_endpoint);
-        let Some(found) = judge_outcome(asked)? else {
+        let answer = self.discover().await;
+        let no_endpoint = answer.as_ref().is_err_and(|refusal| refusal.no_endpoint);
+        let Some(found) = judge_outcome(answer)? else {
             return Ok(if matches!(self.protocol, UpstreamProtocol::Modern) {
                 EraProbeResult::Era(modern_without_answer())
             } else {
@@ -205,7 +205,7 @@ impl ServerEra {
                 .await
             {
                 Err(refusal) if is_lost(&refusal) => {}
-                asked => return asked,
+                outcome => return outcome,
             }
         }
         modern
@@ -223,13 +223,13 @@ impl HttpUpstream {
     /// The server cannot be reached, or gave no answer.
     pub async fn check(&self) -> Result<(), FailedAttempt> {
         let dialog = self.era.dialog();
-        let asked = match (self.protocol, dialog.as_deref()) {
+        let outcome = match (self.protocol, dialog.as_deref()) {
             (_, Some(ServerDialog::Legacy(pool))) => check_session(pool).await,
-            (_, Some(ServerDialog::Sse(line))) => return line.check_stream().await,
+            (_, Some(ServerDialog::Sse(server))) => return server.check_stream().await,
             (UpstreamProtocol::Legacy | UpstreamProtocol::Sse, _) => {
                 match &*self.era.find_dialog().await? {
                     ServerDialog::Legacy(pool) => check_session(pool).await,
-                    ServerDialog::Sse(line) => return line.check_stream().await,
+                    ServerDialog::Sse(server) => return server.check_stream().await,
                     ServerDialog::Modern(..) => Ok(()),
                 }
             }
@@ -237,7 +237,7 @@ impl HttpUpstream {
                 self.era.discover().await.map(drop)
             }
         };
-        match asked {
+        match outcome {
             Err(refusal) if !is_answered(&refusal) => Err(refusal),
             Ok(()) | Err(_) => Ok(()),
         }
@@ -271,9 +271,9 @@ fn is_answered(refusal: &FailedAttempt) -> bool {
     reason = "the dozen other failures are no sign of an era"
 )]
 fn judge_outcome(
-    asked: Result<bytes::Bytes, FailedAttempt>,
+    outcome: Result<bytes::Bytes, FailedAttempt>,
 ) -> Result<Option<ProbeOutcome>, FailedAttempt> {
-    let refusal = match asked {
+    let refusal = match outcome {
         Ok(result) => return Ok(Some(judge_probe(Some(&Ok(result))))),
         Err(refusal) => refusal,
     };

@@ -530,11 +530,11 @@ fn drain(context: &UpstreamContext, mut answer: ResponseReader) {
         return;
     }
     // Each such response keeps its connection for this long: beyond the bound it is closed at once.
-    let Ok(place) = context.responses.drain_permits.clone().try_acquire_owned() else {
+    let Ok(permit) = context.responses.drain_permits.clone().try_acquire_owned() else {
         return;
     };
     context.tasks.spawn(async move {
-        let _place = place;
+        let _permit = permit;
         let rest = async { while let Ok(Some(_)) = answer.part().await {} };
         // The connection of a server that keeps the stream open is closed.
         let _kept_open = tokio::time::timeout(Duration::from_secs(1), rest).await;

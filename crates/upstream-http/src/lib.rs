@@ -183,8 +183,8 @@ impl HttpUpstream {
             ServerDialog::Modern(..) | ServerDialog::Sse(_) => None,
         };
         if let Some(pool) = pool
-            && let Some(place) = pool.own_session_slot(outbound)
-            && pool.session_at(&place, own.as_ref()).await.is_err()
+            && let Some(slot) = pool.own_session_slot(outbound)
+            && pool.session_at(&slot, own.as_ref()).await.is_err()
             && matches!(*dialog, ServerDialog::Modern(..))
         {
             // A session that the server did not refuse is opened by its first call.
@@ -251,20 +251,20 @@ impl HttpUpstream {
             .second_era
             .find(&self.context, &self.http, own, self.sharing)
             .await?;
-        let asked = outbound
+        let class = outbound
             .call
             .capabilities
             .class
             .cut(pool.carries())
             .without(CapabilityClass::UI);
-        let can_be_asked = asked != CapabilityClass::BASE;
+        let can_be_asked = class != CapabilityClass::BASE;
         // A client without capabilities does not justify ending another client's session.
-        let place = if can_be_asked {
+        let slot = if can_be_asked {
             pool.session_slot(outbound)
         } else {
             pool.free_session_slot(outbound)
         };
-        let Some(place) = place else {
+        let Some(slot) = slot else {
             if can_be_asked {
                 return Some(Err(pool.full_failure()));
             }
@@ -273,14 +273,14 @@ impl HttpUpstream {
                 .add(1, &[self.context.label.attribute()]);
             return None;
         };
-        let session = match pool.session_at(&place, own).await {
+        let session = match pool.session_at(&slot, own).await {
             Ok(session) => session,
             Err(refusal) => {
                 let is_refused = self.era.second_era.record_refusal(&self.context, &pool);
                 return (!is_refused).then(|| Err(refusal.mark_did_not_run()));
             }
         };
-        Some(pool.call_in(&place, &session, outbound, own.cloned()).await)
+        Some(pool.call_in(&slot, &session, outbound, own.cloned()).await)
     }
 
     /// Opens a watch. The server's description is fetched anew.

@@ -148,10 +148,10 @@ impl ModernServer {
         } else {
             self.context.own_requests.deadlines.list
         };
-        let asked = own_requests::request_with_repeat(&self.context.own_requests, method, || {
+        let request = own_requests::request_with_repeat(&self.context.own_requests, method, || {
             self.request_once(class, method, members)
         });
-        own_requests::within(&self.context.own_requests, limit, asked).await
+        own_requests::within(&self.context.own_requests, limit, request).await
     }
 
     async fn request_once(

@@ -446,7 +446,7 @@ async fn send_delete(
 ) {
     let telling = async {
         // Many sessions may end at once, and each takes a connection for this.
-        let _place = upstream.session_end_permits.acquire().await;
+        let _permit = upstream.session_end_permits.acquire().await;
         http.send(Method::DELETE, headers, Bytes::new()).await
     };
     if let Ok(Err(error)) = tokio::time::timeout(DELETE_TIMEOUT, telling).await {

@@ -82,8 +82,8 @@ struct ExportedPoolSession {
 
 /// Returns the client's session that a described session belongs to, if it belongs to one alone.
 pub(super) fn client_of_exported(session: &[u8]) -> Option<SessionKey> {
-    let place: ExportedPoolSession = serde_json::from_slice(session).ok()?;
-    place.client?.session()
+    let exported: ExportedPoolSession = serde_json::from_slice(session).ok()?;
+    exported.client?.session()
 }
 
 /// Sessions of another process, until the server is known to have sessions. Bounded by the sessions
@@ -174,14 +174,14 @@ impl SessionPool {
         outbound: &OutboundCall,
         own: Option<UpstreamHttpClient>,
     ) -> Result<Reply, FailedAttempt> {
-        let place = self
+        let session_slot = self
             .session_slot(outbound)
             .ok_or_else(|| self.full_failure())?;
         let session = self
-            .session_at(&place, own.as_ref())
+            .session_at(&session_slot, own.as_ref())
             .await
             .map_err(FailedAttempt::mark_did_not_run)?;
-        self.call_in(&place, &session, outbound, own).await
+        self.call_in(&session_slot, &session, outbound, own).await
     }
 
     /// Makes the refusal of a call that got no session.
@@ -229,17 +229,18 @@ impl SessionPool {
     /// Returns the session of this slot, opened if there is none yet.
     pub(crate) async fn session_at(
         self: &Arc<Self>,
-        place: &SessionSlot,
+        session_slot: &SessionSlot,
         own: Option<&UpstreamHttpClient>,
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
         self.sweep();
-        self.session(&place.slot, &place.key, own).await
+        self.session(&session_slot.slot, &session_slot.key, own)
+            .await
     }
 
     /// Makes a call in the session of this slot.
     pub(crate) async fn call_in(
         self: &Arc<Self>,
-        place: &SessionSlot,
+        session_slot: &SessionSlot,
         session: &Arc<UpstreamSession>,
         outbound: &OutboundCall,
         own: Option<UpstreamHttpClient>,
@@ -252,11 +253,11 @@ impl SessionPool {
                 session.reopen_standing_stream(&pool.standing).await;
             });
         }
-        let spoken = session.call(outbound, own, place.used_at).await;
+        let spoken = session.call(outbound, own, session_slot.used_at).await;
         if let Err(refusal) = &spoken
             && refusal.proof == Some(ResendProof::SessionLost)
         {
-            place.slot.remove(session);
+            session_slot.slot.remove(session);
         }
         spoken
     }
@@ -289,14 +290,14 @@ impl SessionPool {
     /// Describes the sessions for the next process, which owns them from now on.
     pub(crate) fn export(&self) -> Vec<Bytes> {
         let describe = |(key, session): (SessionPoolKey, Arc<UpstreamSession>)| {
-            let place = ExportedPoolSession {
+            let exported = ExportedPoolSession {
                 owner: ExportedOwner::of(key.principal.as_ref()),
                 class: key.class.bits(),
                 client: key.session.map(ExportedClient::of),
                 session: session.export()?,
                 tasks: self.context.task_holds.export(&session),
             };
-            serde_json::to_vec(&place).ok().map(Bytes::from)
+            serde_json::to_vec(&exported).ok().map(Bytes::from)
         };
         self.slots
             .filled()
@@ -314,7 +315,7 @@ impl SessionPool {
         self.sweep();
         let sessions: Vec<_> = described
             .iter()
-            .filter_map(|place| self.adopt(place, imported.unknown_caller.as_ref()))
+            .filter_map(|description| self.adopt(description, imported.unknown_caller.as_ref()))
             .collect();
         if imported.unknown_caller.is_some() {
             // The first call of each opens its stream.
@@ -335,24 +336,24 @@ impl SessionPool {
 
     fn adopt(
         &self,
-        place: &[u8],
+        description: &[u8],
         unknown_caller: Option<&UpstreamHttpClient>,
     ) -> Option<Arc<UpstreamSession>> {
-        let place: ExportedPoolSession = serde_json::from_slice(place).ok()?;
-        let client = match &place.client {
+        let exported: ExportedPoolSession = serde_json::from_slice(description).ok()?;
+        let client = match &exported.client {
             Some(client) => Some(client.session()?),
             None => None,
         };
-        let class = CapabilityClass::from_bits(place.class);
+        let class = CapabilityClass::from_bits(exported.class);
         let key = SessionPoolKey {
-            principal: place.owner.principal(),
+            principal: exported.owner.principal(),
             class,
             session: client,
         };
         let slot = self.slots.free_slot(&key, self.context.clock.millis())?;
         let behind = SessionClient { class, client };
         let http = unknown_caller.unwrap_or(&self.http);
-        let mut session = UpstreamSession::import(&self.context, http, behind, place.session)?;
+        let mut session = UpstreamSession::import(&self.context, http, behind, exported.session)?;
         if unknown_caller.is_some() {
             session = session.waiting_for_caller();
         }
@@ -367,7 +368,7 @@ impl SessionPool {
         if !self.fill(&slot, &key, &session) {
             return None;
         }
-        self.context.task_holds.import(place.tasks, &session);
+        self.context.task_holds.import(exported.tasks, &session);
         Some(session)
     }
 
@@ -405,10 +406,10 @@ impl SessionPool {
                 .into_iter()
                 .for_each(UpstreamSession::close_later),
             ClientSessionChange::RootsChanged => {
-                let told =
+                let has_roots =
                     |key: &SessionPoolKey| is_its_own(key) && key.class.has(CapabilityClass::ROOTS);
                 self.slots
-                    .values_where(told)
+                    .values_where(has_roots)
                     .iter()
                     .for_each(|session| session.channel().send(lower::roots_changed()));
             }

@@ -177,8 +177,8 @@ impl StreamReader {
             };
             // A server that makes its clients poll like this sends a message on each stream.
             in_vain = if brief && !self.heard { in_vain + 1 } else { 0 };
-            let asked = self.point.asked_wait();
-            let wait = asked.unwrap_or(wait / 2).max(least_wait(in_vain));
+            let asked_wait = self.point.asked_wait();
+            let wait = asked_wait.unwrap_or(wait / 2).max(least_wait(in_vain));
             match self.reopen(wait).await {
                 Some(again) => stream = again,
                 None => return,
@@ -222,18 +222,18 @@ impl StreamReader {
     /// Returns the wait before the next request for the stream, after one that followed a wait of
     /// `last`. Absent if the stream is lost.
     fn wait_after(&self, refusal: StreamRefusal, last: Duration) -> Option<Duration> {
-        let StreamRefusal::NotNow(asked) = refusal else {
+        let StreamRefusal::NotNow(asked_wait) = refusal else {
             return None;
         };
         let stream = self.session_stream()?;
         if !stream.is_standing_if(|session| session.permits(stream.permit)) {
             return None;
         }
-        let asked = asked.unwrap_or_default().min(MAX_RETRY_WAIT);
+        let asked_wait = asked_wait.unwrap_or_default().min(MAX_RETRY_WAIT);
         let ceiling = (last * 2).clamp(FIRST_WAIT, LAST_WAIT);
         // All sessions lose their streams when a server restarts.
         let wait = half_jitter(ceiling, self.context.clock.random());
-        Some(wait.max(asked))
+        Some(wait.max(asked_wait))
     }
 
     /// Waits for `future`. Meanwhile the client's answers are sent.

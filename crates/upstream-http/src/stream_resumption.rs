@@ -81,9 +81,9 @@ async fn resume_after(
         match side.clone().resume(last_event.clone()).await {
             Ok(stream) => return Some(stream),
             Err(StreamRefusal::Absent) => return None,
-            Err(StreamRefusal::NotNow(asked)) => {
-                let asked = asked.unwrap_or_default().min(MAX_RETRY_WAIT);
-                wait = first_wait.max(least_wait(attempt)).max(asked);
+            Err(StreamRefusal::NotNow(asked_wait)) => {
+                let asked_wait = asked_wait.unwrap_or_default().min(MAX_RETRY_WAIT);
+                wait = first_wait.max(least_wait(attempt)).max(asked_wait);
             }
         }
     }
@@ -126,8 +126,8 @@ mod tests {
     async fn resumption_is_tried_again_while_the_server_does_not_open_the_stream_now() {
         let waits = [None, Some(Duration::from_secs(5))];
         let least = [Duration::from_secs(25), Duration::from_secs(41)];
-        for (asked, least) in waits.into_iter().zip(least) {
-            let busy = ResumeCounter(AtomicUsize::new(0), StreamRefusal::NotNow(asked));
+        for (asked_wait, least) in waits.into_iter().zip(least) {
+            let busy = ResumeCounter(AtomicUsize::new(0), StreamRefusal::NotNow(asked_wait));
             let (mut resumption, side) = (StreamResumption::default(), Arc::new(busy));
             resumption.record_mark(Some("e2".into()), None);
             let began = tokio::time::Instant::now();

@@ -126,8 +126,8 @@ impl UpstreamSession {
     /// Starts to read the standing stream, if the client can be asked there or a slot is free. The
     /// first call waits until it is open, if the server may ask there or declares changes of its
     /// lists. Others may send a client log messages, and changes that they did not declare.
-    pub(crate) async fn open_standing_stream(self: &Arc<Self>, places: &StandingStreamSlots) {
-        let Some((standing, permit)) = self.standing_stream(places) else {
+    pub(crate) async fn open_standing_stream(self: &Arc<Self>, slots: &StandingStreamSlots) {
+        let Some((standing, permit)) = self.standing_stream(slots) else {
             return;
         };
         if self.standing.is_some() || !self.about.notifies_of.is_empty() {
@@ -141,7 +141,7 @@ impl UpstreamSession {
 
     fn standing_stream(
         self: &Arc<Self>,
-        places: &StandingStreamSlots,
+        slots: &StandingStreamSlots,
     ) -> Option<(Arc<StandingStream>, ReadingPermit)> {
         if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
             let own: Weak<Self> = Arc::downgrade(self);
@@ -162,7 +162,7 @@ impl UpstreamSession {
         let permit = self.channel.permit_reading();
         let standing = match &self.standing {
             Some(standing) => standing.clone(),
-            None if hears_lists && places.take_slot(&self.channel) => {
+            None if hears_lists && slots.take_slot(&self.channel) => {
                 StandingStream::without_questions(&self.context, self.client)
             }
             None => return None,
@@ -283,10 +283,10 @@ impl UpstreamSession {
         method: Method,
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, FailedAttempt> {
-        let asked = own_requests::request_with_repeat(&self.context.own_requests, method, || {
+        let request = own_requests::request_with_repeat(&self.context.own_requests, method, || {
             self.request_once(method, members)
         });
-        own_requests::within_list_deadline(&self.context.own_requests, asked).await
+        own_requests::within_list_deadline(&self.context.own_requests, request).await
     }
 
     async fn request_once(
@@ -320,10 +320,10 @@ impl UpstreamSession {
         if !self.about.declares_logging() {
             return Ok(());
         }
-        let word = lower::json(level.as_str());
+        let level_json = lower::json(level.as_str());
         let ask = || async {
             match self
-                .request(Method::LoggingSetLevel, &[("level", &word)])
+                .request(Method::LoggingSetLevel, &[("level", &level_json)])
                 .await
             {
                 Err(refusal) if refusal.proof.is_some() || refusal.not_reached => {

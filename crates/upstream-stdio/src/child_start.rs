@@ -348,8 +348,8 @@ impl ChildStarter {
     }
 
     /// Returns the failure with its cause, the exit status and the last line of the process.
-    async fn explain_failure(&self, child: &UpstreamChild, rude: HandshakeError) -> Failure {
-        let words = child.explain_exit(EXIT_WAIT).await;
+    async fn explain_failure(&self, child: &UpstreamChild, error: HandshakeError) -> Failure {
+        let cause = child.explain_exit(EXIT_WAIT).await;
         self.context
             .record
             .note_lines(child.errors.last_lines(MAX_KEPT_LINES));
@@ -359,7 +359,7 @@ impl ChildStarter {
                 "The upstream ended before it was ready",
             )
         };
-        let failure = match rude {
+        let failure = match error {
             HandshakeError::EndedOnProbe => ended(),
             // The order in which its streams end is arbitrary.
             HandshakeError::Failed(failure)
@@ -369,8 +369,8 @@ impl ChildStarter {
             }
             HandshakeError::Refused(failure) | HandshakeError::Failed(failure) => failure,
         };
-        match words {
-            Some(words) => failure.and_because(words),
+        match cause {
+            Some(cause) => failure.and_because(cause),
             None => failure,
         }
     }

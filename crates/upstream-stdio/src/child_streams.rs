@@ -142,7 +142,7 @@ pub(super) async fn log_error_stream(
     let mut chunk = [0; 4096];
     loop {
         let due = rate.report_at();
-        let told = async {
+        let until_report = async {
             match due {
                 Some(due) => tokio::time::sleep_until(due).await,
                 None => std::future::pending().await,
@@ -151,7 +151,7 @@ pub(super) async fn log_error_stream(
         let read = tokio::select! {
             biased;
             read = errors.read(&mut chunk) => read,
-            () = told => {
+            () = until_report => {
                 omitted(rate.take_omitted(Instant::now()));
                 continue;
             }

@@ -88,13 +88,13 @@ async fn probe(
     channel: &Arc<ChildChannel>,
     clients: &ChildClients,
 ) -> Result<HandshakeOutcome, HandshakeError> {
-    let mut asked = discover(channel).await?;
-    let found = match tokio::time::timeout(PROBE_SILENCE, asked.wait_for_answer()).await {
+    let mut request = discover(channel).await?;
+    let found = match tokio::time::timeout(PROBE_SILENCE, request.wait_for_answer()).await {
         Ok(Some(outcome)) => judge_probe(Some(&outcome)),
         // It is no sign of an era that the answer cannot be read.
-        Ok(None) if asked.take_refusal().is_some() => judge_probe(None),
+        Ok(None) if request.take_refusal().is_some() => judge_probe(None),
         Ok(None) => return Err(HandshakeError::EndedOnProbe),
-        Err(_) => return probe_and_initialize(channel, asked, clients).await,
+        Err(_) => return probe_and_initialize(channel, request, clients).await,
     };
     finish_handshake(channel, found, clients).await
 }
@@ -102,14 +102,14 @@ async fn probe(
 /// Waits for the probe and `initialize` together: the one with a good answer decides the era.
 async fn probe_and_initialize(
     channel: &Arc<ChildChannel>,
-    mut asked: ChildRequest,
+    mut request: ChildRequest,
     clients: &ChildClients,
 ) -> Result<HandshakeOutcome, HandshakeError> {
     let initialized = initialize(channel, Revision::NEWEST_LEGACY, clients);
     tokio::pin!(initialized);
     tokio::select! {
-        outcome = asked.wait_for_answer() => match outcome {
-            None if asked.take_refusal().is_some() => Ok(initialized.await?),
+        outcome = request.wait_for_answer() => match outcome {
+            None if request.take_refusal().is_some() => Ok(initialized.await?),
             None => Err(HandshakeError::EndedOnProbe),
             Some(outcome) => match judge_probe(Some(&outcome)) {
                 // The probe was refused, so `initialize` decides.
@@ -123,7 +123,7 @@ async fn probe_and_initialize(
             Ok(greeted) => Ok(greeted),
             // `initialize` was refused: this is a modern server that is slow with the probe.
             Err(_) => {
-                let outcome = wait_for_answer(channel, asked).await?;
+                let outcome = wait_for_answer(channel, request).await?;
                 match judge_probe(Some(&outcome)) {
                     ProbeOutcome::Legacy(_) => Err(foreign_version_failure(channel, "nothing that weir speaks").into()),
                     found @ (ProbeOutcome::Modern(_) | ProbeOutcome::NoCommonRevision(_)) => {
@@ -242,13 +242,13 @@ async fn request_initialize(
     let id = channel.context.request_ids.next_id();
     let capabilities = capability_forwarding::to_legacy(clients.class, clients.session.is_some());
     let body = lower::initialize(id, offered, &capabilities, &channel.context.client_info);
-    let asked = channel.request(id, body, RequestPurpose::Handshake).await?;
-    Ok(wait_for_answer(channel, asked).await?)
+    let request = channel.request(id, body, RequestPurpose::Handshake).await?;
+    Ok(wait_for_answer(channel, request).await?)
 }
 
 async fn wait_for_answer(
     channel: &ChildChannel,
-    mut asked: ChildRequest,
+    mut request: ChildRequest,
 ) -> Result<Result<Bytes, Bytes>, Failure> {
     let ended = || {
         channel.context.label.fail(
@@ -256,8 +256,8 @@ async fn wait_for_answer(
             "The upstream ended before it was ready",
         )
     };
-    let answer = asked.wait_for_answer().await;
-    answer.ok_or_else(|| match asked.take_refusal() {
+    let answer = request.wait_for_answer().await;
+    answer.ok_or_else(|| match request.take_refusal() {
         Some(refusal) => refused_handshake(channel, refusal.failure),
         None => ended(),
     })

@@ -443,15 +443,15 @@ impl StdioUpstream {
                 }
             }
             ClientSessionChange::RootsChanged => {
-                let told = self
+                let children = self
                     .slots
                     .values_where(|key| key.class.has(CapabilityClass::ROOTS))
                     .into_iter();
-                let told = told.filter(|running| {
+                let children = children.filter(|running| {
                     let legacy = running.legacy.as_ref();
                     speaks_to(running) && legacy.is_some_and(|legacy| legacy.declares_roots_changes)
                 });
-                told.for_each(|running| running.child.channel.send(lower::roots_changed()));
+                children.for_each(|running| running.child.channel.send(lower::roots_changed()));
             }
             // A child of several sessions has no log messages for one of them outside of its calls.
             ClientSessionChange::LogLevel(level) => {

@@ -176,8 +176,8 @@ async fn raise_log_level(
     if !running.greeted.about.declares_logging() {
         return Ok(());
     }
-    let word = lower::json(level.as_str());
-    let members: &[(&str, &[u8])] = &[("level", &word)];
+    let level_json = lower::json(level.as_str());
+    let members: &[(&str, &[u8])] = &[("level", &level_json)];
     let (class, method) = (CapabilityClass::BASE, Method::LoggingSetLevel);
     let ask = || async {
         match request(context, running, class, method, members).await {

@@ -65,17 +65,17 @@ impl StdioUpdates {
             .into_iter()
             .for_each(|uri| self.holder.add(uri.clone()));
         let ask = |uri: Arc<str>| async move {
-            let asked = ask(
+            let outcome = ask(
                 &self.context,
                 &self.running,
                 Method::ResourcesSubscribe,
                 &uri,
             )
             .await;
-            if matches!(asked, Ok(None)) {
+            if matches!(outcome, Ok(None)) {
                 self.holder.add(uri.clone());
             }
-            (uri, asked)
+            (uri, outcome)
         };
         // The other requests for subscriptions wait meanwhile, so that one resource which the server
         // hangs on must not hold up all.
@@ -166,8 +166,8 @@ async fn ask(
 ) -> Result<Option<Failure>, Failure> {
     let uri = lower::json(uri);
     let class = CapabilityClass::BASE;
-    let asked = stdio_call::request(context, running, class, method, &[("uri", &uri)]).await;
-    match asked {
+    let outcome = stdio_call::request(context, running, class, method, &[("uri", &uri)]).await;
+    match outcome {
         Ok(_) => Ok(None),
         Err(attempt) if attempt.is_server_lost() => Err(attempt.failure),
         Err(attempt) => Ok(Some(attempt.failure)),

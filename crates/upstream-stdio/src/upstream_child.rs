@@ -53,7 +53,7 @@ struct ChildParts {
     input: ValueClaim<FencedInput<Sender>>,
     output: ValueClaim<(Receiver, BytesMut)>,
     errors: ValueClaim<Receiver>,
-    line: ValueClaim<(ChildControlSocket, ChildEndNotifier)>,
+    control: ValueClaim<(ChildControlSocket, ChildEndNotifier)>,
     /// Closes the input.
     closed: CancellationToken,
 }
@@ -135,18 +135,18 @@ impl UpstreamChild {
             input,
             output,
             errors,
-            control: line,
+            control,
         } = kept;
-        let [of_input, of_output, of_errors, of_line, of_process] = descriptors;
+        let [of_input, of_output, of_errors, of_control, of_process] = descriptors;
         let context = channel.context.clone();
         let closed = CancellationToken::new();
         let ((claim_input, inputs), (claim_output, outputs)) = (claim_pair(), claim_pair());
-        let ((claim_errors, of_stderr), (claim_control, lines)) = (claim_pair(), claim_pair());
+        let ((claim_errors, of_stderr), (claim_control, controls)) = (claim_pair(), claim_pair());
         let parts = ChildParts {
             input: claim_input,
             output: claim_output,
             errors: claim_errors,
-            line: claim_control,
+            control: claim_control,
             closed: closed.clone(),
         };
         let child = Self::with_parts(channel.clone(), Some(parts), pass.clone());
@@ -177,10 +177,10 @@ impl UpstreamChild {
             status,
             _mark: mark,
         };
-        let supervising = supervise(line, child.stop.clone(), closed, watched, lines);
+        let supervising = supervise(control, child.stop.clone(), closed, watched, controls);
         context
             .tasks
-            .spawn(run_holding([of_line, of_process], supervising));
+            .spawn(run_holding([of_control, of_process], supervising));
         child
     }
 
@@ -265,7 +265,7 @@ impl UpstreamChild {
             keep_reading(output, unread);
             return None;
         };
-        let Some((line, watched)) = parts.line.take(CLAIM_TIMEOUT).await else {
+        let Some((control, watched)) = parts.control.take(CLAIM_TIMEOUT).await else {
             keep_writing(input);
             keep_reading(output, unread);
             context.tasks.spawn(log_error_stream(
@@ -304,7 +304,7 @@ impl UpstreamChild {
                 input: input.input,
                 output,
                 errors,
-                control: line,
+                control,
             },
             unread: unread.freeze(),
             relay: relay.into(),

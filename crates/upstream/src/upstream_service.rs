@@ -86,7 +86,7 @@ impl Upstream for UpstreamService {
         if !self.server().is_http() {
             return;
         }
-        let Some(place) = self.stack.in_flight.try_acquire() else {
+        let Some(permit) = self.stack.in_flight.try_acquire() else {
             return;
         };
         if self.server().fails_at_once() {
@@ -95,7 +95,7 @@ impl Upstream for UpstreamService {
         let outbound = self.stack.strip_baggage(outbound);
         let context = self.context.clone();
         context.tasks.spawn(async move {
-            let _place = place;
+            let _permit = permit;
             self.stack.attempts.welcome(outbound).await;
         });
     }
@@ -115,10 +115,10 @@ impl Upstream for UpstreamService {
         outbound: OutboundCall,
     ) -> Fut<'static, Option<TaskNotifications>> {
         Box::pin(async move {
-            let place = self.follow_permits.clone().try_acquire_owned().ok()?;
-            let rings = self.stack.attempts.follow(outbound).await?;
-            let held = stream::unfold((rings, place), |(mut rings, place)| async move {
-                rings.next().await.map(|()| ((), (rings, place)))
+            let permit = self.follow_permits.clone().try_acquire_owned().ok()?;
+            let changes = self.stack.attempts.follow(outbound).await?;
+            let held = stream::unfold((changes, permit), |(mut changes, permit)| async move {
+                changes.next().await.map(|()| ((), (changes, permit)))
             });
             Some(Box::pin(held) as TaskNotifications)
         })
@@ -134,10 +134,10 @@ impl Upstream for UpstreamService {
 
     fn task_progress(&self, principal: &Principal, native: &str) -> Option<ProgressReports> {
         let (context, native) = self.stack.attempts.of_task(native);
-        let ear = context
+        let reports = context
             .task_progress
             .listen((principal.clone(), native.into()))?;
-        Some(Box::pin(ear))
+        Some(Box::pin(reports))
     }
 
     fn carries(&self) -> CapabilityClass {

@@ -90,15 +90,15 @@ impl LegacySessions {
         id: &[u8],
         outcome: AnswerResult,
     ) -> Result<(), AnswerResult> {
-        let asked = self
+        let asker = self
             .shard(key)
             .get_mut(key)
             .and_then(|live| live.asks.remove(id));
-        let Some(asked) = asked else {
+        let Some(asker) = asker else {
             return Err(outcome);
         };
         // The last place in the channel is the answer's. A closed request needs no answer.
-        let _late = asked.try_send(ClientReply::Answer(outcome));
+        let _late = asker.try_send(ClientReply::Answer(outcome));
         Ok(())
     }
 
@@ -124,12 +124,12 @@ impl LegacySessions {
     /// Takes the client's progress report on the request with this id.
     pub fn report_progress(&self, key: &SessionKey, id: &[u8], params: Bytes) {
         let shard = self.shard(key);
-        let Some(asked) = shard.get(key).and_then(|live| live.asks.get(id)) else {
+        let Some(asker) = shard.get(key).and_then(|live| live.asks.get(id)) else {
             return;
         };
         // The last place is the answer's.
-        if asked.capacity() > 1 {
-            let _outdated = asked.try_send(ClientReply::Progress(params));
+        if asker.capacity() > 1 {
+            let _outdated = asker.try_send(ClientReply::Progress(params));
         }
     }
 }

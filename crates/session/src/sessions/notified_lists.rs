@@ -62,35 +62,35 @@ mod tests {
 
     #[test]
     fn notified_lists_are_kept_apart_bounded_and_forgotten() {
-        let told = NotifiedLists::default();
+        let notified = NotifiedLists::default();
         let key = |number: u32| {
             let mut key = [0; 16];
             key[8..12].copy_from_slice(&number.to_be_bytes());
             SessionKey(key)
         };
-        told.record(key(0), ListKind::Tools, ContentVersion([1; 16]));
-        told.record(key(0), ListKind::Prompts, ContentVersion([2; 16]));
+        notified.record(key(0), ListKind::Tools, ContentVersion([1; 16]));
+        notified.record(key(0), ListKind::Prompts, ContentVersion([2; 16]));
         assert_eq!(
-            told.last(&key(0), ListKind::Tools),
+            notified.last(&key(0), ListKind::Tools),
             Some(ContentVersion([1; 16]))
         );
         assert_eq!(
             (
-                told.last(&key(0), ListKind::Templates),
-                told.last(&key(1), ListKind::Tools)
+                notified.last(&key(0), ListKind::Templates),
+                notified.last(&key(1), ListKind::Tools)
             ),
             (None, None)
         );
-        told.forget(&key(0));
-        assert_eq!(told.last(&key(0), ListKind::Tools), None);
+        notified.forget(&key(0));
+        assert_eq!(notified.last(&key(0), ListKind::Tools), None);
         for number in 0..100_000 {
-            told.record(key(number), ListKind::Tools, ContentVersion::default());
+            notified.record(key(number), ListKind::Tools, ContentVersion::default());
             assert_eq!(
-                told.last(&key(number), ListKind::Tools),
+                notified.last(&key(number), ListKind::Tools),
                 Some(ContentVersion::default()),
                 "the newest is kept"
             );
         }
-        assert!(told.all().len() <= MAX_NOTIFIED_SESSIONS);
+        assert!(notified.all().len() <= MAX_NOTIFIED_SESSIONS);
     }
 }

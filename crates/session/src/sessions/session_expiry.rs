@@ -165,7 +165,7 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
     let mut frequent = tokio::time::interval(FREQUENT_SWEEP_INTERVAL);
     loop {
         tokio::select! {
-            told = cancels.recv() => match told {
+            received = cancels.recv() => match received {
                 Ok(message) => {
                     if let Some((key, request)) = message.body.split_first_chunk::<16>()
                         && let Ok(request) = RequestId::from_json(request)
@@ -176,7 +176,7 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
                 Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "cancellations lost: bus receiver lagged"),
                 Err(RecvError::Closed) => return,
             },
-            told = ends.recv() => match told {
+            received = ends.recv() => match received {
                 Ok(message) => end_all(&upkeep, &sessions.ended_elsewhere(&message.body)).await,
                 Err(RecvError::Lagged(missed)) => {
                     tracing::warn!(missed, "session ends of other replicas lost: bus receiver lagged");
@@ -188,7 +188,7 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
                 end_all(&upkeep, &ended).await;
                 sessions.remove_abandoned().await;
             }
-            told = answers.recv() => match told {
+            received = answers.recv() => match received {
                 Ok(message) => sessions.answer_from_bus(&message.body),
                 Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "client answers lost: bus receiver lagged"),
                 Err(RecvError::Closed) => return,

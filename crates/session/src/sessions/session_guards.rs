@@ -86,10 +86,10 @@ impl std::fmt::Debug for RegisteredCall {
 impl RegisteredCall {
     /// Returns true if the call may run on without its connection: bounded by session and overall.
     pub fn try_detach(&self) -> bool {
-        let place = self.sessions.detach(self.key, self.most).ok();
-        let may = place.is_some();
-        self.detached.set(place);
-        may
+        let permit = self.sessions.detach(self.key, self.most).ok();
+        let is_permitted = permit.is_some();
+        self.detached.set(permit);
+        is_permitted
     }
 }
 

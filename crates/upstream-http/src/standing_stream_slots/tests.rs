@@ -19,7 +19,7 @@ async fn open_session(upstream: &TestUpstream) -> Arc<UpstreamSession> {
 
 #[tokio::test]
 async fn stream_that_opens_after_its_session_lost_the_slot_is_not_read() {
-    let (server, mut asked) = stream_server(|id| match id {
+    let (server, mut requests) = stream_server(|id| match id {
         "one" => b"",
         _ => STREAM_HEAD,
     })
@@ -29,7 +29,7 @@ async fn stream_that_opens_after_its_session_lost_the_slot_is_not_read() {
     let [one, two] = ["one", "two"].map(|id| upstream.session(id, false));
     let (late, its_slots) = (one.clone(), slots.clone());
     let opening = tokio::spawn(async move { late.open_standing_stream(&its_slots).await });
-    assert_eq!(asked.recv().await.as_deref(), Some("one"));
+    assert_eq!(requests.recv().await.as_deref(), Some("one"));
     two.open_standing_stream(&slots).await;
     server.write_to_all(STREAM_HEAD).await;
     opening.await.unwrap();
@@ -39,7 +39,7 @@ async fn stream_that_opens_after_its_session_lost_the_slot_is_not_read() {
 
 #[tokio::test]
 async fn session_without_a_call_yet_is_as_recent_as_its_opening() {
-    let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
+    let (server, _requests) = stream_server(|_| STREAM_HEAD).await;
     let upstream = TestUpstream::new(&server);
     let slots = StandingStreamSlots::new(2);
     let mut sessions = Vec::new();
@@ -61,7 +61,7 @@ async fn session_without_a_call_yet_is_as_recent_as_its_opening() {
 
 #[tokio::test]
 async fn late_stream_leaves_the_reader_that_was_permitted_after_it() {
-    let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
+    let (server, _requests) = stream_server(|_| STREAM_HEAD).await;
     let upstream = TestUpstream::new(&server);
     let session = open_session(&upstream).await;
     let channel = session.channel();
@@ -82,7 +82,7 @@ async fn late_stream_leaves_the_reader_that_was_permitted_after_it() {
 
 #[tokio::test]
 async fn no_stream_is_read_in_a_session_of_another_process() {
-    let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
+    let (server, _requests) = stream_server(|_| STREAM_HEAD).await;
     let session = TestUpstream::new(&server).session("one", false);
     let channel = session.channel();
     let permit = channel.permit_reading();
@@ -99,7 +99,7 @@ async fn no_stream_is_read_in_a_session_of_another_process() {
 
 #[tokio::test]
 async fn loss_of_a_stream_that_stays_open_beside_another_process_is_noted() {
-    let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
+    let (server, _requests) = stream_server(|_| STREAM_HEAD).await;
     let upstream = TestUpstream::new(&server);
     let session = open_session(&upstream).await;
     let channel = session.channel();
@@ -114,7 +114,7 @@ async fn loss_of_a_stream_that_stays_open_beside_another_process_is_noted() {
 
 #[tokio::test]
 async fn first_call_that_waited_for_the_opening_does_not_make_a_session_older() {
-    let (server, _asked) = stream_server(|_| STREAM_HEAD).await;
+    let (server, _requests) = stream_server(|_| STREAM_HEAD).await;
     let upstream = TestUpstream::new(&server);
     let before = upstream.context.clock.millis();
     upstream.clock.advance(Duration::from_secs(1));

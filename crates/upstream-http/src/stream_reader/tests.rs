@@ -31,8 +31,8 @@ async fn server_of(answers: &'static [&'static [u8]]) -> (ScriptedServer, mpsc::
     .await
 }
 
-async fn next_request(asked: &mut mpsc::Receiver<String>) {
-    let request = tokio::time::timeout(REQUEST_WAIT, asked.recv()).await;
+async fn next_request(requests: &mut mpsc::Receiver<String>) {
+    let request = tokio::time::timeout(REQUEST_WAIT, requests.recv()).await;
     assert!(request.expect("the stream is requested again").is_some());
 }
 
@@ -56,22 +56,22 @@ async fn session_with_stream(upstream: &TestUpstream) -> Arc<UpstreamSession> {
 
 #[tokio::test]
 async fn stream_that_ended_is_requested_until_the_server_opens_it_again() {
-    let (server, mut asked) = server_of(&[ENDED_STREAM, BUSY, STREAM_IN_USE, STREAM_HEAD]).await;
+    let (server, mut requests) = server_of(&[ENDED_STREAM, BUSY, STREAM_IN_USE, STREAM_HEAD]).await;
     let upstream = TestUpstream::new(&server);
     let _session = session_with_stream(&upstream).await;
     for _ in 0..4 {
-        next_request(&mut asked).await;
+        next_request(&mut requests).await;
     }
     wait_until_heard(&upstream).await;
 }
 
 #[tokio::test]
 async fn stream_that_is_refused_at_first_is_requested_again() {
-    let (server, mut asked) = server_of(&[BUSY, STREAM_HEAD]).await;
+    let (server, mut requests) = server_of(&[BUSY, STREAM_HEAD]).await;
     let upstream = TestUpstream::new(&server);
     let session = session_with_stream(&upstream).await;
     for _ in 0..2 {
-        next_request(&mut asked).await;
+        next_request(&mut requests).await;
     }
     wait_until_heard(&upstream).await;
     assert!(session.channel().is_reading());
@@ -79,35 +79,35 @@ async fn stream_that_is_refused_at_first_is_requested_again() {
 
 #[tokio::test]
 async fn stream_that_the_server_does_not_have_is_requested_once() {
-    let (server, mut asked) = server_of(&[NO_STREAM]).await;
+    let (server, mut requests) = server_of(&[NO_STREAM]).await;
     let upstream = TestUpstream::new(&server);
     let session = session_with_stream(&upstream).await;
-    next_request(&mut asked).await;
+    next_request(&mut requests).await;
     assert!(!session.channel().is_reading());
 }
 
 #[tokio::test]
 async fn stream_of_a_session_that_is_over_is_not_requested_again() {
-    let (server, mut asked) = server_of(&[BUSY]).await;
+    let (server, mut requests) = server_of(&[BUSY]).await;
     let upstream = TestUpstream::new(&server);
     let session = session_with_stream(&upstream).await;
-    next_request(&mut asked).await;
+    next_request(&mut requests).await;
     session.channel().stop_reading();
     tokio::time::pause();
     tokio::time::sleep(LAST_WAIT * 4).await;
-    assert!(asked.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn change_in_a_session_without_a_client_is_a_change_of_the_shared_lists() {
-    let (server, mut asked) = server_of(&[STREAM_HEAD]).await;
+    let (server, mut requests) = server_of(&[STREAM_HEAD]).await;
     let upstream = TestUpstream::new(&server);
     let mut changes = upstream.context.list_changes.reader();
     let session = upstream.clientless_session("one");
     session
         .open_standing_stream(&StandingStreamSlots::new(1))
         .await;
-    next_request(&mut asked).await;
+    next_request(&mut requests).await;
     let event = b"data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n";
     server.write_to_all(event).await;
     let changed = tokio::time::timeout(REQUEST_WAIT, changes.changed()).await;

@@ -130,7 +130,7 @@ impl TestUpstream {
 pub(crate) async fn stream_server(
     answer: impl Fn(&str) -> &'static [u8] + Send + Sync + 'static,
 ) -> (ScriptedServer, mpsc::Receiver<String>) {
-    let (seen, asked) = mpsc::channel(MAX_REQUESTS);
+    let (seen, requests) = mpsc::channel(MAX_REQUESTS);
     let server = ScriptedServer::start(move |request| {
         let mut ids = request
             .head
@@ -140,7 +140,7 @@ pub(crate) async fn stream_server(
         seen.try_send(id.to_owned()).unwrap();
         vec![ServerAct::Write(Bytes::from_static(answer(id)))]
     });
-    (server.await, asked)
+    (server.await, requests)
 }
 
 /// The observers of lists, in the order of their opening.

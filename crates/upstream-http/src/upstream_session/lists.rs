@@ -19,10 +19,10 @@ impl ListSession for UpstreamSession {
 
     fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
         Box::pin(async move {
-            let asked = self
+            let outcome = self
                 .request(Method::ResourcesSubscribe, &[("uri", &lower::json(&uri))])
                 .await;
-            asked.map(drop).map_err(|refusal| refusal.failure)
+            outcome.map(drop).map_err(|refusal| refusal.failure)
         })
     }
 
@@ -31,10 +31,10 @@ impl ListSession for UpstreamSession {
             if self.channel.has_left() {
                 return;
             }
-            let asked = self
+            let outcome = self
                 .request(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))])
                 .await;
-            if let Err(refusal) = asked {
+            if let Err(refusal) = outcome {
                 tracing::debug!(upstream = %self.context.label.id, error = %refusal.failure, "resource unsubscribe failed");
             }
         })

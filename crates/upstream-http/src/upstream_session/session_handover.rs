@@ -106,8 +106,8 @@ impl UpstreamSession {
 
     /// Reads the standing stream of an imported session. The previous process may still read it for
     /// a while, and most servers allow only one reader.
-    pub(crate) async fn reopen_standing_stream(self: Arc<Self>, places: &StandingStreamSlots) {
-        let Some((standing, permit)) = self.standing_stream(places) else {
+    pub(crate) async fn reopen_standing_stream(self: Arc<Self>, slots: &StandingStreamSlots) {
+        let Some((standing, permit)) = self.standing_stream(slots) else {
             return;
         };
         self.read_standing_stream(standing.clone(), permit).await;

@@ -55,8 +55,8 @@ impl UpstreamSession {
                     |revision| given.into_channel(revision),
                     &result,
                 )?);
-                let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
-                http_post::post_notification(context, http, session.channel.headers(), told)
+                let message = weir_wire::write::notification(Method::Initialized.as_str(), None);
+                http_post::post_notification(context, http, session.channel.headers(), message)
                     .await
                     .map_err(|refusal| not_opened(&context.label, refusal))?;
                 Ok(session)

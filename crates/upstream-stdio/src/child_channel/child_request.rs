@@ -70,8 +70,8 @@ impl ChildChannel {
                 .label
                 .fail(FailureKind::Unavailable, "The upstream ended")
         };
-        let place = match self.requests.clone().try_acquire_owned() {
-            Ok(place) => Some(place),
+        let permit = match self.requests.clone().try_acquire_owned() {
+            Ok(permit) => Some(permit),
             Err(_) => {
                 let turn = Box::pin(
                     self.over
@@ -80,8 +80,8 @@ impl ChildChannel {
                 turn.await.and_then(Result::ok)
             }
         };
-        let place = place.ok_or_else(ended)?;
-        let purpose = OutgoingPurpose::Request(pending, place);
+        let permit = permit.ok_or_else(ended)?;
+        let purpose = OutgoingPurpose::Request(pending, permit);
         match self.outbox.push_request(id, body, purpose) {
             PushOutcome::Over => return Err(ended()),
             PushOutcome::Idle(_) => self.queued.notify_one(),

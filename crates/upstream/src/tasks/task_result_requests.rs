@@ -65,7 +65,7 @@ struct TaskResultState {
     /// The prefix of keys. A key is never used again in the life of a task: each held request has
     /// its own prefix (SEP-2663).
     keys: String,
-    asked: u64,
+    question_count: u64,
     over: bool,
 }
 
@@ -123,7 +123,7 @@ impl TaskResultRequests {
         let state = TaskResultState {
             open: Vec::new(),
             keys,
-            asked: 0,
+            question_count: 0,
             over: false,
         };
         let held = Arc::new(TaskResultRequest {
@@ -181,18 +181,18 @@ async fn read(held: Arc<TaskResultRequest>, begun: Fut<'static, Reply>) {
 impl TaskResultRequest {
     /// Waits for a question, but not for long.
     pub(crate) async fn wait_for_question(&self) {
-        let asked = async {
+        let question = async {
             while self.open_questions().is_empty() && !self.lock().over {
                 self.bell.notified().await;
             }
         };
         // A later question is seen at a later request.
-        let _late = tokio::time::timeout(QUESTION_WAIT, asked).await;
+        let _late = tokio::time::timeout(QUESTION_WAIT, question).await;
     }
 
     /// True if the server has asked on this request.
     pub(crate) fn has_asked(&self) -> bool {
-        self.lock().asked > 0
+        self.lock().question_count > 0
     }
 
     /// Returns the open questions.
@@ -258,8 +258,8 @@ impl TaskResultRequest {
         let mut state = self.lock();
         // A dropped question is answered with an error.
         if state.open.len() < MAX_OPEN_QUESTIONS {
-            state.asked += 1;
-            let key = format!("{}-{}", state.keys, state.asked);
+            state.question_count += 1;
+            let key = format!("{}-{}", state.keys, state.question_count);
             state.open.push(HeldTaskQuestion { key, ask });
         }
         drop(state);
@@ -284,7 +284,7 @@ mod tests {
         let state = TaskResultState {
             open: Vec::new(),
             keys: "k".into(),
-            asked: 0,
+            question_count: 0,
             over: false,
         };
         TaskResultRequest {

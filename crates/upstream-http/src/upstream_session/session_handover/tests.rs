@@ -7,7 +7,7 @@ use crate::tests::test_upstream::{NO_STREAM, STREAM_HEAD, TestUpstream, stream_s
 
 #[tokio::test]
 async fn session_that_goes_on_before_its_stream_is_open_is_still_one_with_a_stream() {
-    let (server, _asked) = stream_server(|_| NO_STREAM).await;
+    let (server, _requests) = stream_server(|_| NO_STREAM).await;
     let upstream = TestUpstream::new(&server);
     let is_read = |session: Arc<UpstreamSession>| session.export().unwrap().is_read;
     assert!(is_read(upstream.session("one", true)));
@@ -16,21 +16,21 @@ async fn session_that_goes_on_before_its_stream_is_open_is_still_one_with_a_stre
 
 #[tokio::test]
 async fn session_that_has_gone_on_asks_for_no_stream() {
-    let (server, mut asked) = stream_server(|_| NO_STREAM).await;
+    let (server, mut requests) = stream_server(|_| NO_STREAM).await;
     let upstream = TestUpstream::new(&server);
     let session = upstream.session("one", true);
     let slots = StandingStreamSlots::new(1);
     session.clone().reopen_standing_stream(&slots).await;
-    assert_eq!(asked.recv().await.as_deref(), Some("one"));
+    assert_eq!(requests.recv().await.as_deref(), Some("one"));
     session.export().unwrap();
     tokio::time::pause();
     tokio::time::sleep(4 * LAST_STREAM_WAIT).await;
-    assert!(asked.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn stream_that_opens_after_the_session_has_gone_on_is_not_read() {
-    let (server, mut asked) = stream_server(|_| b"").await;
+    let (server, mut requests) = stream_server(|_| b"").await;
     let upstream = TestUpstream::new(&server);
     let session = upstream.session("one", true);
     let late = session.clone();
@@ -38,7 +38,7 @@ async fn stream_that_opens_after_the_session_has_gone_on_is_not_read() {
         let slots = StandingStreamSlots::new(1);
         late.reopen_standing_stream(&slots).await;
     });
-    assert_eq!(asked.recv().await.as_deref(), Some("one"));
+    assert_eq!(requests.recv().await.as_deref(), Some("one"));
     session.export().unwrap();
     server.write_to_all(STREAM_HEAD).await;
     opening.await.unwrap();
