@@ -22,7 +22,7 @@ struct AttackScope {
 
 /// Every attack: those over the binary, and those that need one of its crates alone (frames and
 /// window of HTTP/2, interim answers).
-const ATTACKS: [AttackScope; 3] = [
+const ATTACKS: [AttackScope; 4] = [
     AttackScope {
         package: "weir-tests",
         names: &[
@@ -35,6 +35,10 @@ const ATTACKS: [AttackScope; 3] = [
     AttackScope {
         package: "weir-front",
         names: &["http2_limits::"],
+    },
+    AttackScope {
+        package: "weir-http2-client",
+        names: &["bounded_frames::"],
     },
     AttackScope {
         package: "weir-http-client",

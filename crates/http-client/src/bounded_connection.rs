@@ -1,66 +1,40 @@
-//! Connections with a bound on traffic without content: interim responses, pings, settings, empty
-//! frames. The libraries read them for as long as they come, which takes a processor and never
-//! answers a request.
+//! Connections for documents, with a bound on what a server sends beside them.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
-use weir_wire::http2_frames::{
-    DATA, END_STREAM, FrameParser, FramePiece, HEADERS, IdleFrames, PREFACE,
-};
+use weir_http2_client::BoundedFrames;
 
-use crate::http2_inbound::{EmptyDataFilter, InboundTraffic};
-
-/// The idle frames that may come for each frame of a request. A good server sends some for each
-/// request (its response's head, windows, a reset) and pings now and then.
-const IDLE_FRAMES_PER_REQUEST: u32 = 8;
-/// The window of a connection at its beginning (RFC 9113, section 6.9.2).
-const INITIAL_WINDOW: i64 = 65_535;
 /// The bytes that may come on an HTTP/1.1 connection after a request for a document.
 const MAX_DOCUMENT_BYTES: usize = 2 << 20;
 
 /// A connection that ends if too much comes without content.
 #[derive(Debug)]
-pub(crate) struct BoundedConnection<S> {
-    inner: S,
-    bound: TrafficBound,
+pub(crate) enum BoundedConnection<S> {
+    Http2(BoundedFrames<S>),
+    Http1(BoundedDocuments<S>),
 }
 
+/// An HTTP/1.1 connection that carries documents.
 #[derive(Debug)]
-enum TrafficBound {
-    Frames(Box<FrameCounter>),
+pub(crate) struct BoundedDocuments<S> {
+    inner: S,
     /// Bytes read since the last request.
-    Document(usize),
+    read: usize,
 }
 
 impl<S> BoundedConnection<S> {
     /// Bounds an HTTP/2 connection.
     pub(crate) fn frames(inner: S) -> Self {
-        Self {
-            inner,
-            bound: TrafficBound::Frames(Box::new(FrameCounter::new(None))),
-        }
-    }
-
-    /// Bounds an HTTP/2 connection whose driver gathers small frames.
-    pub(crate) fn gathered_frames(inner: S, traffic: Arc<InboundTraffic>) -> Self {
-        Self {
-            inner,
-            bound: TrafficBound::Frames(Box::new(FrameCounter::new(Some(traffic)))),
-        }
+        Self::Http2(BoundedFrames::new(inner))
     }
 
     /// Bounds an HTTP/1.1 connection that carries documents.
-    pub(crate) fn documents(inner: S) -> Self {
-        Self {
-            inner,
-            bound: TrafficBound::Document(0),
-        }
+    pub(crate) const fn documents(inner: S) -> Self {
+        Self::Http1(BoundedDocuments { inner, read: 0 })
     }
 }
 
@@ -73,130 +47,21 @@ fn received_document(read: &mut usize, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-impl TrafficBound {
-    fn sent(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Frames(frames) => frames.sent(bytes),
-            Self::Document(read) => *read = 0,
-        }
-    }
-}
-
-/// The frames of both directions.
-#[derive(Debug)]
-struct FrameCounter {
-    received: FrameParser,
-    sent: FrameParser,
-    idle: IdleFrames,
-    empty_data: EmptyDataFilter,
-    /// What the server has left of the connection's window.
-    window_left: i64,
-    /// Absent if the connection has no driver that gathers.
-    traffic: Option<Arc<InboundTraffic>>,
-}
-
-impl FrameCounter {
-    fn new(traffic: Option<Arc<InboundTraffic>>) -> Self {
-        let (received, sent) = (FrameParser::new(0), FrameParser::new(PREFACE));
-        Self {
-            received,
-            sent,
-            idle: IdleFrames::new(Instant::now().into_std()),
-            empty_data: EmptyDataFilter::default(),
-            window_left: INITIAL_WINDOW,
-            traffic,
-        }
-    }
-
-    fn poll_read<S: AsyncRead + Unpin>(
-        &mut self,
-        inner: &mut S,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self
-            .traffic
-            .as_ref()
-            .is_some_and(|traffic| traffic.is_to_gather())
-        {
-            // The driver gathers after this poll.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let mut filter = std::mem::take(&mut self.empty_data);
-        let read = filter.poll_read(inner, cx, buffer, |bytes| self.received(bytes));
-        self.empty_data = filter;
-        read
-    }
-
-    fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let traffic = self.traffic.as_deref();
-        if let Some(traffic) = traffic {
-            traffic.received();
-        }
-        let (mut idle, mut length) = (0, 0);
-        self.received.feed(bytes, |seen| {
-            idle += u32::from(is_idle(seen));
-            if let (Some(traffic), FramePiece::Head(frame)) = (traffic, seen)
-                && frame.kind == DATA
-            {
-                length += frame.length;
-                traffic.received_data(frame);
-            }
-        });
-        if length > 0
-            && let Some(traffic) = traffic
-        {
-            self.window_left -= i64::try_from(length).unwrap_or(i64::MAX);
-            traffic.set_window_left(self.window_left);
-        }
-        if idle == 0 || self.idle.take(idle, Instant::now().into_std()) {
-            return Ok(());
-        }
-        Err(io::Error::other(
-            "the server floods the connection with frames",
-        ))
-    }
-
-    fn sent(&mut self, bytes: &[u8]) {
-        let (mut own, mut window) = (0, 0);
-        self.sent.feed(bytes, |seen| match seen {
-            FramePiece::Head(frame) if matches!(frame.kind, DATA | HEADERS) => own += 1,
-            FramePiece::Window(0, more) => window += i64::from(more),
-            FramePiece::Head(_) | FramePiece::Setting(..) | FramePiece::Window(..) => {}
-        });
-        self.idle
-            .add(u32::saturating_mul(own, IDLE_FRAMES_PER_REQUEST));
-        if window > 0
-            && let Some(traffic) = &self.traffic
-        {
-            self.window_left += window;
-            traffic.set_window_left(self.window_left);
-        }
-    }
-}
-
-/// True for a frame that costs work and has no content.
-fn is_idle(seen: FramePiece) -> bool {
-    let FramePiece::Head(frame) = seen else {
-        return false;
-    };
-    frame.kind != DATA || frame.length == frame.padding && frame.flags & END_STREAM == 0
-}
-
 impl<S: AsyncRead + Unpin> AsyncRead for BoundedConnection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        match &mut this.bound {
-            TrafficBound::Frames(frames) => frames.poll_read(&mut this.inner, cx, buffer),
-            TrafficBound::Document(read) => {
+        match &mut *self {
+            Self::Http2(frames) => Pin::new(frames).poll_read(cx, buffer),
+            Self::Http1(documents) => {
                 let before = buffer.filled().len();
-                ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
-                Poll::Ready(received_document(read, &buffer.filled()[before..]))
+                ready!(Pin::new(&mut documents.inner).poll_read(cx, buffer))?;
+                Poll::Ready(received_document(
+                    &mut documents.read,
+                    &buffer.filled()[before..],
+                ))
             }
         }
     }
@@ -208,9 +73,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedConnection<S> {
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, data))?;
-        self.bound.sent(&data[..written]);
-        Poll::Ready(Ok(written))
+        match &mut *self {
+            Self::Http2(frames) => Pin::new(frames).poll_write(cx, data),
+            Self::Http1(documents) => {
+                let written = ready!(Pin::new(&mut documents.inner).poll_write(cx, data))?;
+                documents.read = 0;
+                Poll::Ready(Ok(written))
+            }
+        }
     }
 
     fn poll_write_vectored(
@@ -218,133 +88,74 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedConnection<S> {
         cx: &mut Context<'_>,
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, data))?;
-        let mut left = written;
-        for slice in data {
-            let part = left.min(slice.len());
-            self.bound.sent(&slice[..part]);
-            left -= part;
+        match &mut *self {
+            Self::Http2(frames) => Pin::new(frames).poll_write_vectored(cx, data),
+            Self::Http1(documents) => {
+                let inner = Pin::new(&mut documents.inner);
+                let written = ready!(inner.poll_write_vectored(cx, data))?;
+                documents.read = 0;
+                Poll::Ready(Ok(written))
+            }
         }
-        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        match self {
+            Self::Http2(frames) => frames.is_write_vectored(),
+            Self::Http1(documents) => documents.inner.is_write_vectored(),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        match &mut *self {
+            Self::Http2(frames) => Pin::new(frames).poll_flush(cx),
+            Self::Http1(documents) => Pin::new(&mut documents.inner).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        match &mut *self {
+            Self::Http2(frames) => Pin::new(frames).poll_shutdown(cx),
+            Self::Http1(documents) => Pin::new(&mut documents.inner).poll_shutdown(cx),
+        }
     }
 }
 
 impl<S: Connection> Connection for BoundedConnection<S> {
     fn connected(&self) -> Connected {
-        self.inner.connected()
+        match self {
+            Self::Http2(frames) => frames.get_ref().connected(),
+            Self::Http1(documents) => documents.inner.connected(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::time::Duration;
-
-    use weir_testkit::h2_client::{PING, SETTINGS, frame};
-    use weir_wire::http2_frames::{IDLE_FRAMES, IDLE_FRAMES_A_SECOND};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
-    const PADDED: u8 = 8;
-
-    #[test]
-    fn frames_are_seen_however_they_are_cut() {
-        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        bytes.extend(frame(SETTINGS, 0, 0, b"123456"));
-        bytes.extend(frame(DATA, PADDED, 1, b"\x02data.."));
-        bytes.extend(frame(DATA, PADDED, 1, b"\x01."));
-        bytes.extend(frame(DATA, PADDED, 1, b""));
-        bytes.extend(frame(DATA, PADDED, 1, b"\xff"));
-        bytes.extend(frame(DATA, END_STREAM, 1, b""));
-        bytes.extend(frame(HEADERS, 4, 3, b"\x88"));
-        let expected = [
-            (SETTINGS, 0, 6),
-            (DATA, PADDED, 4),
-            (DATA, PADDED, 0),
-            (DATA, PADDED, 0),
-            (DATA, PADDED, 0),
-            (DATA, END_STREAM, 0),
-            (HEADERS, 4, 1),
-        ];
-        let mut frames = Vec::new();
-        for size in 1..=bytes.len() {
-            let mut parser = FrameParser::new(PREFACE);
-            frames.clear();
-            for part in bytes.chunks(size) {
-                parser.feed(part, |seen| {
-                    frames.extend(matches!(seen, FramePiece::Head(_)).then_some(seen))
-                });
+    #[tokio::test]
+    async fn a_document_is_bounded_and_the_next_request_begins_anew() {
+        let (near, mut far) = tokio::io::duplex(64 << 10);
+        let mut near = BoundedConnection::documents(near);
+        let mut document = vec![0; MAX_DOCUMENT_BYTES];
+        let sent = document.clone();
+        let sending = tokio::spawn(async move {
+            for _ in 0..3 {
+                far.read_exact(&mut [0; 3]).await.unwrap();
+                far.write_all(&sent).await.unwrap();
             }
-            let all: Vec<_> = frames
-                .iter()
-                .filter_map(|seen| match seen {
-                    FramePiece::Head(frame) => {
-                        Some((frame.kind, frame.flags, frame.length - frame.padding))
-                    }
-                    FramePiece::Setting(..) | FramePiece::Window(..) => None,
-                })
-                .collect();
-            assert_eq!(all, expected, "in parts of {size}");
-        }
-        let idle: Vec<bool> = frames.iter().map(|seen| is_idle(*seen)).collect();
-        assert_eq!(idle, [true, false, true, true, true, false, true]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn frames_that_bring_nothing_are_bounded_and_those_of_a_busy_server_are_not() {
-        let ping = frame(PING, 0, 0, b"12345678");
-        let mut idle = FrameCounter::new(None);
-        for _ in 0..IDLE_FRAMES {
-            idle.received(&ping).unwrap();
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        for _ in 0..IDLE_FRAMES_A_SECOND {
-            idle.received(&ping).unwrap();
-        }
-        assert!(idle.received(&ping).is_err());
-        let mut busy = FrameCounter::new(None);
-        busy.sent(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        let answer = [
-            frame(HEADERS, 4, 1, b"\x88"),
-            frame(DATA, 0, 1, b"{}"),
-            frame(DATA, 1, 1, b""),
-        ]
-        .concat();
-        for _ in 0..100_000 {
-            busy.sent(&frame(HEADERS, 5, 1, b"\x83"));
-            busy.received(&answer).unwrap();
-            busy.received(&ping).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_document_is_bounded_and_the_next_request_begins_anew() {
-        let mut read = 0;
-        let block = vec![0; 64 << 10];
+            far.write_all(b"x").await.unwrap();
+            far
+        });
         for _ in 0..3 {
-            for _ in 0..MAX_DOCUMENT_BYTES / block.len() {
-                received_document(&mut read, &block).unwrap();
-            }
-            let mut bound = TrafficBound::Document(read);
-            bound.sent(b"GET");
-            let TrafficBound::Document(left) = bound else {
-                unreachable!("it bounds documents")
-            };
-            read = left;
+            near.write_all(b"GET").await.unwrap();
+            near.read_exact(&mut document).await.unwrap();
         }
-        received_document(&mut read, &vec![0; MAX_DOCUMENT_BYTES]).unwrap();
-        assert!(received_document(&mut read, b"x").is_err());
+        assert!(near.read_exact(&mut [0]).await.is_err());
+        drop(sending.await.unwrap());
     }
 }

@@ -1,46 +1,37 @@
 //! An HTTP/2 connection: many requests at once.
-//!
-//! By the `h2` crate, not by hyper's client: it reports each failure with its code, so that a
-//! request that the server did not process is known as such, and it has a setting for small frames.
 
 use std::future::{Future as _, pending, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::{Builder, Connection, SendRequest};
-use h2::{Ping, PingPong, Reason};
+use h2::client::{Builder, SendRequest};
+use h2::{Ping, PingPong};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep_until, timeout};
-use weir_core::budget::{ByteBudget, ByteReservation, DescriptorPermit};
+use weir_core::budget::{ByteBudget, DescriptorPermit};
 
-use super::bounded_connection::BoundedConnection;
 use super::byte_stream::ByteStream;
 use super::http_error::UpstreamHttpError;
-use super::http2_inbound::{InboundTraffic, SMALL_FRAMES_BUDGET};
-use super::http2_response::{Http2Response, OpenResponses};
 use weir_http1::OutgoingRequest;
+use weir_http2_client::{
+    ClientConnection, Http2Response, OpenResponses, ReceiveWindow, STREAM_WINDOW, is_unprocessed,
+};
 
 /// The silence on a connection with open requests after which a ping is sent.
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// The longest wait for the answer to that ping.
 const PONG_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The windows in which a server may send: of the connection, and of each stream. The connection's
-/// window is the most that weir may have to hold of unread responses, so its size depends on the
-/// free memory. It grows while slow readers hold much of it, up to the windows of all streams, so
-/// that they do not stop the other requests.
+/// The window of the connection at first, and the most that it grows to: the windows of all streams.
 const CONNECTION_WINDOW: u32 = 4 << 20;
-const STREAM_WINDOW: u32 = 256 << 10;
 const MAX_CONNECTION_WINDOW: u32 = 100 * STREAM_WINDOW;
 /// The streams that a server is taken to allow until its settings arrive: as few as RFC 9113,
 /// 6.5.2 recommends to allow.
 pub(super) const ASSUMED_MAX_STREAMS: usize = 100;
-/// The smallest window of a connection (RFC 9113, 6.9.2).
-const MIN_WINDOW: u32 = 65_535;
 /// The most bytes of a response's head.
 const MAX_HEAD_BYTES: u32 = 16 << 10;
 /// Streams of cancelled requests whose frames may still arrive, and the time in which they may.
@@ -64,8 +55,6 @@ pub(super) struct Http2Connection {
     use_state: Arc<ConnectionUse>,
 }
 
-type DrivenConnection = Connection<BoundedConnection<ByteStream>, Bytes>;
-
 /// The use of a connection, shared by its handles, its requests and their responses.
 #[derive(Debug)]
 struct ConnectionUse {
@@ -77,9 +66,8 @@ struct ConnectionUse {
     /// not sent if the connection ends. Closed with the connection.
     turns: Arc<Semaphore>,
     responses: Arc<OpenResponses>,
-    traffic: Arc<InboundTraffic>,
-    /// Its share of the budgets. Streams need the connection after its last handle is gone.
-    _held: (DescriptorPermit, ByteReservation),
+    /// Streams need the connection after its last handle is gone.
+    _descriptor: DescriptorPermit,
 }
 
 /// The slot of one request among the streams of its connection, from before the request until its
@@ -108,44 +96,29 @@ impl Http2Connection {
         windows: &ByteBudget,
         max_streams: usize,
     ) -> Result<Self, UpstreamHttpError> {
-        let share = windows.reserve_share((CONNECTION_WINDOW - MIN_WINDOW) as usize);
-        let window =
-            u32::try_from(share.bytes()).map_or(CONNECTION_WINDOW, |more| MIN_WINDOW + more);
-        let traffic = Arc::new(InboundTraffic::new(window));
-        let made = Builder::new()
-            .enable_push(false)
+        let window = ReceiveWindow::reserve(windows, CONNECTION_WINDOW, MAX_CONNECTION_WINDOW);
+        let mut builder = Builder::new();
+        builder
             .initial_max_send_streams(max_streams)
-            .initial_window_size(STREAM_WINDOW.min(window))
-            .initial_connection_window_size(window)
             .max_header_list_size(MAX_HEAD_BYTES)
-            .data_frame_budget(SMALL_FRAMES_BUDGET)
-            // Late responses to cancelled requests are no error of the server.
             .max_concurrent_reset_streams(RESET_STREAMS)
-            .reset_stream_duration(RESET_TIME)
-            .max_local_error_reset_streams(None)
-            .handshake(BoundedConnection::gathered_frames(stream, traffic.clone()))
-            .await;
+            .reset_stream_duration(RESET_TIME);
+        let begun = ClientConnection::begin(stream, &mut builder, window).await;
         let (sender, mut connection) =
-            made.map_err(|error| UpstreamHttpError::Connect(error.into()))?;
+            begun.map_err(|error| UpstreamHttpError::Connect(error.into()))?;
         let pings = connection.ping_pong();
         let use_state = Arc::new(ConnectionUse {
             is_retired: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             turns: Arc::new(Semaphore::new(max_streams)),
-            responses: Arc::new(OpenResponses::new(traffic.clone())),
-            traffic,
-            _held: (descriptor, share),
+            responses: connection.responses(),
+            _descriptor: descriptor,
         });
-        let window = ReceiveWindow {
-            size: window,
-            budget: windows.clone(),
-            held: Vec::new(),
-        };
         let driving = RetireAtEnd(use_state.clone());
         // The connection's error goes to the requests on it.
         tokio::spawn(async move {
             tokio::select! {
-                () = drive(connection, &driving.0, max_streams, window) => {}
+                () = drive(connection, &driving.0, max_streams) => {}
                 () = watch_silence(pings, &driving.0) => {}
             }
         });
@@ -154,7 +127,7 @@ impl Http2Connection {
 
     /// True while the connection takes requests.
     pub(super) fn is_open(&self) -> bool {
-        !self.is_retired() && !self.use_state.traffic.is_worn()
+        !self.is_retired() && !self.use_state.responses.is_worn()
     }
 
     fn is_retired(&self) -> bool {
@@ -178,7 +151,7 @@ impl Http2Connection {
 
     /// True if slow readers hold much of the connection's window.
     pub(super) fn is_crowded(&self) -> bool {
-        self.use_state.traffic.is_crowded()
+        self.use_state.responses.is_crowded()
     }
 
     /// Takes the slot of one more request.
@@ -202,7 +175,7 @@ impl Http2Connection {
         let (response, mut body) = sender
             .send_request(request_head(ask), ask.body.is_empty())
             .map_err(not_sent)?;
-        let mut response = self.use_state.responses.add(response, turn);
+        let mut response = self.use_state.responses.add(response, Some(turn));
         drop(sender);
         if !ask.body.is_empty() {
             // The library keeps the bytes until the server has room for them. The response reports
@@ -237,13 +210,8 @@ fn not_sent(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Upstr
     UpstreamHttpError::NotSent(std::io::Error::other(cause))
 }
 
-/// The proofs that the server did not process a request are REFUSED_STREAM, and a GOAWAY below its
-/// stream (RFC 9113, 8.7). `h2` fails a stream with a GOAWAY of the server only then.
 fn failure_of(error: h2::Error) -> UpstreamHttpError {
-    let is_unread = error.is_remote()
-        && (error.is_go_away()
-            || error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM));
-    if is_unread {
+    if is_unprocessed(&error) {
         UpstreamHttpError::Unread(error)
     } else {
         UpstreamHttpError::Stream(error)
@@ -253,24 +221,12 @@ fn failure_of(error: h2::Error) -> UpstreamHttpError {
 /// Drives the connection to its end. It begins with `turns` streams that the server is taken to
 /// allow.
 async fn drive(
-    connection: DrivenConnection,
+    mut connection: ClientConnection<ByteStream>,
     use_state: &ConnectionUse,
     mut turns: usize,
-    mut window: ReceiveWindow,
 ) {
-    let mut connection = pin!(connection);
     poll_fn(|cx| {
-        let polled = connection.as_mut().poll(cx);
-        if use_state.traffic.is_to_gather() {
-            use_state.responses.gather();
-            use_state.traffic.gathered();
-        }
-        if use_state.traffic.is_crowded()
-            && let Some(size) = window.grow()
-        {
-            connection.set_target_window_size(size);
-            use_state.traffic.set_window(size);
-        }
+        let polled = Pin::new(&mut connection).poll(cx);
         let allowed = connection.max_concurrent_send_streams();
         let allowed = allowed.min(Semaphore::MAX_PERMITS);
         if allowed > turns {
@@ -285,42 +241,15 @@ async fn drive(
     .await;
 }
 
-/// The window of a connection.
-struct ReceiveWindow {
-    size: u32,
-    budget: ByteBudget,
-    /// The shares of the budget beyond that of the connection's beginning. A server may use its
-    /// window until the connection ends.
-    held: Vec<ByteReservation>,
-}
-
-impl ReceiveWindow {
-    /// Makes the window larger, and returns its new size. Absent if it is as large as it may be, or
-    /// if memory does not allow the whole step.
-    fn grow(&mut self) -> Option<u32> {
-        let step = CONNECTION_WINDOW.min(MAX_CONNECTION_WINDOW - self.size);
-        if step == 0 {
-            return None;
-        }
-        let more = self.budget.reserve_share(step as usize);
-        if more.bytes() < step as usize {
-            return None;
-        }
-        self.held.push(more);
-        self.size += step;
-        Some(self.size)
-    }
-}
-
 /// Ends when a server with open requests was silent, and did not answer a ping.
 async fn watch_silence(pings: Option<PingPong>, use_state: &ConnectionUse) {
     let Some(mut pings) = pings else {
         return pending().await;
     };
-    let mut since = use_state.traffic.last_read();
+    let mut since = use_state.responses.last_read();
     loop {
         sleep_until(since + PING_AFTER).await;
-        let read = use_state.traffic.last_read();
+        let read = use_state.responses.last_read();
         if read > since {
             since = read;
             continue;

@@ -20,8 +20,6 @@ mod fetcher;
 mod guard;
 mod http1_connection;
 mod http2_connection;
-mod http2_inbound;
-mod http2_response;
 mod http_client;
 mod http_error;
 mod idle_connections;

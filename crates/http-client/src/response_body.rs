@@ -7,11 +7,11 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use weir_http1::ResponseFraming;
+use weir_http2_client::Http2Response;
 
 use super::http_error::UpstreamHttpError;
 use super::http1_connection::Http1Connection;
 use super::http2_connection::StreamSlot;
-use super::http2_response::Http2Response;
 use super::idle_pool::IdlePool;
 
 /// The body of a response. Dropping it before its end cancels the request.

@@ -33,7 +33,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-store", &["weir-core"]),
     ("weir-redis-store", &["weir-core", "weir-store"]),
     ("weir-listen", &["weir-core", "weir-wire"]),
-    ("weir-cluster", &["weir-core", "weir-listen"]),
+    (
+        "weir-cluster",
+        &["weir-core", "weir-http2-client", "weir-listen"],
+    ),
     (
         "weir-singleton",
         &[
@@ -80,9 +83,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("weir-http1", &[]),
+    ("weir-http2-client", &["weir-core", "weir-wire"]),
     (
         "weir-http-client",
-        &["weir-core", "weir-http1", "weir-wire"],
+        &["weir-core", "weir-http1", "weir-http2-client", "weir-wire"],
     ),
     ("weir-process", &["weir-core"]),
     (

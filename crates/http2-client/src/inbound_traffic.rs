@@ -22,7 +22,7 @@ const SMALL_FRAME: usize = 256;
 const GATHER_AT: usize = 512 << 10;
 /// The same sum at which the library ends the connection. The frames of cancelled requests stay in
 /// its sum although they take no memory; the unread ones do not come near to it.
-pub(super) const SMALL_FRAMES_BUDGET: usize = 64 << 20;
+pub(crate) const SMALL_FRAMES_BUDGET: usize = 64 << 20;
 /// The part of that sum with frames of cancelled requests at which a connection takes no more
 /// requests.
 const WASTED_SMALL_FRAMES: i64 = 32 << 20;
@@ -34,7 +34,7 @@ const IGNORED: u8 = 0xfa;
 
 /// The traffic of a server on one connection, which its handles can see.
 #[derive(Debug)]
-pub(super) struct InboundTraffic {
+pub(crate) struct InboundTraffic {
     began: Instant,
     /// Milliseconds from then until the last bytes.
     last: AtomicU64,
@@ -51,7 +51,7 @@ pub(super) struct InboundTraffic {
 
 impl InboundTraffic {
     /// The traffic of a connection with this window.
-    pub(super) fn new(window: u32) -> Self {
+    pub(crate) fn new(window: u32) -> Self {
         Self {
             began: Instant::now(),
             last: AtomicU64::new(0),
@@ -64,57 +64,62 @@ impl InboundTraffic {
     }
 
     /// Notes that the window becomes larger.
-    pub(super) fn set_window(&self, window: u32) {
+    pub(crate) fn set_window(&self, window: u32) {
         self.window.store(window, Ordering::Relaxed);
     }
 
     /// Notes what the server has left of the window.
-    pub(super) fn set_window_left(&self, left: i64) {
+    pub(crate) fn set_window_left(&self, left: i64) {
         self.window_left.store(left, Ordering::Relaxed);
+    }
+
+    /// Returns what the server has left of the window.
+    pub(crate) fn window_left(&self) -> i64 {
+        self.window_left.load(Ordering::Relaxed)
     }
 
     /// True if less than half of the window is left: more than a quarter of it is unread. Slow
     /// readers could stop the other requests of the connection.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         let window = i64::from(self.window.load(Ordering::Relaxed));
-        self.window_left.load(Ordering::Relaxed) < window / 2
+        self.window_left() < window / 2
     }
 
     /// Returns the time of the last bytes.
-    pub(super) fn last_read(&self) -> Instant {
+    pub(crate) fn last_read(&self) -> Instant {
         self.began + Duration::from_millis(self.last.load(Ordering::Relaxed))
     }
 
     /// True if no more bytes are read until the small frames are gathered.
-    pub(super) fn is_to_gather(&self) -> bool {
+    pub(crate) fn is_to_gather(&self) -> bool {
         self.small.load(Ordering::Relaxed) >= GATHER_AT
     }
 
     /// Notes that no small frame is left in the library.
-    pub(super) fn gathered(&self) {
+    pub(crate) fn gathered(&self) {
         self.small.store(0, Ordering::Relaxed);
     }
 
     /// True if the connection comes near to the empty or small frames that the library accepts.
-    pub(super) fn is_worn(&self) -> bool {
+    pub(crate) fn is_worn(&self) -> bool {
         self.padded_empty.load(Ordering::Relaxed) >= PADDED_EMPTY_FRAMES
             || self.untaken_small.load(Ordering::Relaxed) >= WASTED_SMALL_FRAMES
     }
 
     /// Notes that a reader took a frame with this content.
-    pub(super) fn taken(&self, content: usize) {
+    pub(crate) fn taken(&self, content: usize) {
         if is_small(content) {
             self.untaken_small
                 .fetch_sub(lack_of(content), Ordering::Relaxed);
         }
     }
 
-    pub(super) fn received(&self) {
+    pub(crate) fn received(&self) {
         let time = millis(self.began.elapsed());
         self.last.store(time, Ordering::Relaxed);
     }
 
-    pub(super) fn received_data(&self, frame: FrameHead) {
+    pub(crate) fn received_data(&self, frame: FrameHead) {
         let content = frame.length - frame.padding;
         if is_small(content) {
             self.untaken_small
@@ -143,7 +148,7 @@ fn lack_of(content: usize) -> i64 {
 
 /// The place in the frames of one direction, byte by byte in their heads.
 #[derive(Debug, Default)]
-pub(super) struct EmptyDataFilter {
+pub(crate) struct EmptyDataFilter {
     /// Bytes of the current head that have passed.
     passed: usize,
     length: usize,
@@ -158,7 +163,7 @@ pub(super) struct EmptyDataFilter {
 
 impl EmptyDataFilter {
     /// Reads as the inner stream does; `read` gets the bytes as the server sent them.
-    pub(super) fn poll_read<S: AsyncRead + Unpin>(
+    pub(crate) fn poll_read<S: AsyncRead + Unpin>(
         &mut self,
         inner: &mut S,
         cx: &mut Context<'_>,

@@ -16,12 +16,13 @@ use h2::{Reason, RecvStream};
 use http::Response;
 use http::response::Parts;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
-use super::http2_inbound::InboundTraffic;
+use crate::inbound_traffic::InboundTraffic;
 
 /// The responses of one connection that have readers.
 #[derive(Debug)]
-pub(super) struct OpenResponses {
+pub struct OpenResponses {
     by_stream: Mutex<HashMap<u32, SharedReceiver>>,
     traffic: Arc<InboundTraffic>,
 }
@@ -34,18 +35,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl OpenResponses {
     /// Makes the record of a connection without requests.
-    pub(super) fn new(traffic: Arc<InboundTraffic>) -> Self {
+    pub(crate) fn new(traffic: Arc<InboundTraffic>) -> Self {
         Self {
             by_stream: Mutex::default(),
             traffic,
         }
     }
 
-    /// Adds the response of a request that was just sent.
-    pub(super) fn add(
+    /// Adds the response of a request that was just sent. A `turn` is held as long as the response.
+    pub fn add(
         self: &Arc<Self>,
         response: ResponseFuture,
-        turn: OwnedSemaphorePermit,
+        turn: Option<OwnedSemaphorePermit>,
     ) -> Http2Response {
         let stream = response.stream_id().as_u32();
         let receiver = Arc::new(Mutex::new(ResponseReceiver::new(response)));
@@ -58,41 +59,94 @@ impl OpenResponses {
         }
     }
 
-    /// Takes all frames that the library holds for the readers. The windows stay as they are, so
-    /// they bound the bytes.
-    pub(super) fn gather(&self) {
+    /// Takes all frames that the library holds for the readers, if there are many small ones. The
+    /// windows stay as they are, so they bound the bytes.
+    pub(crate) fn gather(&self) {
+        if !self.traffic.is_to_gather() {
+            return;
+        }
         for receiver in lock(&self.by_stream).values() {
             lock(receiver).gather(&self.traffic);
         }
+        self.traffic.gathered();
+    }
+
+    /// Notes that the connection's window becomes larger.
+    pub(crate) fn set_window(&self, window: u32) {
+        self.traffic.set_window(window);
+    }
+
+    /// True if slow readers hold much of the connection's window: they could stop the other requests
+    /// of the connection, which is to get no further one.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.traffic.is_crowded()
+    }
+
+    /// Returns what the server has left of the connection's window.
+    #[must_use]
+    pub fn window_left(&self) -> i64 {
+        self.traffic.window_left()
+    }
+
+    /// True if the connection comes near to the empty or small frames that the library accepts.
+    #[must_use]
+    pub fn is_worn(&self) -> bool {
+        self.traffic.is_worn()
+    }
+
+    /// Returns the time of the last bytes of the server.
+    #[must_use]
+    pub fn last_read(&self) -> Instant {
+        self.traffic.last_read()
+    }
+
+    /// True if the connection has no request.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        lock(&self.by_stream).is_empty()
     }
 }
 
 /// The response of one request. Dropping it before its end resets the stream.
 #[derive(Debug)]
-pub(super) struct Http2Response {
+pub struct Http2Response {
     receiver: SharedReceiver,
     stream: u32,
     open: Arc<OpenResponses>,
     /// The permit for one of the streams that the server allows.
-    _turn: OwnedSemaphorePermit,
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Http2Response {
-    /// Waits for the head.
-    pub(super) async fn head(&mut self) -> Result<Parts, h2::Error> {
-        poll_fn(|cx| lock(&self.receiver).poll_head(cx)).await
+    /// Waits for the head. Cancel safe.
+    ///
+    /// # Errors
+    /// The stream or the connection failed.
+    pub async fn head(&mut self) -> Result<Parts, h2::Error> {
+        poll_fn(|cx| self.poll_head(cx)).await
     }
 
-    /// Polls for the next bytes of the body; absent at its end.
-    pub(super) fn poll_data(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, h2::Error>>> {
+    /// Polls for the head.
+    ///
+    /// # Errors
+    /// As [`Self::head`].
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Parts, h2::Error>> {
+        lock(&self.receiver).poll_head(cx)
+    }
+
+    /// Polls for the next bytes of the body; absent at its end. Bytes that are returned open the
+    /// flow-control windows again.
+    ///
+    /// # Errors
+    /// As [`Self::head`].
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
         lock(&self.receiver).poll_data(cx, &self.open.traffic)
     }
 
     /// True if the whole body was taken.
-    pub(super) fn is_over(&self) -> bool {
+    #[must_use]
+    pub fn is_over(&self) -> bool {
         lock(&self.receiver).is_taken()
     }
 }
