@@ -5,25 +5,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::RecvStream;
 use http::{HeaderMap, header};
 use http_body::{Frame, SizeHint};
+use weir_http2_client::Http2Response;
 use weir_listen::BodyError;
 
 use crate::peer_stream::poll_received;
 
 /// The body of a forwarded answer. Dropping it resets the stream. Trailers are left out.
 pub(crate) struct AnswerBody {
-    stream: RecvStream,
+    answer: Http2Response,
     /// The bytes that are left, if the head declares them.
     left: Option<u64>,
 }
 
 impl AnswerBody {
-    pub(crate) fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
+    pub(crate) fn new(answer: Http2Response, headers: &HeaderMap) -> Self {
         let declared = headers.get(header::CONTENT_LENGTH);
         let left = declared.and_then(|value| value.to_str().ok()?.parse().ok());
-        Self { stream, left }
+        Self { answer, left }
     }
 }
 
@@ -36,7 +36,7 @@ impl http_body::Body for AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let data = match ready!(poll_received(&mut this.stream, cx)) {
+        let data = match ready!(poll_received(&mut this.answer, cx)) {
             Some(Ok(data)) => data,
             Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
             None => return Poll::Ready(None),
@@ -47,11 +47,11 @@ impl http_body::Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream()
+        self.answer.is_over()
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.stream.is_end_stream() {
+        if self.answer.is_over() {
             return SizeHint::with_exact(0);
         }
         self.left

@@ -1,8 +1,4 @@
 //! One HTTP/2 connection to another replica.
-//!
-//! By the `h2` crate, not by hyper's client: it reports each failure with its code, so that a
-//! request that was not processed is known as such, and it has a setting for the many small frames
-//! of event streams.
 
 use std::fmt;
 use std::future::pending;
@@ -11,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::{Builder, Connection, SendRequest};
-use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
+use h2::client::{Builder, SendRequest};
+use h2::{Ping, PingPong, SendStream};
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
@@ -20,6 +16,9 @@ use tokio_rustls::TlsConnector;
 use weir_core::Budgets;
 use weir_core::budget::ConnectionSide;
 use weir_core::port::Fut;
+use weir_http2_client::{
+    ClientConnection, Http2Response, OpenResponses, ReceiveWindow, is_unprocessed,
+};
 
 use crate::cluster_tls::ClusterTls;
 use crate::peer_stream::{PeerStream, StreamSender};
@@ -27,16 +26,10 @@ use crate::peer_stream::{PeerStream, StreamSender};
 /// The time between pings, and the longest wait for the answer to one.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
-/// The window of an answer. A client that reads slowly keeps at most so much of its connection's
-/// window from the others.
-const STREAM_WINDOW: u32 = 256 << 10;
-/// The window of a connection, if memory allows. It is many times that of a stream, because the
-/// answers of slow clients together must not use it up.
+/// The window of a connection at first, and the most that it grows to: slow readers of answers hold
+/// a part of it each.
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// The smallest window of a connection (RFC 9113, section 6.9.2).
-const MIN_WINDOW: u32 = 65_535;
-/// The memory that unread frames below 256 bytes may take beside their bytes: events are small.
-const SMALL_FRAMES_MEMORY: usize = 64 << 20;
+const MAX_CONNECTION_WINDOW: u32 = 64 << 20;
 /// The size of an answer's headers.
 const HEAD_BYTES: u32 = 256 << 10;
 /// Reset streams whose frames may still arrive, and the time in which they may.
@@ -49,6 +42,7 @@ pub(crate) struct PeerConnection {
     sender: SendRequest<Bytes>,
     /// Set once the connection takes no more requests.
     is_retired: Arc<AtomicBool>,
+    answers: Arc<OpenResponses>,
 }
 
 /// The reason that a connection was not opened.
@@ -83,7 +77,7 @@ pub struct OpenedPeer {
 pub(crate) async fn begin<S>(
     stream: S,
     tls: &ClusterTls,
-    window: u32,
+    window: ReceiveWindow,
 ) -> std::io::Result<OpenedPeer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -109,7 +103,7 @@ where
 
 /// Begins HTTP/2 on a stream to another process of this machine. The system closes the stream with
 /// that process, so no ping watches over it.
-pub(crate) async fn begin_local<S>(stream: S, window: u32) -> std::io::Result<OpenedPeer>
+pub(crate) async fn begin_local<S>(stream: S, window: ReceiveWindow) -> std::io::Result<OpenedPeer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -119,32 +113,43 @@ where
 
 fn opened_peer<S>(
     sender: SendRequest<Bytes>,
-    connection: Connection<S, Bytes>,
+    connection: ClientConnection<S>,
     lost: impl Future<Output = ()> + Send + 'static,
 ) -> OpenedPeer
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let is_retired = Arc::<AtomicBool>::default();
+    let answers = connection.responses();
     let driver = Box::pin(drive(connection, lost, is_retired.clone()));
-    let connection = PeerConnection { sender, is_retired };
+    let connection = PeerConnection {
+        sender,
+        is_retired,
+        answers,
+    };
     OpenedPeer { connection, driver }
 }
 
 async fn begin_http2<S>(
     stream: S,
-    window: u32,
-) -> std::io::Result<(SendRequest<Bytes>, Connection<S, Bytes>)>
+    window: ReceiveWindow,
+) -> std::io::Result<(SendRequest<Bytes>, ClientConnection<S>)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let begun = http2_builder(window).handshake(stream).await;
+    let mut builder = Builder::new();
+    builder
+        .max_header_list_size(HEAD_BYTES)
+        // Frames of the other side cross with the resets of clients that cancel.
+        .max_concurrent_reset_streams(RESET_STREAMS)
+        .reset_stream_duration(RESET_TIME);
+    let begun = ClientConnection::begin(stream, &mut builder, window).await;
     begun.map_err(std::io::Error::other)
 }
 
 /// Drives a connection until it ends, or is `lost`.
 async fn drive<S>(
-    connection: Connection<S, Bytes>,
+    connection: ClientConnection<S>,
     lost: impl Future<Output = ()>,
     is_retired: Arc<AtomicBool>,
 ) where
@@ -161,28 +166,9 @@ async fn drive<S>(
     }
 }
 
-fn http2_builder(window: u32) -> Builder {
-    let mut builder = Builder::new();
-    builder
-        .enable_push(false)
-        .initial_window_size(STREAM_WINDOW.min(window))
-        .initial_connection_window_size(window)
-        .data_frame_budget(SMALL_FRAMES_MEMORY)
-        .max_header_list_size(HEAD_BYTES)
-        // Frames of the other side cross with the resets of clients that cancel.
-        .max_concurrent_reset_streams(RESET_STREAMS)
-        .reset_stream_duration(RESET_TIME)
-        .max_local_error_reset_streams(None);
-    builder
-}
-
-/// The window of a connection, with the memory that it takes from the budget.
-pub(crate) fn reserve_window(budgets: &Budgets) -> (u32, impl Send + 'static + use<>) {
-    let share = budgets
-        .windows
-        .reserve_share((CONNECTION_WINDOW - MIN_WINDOW) as usize);
-    let more = u32::try_from(share.bytes()).unwrap_or(0);
-    (MIN_WINDOW + more, share)
+/// Reserves the window of a connection.
+pub(crate) fn reserve_window(budgets: &Budgets) -> ReceiveWindow {
+    ReceiveWindow::reserve(&budgets.windows, CONNECTION_WINDOW, MAX_CONNECTION_WINDOW)
 }
 
 /// Takes the file descriptor of a connection from the budget.
@@ -220,7 +206,23 @@ impl Drop for RetireOnDrop {
 impl PeerConnection {
     /// True while the connection takes requests.
     pub(crate) fn is_open(&self) -> bool {
-        !self.is_retired.load(Ordering::Acquire)
+        !self.is_retired.load(Ordering::Acquire) && !self.answers.is_worn()
+    }
+
+    /// True if slow readers of answers hold much of the connection's window, and could stop the
+    /// others.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.answers.is_crowded()
+    }
+
+    /// The bytes of answers that the connection's window has room for.
+    pub(crate) fn window_left(&self) -> i64 {
+        self.answers.window_left()
+    }
+
+    /// True if no answer is read or awaited.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.answers.is_empty()
     }
 
     /// Waits until the connection takes one more request. A failure retires it.
@@ -236,22 +238,23 @@ impl PeerConnection {
         &self,
         head: Request<()>,
         body: Bytes,
-    ) -> Result<Response<RecvStream>, SendFailure> {
+    ) -> Result<Response<Http2Response>, SendFailure> {
         let mut sender = self.ready_sender().await?;
         let (answer, stream) = sender
             .send_request(head, body.is_empty())
             .map_err(|error| SendFailure::NotProcessed(error.to_string()))?;
-        let mut answer = std::pin::pin!(answer);
+        let mut answer = self.answers.add(answer, None);
         let answered = if body.is_empty() {
-            answer.await
+            answer.head().await
         } else {
             tokio::select! {
                 // The replica may answer before it has read the body.
-                answered = &mut answer => answered,
-                () = send_body(stream, body) => answer.await,
+                answered = answer.head() => answered,
+                () = send_body(stream, body) => answer.head().await,
             }
         };
-        answered.map_err(|error| failure_of(&error))
+        let head = answered.map_err(|error| failure_of(&error))?;
+        Ok(Response::from_parts(head, answer))
     }
 
     /// Opens a stream that both sides send on. `first` is on its way when the head of the answer
@@ -262,17 +265,18 @@ impl PeerConnection {
         first: Bytes,
     ) -> Result<Response<PeerStream>, SendFailure> {
         let mut sender = self.ready_sender().await?;
-        let (mut answer, stream) = sender
+        let (answer, stream) = sender
             .send_request(head, false)
             .map_err(|error| SendFailure::NotProcessed(error.to_string()))?;
+        let mut answer = self.answers.add(answer, None);
         let mut sending = StreamSender::new(stream);
         sending.send(first);
         let answered = std::future::poll_fn(|cx| {
             sending.poll_send(cx);
-            std::pin::Pin::new(&mut answer).poll(cx)
+            answer.poll_head(cx)
         });
-        let answered = answered.await.map_err(|error| failure_of(&error))?;
-        Ok(answered.map(|receiving| PeerStream::new(sending, receiving)))
+        let head = answered.await.map_err(|error| failure_of(&error))?;
+        Ok(Response::from_parts(head, PeerStream::new(sending, answer)))
     }
 }
 
@@ -294,13 +298,8 @@ async fn send_body(mut stream: SendStream<Bytes>, mut body: Bytes) {
     }
 }
 
-/// The proofs that a request was not processed are REFUSED_STREAM, and a GOAWAY below its stream
-/// (RFC 9113, section 8.7). `h2` fails a stream with a GOAWAY of the other side only then.
 fn failure_of(error: &h2::Error) -> SendFailure {
-    let is_unprocessed = error.is_remote()
-        && (error.is_go_away()
-            || error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM));
-    if is_unprocessed {
+    if is_unprocessed(error) {
         SendFailure::NotProcessed(error.to_string())
     } else {
         SendFailure::Lost(error.to_string())

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use weir_core::port::Fut;
+use weir_http2_client::ReceiveWindow;
 
 use crate::cluster_tls::ClusterTls;
 use crate::peer_connection::{self, OpenFailure, OpenedPeer};
@@ -28,7 +29,7 @@ pub trait PeerDialer: Send + Sync {
 /// The beginning of a connection on a stream: TLS with the keys that all replicas share, and HTTP/2.
 pub struct PeerHandshake {
     pub(crate) tls: ClusterTls,
-    pub(crate) window: u32,
+    pub(crate) window: ReceiveWindow,
 }
 
 impl PeerHandshake {

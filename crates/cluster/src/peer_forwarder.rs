@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use h2::RecvStream;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, Uri, Version, response};
 use weir_core::Budgets;
 use weir_core::port::{Fut, ReplicaDirectory, ReplicaId};
+use weir_http2_client::Http2Response;
 use weir_listen::{
     ANSWERED_BY_HEADER, ForwardError, ForwardedBody, ForwardedRequest, NOT_OWNER_HEADER,
     RequestForwarder, STREAM_HEADER, STREAM_VERSION, replica_of_header,
@@ -24,7 +24,8 @@ use crate::peer_stream::PeerStream;
 /// The connections on which a request is tried: one that was open may take no more requests.
 const CONNECTIONS_TRIED: usize = 2;
 
-/// Sends requests of clients to other replicas, over one HTTP/2 connection to each.
+/// Sends requests of clients to other replicas, over an HTTP/2 connection to each, or a few while
+/// clients read slowly.
 #[derive(Debug)]
 pub struct PeerForwarder {
     connections: PeerConnections,
@@ -185,7 +186,7 @@ fn stream_uri() -> Uri {
 /// # Errors
 /// That process is not the owner of the subject of the request.
 pub(crate) fn client_answer(
-    answer: Response<RecvStream>,
+    answer: Response<Http2Response>,
 ) -> Result<Response<ForwardedBody>, ForwardError> {
     let (head, stream) = answer.into_parts();
     if let Some(owner) = head.headers.get(NOT_OWNER_HEADER) {

@@ -5,7 +5,8 @@ use std::fmt;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::{RecvStream, SendStream};
+use h2::SendStream;
+use weir_http2_client::Http2Response;
 
 /// The side of a stream that sends. Bytes that do not fit the window wait.
 pub(crate) struct StreamSender {
@@ -63,18 +64,14 @@ impl StreamSender {
 /// Polls for the next bytes, which are not empty; absent after the last. Bytes that are returned open
 /// the flow-control window again.
 pub(crate) fn poll_received(
-    stream: &mut RecvStream,
+    answer: &mut Http2Response,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Bytes, h2::Error>>> {
     loop {
-        match ready!(stream.poll_data(cx)) {
+        match ready!(answer.poll_data(cx)) {
             // The frame that ends a stream may be empty.
             Some(Ok(data)) if data.is_empty() => {}
-            Some(Ok(data)) => {
-                let released = stream.flow_control().release_capacity(data.len());
-                return Poll::Ready(Some(released.map(|()| data)));
-            }
-            last => return Poll::Ready(last),
+            next => return Poll::Ready(next),
         }
     }
 }
@@ -82,11 +79,11 @@ pub(crate) fn poll_received(
 /// A stream to another replica. Dropping it resets the stream.
 pub struct PeerStream {
     sending: StreamSender,
-    receiving: RecvStream,
+    receiving: Http2Response,
 }
 
 impl PeerStream {
-    pub(crate) fn new(sending: StreamSender, receiving: RecvStream) -> Self {
+    pub(crate) fn new(sending: StreamSender, receiving: Http2Response) -> Self {
         Self { sending, receiving }
     }
 

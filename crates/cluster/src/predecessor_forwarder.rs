@@ -60,7 +60,7 @@ impl PredecessorForwarder {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (window, _memory) = peer_connection::reserve_window(&self.budgets);
+        let window = peer_connection::reserve_window(&self.budgets);
         match peer_connection::begin_local(stream, window).await {
             Ok(OpenedPeer { connection, driver }) => {
                 self.link.send_replace(PredecessorLink::Open(connection));

@@ -7,6 +7,9 @@ use std::time::Duration;
 const REPLICA_CONNECTIONS: usize = 4096;
 /// Requests of clients at once over the connection of one replica.
 const REPLICA_STREAMS: u32 = 10_000;
+/// Bytes of answers that wait for the clients of one replica. The memory budgets bound them: a bound
+/// here would let the clients that read slowly stop the calls of all others.
+const REPLICA_WAITING_BYTES: usize = u32::MAX as usize;
 /// The age of a connection of a replica: in effect without end. Pings find a dead one.
 const REPLICA_CONNECTION_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -113,8 +116,8 @@ impl ListenerLimits {
                 ping: Duration::from_secs(5),
                 ping_timeout: Duration::from_secs(5),
                 age: REPLICA_CONNECTION_AGE,
-                waiting_bytes: 64 << 20,
-                pause_bytes: 32 << 20,
+                waiting_bytes: REPLICA_WAITING_BYTES,
+                pause_bytes: REPLICA_WAITING_BYTES,
                 is_flood_limited: false,
                 ..public.h2.clone()
             },

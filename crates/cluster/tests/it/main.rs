@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod connections;
+mod counting_dialer;
 mod requests;
 mod test_replica;
 mod test_service;

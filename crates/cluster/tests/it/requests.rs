@@ -1,16 +1,21 @@
 //! Requests and answers between two replicas.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use weir_core::Budgets;
 use weir_listen::{FORWARDED_HEADER, ForwardError, ForwardedBody, NOT_OWNER_HEADER};
 use weir_testkit::accept::listen_on_loopback;
 
-use crate::test_replica::{TestReplica, text};
-use crate::test_service::OWNER;
+use crate::counting_dialer::CountingDialer;
+use crate::test_replica::{TestForwarder, TestReplica, text};
+use crate::test_service::{AnswerSender, OWNER};
 
 async fn next(body: &mut ForwardedBody) -> Option<Bytes> {
     let frame = body.frame().await?.unwrap();
@@ -107,19 +112,91 @@ async fn many_requests_share_one_connection() {
     assert_eq!(*replica.service.served.borrow(), 500);
 }
 
+/// The time in which a request is answered that nothing stops. A stream whose reader is slow ends
+/// later.
+const ANSWER_TIME: Duration = Duration::from_secs(20);
+
+async fn assert_served_in_time(forwarder: &TestForwarder) {
+    let served = async {
+        let answer = forwarder.post("/echo", "body").await.unwrap();
+        assert!(text(answer).await.ends_with("\nbody"));
+    };
+    let served = tokio::time::timeout(ANSWER_TIME, served).await;
+    served.expect("slow readers stop no other request");
+}
+
+/// Sends an answer that nobody reads, until the window of its stream is used up.
+async fn fill_window(sender: &AnswerSender) {
+    const PART: usize = 16 << 10;
+    for _ in 0..(512 << 10) / PART {
+        sender.send(Ok(vec![b'x'; PART].into())).await.unwrap();
+    }
+}
+
 #[tokio::test]
-async fn unread_answers_do_not_block_others() {
+async fn large_unread_answers_do_not_block_others() {
     let mut replica = TestReplica::start(&[1]).await;
     let forwarder = replica.forwarder(&[1]);
     let mut unread = Vec::new();
-    for _ in 0..20 {
-        unread.push(forwarder.post("/stream", "").await.unwrap());
-        let sender = replica.streams.recv().await.unwrap();
-        sender.send(Ok(vec![b'x'; 1 << 20].into())).await.unwrap();
+    let answered = async {
+        for _ in 0..80 {
+            unread.push(forwarder.post("/stream", "").await.unwrap());
+            let sender = replica.streams.recv().await.unwrap();
+            sender.send(Ok(vec![b'x'; 1 << 20].into())).await.unwrap();
+            // All room is free once the part is on its way.
+            drop(sender.reserve_many(sender.max_capacity()).await.unwrap());
+        }
+    };
+    let answered = tokio::time::timeout(ANSWER_TIME, answered).await;
+    answered.expect("no answer waits for slow readers of others");
+    assert_served_in_time(&forwarder).await;
+}
+
+#[tokio::test]
+async fn slow_readers_block_no_request_that_runs_beside_them() {
+    let mut replica = TestReplica::start(&[1]).await;
+    let forwarder = replica.forwarder(&[1]);
+    let mut running = forwarder.post("/stream", "").await.unwrap().into_body();
+    let answering = replica.streams.recv().await.unwrap();
+    let mut unread = Vec::new();
+    let filled = async {
+        // Their windows are more than the first window of a connection.
+        for _ in 0..80 {
+            let answer = forwarder.post("/stream", "").await.unwrap();
+            let sender = replica.streams.recv().await.unwrap();
+            fill_window(&sender).await;
+            unread.push((answer, sender));
+        }
+    };
+    let filled = tokio::time::timeout(ANSWER_TIME, filled).await;
+    filled.expect("each stream has its window");
+    answering.send(Ok("running".into())).await.unwrap();
+    let received = tokio::time::timeout(ANSWER_TIME, next(&mut running)).await;
+    assert_eq!(received.expect("it has a window").unwrap(), "running");
+    assert_served_in_time(&forwarder).await;
+}
+
+#[tokio::test]
+async fn request_beside_slow_readers_gets_another_connection_if_no_window_can_grow() {
+    let mut replica = TestReplica::start(&[1]).await;
+    let budgets = Budgets::default();
+    budgets.windows.set_limit(0);
+    let dialer = CountingDialer::default();
+    let read = dialer.read.clone();
+    let forwarder = TestForwarder::over(Arc::new(dialer), replica.address, budgets);
+    assert_served_in_time(&forwarder).await;
+    let unread = forwarder.post("/stream", "").await.unwrap();
+    let sender = replica.streams.recv().await.unwrap();
+    sender.send(Ok(vec![b'x'; 1 << 20].into())).await.unwrap();
+    let is_filled = |read: &usize| *read > 60_000;
+    read.subscribe().wait_for(is_filled).await.unwrap();
+    for _ in 0..3 {
+        assert_served_in_time(&forwarder).await;
     }
-    // Above the bytes that wait at most for one client of the public listener.
-    let answer = forwarder.post("/echo", "body").await.unwrap();
-    assert!(text(answer).await.ends_with("\nbody"));
+    assert!(replica.service.connections() > 1);
+    drop(unread);
+    sender.closed().await;
+    assert_served_in_time(&forwarder).await;
 }
 
 #[tokio::test]

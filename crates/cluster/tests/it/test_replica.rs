@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
+use weir_cluster::{ClusterSecret, ClusterTls, PeerDialer, PeerForwarder};
 use weir_core::Budgets;
 use weir_core::call::RequestName;
 use weir_core::port::{Fut, ReplicaDirectory, ReplicaId, ReplicaSeen};
@@ -91,6 +91,15 @@ pub(crate) struct TestDirectory {
     pub(crate) unreachable: watch::Sender<usize>,
 }
 
+impl TestDirectory {
+    fn of(address: SocketAddr) -> Arc<Self> {
+        Arc::new(Self {
+            address: Mutex::new(Some(address.to_string().into())),
+            unreachable: watch::Sender::new(0),
+        })
+    }
+}
+
 impl ReplicaDirectory for TestDirectory {
     fn own(&self) -> &ReplicaId {
         &OWN
@@ -128,11 +137,18 @@ pub(crate) struct TestForwarder {
 
 impl TestForwarder {
     pub(crate) fn new(address: SocketAddr, keys: &[u8]) -> Self {
-        let directory = Arc::new(TestDirectory {
-            address: Mutex::new(Some(address.to_string().into())),
-            unreachable: watch::Sender::new(0),
-        });
+        let directory = TestDirectory::of(address);
         let forwarder = PeerForwarder::new(directory.clone(), tls(keys), Budgets::default());
+        Self {
+            forwarder: Arc::new(forwarder),
+            directory,
+        }
+    }
+
+    /// A forwarder with the key 1, over connections of this dialer.
+    pub(crate) fn over(dialer: Arc<dyn PeerDialer>, address: SocketAddr, budgets: Budgets) -> Self {
+        let directory = TestDirectory::of(address);
+        let forwarder = PeerForwarder::over(dialer, directory.clone(), tls(&[1]), budgets);
         Self {
             forwarder: Arc::new(forwarder),
             directory,
