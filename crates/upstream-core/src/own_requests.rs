@@ -91,7 +91,7 @@ pub async fn within<T>(
 
 /// Rewords the failure of a request whose connection or process was lost: the usual text warns of a
 /// call that may have run, and no call did.
-fn reword_loss(mut attempt: FailedAttempt) -> FailedAttempt {
+pub(crate) fn reword_loss(mut attempt: FailedAttempt) -> FailedAttempt {
     if attempt.failure.is_connection_lost() {
         let text = "The connection to the upstream was lost before it answered a request of weir's";
         attempt.failure = attempt.failure.with_message(text);

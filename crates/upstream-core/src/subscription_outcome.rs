@@ -1,22 +1,97 @@
 //! The outcome of a subscription to lists or to single resources, for every transport.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::pending;
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use bytes::Bytes;
+use tokio::time::{Instant, sleep_until, timeout};
 use weir_core::port::{Random, doubled, half_jitter};
 use weir_core::upstream::RefusedSubscriptions;
 use weir_core::{Failure, FailureKind};
+use weir_wire::Message;
+use weir_wire::method::Method;
 
-use crate::own_requests;
+use crate::failed_attempt::FailedAttempt;
+use crate::own_requests::{self, OwnRequestLimits};
+use crate::upstream_context::UpstreamContext;
 use crate::upstream_label::UpstreamLabel;
 
+/// The longest wait for the acknowledgment of a subscription. It leaves time for the rest of the
+/// opening of a watch.
+const ACKNOWLEDGMENT_TIME: Duration = Duration::from_secs(10);
 /// The first and the longest wait before a refused subscription is requested again; the wait
 /// doubles.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(300);
+
+/// The answer of a modern server to a request for a subscription.
+#[derive(Debug)]
+pub enum SubscriptionAnswer<S> {
+    /// The open subscription, and the `params` of its acknowledgment.
+    Open(S, Bytes),
+    /// The server has no subscription for weir, or none now.
+    Refused(Failure),
+}
+
+impl<S> SubscriptionAnswer<S> {
+    /// Returns the open subscription, and the `params` of its acknowledgment.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn opened(self) -> Result<(S, Bytes), Failure> {
+        match self {
+            Self::Open(subscription, params) => Ok((subscription, params)),
+            Self::Refused(failure) => Err(failure),
+        }
+    }
+}
+
+/// A message of a modern server before a subscription is open.
+#[derive(Debug)]
+pub enum SubscriptionMessage {
+    /// The acknowledgment, with its `params`.
+    Acknowledged(Bytes),
+    /// The response: the subscription is refused, or has ended already.
+    Refused(Failure),
+    /// A message that decides nothing.
+    Other,
+}
+
+/// Classifies a message that answers a request for a subscription.
+pub fn classify(context: &UpstreamContext, message: Message) -> SubscriptionMessage {
+    match message {
+        Message::Notification(notification)
+            if notification.method.known() == Some(Method::SubscriptionsAcknowledged) =>
+        {
+            SubscriptionMessage::Acknowledged(notification.params.unwrap_or_default())
+        }
+        Message::Response(response) => SubscriptionMessage::Refused(match response.outcome {
+            Err(error) => context.permissions.call_failure(&error),
+            Ok(_) => ended_before_acknowledgment(&context.label),
+        }),
+        Message::Notification(_) | Message::Request(_) => SubscriptionMessage::Other,
+    }
+}
+
+/// Requests a subscription. A server that does not acknowledge it in time refuses it: its lists may
+/// be there.
+///
+/// # Errors
+/// The request's own.
+pub async fn within_deadline<S>(
+    limits: &OwnRequestLimits,
+    request: impl Future<Output = Result<SubscriptionAnswer<S>, FailedAttempt>>,
+) -> Result<SubscriptionAnswer<S>, FailedAttempt> {
+    let limit = limits.deadlines.list.min(ACKNOWLEDGMENT_TIME);
+    match timeout(limit, request).await {
+        Ok(outcome) => outcome.map_err(own_requests::reword_loss),
+        Err(_) => Ok(SubscriptionAnswer::Refused(own_requests::late(
+            &limits.label,
+        ))),
+    }
+}
 
 /// The time of the next request for a subscription to lists that the server refused. The lists are
 /// polled until it has one.

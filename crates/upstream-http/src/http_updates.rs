@@ -183,6 +183,7 @@ pub(crate) async fn follow_task(
         open_subscription(modern, class, list_page::task_filter(&outbound.native))
             .await
             .ok()?
+            .opened()
             .ok()?;
     if !list_page::acknowledges_task(&params, &outbound.native) {
         return None;
@@ -274,7 +275,8 @@ async fn replace_subscription(
         list_page::updates_filter(uris),
     )
     .await;
-    let (stream, params) = listened.map_err(|refusal| refusal.failure)??;
+    let answer = listened.map_err(|attempt| attempt.failure)?;
+    let (stream, params) = answer.opened()?;
     let acknowledged = list_page::acknowledged_of(uris, &params);
     if acknowledged.is_empty() {
         return Ok((None, acknowledged));

@@ -18,7 +18,9 @@ use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::{ListChangeCounts, ListChangeReader};
 use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
 use weir_upstream_core::message_limits::message_limits;
-use weir_upstream_core::subscription_outcome::{self, SubscriptionRetry};
+use weir_upstream_core::subscription_outcome::{
+    self, SubscriptionAnswer, SubscriptionMessage, SubscriptionRetry,
+};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
@@ -28,6 +30,7 @@ use super::http_second_era::HttpSecondEra;
 use super::modern_server::ModernServer;
 use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use super::response_part::ResponsePart;
+use super::response_reader::ResponseReader;
 use super::stream_reader::{self, HttpSubscription};
 use super::upstream_session::{self, OpenedSession, UpstreamSession};
 
@@ -86,7 +89,7 @@ impl HttpWatch {
     /// Subscribes to changes, if the server declares that it sends them.
     ///
     /// # Errors
-    /// The server cannot be reached, or breaks the protocol of the subscription.
+    /// The server cannot be reached.
     pub(crate) async fn modern(
         modern: ModernServer,
         mut about: ServerDescription,
@@ -121,7 +124,7 @@ impl HttpWatch {
         };
         let filter = list_page::list_filter(self.declared);
         match open_subscription(modern, *class, filter).await? {
-            Ok((stream, params)) => {
+            SubscriptionAnswer::Open(stream, params) => {
                 self.retry = SubscriptionRetry::default();
                 let honoured = list_page::acknowledged_lists(&params);
                 self.about.notifies_of = self.declared.and(honoured);
@@ -134,7 +137,9 @@ impl HttpWatch {
                     self.reader = Some(ReadingTask::new(context.tasks.spawn_endless(reading)));
                 }
             }
-            Err(refusal) => self.retry.note(&refusal, self.context.clock.random()),
+            SubscriptionAnswer::Refused(failure) => {
+                self.retry.note(&failure, self.context.clock.random());
+            }
         }
         Ok(())
     }
@@ -223,13 +228,16 @@ impl Drop for HttpWatch {
     }
 }
 
-/// Opens `subscriptions/listen` with this filter. Returns the `params` of its first message, the
-/// acknowledgment, or the refusal of the server.
+/// Opens `subscriptions/listen` with this filter. Whatever the server answers instead of an
+/// acknowledgment is its refusal.
+///
+/// # Errors
+/// The server was not reached, or its answer was lost.
 pub(crate) async fn open_subscription(
     modern: &ModernServer,
     class: CapabilityClass,
     wanted: Bytes,
-) -> Result<Result<(HttpSubscription, Bytes), Failure>, FailedAttempt> {
+) -> Result<SubscriptionAnswer<HttpSubscription>, FailedAttempt> {
     let context = &modern.context;
     let id = context.request_ids.next_id();
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
@@ -244,58 +252,67 @@ pub(crate) async fn open_subscription(
             log_messages: LogMessages::None,
         },
     );
-    weir_upstream_core::own_requests::within_list_deadline(&context.own_requests, async {
+    subscription_outcome::within_deadline(&context.own_requests, async {
         let headers = modern.headers(Method::SubscriptionsListen);
-        let mut stream = match http_post::post(context, &modern.http, headers, body, id).await? {
-            ClassifiedResponse::Answer(_, answer) => answer.without_total_bound(),
-            ClassifiedResponse::Accepted => {
+        let mut stream = match http_post::post(context, &modern.http, headers, body, id).await {
+            Ok(ClassifiedResponse::Answer(_, answer)) => answer.without_total_bound(),
+            Ok(ClassifiedResponse::Accepted) => {
                 let text = "The upstream took a subscription and opened no stream for it";
-                return Ok(Err(context.label.fail(FailureKind::BadAnswer, text)));
+                let failure = context.label.fail(FailureKind::BadAnswer, text);
+                return Ok(SubscriptionAnswer::Refused(failure));
             }
-            // A server without subscriptions answers that it does not know the method.
-            ClassifiedResponse::Refused(refused) if refused.error.is_some() => {
-                return Ok(Err(refused.into_refusal(context).failure));
+            Ok(ClassifiedResponse::Refused(refused)) => {
+                let failure = refused.into_refusal(context).failure;
+                return Ok(SubscriptionAnswer::Refused(failure));
             }
-            ClassifiedResponse::Refused(refused) => return Err(refused.into_refusal(context)),
+            // The body is no message.
+            Err(attempt) if matches!(attempt.failure.kind(), FailureKind::BadAnswer) => {
+                return Ok(SubscriptionAnswer::Refused(attempt.failure));
+            }
+            Err(attempt) => return Err(attempt),
         };
-        loop {
-            match stream
-                .part()
-                .await
-                .map_err(|error| FailedAttempt::new(unreadable_failure(&context.label, error)))?
-            {
-                Some(ResponsePart::Message(bytes)) => {
-                    match Message::parse(bytes, &message_limits()) {
-                        Ok(Message::Notification(notification))
-                            if notification.method == Method::SubscriptionsAcknowledged.into() =>
-                        {
-                            return Ok(Ok((
-                                HttpSubscription { stream, id },
-                                notification.params.unwrap_or_default(),
-                            )));
-                        }
-                        Ok(message) if upstream_messages::request_of(&message) == Some(id) => {
-                            let Message::Response(response) = message else {
-                                continue;
-                            };
-                            return Ok(Err(match response.outcome {
-                                Err(error) => context.permissions.call_failure(&error),
-                                Ok(_) => subscription_outcome::ended_before_acknowledgment(
-                                    &context.label,
-                                ),
-                            }));
-                        }
-                        _ => context.label.count_dropped("before_acknowledgment"),
-                    }
-                }
-                Some(_) => {}
-                None => {
-                    return Ok(Err(subscription_outcome::ended_before_acknowledgment(
-                        &context.label,
-                    )));
-                }
-            }
-        }
+        Ok(
+            match wait_for_acknowledgment(context, &mut stream, id).await {
+                Ok(params) => SubscriptionAnswer::Open(HttpSubscription { stream, id }, params),
+                Err(failure) => SubscriptionAnswer::Refused(failure),
+            },
+        )
     })
     .await
+}
+
+/// Waits for the acknowledgment of the subscription `id`, and returns its `params`.
+///
+/// # Errors
+/// The server refuses the subscription, or its stream ends or breaks before.
+async fn wait_for_acknowledgment(
+    context: &UpstreamContext,
+    stream: &mut ResponseReader,
+    id: u64,
+) -> Result<Bytes, Failure> {
+    loop {
+        let part = stream.part().await;
+        let bytes = match part.map_err(|error| unreadable_failure(&context.label, error))? {
+            Some(ResponsePart::Message(bytes)) => bytes,
+            Some(_) => continue,
+            None => {
+                return Err(subscription_outcome::ended_before_acknowledgment(
+                    &context.label,
+                ));
+            }
+        };
+        let is_other = |message: &Message| {
+            matches!(message, Message::Response(_))
+                && upstream_messages::request_of(message) != Some(id)
+        };
+        let message = Message::parse(bytes, &message_limits());
+        let message = message.ok().filter(|message| !is_other(message));
+        match message.map(|message| subscription_outcome::classify(context, message)) {
+            Some(SubscriptionMessage::Acknowledged(params)) => return Ok(params),
+            Some(SubscriptionMessage::Refused(failure)) => return Err(failure),
+            Some(SubscriptionMessage::Other) | None => {
+                context.label.count_dropped("before_acknowledgment");
+            }
+        }
+    }
 }

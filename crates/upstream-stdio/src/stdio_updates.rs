@@ -13,7 +13,7 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_page;
-use weir_upstream_core::subscription_outcome;
+use weir_upstream_core::subscription_outcome::{self, SubscriptionAnswer};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
@@ -123,7 +123,8 @@ impl StdioUpdates {
             list_page::updates_filter(uris),
         );
         let label = &self.context.label;
-        match listening.await.map_err(|refusal| refusal.failure).flatten() {
+        let answer = listening.await.map_err(|attempt| attempt.failure);
+        match answer.and_then(SubscriptionAnswer::opened) {
             Ok((ticket, params)) => {
                 let held = list_page::acknowledged_of(uris, &params);
                 self.holder.replace(held.clone());
@@ -218,6 +219,7 @@ pub(crate) async fn follow_task(
     )
     .await
     .ok()?
+    .opened()
     .ok()?;
     if !list_page::acknowledges_task(&params, &outbound.native) {
         return None;

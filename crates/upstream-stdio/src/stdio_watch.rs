@@ -1,5 +1,6 @@
 //! A watch on a child: it reads lists over the child's channel, and gets changes from it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,14 +9,14 @@ use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
-use weir_era::upstream_messages::{self, ClientDeclaration};
+use weir_era::upstream_messages::ClientDeclaration;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::ListChangeReader;
 use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
-use weir_upstream_core::own_requests;
-use weir_upstream_core::subscription_outcome::{self, SubscriptionRetry};
+use weir_upstream_core::subscription_outcome::{
+    self, SubscriptionAnswer, SubscriptionMessage, SubscriptionRetry,
+};
 use weir_upstream_core::upstream_context::UpstreamContext;
-use weir_wire::Message;
 use weir_wire::method::Method;
 
 use super::child_channel::RequestPurpose;
@@ -78,13 +79,15 @@ impl StdioWatch {
     async fn subscribe(&mut self) -> Result<(), FailedAttempt> {
         let filter = list_page::list_filter(self.declared);
         match subscribe(&self.context, &self.running, self.class, filter).await? {
-            Ok((ticket, params)) => {
+            SubscriptionAnswer::Open(ticket, params) => {
                 self.retry = SubscriptionRetry::default();
                 let honoured = list_page::acknowledged_lists(&params);
                 self.about.notifies_of = self.declared.and(honoured);
                 self.listening = Some(ticket).filter(|_| !honoured.is_empty());
             }
-            Err(refusal) => self.retry.note(&refusal, self.context.clock.random()),
+            SubscriptionAnswer::Refused(failure) => {
+                self.retry.note(&failure, self.context.clock.random());
+            }
         }
         Ok(())
     }
@@ -114,14 +117,16 @@ impl StdioWatch {
     }
 }
 
-/// Sends `subscriptions/listen` with this filter, and returns the `params` of its acknowledgment,
-/// or the refusal of the server.
+/// Sends `subscriptions/listen` with this filter.
+///
+/// # Errors
+/// The child was not reached, or is gone.
 pub(crate) async fn subscribe(
     context: &UpstreamContext,
     running: &RunningChild,
     class: CapabilityClass,
     wanted: Bytes,
-) -> Result<Result<(ChildRequest, Bytes), Failure>, FailedAttempt> {
+) -> Result<SubscriptionAnswer<ChildRequest>, FailedAttempt> {
     let id = context.request_ids.next_id();
     let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
     let dialect = running.greeted.dialect;
@@ -136,32 +141,25 @@ pub(crate) async fn subscribe(
             log_messages: LogMessages::None,
         },
     );
-    own_requests::within_list_deadline(&context.own_requests, async {
+    subscription_outcome::within_deadline(&context.own_requests, async {
         let mut ticket = running
             .request(id, body, RequestPurpose::OwnRequest)
             .await?;
         loop {
-            match std::future::poll_fn(|cx| ticket.poll_message(cx)).await {
-                Some(Message::Notification(notification))
-                    if notification.method.known() == Some(Method::SubscriptionsAcknowledged) =>
-                {
-                    return Ok(Ok((ticket, notification.params.unwrap_or_default())));
+            let Some(message) = poll_fn(|cx| ticket.poll_message(cx)).await else {
+                return Err(ticket
+                    .take_refusal()
+                    .unwrap_or_else(|| stdio_call::process_lost(&context.label).into()));
+            };
+            match subscription_outcome::classify(context, message) {
+                SubscriptionMessage::Acknowledged(params) => {
+                    return Ok(SubscriptionAnswer::Open(ticket, params));
                 }
-                Some(Message::Response(response)) => {
+                SubscriptionMessage::Refused(failure) => {
                     ticket.end();
-                    return Ok(Err(match response.outcome {
-                        Err(error) => {
-                            upstream_messages::failure(&error).with_upstream(&context.label.id)
-                        }
-                        Ok(_) => subscription_outcome::ended_before_acknowledgment(&context.label),
-                    }));
+                    return Ok(SubscriptionAnswer::Refused(failure));
                 }
-                Some(_) => {}
-                None => {
-                    return Err(ticket
-                        .take_refusal()
-                        .unwrap_or_else(|| stdio_call::process_lost(&context.label).into()));
-                }
+                SubscriptionMessage::Other => {}
             }
         }
     })

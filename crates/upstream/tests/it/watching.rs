@@ -9,6 +9,7 @@ use weir_core::upstream::{ListKind, ListWatch, Upstream};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_testkit::mock_server::{AnswerStep, MockTool};
 use weir_testkit::{MockBehaviour, MockServer};
+use weir_upstream::UpstreamSettings;
 use weir_wire::Revision;
 
 use crate::fixtures::*;
@@ -121,7 +122,43 @@ async fn refused_subscription_is_requested_again_and_lists_are_polled_meanwhile(
     let mock = MockServer::modern().tools(1).start().await;
     let busy = MockBehaviour::error(-32000, "busy", json!({}));
     mock.add_rule("subscriptions/listen", 2, busy);
-    let (mut watch, _upstream) = watch(&mock).await;
+    assert_polled_until_subscribed(&mock).await;
+}
+
+#[tokio::test]
+async fn subscription_refused_without_a_message_is_requested_again() {
+    let page = "<!doctype html><title>Unavailable</title>";
+    for refusal in [
+        MockBehaviour::status(503, "text/html", page),
+        MockBehaviour::status(501, "text/plain", "not implemented"),
+        MockBehaviour::status(404, "text/html", page),
+        MockBehaviour::status(200, "text/html", page),
+    ] {
+        let mock = MockServer::modern().tools(1).start().await;
+        mock.add_rule("subscriptions/listen", 1, refusal);
+        assert_polled_until_subscribed(&mock).await;
+    }
+}
+
+#[tokio::test]
+async fn subscription_that_is_not_acknowledged_is_requested_again() {
+    let mock = MockServer::modern().tools(1).start().await;
+    mock.add_rule("subscriptions/listen", 1, MockBehaviour::hang());
+    let upstream = build(UpstreamSettings {
+        own_deadlines: list_deadline(Duration::from_secs(3)),
+        ..settings(&mock.url())
+    });
+    let watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
+    assert_subscribed_later(&mock, watch).await;
+}
+
+/// Fails unless a server that refuses subscriptions at first is watched.
+async fn assert_polled_until_subscribed(mock: &MockServer) {
+    let (watch, _upstream) = watch(mock).await;
+    assert_subscribed_later(mock, watch).await;
+}
+
+async fn assert_subscribed_later(mock: &MockServer, mut watch: Box<dyn ListWatch>) {
     assert!(watch.about().notifies_of.is_empty());
     assert_eq!(names(&mut *watch).await.len(), 1);
     let subscribed = tokio::time::timeout(Duration::from_secs(60), watch.next_change());
