@@ -5,6 +5,10 @@ use std::time::Duration;
 use weir_core::CapabilityClass;
 use weir_core::upstream::CallDeadlines;
 
+/// The failures in a row that open the breaker of an upstream. As many unanswered calls of one child
+/// are the reason to ask it for a sign of life.
+pub const FAILURES_TO_OPEN: u32 = 5;
+
 /// The time limits of the requests that weir makes in its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnDeadlines {

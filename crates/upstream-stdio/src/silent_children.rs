@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use weir_core::CapabilityClass;
 use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::settings::FAILURES_TO_OPEN;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 
@@ -15,8 +16,6 @@ use super::child_source::ChildSource;
 use super::running_child::RunningChild;
 use super::stdio_call;
 
-/// The calls of one child that must be unanswered before it is asked: as many as open the breaker.
-const UNANSWERED_TO_CHECK: u32 = 5;
 /// The time between two looks at the calls of a child that is replaced.
 const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -34,7 +33,7 @@ impl StdioUpstream {
     /// principals, which have children of their own, may succeed and keep the breaker closed.
     pub(super) fn check_before_call(&self, running: &Arc<RunningChild>) {
         let unanswered = running.child.channel.silence.unanswered();
-        if unanswered >= UNANSWERED_TO_CHECK && is_process_of(running, &self.starter.origin) {
+        if unanswered >= FAILURES_TO_OPEN && is_process_of(running, &self.starter.origin) {
             self.check(running.clone());
         }
     }

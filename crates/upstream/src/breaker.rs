@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The failures in a row that open the breaker.
-const FAILURES_TO_OPEN: u32 = 5;
+use weir_upstream_core::settings::FAILURES_TO_OPEN;
+
 /// The time between two probes while the breaker is open.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
