@@ -24,6 +24,7 @@ use crate::context::CatalogContext;
 use crate::endpoint_lists::{EndpointLists, ListView, ListViews};
 use crate::filtered_views::FilteredViews;
 use crate::list_changes::{ChangeBroadcast, ChangeReceiver, ListChange};
+use crate::list_doubt::ListDoubt;
 use crate::outstanding_cursors::OutstandingCursors;
 use crate::resource_updates::SubscriptionTables;
 use crate::retiring_upstreams::RetiringUpstreams;
@@ -68,6 +69,8 @@ pub struct CallRoute {
     pub incarnation: u32,
     /// The timings of the upstream's calls.
     pub timings: Arc<CallTimings>,
+    /// The doubt about its lists.
+    pub doubt: Arc<ListDoubt>,
 }
 
 impl fmt::Debug for CallRoute {
@@ -436,6 +439,7 @@ impl Catalog {
             upstream: source.upstream().clone(),
             incarnation: source.incarnation,
             timings: source.timings.clone(),
+            doubt: source.doubt().clone(),
         })
     }
 

@@ -12,6 +12,7 @@ use weir_core::upstream::{ListKind, ServerDescription, Upstream};
 use super::call_timings::CallTimings;
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
+use super::list_doubt::ListDoubt;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
 use super::list_watcher::ListWatcher;
 use weir_items::ResolvedRules;
@@ -121,6 +122,10 @@ impl CatalogSource {
 
     pub(super) fn upstream(&self) -> &Arc<dyn Upstream> {
         &self.followed.server
+    }
+
+    pub(super) fn doubt(&self) -> &Arc<ListDoubt> {
+        &self.followed.doubt
     }
 
     pub(super) fn rules(&self) -> Arc<ResolvedRules> {

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -26,6 +27,10 @@ use super::walk_span::WalkSpan;
 use weir_items::WalkTrigger;
 
 mod upstream_walk;
+
+/// The longest time between two walks of lists whose changes the server announces: it may announce
+/// one on a stream that weir does not have, or not at all.
+const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The task's state. It ends when its future is dropped.
 pub(super) struct ListWatcher {
@@ -191,8 +196,8 @@ impl ListWatcher {
     }
 
     /// Waits for a reason to walk again: the upstream announces a change of the returned lists, an
-    /// operator asks, another replica has other lists, or it is time to look or to ask again for a
-    /// list that failed.
+    /// operator asks, another replica has other lists, a call gave reason for doubt, or it is time to
+    /// look or to ask again for a list that failed.
     async fn next_trigger(&self, watch: &mut dyn ListWatch) -> Result<WalkTrigger, Failure> {
         let about = watch.about();
         let poll = self.followed.rules().given.poll;
@@ -212,19 +217,18 @@ impl ListWatcher {
             .filter_map(|list| list.freshness.until)
             .min();
         let look = match (told, until) {
-            (false, _) => Some(jittered(poll, &*self.context.ports.random)),
+            (false, _) => jittered(poll, &*self.context.ports.random),
             // A promise that runs out is renewed, so that clients may go on keeping the list.
             (true, Some(until)) => {
                 let left = until.saturating_duration_since(Instant::now());
-                Some(jittered(left.max(poll), &*self.context.ports.random))
+                jittered(left.max(poll), &*self.context.ports.random)
             }
-            (true, None) => None,
+            (true, None) => jittered(poll.max(LOOK_INTERVAL), &*self.context.ports.random),
         };
-        let timer = async {
-            match look {
-                Some(wait) => tokio::time::sleep(wait).await,
-                None => pending().await,
-            }
+        let soonest = tokio::time::sleep(poll);
+        let doubted = async {
+            self.followed.doubt.raised().await;
+            soonest.await;
         };
         let faults = snapshot.lists.iter().filter_map(|list| list.fault.as_ref());
         let retry_at = faults.map(|fault| fault.retry_at).min();
@@ -240,7 +244,8 @@ impl ListWatcher {
                 instruments().list_changed_in.add(1, &[self.label()]);
                 Ok(WalkTrigger::Announced(said))
             }
-            () = timer => Ok(WalkTrigger::Poll),
+            () = tokio::time::sleep(look) => Ok(WalkTrigger::Poll),
+            () = doubted => Ok(WalkTrigger::Poll),
             () = retry => Ok(WalkTrigger::Retry),
             () = self.feed.walk_now.notified() => Ok(WalkTrigger::Requested),
             () = self.feed.wait_for_need() => Ok(WalkTrigger::Requested),

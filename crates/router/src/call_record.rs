@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use weir_catalog::CallTimings;
+use weir_catalog::{CallRoute, CallTimings, ListDoubt};
 use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
@@ -18,8 +18,8 @@ use weir_core::telemetry::meters::is_failed;
 use weir_core::trace;
 use weir_core::trace::{FinishedCall, ServerSpan};
 use weir_core::upstream::CarriedRevision;
-use weir_wire::Revision;
 use weir_wire::method::Method;
+use weir_wire::{Revision, error_code};
 
 use super::answer_search;
 use super::reply_cleaning::RemovedCount;
@@ -44,6 +44,8 @@ pub(super) struct CallRecord {
     live: Option<LiveCallGuard>,
     /// The timings of its upstream.
     timings: Option<Arc<CallTimings>>,
+    /// The doubt about the lists of its upstream.
+    doubt: Option<Arc<ListDoubt>>,
     carried_in: CarriedRevision,
     /// The changes of its content.
     changed: EndChanges,
@@ -69,14 +71,16 @@ impl CallRecord {
             is_upstreams: false,
             live: None,
             timings: None,
+            doubt: None,
             carried_in: CarriedRevision::default(),
             changed: EndChanges::default(),
         }
     }
 
-    /// Times the call from its beginning.
-    pub(super) fn set_timings(&mut self, timings: Arc<CallTimings>) {
-        self.timings = Some(timings);
+    /// Times the call from its beginning, and has its failure raise doubt about its upstream's lists.
+    pub(super) fn set_route(&mut self, route: &CallRoute) {
+        self.timings = Some(route.timings.clone());
+        self.doubt = Some(route.doubt.clone());
     }
 
     /// Marks that the call is handed to its upstream: it counts among the upstream's calls.
@@ -89,6 +93,11 @@ impl CallRecord {
         self.log(failure);
         if is_weirs_refusal(failure.kind()) && self.carried_in.revision().is_none() {
             self.is_upstreams = false;
+        }
+        if is_unknown_item(self.begun.call.method, failure.kind())
+            && let Some(doubt) = &self.doubt
+        {
+            doubt.raise();
         }
     }
 
@@ -275,6 +284,19 @@ impl Drop for CallRecord {
     fn drop(&mut self) {
         self.write("cancelled");
     }
+}
+
+/// True for the failures by which a server refuses an item that it does not have (any more). Names
+/// of resources are a client's own, and say nothing about the list.
+fn is_unknown_item(method: Method, kind: &FailureKind) -> bool {
+    let FailureKind::Upstream(error) = kind else {
+        return false;
+    };
+    matches!(method, Method::ToolsCall | Method::PromptsGet)
+        && matches!(
+            error.code,
+            error_code::INVALID_PARAMS | error_code::METHOD_NOT_FOUND
+        )
 }
 
 /// True for the failures that weir decides by itself, about the call, its caller or its own

@@ -390,7 +390,7 @@ impl Router {
             .catalog
             .call_route(&call.endpoint, &item.tool.upstream)
             .ok_or_else(|| Failure::unknown_tool(&item.exposed))?;
-        record.set_timings(route.timings.clone());
+        record.set_route(&route);
         // An operator that takes the upstream out stops the calls that run after this check: no
         // call is in between.
         match self.catalog.closed_failure(&item.tool.upstream) {

@@ -82,8 +82,8 @@ pub struct RawUpstream {
     /// Exceptions for single tools, by the upstream's own name for them.
     #[schemars(extend("x-protection" = "none"))]
     pub tools: Option<OrderedMap<RawTool>>,
-    /// The interval between reads of its lists, if it does not send change notifications. Default
-    /// `60s`.
+    /// The interval between reads of its lists, if it does not send change notifications, and after
+    /// calls of listed tools or prompts that it refuses as unknown. Default `60s`.
     #[schemars(extend("x-protection" = "none"))]
     pub poll: Option<Time>,
     /// The time that its tools stay listed while it is down. Default `5m`.

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::time::{Instant, timeout};
 use weir_catalog::ListChange;
+use weir_core::{Failure, FailureKind, Reply};
 
+use crate::awaited_tasks::invalid_params;
+use crate::calls::{RouterWorld, failure};
 use crate::support::{CatalogWorld, ScriptedUpstream, exposed};
 
 /// Counts announcements until a quiet time; returns their times.
@@ -199,5 +203,44 @@ async fn nineteen_thousand_streams_hear_of_one_change() {
             .filter(|change| **change == ListChange::Changed)
             .count(),
         19_000
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_that_is_not_announced_is_found_within_two_hours() {
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
+    world.settled().await;
+    fake.set_tools(&["b"]);
+    tokio::time::sleep(Duration::from_secs(7200)).await;
+    assert_eq!(exposed(&world.view()), ["up__b"]);
+    assert!(ScriptedUpstream::count(&fake.walks) < 5, "it is no poll");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_unknown_tools_have_the_list_read_again_at_most_once_each_poll() {
+    let fake = ScriptedUpstream::new("up", &["a", "b"]);
+    fake.set(|script| {
+        script.answer = Box::new(|_| {
+            let error = FailureKind::Upstream(invalid_params("unknown tool"));
+            Reply::ended(Failure::new(error, "unknown tool"))
+        });
+    });
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    world.world.settled().await;
+    world.world.rest().await;
+    fake.set_tools(&["b"]);
+    failure(world.call(json!({ "name": "up__a" })).await);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(exposed(&world.world.view()), ["up__b"]);
+    let before = ScriptedUpstream::count(&fake.walks);
+    for _ in 0..600 {
+        failure(world.call(json!({ "name": "up__b" })).await);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let walks = ScriptedUpstream::count(&fake.walks) - before;
+    assert!(
+        (1..12).contains(&walks),
+        "{walks} in ten times the interval"
     );
 }
