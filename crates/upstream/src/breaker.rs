@@ -1,10 +1,9 @@
 //! The circuit breaker of one upstream. After some failures in a row to reach the server, calls
 //! fail at once, and one call a second goes through as a probe. Sans-IO: the time is an argument.
 //!
-//! It counts failed and lost connections, and calls that passed their deadline while the server was
-//! silent.
-//! A server that answered anything meanwhile is slow with one call and does not hang. Every answer,
-//! errors of tools included, is a sign of life.
+//! It counts failed connections, and connections that were lost and calls that passed their deadline
+//! while the server was silent. A server that answered anything meanwhile does not hang: it is slow
+//! with one call, or breaks at it. Every answer, errors of tools included, is a sign of life.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,15 +13,19 @@ use weir_upstream_core::settings::FAILURES_TO_OPEN;
 
 /// The time between two probes while the breaker is open.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest time without an answer in which a lost connection counts.
+const SILENCE_BEFORE_LOSS: Duration = Duration::from_secs(1);
 
 /// The breaker. A call to a healthy upstream costs it three loads and a store.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     failures: AtomicU32,
-    /// True if the last attempt did not reach the server.
+    /// True from an attempt that did not reach the server to one that does.
     is_unreached: AtomicBool,
     /// The times that [`Self::is_unreached`] was set.
-    losses: AtomicU32,
+    unreached_times: AtomicU32,
+    /// The lost connections that counted.
+    counted_losses: AtomicU32,
     last_life: TimeMark,
     /// The time at which [`Self::is_down`] changed last.
     changed: TimeMark,
@@ -33,7 +36,8 @@ pub(crate) struct Breaker {
 /// What the breaker knew when an attempt began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttemptStart {
-    losses: u32,
+    unreached_times: u32,
+    counted_losses: u32,
 }
 
 /// A point of time, in whole milliseconds, that threads share.
@@ -78,14 +82,15 @@ impl Breaker {
     /// Begins an attempt.
     pub(crate) fn begin(&self) -> AttemptStart {
         AttemptStart {
-            losses: self.losses.load(Ordering::Acquire),
+            unreached_times: self.unreached_times.load(Ordering::Acquire),
+            counted_losses: self.counted_losses.load(Ordering::Acquire),
         }
     }
 
     /// Records the answer to an attempt. If it began before the server was not reached, it is
     /// answered on a connection that was open before.
     pub(crate) fn record_answer(&self, now: Duration, start: AttemptStart) {
-        if self.losses.load(Ordering::Acquire) == start.losses {
+        if self.unreached_times.load(Ordering::Acquire) == start.unreached_times {
             self.record_success(now);
         } else {
             self.record_life(now);
@@ -106,7 +111,7 @@ impl Breaker {
     /// Records a sign of life on a connection that was open before: of a call that runs, or of a
     /// watch. It does not show that a further connection can be opened.
     pub(crate) fn record_life(&self, now: Duration) {
-        if self.is_unreached.load(Ordering::Acquire) {
+        if self.is_unreached() {
             self.last_life.set(now);
         } else {
             self.record_success(now);
@@ -115,13 +120,32 @@ impl Breaker {
 
     /// Records that the server was not reached.
     pub(crate) fn record_unreached(&self, now: Duration) {
-        self.record_failure(now, true);
+        self.change(now, |next_probe| {
+            self.count_failure(now, next_probe);
+            if !self.is_unreached.swap(true, Ordering::AcqRel) {
+                self.unreached_times.fetch_add(1, Ordering::AcqRel);
+            }
+        });
     }
 
-    /// Records a connection that was lost before the answer. The server was reached, so that it is
+    /// Records that the connection of an attempt was lost before the answer, and returns if that
+    /// counts. It does not while others get answers: then the server breaks at certain calls. A
+    /// connection counts once, however many attempts it ends. The server was reached, so that it is
     /// not down by one of these.
-    pub(crate) fn record_lost(&self, now: Duration) {
-        self.record_failure(now, false);
+    pub(crate) fn record_lost(&self, now: Duration, start: AttemptStart) -> bool {
+        let last_life = self.last_life.get();
+        if last_life.is_some_and(|last| now.saturating_sub(last) < SILENCE_BEFORE_LOSS) {
+            return false;
+        }
+        let mut counts = false;
+        self.change(now, |next_probe| {
+            counts = self.counted_losses.load(Ordering::Acquire) == start.counted_losses;
+            if counts {
+                self.counted_losses.fetch_add(1, Ordering::AcqRel);
+                self.count_failure(now, next_probe);
+            }
+        });
+        counts
     }
 
     /// Records that a call passed its deadline after this `silence`, and returns if that counts: if
@@ -130,20 +154,14 @@ impl Breaker {
         let of_server = self.last_life.get().map(|last| now.saturating_sub(last));
         let counts = of_server.map_or(silence, |own| own.min(silence)) >= limit;
         if counts {
-            self.record_failure(now, false);
+            self.change(now, |next_probe| self.count_failure(now, next_probe));
         }
         counts
     }
 
-    fn record_failure(&self, now: Duration, is_unreached: bool) {
-        self.change(now, |next_probe| {
-            *next_probe = now + PROBE_INTERVAL;
-            self.failures.fetch_add(1, Ordering::AcqRel);
-            let was_unreached = self.is_unreached.swap(is_unreached, Ordering::AcqRel);
-            if is_unreached && !was_unreached {
-                self.losses.fetch_add(1, Ordering::AcqRel);
-            }
-        });
+    fn count_failure(&self, now: Duration, next_probe: &mut Duration) {
+        *next_probe = now + PROBE_INTERVAL;
+        self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Makes a change, and notes its time if the server is down or up by it.
@@ -161,9 +179,14 @@ impl Breaker {
         self.failures.load(Ordering::Acquire) >= FAILURES_TO_OPEN
     }
 
-    /// True while the breaker is open, or if the last attempt did not reach the server.
+    /// True while the breaker is open, or the server was not reached.
     pub(crate) fn is_down(&self) -> bool {
-        self.is_open() || self.is_unreached.load(Ordering::Acquire)
+        self.is_open() || self.is_unreached()
+    }
+
+    /// True if an attempt did not reach the server, and none did since.
+    pub(crate) fn is_unreached(&self) -> bool {
+        self.is_unreached.load(Ordering::Acquire)
     }
 
     /// Returns the time at which [`Self::is_down`] changed last.
@@ -230,9 +253,35 @@ mod tests {
         let breaker = Breaker::default();
         for nth in 0..5 {
             assert!(!breaker.is_down(), "{nth}: it was reached");
-            breaker.record_lost(S);
+            assert!(breaker.record_lost(S, breaker.begin()));
         }
         assert!(breaker.is_open());
+    }
+
+    #[test]
+    fn lost_connection_counts_once_and_not_while_the_server_answers() {
+        let breaker = Breaker::default();
+        let beside = breaker.begin();
+        assert!(breaker.record_lost(S, beside));
+        for _ in 0..10 {
+            assert!(!breaker.record_lost(S, beside), "of the same connection");
+        }
+        breaker.record_success(2 * S);
+        for _ in 0..10 {
+            assert!(!breaker.record_lost(2 * S, breaker.begin()), "others live");
+        }
+        assert!(breaker.record_lost(3 * S, breaker.begin()));
+        assert!(!breaker.is_down());
+    }
+
+    #[test]
+    fn no_failure_on_an_old_connection_makes_an_unreached_server_up() {
+        let breaker = Breaker::default();
+        let early = breaker.begin();
+        breaker.record_unreached(S);
+        assert!(breaker.record_lost(2 * S, early));
+        assert!(breaker.record_silence(2 * LIMIT, LIMIT, LIMIT));
+        assert!(breaker.is_down() && !breaker.is_open());
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::instances::instance_name::InstanceName;
 use crate::repeated_checks::{CheckedServer, RepeatedChecks, check_until_it_answers};
 use crate::server_transport::ServerTransport;
 
-/// The first step of the waits between checks of a server that is down: the wait is 0.8 to 1.6 s.
+/// The first step of the waits between checks of a server that is not reached: the wait is 0.8 to
+/// 1.6 s.
 const FIRST_CHECK: u32 = 4;
 
 /// A server behind one URL, or a child process.
@@ -73,8 +74,9 @@ impl SingleServer {
             self.breaker.record_unreached(now);
             self.look_after_failure(context);
         } else if is_connection_lost(refusal) {
-            self.breaker.record_lost(now);
-            self.look_after_failure(context);
+            if self.breaker.record_lost(now, start) {
+                self.look_after_failure(context);
+            }
         } else if !refusal.not_attempted {
             self.breaker.record_answer(now, start);
         }
@@ -123,7 +125,12 @@ impl CheckedServer for SingleServer {
     }
 
     fn first_step(&self) -> u32 {
-        FIRST_CHECK
+        if self.breaker.is_unreached() {
+            FIRST_CHECK
+        } else {
+            // Calls of one client may open the breaker of a server that serves all others.
+            0
+        }
     }
 
     async fn check(&self, context: &UpstreamContext) {

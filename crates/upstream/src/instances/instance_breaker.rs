@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use weir_core::upstream::InstanceBreakerState;
 
-use crate::breaker::{Breaker, TimeMark};
+use crate::breaker::{AttemptStart, Breaker, TimeMark};
 
 /// The answered calls that close a half-open breaker, and the most calls in flight meanwhile.
 const PROBATION_CALLS: u32 = 3;
@@ -104,6 +104,17 @@ impl InstanceBreaker {
             self.changed.set(now);
         }
         was_open
+    }
+
+    /// Begins an attempt.
+    pub(crate) fn begin(&self) -> AttemptStart {
+        self.failures.begin()
+    }
+
+    /// Records at `now` that the connection of an attempt was lost before the answer. It counts as
+    /// for the breaker of a server with one URL. True if the breaker opens by it.
+    pub(crate) fn record_lost(&self, now: Duration, start: AttemptStart) -> bool {
+        self.failures.record_lost(now, start) && self.open_after_failure(now, false)
     }
 
     /// Records a failure at `now`. `unreachable` means that no connection could be opened. True if

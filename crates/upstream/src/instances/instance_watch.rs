@@ -79,6 +79,7 @@ impl ServerInstances {
                 from: first,
                 next: Some(order[(step + 1) % order.len()]),
             };
+            let start = instance.begin_attempt();
             let opened = open(instance).await;
             attempt.next = None;
             match opened {
@@ -88,7 +89,7 @@ impl ServerInstances {
                     return Ok((index, opened));
                 }
                 Err(refusal) => {
-                    instance.record_refusal(&refusal);
+                    instance.record_refusal(start, &refusal);
                     last = Some(refusal);
                 }
             }

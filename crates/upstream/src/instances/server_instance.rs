@@ -16,6 +16,7 @@ use super::instance_choice::Candidate;
 use super::instance_load::{PeakEwma, RecentCalls};
 use super::instance_name::InstanceName;
 
+use crate::breaker::AttemptStart;
 use crate::repeated_checks::{CheckedServer, RepeatedChecks, check_until_it_answers};
 use crate::settings::InstanceSettings;
 
@@ -83,6 +84,7 @@ impl ServerInstance {
         self.load().recent.count_call(began);
         InstanceCall {
             began,
+            start: self.begin_attempt(),
             instance: self.clone(),
             is_measured: false,
         }
@@ -100,8 +102,13 @@ impl ServerInstance {
         self.breaker.record_life(self.context.clock.now());
     }
 
+    /// Begins an attempt.
+    pub(crate) fn begin_attempt(&self) -> AttemptStart {
+        self.breaker.begin()
+    }
+
     /// Records an attempt without a reply.
-    pub(crate) fn record_refusal(self: &Arc<Self>, refusal: &FailedAttempt) {
+    pub(crate) fn record_refusal(self: &Arc<Self>, start: AttemptStart, refusal: &FailedAttempt) {
         if refusal.era_in_doubt {
             self.http.doubt_era();
         }
@@ -109,19 +116,26 @@ impl ServerInstance {
         if refusal.not_reached {
             self.record_failure(&refusal.failure, refusal.did_not_run);
         } else if refusal.failure.is_connection_lost() {
-            self.record_failure(&refusal.failure, false);
+            self.record_loss(start, &refusal.failure);
         } else if !refusal.not_attempted {
             self.record_success();
         }
     }
 
-    /// Records a call that the instance did not answer. `unreachable` means that no connection could
-    /// be opened.
-    pub(crate) fn record_failure(self: &Arc<Self>, failure: &Failure, unreachable: bool) {
+    /// Records an attempt that did not reach the instance. `unreachable` means that no connection
+    /// could be opened.
+    fn record_failure(self: &Arc<Self>, failure: &Failure, unreachable: bool) {
         let now = self.context.clock.now();
         if self.breaker.record_failure(now, unreachable) {
-            self.log_opened(failure);
-            check_until_it_answers(self, &self.context);
+            self.look_after_opening(failure);
+        }
+    }
+
+    /// Records that the connection of an attempt was lost before the answer.
+    fn record_loss(self: &Arc<Self>, start: AttemptStart, failure: &Failure) {
+        let now = self.context.clock.now();
+        if self.breaker.record_lost(now, start) {
+            self.look_after_opening(failure);
         }
     }
 
@@ -136,18 +150,18 @@ impl ServerInstance {
         self.context.record.note_error(failure);
         let now = self.context.clock.now();
         if self.breaker.record_silence(now, silence, limit) {
-            self.log_opened(failure);
-            check_until_it_answers(self, &self.context);
+            self.look_after_opening(failure);
         }
     }
 
-    fn log_opened(&self, failure: &Failure) {
+    fn look_after_opening(self: &Arc<Self>, failure: &Failure) {
         tracing::warn!(
             upstream = %self.context.label.id,
             url = %self.url,
             error = %failure.cause(),
             "circuit breaker opened for a URL of an upstream"
         );
+        check_until_it_answers(self, &self.context);
     }
 
     fn log_half_open(&self) {
@@ -212,6 +226,7 @@ struct InstanceLoad {
 pub(crate) struct InstanceCall {
     instance: Arc<ServerInstance>,
     began: Duration,
+    start: AttemptStart,
     /// True once its latency was recorded, or it turned out to have none.
     is_measured: bool,
 }
@@ -231,13 +246,13 @@ impl InstanceCall {
     /// Records a connection that was lost before the answer.
     pub(crate) fn record_loss(&mut self, failure: &Failure) {
         self.is_measured = true;
-        self.instance.record_failure(failure, false);
+        self.instance.record_loss(self.start, failure);
     }
 
     /// Records an attempt without a reply.
     pub(crate) fn record_refusal(mut self, refusal: &FailedAttempt) {
         self.is_measured = true;
-        self.instance.record_refusal(refusal);
+        self.instance.record_refusal(self.start, refusal);
     }
 }
 

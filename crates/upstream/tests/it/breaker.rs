@@ -1,8 +1,10 @@
 //! The circuit breaker of a server with one URL, and its state for operators.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde_json::json;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
@@ -10,7 +12,7 @@ use weir_core::CapabilityClass;
 use weir_core::upstream::{CallDeadlines, ListKind, Upstream};
 use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::mock_server::CallGate;
-use weir_testkit::scripted_server::{ServerAct, modern_answer};
+use weir_testkit::scripted_server::{ServerAct, modern_answer, text_answer};
 use weir_testkit::{MockBehaviour, MockServer, ScriptedServer, wait_for_condition};
 use weir_upstream::UpstreamProtocol;
 
@@ -159,23 +161,49 @@ async fn open_breaker_closes_without_a_call() {
 
 // Proves E03.
 #[tokio::test]
-async fn breaker_opens_after_five_lost_connections() {
-    let server = ScriptedServer::start(|request| {
-        modern_answer(request, &["t"]).unwrap_or_else(|| vec![ServerAct::Close])
+async fn breaker_opens_if_a_silent_server_loses_each_connection() {
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let dead = is_dead.clone();
+    let server = ScriptedServer::start(move |request| match modern_answer(request, &["t"]) {
+        Some(answer) if !dead.load(Ordering::Acquire) => answer,
+        _ => vec![ServerAct::Close],
     })
     .await;
     let upstream = pinned(&server.url(), UpstreamProtocol::Modern);
-    for nth in 0..FAILURES_TO_OPEN {
-        let health = upstream.health();
-        assert!(
-            !health.down && !health.breaker_open,
-            "{nth}: it was reached"
-        );
-        let lost = failure(call_anonymously(&upstream, "t", json!({})).await).await;
-        assert_eq!(lost.reason(), "result_unknown");
+    let lost = failure(call_anonymously(&upstream, "t", json!({})).await).await;
+    assert_eq!(lost.reason(), "result_unknown");
+    is_dead.store(true, Ordering::Release);
+    let began = Instant::now();
+    while !upstream.health().breaker_open {
+        assert!(began.elapsed() < PATIENCE, "it loses each connection");
+        assert!(!upstream.health().down, "it is reached");
+        outcome(call_anonymously(&upstream, "t", json!({})).await).await;
     }
-    assert!(upstream.health().breaker_open);
+    is_dead.store(false, Ordering::Release);
     wait_for_condition("weir asks it", PATIENCE, || !upstream.health().breaker_open).await;
+}
+
+/// A server that breaks its connections at certain calls is there for all others.
+#[tokio::test]
+async fn calls_whose_connections_are_lost_stop_no_others() {
+    let server = ScriptedServer::start(|request| match request.tool() {
+        "t" => vec![text_answer(request, "well")],
+        "breaks" => vec![ServerAct::Close],
+        _ => modern_answer(request, &["t", "breaks"]).unwrap_or_default(),
+    })
+    .await;
+    let upstream = pinned(&server.url(), UpstreamProtocol::Modern);
+    for _ in 0..3 {
+        assert_eq!(
+            text(call_anonymously(&upstream, "t", json!({})).await).await,
+            "well"
+        );
+        let breaks = (0..2 * FAILURES_TO_OPEN)
+            .map(async |_| failure(call_anonymously(&upstream, "breaks", json!({})).await).await);
+        for lost in join_all(breaks).await {
+            assert_eq!(lost.reason(), "result_unknown");
+        }
+    }
 }
 
 /// A server that is being ended answers its last calls and takes no further connection.
