@@ -62,6 +62,8 @@ pub enum FailureKind {
     /// No such resource, by its URI: -32002 in legacy revisions, -32602 in the modern one; HTTP 200
     /// in both.
     UnknownResource(String),
+    /// No such task: -32602, as for [`FailureKind::InvalidParams`].
+    UnknownTask,
     /// The tool's arguments do not match its input schema. The call never reached the upstream.
     BadArguments,
     /// -32021: the client did not declare a capability this call needs. Holds the
@@ -194,14 +196,14 @@ impl Failure {
     /// The same for another listed item.
     #[must_use]
     pub fn unknown(what: &str, name: &str) -> Self {
-        Self::invalid_params(format!("Unknown {what}: {}", shorten(name)))
+        Self::invalid_params(unknown_text(what, name))
     }
 
     /// The one answer to a task that does not exist, or is another principal's: a client cannot
     /// distinguish them.
     #[must_use]
     pub fn unknown_task(name: &str) -> Self {
-        Self::unknown("task", name)
+        Self::new(FailureKind::UnknownTask, unknown_text("task", name))
     }
 
     /// The same for a resource: its absence has a code of its own in some revisions.
@@ -350,7 +352,7 @@ impl Failure {
             FailureKind::Limit => "limit",
             FailureKind::Busy => "busy",
             FailureKind::MethodNotFound => "method_not_found",
-            FailureKind::InvalidParams => "invalid_params",
+            FailureKind::InvalidParams | FailureKind::UnknownTask => "invalid_params",
             FailureKind::UnknownResource(_) => "unknown_resource",
             FailureKind::BadArguments => "bad_arguments",
             FailureKind::MissingCapability(_) => "missing_capability",
@@ -380,6 +382,10 @@ impl std::error::Error for Failure {
             .as_deref()
             .map(|e| e as &(dyn std::error::Error + 'static))
     }
+}
+
+fn unknown_text(what: &str, name: &str) -> String {
+    format!("Unknown {what}: {}", shorten(name))
 }
 
 /// A client's own text, cut so that an error never grows with its input.

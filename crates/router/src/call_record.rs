@@ -209,6 +209,7 @@ impl CallRecord {
             | FailureKind::MethodNotFound
             | FailureKind::InvalidParams
             | FailureKind::UnknownResource(_)
+            | FailureKind::UnknownTask
             | FailureKind::BadArguments
             | FailureKind::MissingCapability(_)
             | FailureKind::Upstream(_)
@@ -306,6 +307,7 @@ fn is_weirs_refusal(kind: &FailureKind) -> bool {
         FailureKind::BadArguments
         | FailureKind::InvalidParams
         | FailureKind::UnknownResource(_)
+        | FailureKind::UnknownTask
         | FailureKind::MethodNotFound
         | FailureKind::MissingCapability(_)
         | FailureKind::InsufficientScope(_)

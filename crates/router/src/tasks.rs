@@ -40,8 +40,7 @@ use super::reply_transform::ReplyTransform;
 use crate::task_names::{TaskLocation, TaskNames};
 use shared_polls::SharedPolls;
 use task_states::{
-    StateForm, TaskRequestFailure, failure_for_client, is_over, is_refusal, state_for_client,
-    whole_result, without_id,
+    StateForm, failure_for_client, is_over, is_refusal, state_for_client, whole_result, without_id,
 };
 
 pub(super) use task_naming::task_of_call;
@@ -132,7 +131,7 @@ impl TaskRequests {
     ///
     /// # Errors
     ///
-    /// `InvalidParams` for a task that does not exist or is not the sender's; else the upstream's
+    /// `UnknownTask` for a task that does not exist or is not the sender's; else the upstream's
     /// failure.
     pub async fn request_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
         let (principal, asked) = (call.principal().clone(), call.inner().clone());
@@ -143,7 +142,7 @@ impl TaskRequests {
             let task = (principal, asked.endpoint.clone(), (*name).into());
             self.polls.note_change(&task);
         }
-        answer.map_err(TaskRequestFailure::into_failure)
+        answer
     }
 
     /// The same, with the state in this form.
@@ -151,7 +150,7 @@ impl TaskRequests {
         &self,
         call: Authenticated<Arc<Call>>,
         form: StateForm,
-    ) -> Result<Bytes, TaskRequestFailure> {
+    ) -> Result<Bytes, Failure> {
         let (principal, asked) = (call.principal(), call.inner());
         let given = asked
             .params
@@ -159,7 +158,7 @@ impl TaskRequests {
             .map_err(|error| Failure::invalid_params(error.to_string()))?;
         let name =
             given.ok_or_else(|| Failure::invalid_params("`taskId` is missing: say which task"))?;
-        let unknown = || TaskRequestFailure::unknown(&name);
+        let unknown = || Failure::unknown_task(&name);
         let names = self.names.as_ref().ok_or_else(unknown)?;
         let home = names
             .locate(principal, &asked.endpoint, &name)
@@ -175,7 +174,7 @@ impl TaskRequests {
             _ => {}
         }
         if let Some(refusal) = self.disabled_failure(&home) {
-            return Err(refusal.into());
+            return Err(refusal);
         }
         let TaskRoute {
             upstream,
@@ -185,7 +184,7 @@ impl TaskRequests {
         match whole_result(upstream.call(outbound).await).await {
             Ok(_) if asked.method != Method::TasksGet => Ok(Bytes::from_static(b"{}")),
             Ok(state) => match form {
-                StateForm::OfClient => Ok(state_for_client(&state, &name, &way)?),
+                StateForm::OfClient => state_for_client(&state, &name, &way),
                 StateForm::OfServer => Ok(state),
             },
             Err(failure) if is_refusal(&failure) && !self.is_known(&call, &home).await => {
@@ -194,8 +193,8 @@ impl TaskRequests {
             Err(failure) => {
                 let failure = without_id(failure, &home.native);
                 Err(match form {
-                    StateForm::OfClient => failure_for_client(failure, &way).into(),
-                    StateForm::OfServer => failure.into(),
+                    StateForm::OfClient => failure_for_client(failure, &way),
+                    StateForm::OfServer => failure,
                 })
             }
         }
@@ -414,7 +413,7 @@ impl TaskRequests {
         match self.request_task(call.for_item(Arc::new(about))).await {
             Ok(state) => Some(state),
             Err(failure)
-                if *failure.kind() == FailureKind::InvalidParams && self.is_here(call, &kept) =>
+                if *failure.kind() == FailureKind::UnknownTask && self.is_here(call, &kept) =>
             {
                 if let Some(names) = &self.names {
                     names

@@ -56,6 +56,7 @@ impl FailureForm {
             | FailureKind::Busy
             | FailureKind::MethodNotFound
             | FailureKind::InvalidParams
+            | FailureKind::UnknownTask
             | FailureKind::BadArguments
             | FailureKind::Internal
             | FailureKind::Unauthenticated(_)

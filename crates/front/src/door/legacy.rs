@@ -34,7 +34,7 @@ use crate::method::offered_methods::{
     check_offered_or_ask, check_task_support, is_call, list_of_method,
 };
 use crate::method::subscriptions;
-use crate::method::tasks::{self, LegacyTaskRequest, may_be_in_predecessor, task_name};
+use crate::method::tasks::{self, LegacyTaskRequest, may_be_in_predecessor};
 use crate::reply::client_asker::ClientAsker;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
@@ -152,6 +152,12 @@ impl SessionRequestContext<'_> {
         };
         log_and_render(failure, failed).rendered_message(id)
     }
+
+    /// The failure of a `tasks/result` request if its task may be in the process before this one.
+    async fn result_in_predecessor(&self, params: &Params) -> Option<Failure> {
+        let (context, known, opened) = (self.context, self.known, self.opened);
+        Box::pin(tasks::result_in_predecessor(context, known, opened, params)).await
+    }
 }
 
 /// Serves a request of a session, of a batch too.
@@ -174,6 +180,7 @@ pub(super) async fn serve_request(
     };
     let rendered = |failure: &Failure| session.render_failure(&request.id, failure, false);
     let fail = |failure: &Failure| SessionOutcome::Message(rendered(failure));
+    let unknown_task = |failure: &Failure| SessionOutcome::UnknownTask(rendered(failure));
     let done_or_failed =
         |ended: Result<(), Failure>| ended.map_or_else(|why| fail(&why), |()| done(b"{}"));
     match request.method.known() {
@@ -190,7 +197,6 @@ pub(super) async fn serve_request(
             if revision.has_task_param() =>
         {
             let kept = session.kept_task(&params, KeptTaskPart::Status).await;
-            let name = task_name(&params);
             let about = LegacyTaskRequest {
                 opened,
                 method,
@@ -198,9 +204,7 @@ pub(super) async fn serve_request(
             };
             match Box::pin(tasks::serve_legacy(context, known, about, params)).await {
                 Ok(result) => done(&result),
-                Err(failure) if may_be_in_predecessor(context, name.as_deref(), &failure) => {
-                    SessionOutcome::UnknownTask(rendered(&failure))
-                }
+                Err(failure) if may_be_in_predecessor(context, &failure) => unknown_task(&failure),
                 Err(failure) => fail(&failure),
             }
         }
@@ -217,6 +221,12 @@ pub(super) async fn serve_request(
             } else {
                 None
             };
+            if method == Method::TasksResult
+                && kept.is_none()
+                && let Some(failure) = session.result_in_predecessor(&params).await
+            {
+                return unknown_task(&failure);
+            }
             let method = CallMethod::Known(method, kept);
             call(session, &request.id, stream, method, params)
         }

@@ -213,8 +213,7 @@ impl TaskFollower {
             };
             let state = match looked {
                 Ok(state) => state,
-                // The task is gone, or no longer belongs to this owner.
-                Err(failure) if *failure.kind() == FailureKind::InvalidParams => return None,
+                Err(failure) if is_gone(&failure) => return None,
                 Err(failure) => {
                     self.next = Instant::now() + self.backoff.note_failure(&failure);
                     continue;
@@ -236,6 +235,12 @@ impl TaskFollower {
             }
         }
     }
+}
+
+/// True if a task does not exist any more, or no longer belongs to the client's owner.
+fn is_gone(failure: &Failure) -> bool {
+    let kind = failure.kind();
+    matches!(kind, FailureKind::UnknownTask | FailureKind::InvalidParams)
 }
 
 /// Returns true if a filter names tasks.

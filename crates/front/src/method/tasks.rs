@@ -95,24 +95,39 @@ pub(crate) fn with_task_mode(as_task: TaskMode, mut call: Call) -> Call {
 
 /// The task of a `tasks/result` request.
 pub(crate) fn task_of_result_request(method: Method, params: &Params) -> Option<String> {
-    task_name(params).filter(|_| method == Method::TasksResult)
-}
-
-/// The name of the task that a request is about.
-pub(crate) fn task_name(params: &Params) -> Option<String> {
-    Some(params.task_id().ok().flatten()?.into_owned())
+    let name = params.task_id().ok().flatten()?;
+    (method == Method::TasksResult).then(|| name.into_owned())
 }
 
 /// True for a task that is unknown here, but maybe not to the process before this one: it has the
 /// sessions and child processes of upstreams that were replaced there, which run on for their tasks.
-pub(crate) fn may_be_in_predecessor(
+pub(crate) fn may_be_in_predecessor(context: &HttpRequestContext, failure: &Failure) -> bool {
+    may_ask_predecessor(context) && *failure.kind() == FailureKind::UnknownTask
+}
+
+fn may_ask_predecessor(context: &HttpRequestContext) -> bool {
+    context.shared.ports.predecessor_takes_requests() && !context.is_over_http_sse
+}
+
+/// The failure of a `tasks/result` request if its task may be in the process before this one. The
+/// wait for a result cannot be forwarded once it has begun, so the status is read first.
+pub(crate) async fn result_in_predecessor(
     context: &HttpRequestContext,
-    name: Option<&str>,
-    failure: &Failure,
-) -> bool {
-    context.shared.ports.predecessor_takes_requests()
-        && !context.is_over_http_sse
-        && name.is_some_and(|name| failure.message() == Failure::unknown_task(name).message())
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+    params: &Params,
+) -> Option<Failure> {
+    if !may_ask_predecessor(context) {
+        return None;
+    }
+    let status = LegacyTaskRequest {
+        opened,
+        method: Method::TasksGet,
+        kept: None,
+    };
+    let read = serve_legacy(context, known, status, params.clone()).await;
+    read.err()
+        .filter(|failure| may_be_in_predecessor(context, failure))
 }
 
 /// A request about a task in a session.
@@ -173,10 +188,9 @@ pub(crate) async fn serve_modern(
     if let Some(owner) = replica_of_task(context, known, &lifted.params) {
         return Err(FailureCause::Elsewhere(owner).into());
     }
-    let name = task_name(&lifted.params);
     let served = serve_task_method(context, known, method, lifted).await;
     if let Err(failure) = &served
-        && may_be_in_predecessor(context, name.as_deref(), failure)
+        && may_be_in_predecessor(context, failure)
     {
         return Err(FailureCause::InPredecessor.into());
     }

@@ -54,15 +54,22 @@ async fn unknown_task_is_asked_about_in_the_process_before_until_that_has_ended(
     let legacy = world.client().legacy(Revision::V2025_11_25);
     let legacy = legacy.initialize().await.unwrap();
     let about = json!({ "taskId": "task" });
-    for method in ["tasks/get", "tasks/cancel"] {
-        for client in [&modern, &legacy] {
-            let answer = client.ask(method, about.clone()).await.unwrap();
-            assert_eq!(answer.result()["method"], method, "{}", answer.last());
-        }
+    let requests = [
+        ("tasks/get", &modern),
+        ("tasks/cancel", &modern),
+        ("tasks/get", &legacy),
+        ("tasks/cancel", &legacy),
+        ("tasks/result", &legacy),
+    ];
+    for (method, client) in requests {
+        let answer = client.ask(method, about.clone()).await.unwrap();
+        assert_eq!(answer.result()["method"], method, "{}", answer.last());
     }
     predecessor.has_ended.store(true, Ordering::Relaxed);
-    for client in [&modern, &legacy] {
-        let answer = client.ask("tasks/get", about.clone()).await.unwrap();
+    for (method, client) in requests {
+        let answer = client.ask(method, about.clone()).await.unwrap();
         assert_eq!(answer.last()["error"]["code"], -32602, "{}", answer.last());
+        let text = &answer.last()["error"]["message"];
+        assert_eq!(text, "Unknown task: task", "{method}");
     }
 }

@@ -429,7 +429,7 @@ pub fn render_failure(failure: &Failure, context: FailureContext<'_>) -> Rendere
         K::Overloaded => own(S::SERVICE_UNAVAILABLE, error_code::BUSY),
         K::Denied => own(S::OK, error_code::DENIED),
         K::BadArguments if context.revision.has_tool_error_for_bad_arguments() => own(S::OK, error_code::INVALID_PARAMS),
-        K::BadArguments | K::InvalidParams => error((S::OK, error_code::INVALID_PARAMS)),
+        K::BadArguments | K::InvalidParams | K::UnknownTask => error((S::OK, error_code::INVALID_PARAMS)),
         K::MethodNotFound => error(by_era((S::NOT_FOUND, error_code::METHOD_NOT_FOUND), (S::OK, error_code::METHOD_NOT_FOUND))),
         K::UnknownResource(uri) => about(
             by_era((S::OK, error_code::INVALID_PARAMS), (S::OK, error_code::RESOURCE_NOT_FOUND)),

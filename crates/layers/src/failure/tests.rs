@@ -26,6 +26,7 @@ fn kinds() -> Vec<FailureKind> {
         FailureKind::MethodNotFound,
         FailureKind::InvalidParams,
         FailureKind::UnknownResource("x:y".to_owned()),
+        FailureKind::UnknownTask,
         FailureKind::BadArguments,
         FailureKind::MissingCapability(Bytes::from_static(br#"{"sampling":{}}"#)),
         upstream(-32602),

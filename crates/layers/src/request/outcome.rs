@@ -81,6 +81,7 @@ impl RequestOutcome {
             FailureKind::MethodNotFound
             | FailureKind::InvalidParams
             | FailureKind::UnknownResource(_)
+            | FailureKind::UnknownTask
             | FailureKind::MissingCapability(_)
             | FailureKind::Upstream(_) => Self::ProtocolError,
         }

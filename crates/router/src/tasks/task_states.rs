@@ -25,35 +25,6 @@ pub(super) enum StateForm {
     OfServer,
 }
 
-/// The failure of a request about a task.
-#[derive(Debug)]
-pub(super) enum TaskRequestFailure {
-    /// The task does not exist (any more), or is not the sender's.
-    Unknown(Failure),
-    /// Any other.
-    Failed(Failure),
-}
-
-impl TaskRequestFailure {
-    /// The failure for the task of this name.
-    pub(super) fn unknown(name: &str) -> Self {
-        Self::Unknown(Failure::unknown_task(name))
-    }
-
-    /// The failure as the client gets it.
-    pub(super) fn into_failure(self) -> Failure {
-        match self {
-            Self::Unknown(failure) | Self::Failed(failure) => failure,
-        }
-    }
-}
-
-impl From<Failure> for TaskRequestFailure {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
 /// True if a server refused the parameters of a request.
 pub(super) fn is_refusal(failure: &Failure) -> bool {
     matches!(

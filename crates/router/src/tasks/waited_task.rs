@@ -20,7 +20,7 @@ use weir_wire::write::ObjectWriter;
 use super::TaskRequests;
 use super::poll_backoff::{self, PollBackoff};
 use super::shared_polls::{LastPoll, PollShare};
-use super::task_states::{StateForm, TaskRequestFailure};
+use super::task_states::StateForm;
 
 /// The shortest interval between polls; the task's own interval is clamped to it.
 pub(super) const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -175,8 +175,10 @@ impl WaitedTask {
                     backoff.reset();
                     return Ok(state);
                 }
-                Err(TaskRequestFailure::Unknown(failure)) => return Err(self.lost_task(failure)),
-                Err(TaskRequestFailure::Failed(failure)) => failure,
+                Err(failure) if *failure.kind() == FailureKind::UnknownTask => {
+                    return Err(self.lost_task(failure));
+                }
+                Err(failure) => failure,
             };
             let is_disabled = || {
                 let upstream = self.upstream.as_ref();

@@ -186,7 +186,7 @@ async fn refused_answer_of_a_task_that_its_server_lost_is_reported_as_an_unknown
     let world = TaskWorld::new([Ok(asking()), Err(unknown_at_server())]).await;
     *world.answer_error.lock().unwrap() = Some(invalid_params("no such task"));
     let ended = failure(answer_all(world.task_result().await).await.1);
-    assert_eq!(ended.kind(), &FailureKind::InvalidParams);
+    assert_eq!(ended.kind(), &FailureKind::UnknownTask);
     assert!(ended.message().starts_with("Unknown task"), "{ended}");
 
     world.polls.lock().unwrap().push_front(Ok(asking()));
