@@ -32,5 +32,6 @@ pub use admit::Gates;
 pub use call_repeats::CallRepeats;
 pub use router::Router;
 pub use task_names::{TaskLocation, TaskNames};
+pub use tasks::TaskNews;
 pub use tasks::TaskRequests;
 pub use tasks::poll_backoff::PollBackoff;

@@ -39,6 +39,7 @@ use super::item_search::ViewForPrincipal;
 use super::reply_transform::ReplyTransform;
 use crate::task_names::{TaskLocation, TaskNames};
 use shared_polls::SharedPolls;
+pub use shared_polls::TaskNews;
 use task_states::{
     StateForm, failure_for_client, is_over, is_refusal, state_for_client, whole_result, without_id,
 };
@@ -56,7 +57,7 @@ pub struct TaskRequests {
     pub(super) catalog: Arc<Catalog>,
     /// Without names no call becomes a task.
     pub(super) names: Option<TaskNames>,
-    /// The polls of tasks with results that are waited for.
+    /// The polls of tasks that are waited for or followed.
     polls: SharedPolls,
 }
 
@@ -136,13 +137,32 @@ impl TaskRequests {
     pub async fn request_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
         let (principal, asked) = (call.principal().clone(), call.inner().clone());
         let answer = self.request_state(call, StateForm::OfClient).await;
-        if asked.method != Method::TasksGet
-            && let Ok(Some(name)) = asked.params.task_id()
-        {
+        if let Ok(Some(name)) = asked.params.task_id() {
             let task = (principal, asked.endpoint.clone(), (*name).into());
-            self.polls.note_change(&task);
+            match &answer {
+                _ if asked.method != Method::TasksGet => self.polls.note_change(&task),
+                Ok(state) => self.polls.note_state(&task, state),
+                Err(_) => {}
+            }
         }
         answer
+    }
+
+    /// Reads the state of a task that a client follows. Unlike the state that another request finds,
+    /// it is no news for the other clients that follow the task: each polls by itself. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::request_task`].
+    pub async fn followed_state(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+        self.request_state(call, StateForm::OfClient).await
+    }
+
+    /// The news of the task of this name from now on, for a client that follows it.
+    #[must_use]
+    pub fn task_news(&self, call: &Authenticated<Arc<Call>>, name: &str) -> TaskNews {
+        let (principal, endpoint) = (call.principal().clone(), call.inner().endpoint.clone());
+        TaskNews::of(self.polls.join((principal, endpoint, name.into())))
     }
 
     /// The same, with the state in this form.
@@ -336,6 +356,11 @@ impl TaskRequests {
                 state: state.clone(),
                 settled: true,
             };
+            let polled = (
+                call.principal().clone(),
+                call.inner().endpoint.clone(),
+                task.name.clone(),
+            );
             let ttl = scan::find(&state, "ttlMs").and_then(|at| scan::integer(&state[at]));
             let ttl = ttl
                 .and_then(|ttl| u64::try_from(ttl).ok())
@@ -344,6 +369,7 @@ impl TaskRequests {
             let _full = names
                 .task_book
                 .enter(call.principal(), &call.inner().endpoint, task, ttl);
+            self.polls.note_state(&polled, &state);
         }
         Ok(state)
     }

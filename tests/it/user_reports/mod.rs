@@ -4,6 +4,7 @@ mod call_rounds;
 mod child_processes;
 mod cleaned_results;
 mod client_headers;
+mod followed_tasks;
 mod forged_ids;
 mod get_stream_messages;
 mod http_sse_clients;

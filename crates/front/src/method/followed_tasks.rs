@@ -1,7 +1,8 @@
 //! Status reports of tasks on a listen stream (SEP-2663, "Task Status Notifications").
 //!
-//! A task is polled, and its changes are reported: when the task's server announces news, and
-//! otherwise as often as the task wants. A stream without a reader polls no task.
+//! A task is polled, and its changes are reported: when the task's server announces news, when
+//! another request about the task finds another state or changes it, and otherwise as often as the
+//! task wants. A stream without a reader polls no task.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::LiftedRequest;
 use weir_era::tasks::{self, TaskStatus};
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_router::PollBackoff;
+use weir_router::{PollBackoff, TaskNews};
 use weir_session::StreamPermit;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -94,7 +95,9 @@ struct TaskFollower {
     last: Option<Bytes>,
     next: Instant,
     backoff: PollBackoff,
-    news: TaskAnnouncements,
+    announcements: TaskAnnouncements,
+    /// The news of other requests about the task.
+    news: TaskNews,
     _place: StreamPermit,
 }
 
@@ -132,11 +135,12 @@ impl TaskFollower {
         let call = known.for_item(Arc::new(call));
         Ok(Self {
             context: context.clone(),
+            news: context.shared.router.tasks().task_news(&call, name),
             call,
             last: None,
             next: Instant::now(),
             backoff: PollBackoff::default(),
-            news: TaskAnnouncements::Unasked,
+            announcements: TaskAnnouncements::Unasked,
             _place: place,
         })
     }
@@ -146,7 +150,7 @@ impl TaskFollower {
             .shared
             .router
             .tasks()
-            .request_task(self.call.for_item(self.call.inner().clone()))
+            .followed_state(self.call.for_item(self.call.inner().clone()))
             .await
     }
 
@@ -163,33 +167,24 @@ impl TaskFollower {
 
     /// Waits for the next poll of the task.
     async fn wait_for_next_poll(&mut self) {
-        match &mut self.news {
-            TaskAnnouncements::Unasked => {
-                let rings = self
-                    .context
-                    .shared
-                    .router
-                    .tasks()
-                    .follow_task(&self.call)
-                    .await;
+        if matches!(self.announcements, TaskAnnouncements::Unasked) {
+            let tasks = self.context.shared.router.tasks();
+            if let Some(rings) = tasks.follow_task(&self.call).await {
                 // The next poll covers changes from before the request to announce.
-                self.news = rings.map_or(TaskAnnouncements::Silent, TaskAnnouncements::Announced);
-                if matches!(self.news, TaskAnnouncements::Silent) {
-                    sleep_until(self.next).await;
-                }
+                self.announcements = TaskAnnouncements::Announced(rings);
+                return;
             }
-            TaskAnnouncements::Silent => sleep_until(self.next).await,
-            TaskAnnouncements::Announced(rings) => {
-                let soonest = Instant::now() + MIN_POLL_INTERVAL;
-                tokio::select! {
-                    rung = rings.next() => match rung {
-                        // A server that announces without pause is not polled without pause.
-                        Some(()) => sleep_until(soonest.min(self.next)).await,
-                        None => self.news = TaskAnnouncements::Silent,
-                    },
-                    () = sleep_until(self.next) => {}
-                }
-            }
+            self.announcements = TaskAnnouncements::Silent;
+        }
+        let soonest = Instant::now() + MIN_POLL_INTERVAL;
+        let is_news = tokio::select! {
+            is_news = self.announcements.next() => is_news,
+            () = self.news.wait_for_other_state(self.last.as_ref()) => true,
+            () = sleep_until(self.next) => false,
+        };
+        if is_news {
+            // News without pause is no reason to poll without pause.
+            sleep_until(soonest.min(self.next)).await;
         }
     }
 
@@ -223,7 +218,7 @@ impl TaskFollower {
             let interval = tasks::interval(&state)
                 .map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis)
                 .clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
-            let interval = if matches!(self.news, TaskAnnouncements::Announced(_)) {
+            let interval = if matches!(self.announcements, TaskAnnouncements::Announced(_)) {
                 ANNOUNCED_POLL_INTERVAL
             } else {
                 interval
@@ -234,6 +229,20 @@ impl TaskFollower {
                 return Some(state);
             }
         }
+    }
+}
+
+impl TaskAnnouncements {
+    /// Waits for the next announcement; returns false if there will be no more.
+    async fn next(&mut self) -> bool {
+        let Self::Announced(rings) = self else {
+            return std::future::pending().await;
+        };
+        let is_announced = rings.next().await.is_some();
+        if !is_announced {
+            *self = Self::Silent;
+        }
+        is_announced
     }
 }
 

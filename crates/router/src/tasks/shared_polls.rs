@@ -1,5 +1,6 @@
 //! The polls of tasks whose results several requests wait for at once: each poll is of use to all
-//! of them, so that further waits put no further load on the task's server.
+//! of them, so that further waits put no further load on the task's server. Clients that follow a
+//! task learn of the states that these polls and other requests find.
 //!
 //! An answer to the task and its cancellation outdate the polls from before, and wake all waits. The
 //! server may still list a question for a while after its answer, so the answered questions are
@@ -7,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -14,12 +16,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use weir_core::names::EndpointId;
 use weir_core::principal::Principal;
+use weir_wire::scan;
 
 use super::poll_backoff::PollBackoff;
 
 pub(crate) type PolledTask = (Principal, EndpointId, Arc<str>);
 
-/// The tasks that are polled. The waits for results bound it.
+/// The tasks that are polled. The waits for results, and the clients that follow tasks, bound it.
 #[derive(Clone, Default)]
 pub(crate) struct SharedPolls(Arc<Mutex<HashMap<PolledTask, Weak<SharedPoll>>>>);
 
@@ -30,6 +33,8 @@ pub(crate) struct SharedPoll {
     pub(crate) record: tokio::sync::Mutex<PollRecord>,
     /// The number of answers and cancellations so far.
     changes: watch::Sender<u64>,
+    /// The digest of the last state that was found; absent after a change.
+    found: watch::Sender<Option<u64>>,
     /// The keys of the questions with an answer that the server took, or is about to.
     answered: Mutex<HashSet<String>>,
 }
@@ -66,6 +71,17 @@ impl SharedPoll {
     /// Notes an answer to the task, or its cancellation.
     pub(crate) fn note_change(&self) {
         self.changes.send_modify(|changes| *changes += 1);
+        self.found.send_replace(None);
+    }
+
+    /// Notes a state of the task that a request found.
+    pub(crate) fn note_state(&self, state: &Bytes) {
+        let digest = Some(digest(state));
+        self.found.send_if_modified(|found| {
+            let is_other = *found != digest;
+            *found = digest;
+            is_other
+        });
     }
 
     /// Marks a question as answered, unless the mark is dropped.
@@ -128,12 +144,22 @@ impl SharedPolls {
         }
     }
 
-    /// Notes an answer to a task, or its cancellation, for the waits for its result.
+    /// Notes an answer to a task, or its cancellation.
     pub(crate) fn note_change(&self, task: &PolledTask) {
-        // Dropped after the lock: the last share of a task takes it.
-        let poll = self.lock().get(task).and_then(Weak::upgrade);
-        if let Some(poll) = poll {
-            poll.note_change();
+        self.with_poll(task, SharedPoll::note_change);
+    }
+
+    /// Notes a state of a task that a request found.
+    pub(crate) fn note_state(&self, task: &PolledTask, state: &Bytes) {
+        self.with_poll(task, |poll| poll.note_state(state));
+    }
+
+    /// Uses the polls of a task, if it is polled: under the lock, so that no reference to them is
+    /// left when the last share is dropped.
+    fn with_poll(&self, task: &PolledTask, note: impl FnOnce(&SharedPoll)) {
+        let polls = self.lock();
+        if let Some(poll) = polls.get(task).and_then(Weak::upgrade) {
+            note(&poll);
         }
     }
 
@@ -157,6 +183,45 @@ impl PollShare {
     }
 }
 
+/// The news of a task that requests about it bring, for a client that follows it.
+pub struct TaskNews {
+    found: watch::Receiver<Option<u64>>,
+    _share: PollShare,
+}
+
+impl TaskNews {
+    pub(crate) fn of(share: PollShare) -> Self {
+        Self {
+            found: share.poll().found.subscribe(),
+            _share: share,
+        }
+    }
+
+    /// Waits until a request about the task finds another state than the known one, or changes the
+    /// task. Cancel safe.
+    pub async fn wait_for_other_state(&mut self, known: Option<&Bytes>) {
+        let known = known.map(digest);
+        loop {
+            // The share has the sender.
+            let _open = self.found.changed().await;
+            if *self.found.borrow_and_update() != known {
+                return;
+            }
+        }
+    }
+}
+
+/// The digest of the members of a state that are news for a client. Others are not: a server may
+/// change the times with each answer, and the result and the questions come with a status.
+fn digest(state: &Bytes) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for member in ["status", "statusMessage"] {
+        let value = scan::find(state, member).map(|at| &state[at]);
+        value.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
 impl Drop for PollShare {
     fn drop(&mut self) {
         let Some((table, task)) = self.entry.take() else {
@@ -171,6 +236,12 @@ impl Drop for PollShare {
         {
             polls.remove(&task);
         }
+    }
+}
+
+impl fmt::Debug for TaskNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskNews").finish_non_exhaustive()
     }
 }
 

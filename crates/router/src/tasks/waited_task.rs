@@ -113,6 +113,7 @@ impl WaitedTask {
             .request_with(&mut record.backoff, Method::TasksGet, None)
             .await?;
         let polled = Instant::now();
+        poll.note_state(&state);
         record.last = Some(LastPoll {
             polled,
             state: state.clone(),

@@ -271,3 +271,33 @@ async fn client_with_tasks_reads_that_its_task_was_cancelled() {
     assert_eq!(ended.kind(), &FailureKind::InvalidParams);
     assert_eq!(ended.message(), "The task was cancelled: it has no result");
 }
+
+#[tokio::test(start_paused = true)]
+async fn client_that_follows_a_task_learns_of_a_state_that_another_request_finds() {
+    let world = TaskWorld::new([Ok(working())]).await;
+    let task = world.begin().await;
+    let name = task.as_str().unwrap();
+    let params = raw(&json!({ "taskId": task }));
+    let call = asked(&endpoint(), Method::TasksGet, params).await;
+    let call = call.map(std::sync::Arc::new);
+    let tasks = world.world.router.tasks();
+    let again = || call.for_item(call.inner().clone());
+    let mut news = tasks.task_news(&call, name);
+    let state = tasks.followed_state(again()).await.unwrap();
+
+    // The same state is no news, and neither is another one that is read for a follower.
+    request(&world, Method::TasksGet, &task).await.unwrap();
+    *world.polls.lock().unwrap() = [Ok(completed())].into();
+    tasks.followed_state(again()).await.unwrap();
+    let long = Duration::from_secs(60);
+    let waiting = timeout(long, news.wait_for_other_state(Some(&state)));
+    assert!(waiting.await.is_err());
+
+    let found = request(&world, Method::TasksGet, &task).await.unwrap();
+    let waiting = timeout(long, news.wait_for_other_state(Some(&state)));
+    assert!(waiting.await.is_ok());
+    // A change may have led to any state.
+    request(&world, Method::TasksCancel, &task).await.unwrap();
+    let waiting = timeout(long, news.wait_for_other_state(Some(&found)));
+    assert!(waiting.await.is_ok());
+}
