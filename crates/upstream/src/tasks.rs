@@ -3,7 +3,8 @@
 //!
 //! For a server of 2025-11-25 a state is put together. Its result is fetched apart
 //! (`tasks/result`). On that request's stream such a server asks its client, so the request is held
-//! open while the task waits for input.
+//! open while the task waits for input, from the first time that its client asks for more than the
+//! status: a question that nobody reads would take room, and might expire at the server.
 
 mod task_result_requests;
 
@@ -125,7 +126,8 @@ impl UpstreamTaskRequest {
             }
             return Ok(state);
         }
-        let held = if status == TaskStatus::InputRequired {
+        let is_asking = status == TaskStatus::InputRequired;
+        let held = if is_asking && !self.outbound.call.wants_status_only {
             let begin = |bound| self.request_result(bound);
             Some(self.server.results.take(&self.key(), begin)?)
         } else {

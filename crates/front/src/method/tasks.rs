@@ -223,8 +223,10 @@ async fn serve_task_method(
 ) -> Result<Bytes, Failure> {
     check_offered(context, method)?;
     require_tasks_extension(lifted.capabilities.class)?;
+    let part = context.kept_task_part();
     let call = Call {
         input_mode: InputMode::Rounds,
+        wants_status_only: part == Some(KeptTaskPart::Status),
         ..canonical_call(context, method, lifted)
     };
     let (tasks, call) = (
@@ -235,7 +237,6 @@ async fn serve_task_method(
         .request_task(call.for_item(call.inner().clone()))
         .await?;
     let is_read = method == Method::TasksGet;
-    let part = context.kept_task_part();
     if is_read && part != Some(KeptTaskPart::Status) {
         tasks.note_fetched(&call, &state);
     }

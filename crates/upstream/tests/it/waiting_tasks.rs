@@ -230,3 +230,29 @@ async fn refusal_of_a_tasks_question_reaches_the_server_as_an_error() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn status_of_waiting_tasks_is_read_without_requests_for_their_results() {
+    let mock = server().await;
+    let upstream = build(settings(&mock.url()));
+    let somebody = principal(Some("somebody")).await;
+    // More than may be asked about at the same time.
+    for _ in 0..=MAX_OF_A_PRINCIPAL {
+        let task = begin(&upstream, &somebody).await;
+        let mut status = json!(null);
+        while status != "input_required" {
+            let mut call = Call::new(
+                EndpointId::new("/mcp"),
+                Method::TasksGet,
+                Params::parse(Some(&json!({ "taskId": task }).to_string().into())).unwrap(),
+                weir_core::call::RequestName::from_bits(2),
+            );
+            call.capabilities = capabilities();
+            call.wants_status_only = true;
+            let outbound = of(&somebody, &task, call).await;
+            let state = outcome(upstream.clone().call(outbound).await).await;
+            status = state.end.unwrap()["status"].take();
+        }
+    }
+    assert!(mock.requests_of("tasks/result").is_empty());
+}
