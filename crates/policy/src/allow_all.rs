@@ -1,4 +1,5 @@
-//! No policy: all callers are the anonymous principal, may see and call all tools, without limits.
+//! No policy: all callers are the anonymous principal, may see and call all tools, without limits
+//! and without records.
 //!
 //! The config allows this on loopback only, or if the operator forces it by name; that is not
 //! checked again here.
@@ -10,8 +11,9 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{
-    Audience, Authorizer, CallPermission, CallPermit, Evidence, Fut, Limiter, PermitWait,
-    RateDecision, Verifier, Visibility,
+    Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, EndedCall, Evidence,
+    Fut, GateDecision, Limiter, OperatorAction, PermitWait, RateDecision, SenderEntrance, Verifier,
+    Visibility,
 };
 use weir_core::principal::{Principal, VerifiedIdentity};
 
@@ -95,6 +97,26 @@ impl Limiter for NoLimits {
     ) -> Result<PermitWait<'a>, Failure> {
         Ok(PermitWait::Now(CallPermit::free()))
     }
+}
+
+/// Nothing is recorded: for tests of a client side. The program records at least in its log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoAudit;
+
+impl AuditLog for NoAudit {
+    fn record_entrance(&self, _entrance: &SenderEntrance<'_>) {}
+
+    fn record_decision(
+        &self,
+        _attempt: &CallAttempt<'_>,
+        _decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn record_end(&self, _attempt: &CallAttempt<'_>, _ended: &EndedCall) {}
+
+    fn record_operator_action(&self, _action: &OperatorAction<'_>) {}
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
-//! Ports of policy in their smallest form: a token is the name of its bearer, and nothing is recorded.
+//! A verifier in its smallest form: a token is the name of its bearer.
 
 use weir_core::failure::AuthenticationDenial;
-use weir_core::port::{
-    AuditLog, CallAttempt, EndedCall, Evidence, Fut, GateDecision, OperatorAction, SenderEntrance,
-    Verifier,
-};
+use weir_core::port::{Evidence, Fut, Verifier};
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Failure, FailureKind};
 
@@ -28,19 +25,4 @@ impl Verifier for NameVerifier {
                 })
         })
     }
-}
-
-/// Records nothing.
-pub(crate) struct NoAudit;
-
-impl AuditLog for NoAudit {
-    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
-
-    fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
-
-    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
 }

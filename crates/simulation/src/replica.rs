@@ -25,7 +25,7 @@ use weir_front::{
     RequestForwarder,
 };
 use weir_policy::limit::{LimitSettings, PolicyLimiter};
-use weir_policy::{AllowAll, BlocklistAuthorizer};
+use weir_policy::{AllowAll, BlocklistAuthorizer, NoAudit};
 use weir_redis_store::{
     OwnReplica, RedisSettings, RedisStore, RedisTopology, ServerDialer, StorePorts,
 };
@@ -38,7 +38,7 @@ use crate::door::Door;
 use crate::host::HostClock;
 use crate::links::HostName;
 use crate::network::Network;
-use crate::open_policy::{ISSUER, NameVerifier, NoAudit};
+use crate::open_policy::{ISSUER, NameVerifier};
 use crate::options::PlantedFault;
 use crate::redis_server::REDIS_ADDRESS;
 use crate::replica_world::ReplicaWorld;

@@ -12,14 +12,14 @@ use weir_core::seal::{Sealer, SealerKey};
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
 use weir_listen::RequestForwarder;
-use weir_policy::{AllowAll, NoLimits};
+use weir_policy::{AllowAll, NoAudit, NoLimits};
 use weir_router::Router;
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
 use weir_wire::Revision;
 
 use crate::scripted_upstream::FrontUpstream;
 use crate::test_ports::{
-    ChangingAccess, EntranceGate, NameVerifier, NoAudit, SingleReplicaBus, TestRecords, open_gates,
+    ChangingAccess, EntranceGate, NameVerifier, SingleReplicaBus, TestRecords, open_gates,
 };
 use crate::test_replays::TestReplays;
 

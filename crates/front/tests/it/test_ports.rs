@@ -13,13 +13,13 @@ use tokio::sync::{broadcast, watch};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
-    Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, EndedCall, Evidence,
-    Fut, GateDecision, MessageBus, OperatorAction, ReadyOrFut, RecordKey, RecordKind, RecordStore,
-    SenderEntrance, StoreError, StoredRecord, Verifier, Visibility, WriteCondition, WriteOutcome,
+    Audience, Authorizer, BusMessage, CallPermission, Evidence, Fut, MessageBus, ReadyOrFut,
+    RecordKey, RecordKind, RecordStore, StoreError, StoredRecord, Verifier, Visibility,
+    WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
-use weir_policy::{AllowAll, NoLimits};
+use weir_policy::{AllowAll, NoAudit, NoLimits};
 use weir_router::Gates;
 
 /// A verifier that takes a token as its bearer's name. `at ADDRESS` is valid from that address
@@ -68,21 +68,6 @@ pub(crate) fn open_gates() -> Gates {
         limiter: Arc::new(NoLimits),
         audit: Arc::new(NoAudit),
     }
-}
-
-/// Records nothing.
-pub(crate) struct NoAudit;
-
-impl AuditLog for NoAudit {
-    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
-
-    fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
-
-    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
 }
 
 /// The validity of all credentials.
