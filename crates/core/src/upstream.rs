@@ -189,6 +189,13 @@ pub trait Upstream: Send + Sync {
         Box::pin(std::future::ready(Vec::new()))
     }
 
+    /// The tasks that begin, or are over, in exported sessions and child processes after their
+    /// export: descriptions for [`Self::import_session`] of the other process. To be called before
+    /// the export.
+    fn tasks_after_export(&self) -> Option<TaskDescriptions> {
+        None
+    }
+
     /// Goes on with a session that another process described. Unusable parts are left out. Imports
     /// of several sessions run at the same time.
     fn import_session(self: Arc<Self>, _session: HandoverSession) -> Fut<'static, ()> {
@@ -241,6 +248,9 @@ impl HandoverSession {
 /// An item for each status notification of a task; several may come as one. It ends when there will
 /// be no more, and dropping it ends the subscription.
 pub type TaskNotifications = Pin<Box<dyn futures_core::Stream<Item = ()> + Send>>;
+
+/// Descriptions of tasks in sessions and child processes that another process has, as they come.
+pub type TaskDescriptions = Pin<Box<dyn futures_core::Stream<Item = Bytes> + Send>>;
 
 /// `params` of `notifications/progress` under the client's own token, as they come. Dropping it
 /// ends the listening.

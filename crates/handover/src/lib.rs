@@ -13,7 +13,7 @@
 //! answers to their elicitations, reach them over the link between both processes, and child
 //! processes are relayed. Parked calls stay there too, and the requests that continue them are
 //! forwarded. Sealed values that clients hold (cursors, states) open in the successor.
-//! Not moved: HTTP+SSE connections on either side, the table of tasks, and counters of limits.
+//! Not moved: HTTP+SSE connections on either side, and counters of limits.
 
 mod forwarded_calls;
 mod generated_seal_key;

@@ -28,7 +28,7 @@ pub(super) enum HandoverMessage {
     /// The subscriptions of a session, and other parts of its state.
     Session(WireSession),
     /// A session or a child process of an upstream. The descriptors of a process come on a socket
-    /// of their own, before this.
+    /// of their own, before this. After the end of the moved state: a later task in one of them.
     Upstream {
         id: String,
         session: Base64Bytes,

@@ -1,15 +1,20 @@
 //! The imports of the upstreams' sessions and child processes. They run at the same time: a child
-//! that does not answer delays no other one, and no later message of the predecessor.
+//! that does not answer delays no other one, and no later message of the predecessor. Tasks that
+//! began in them later are imported after all of them, one after the other.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::net::UnixStream;
+use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use weir_core::upstream::{HandoverSession, Upstream};
 use weir_process::descriptors;
 
 use super::stores::MovableRecords;
+
+/// The most later tasks that wait for their import. Beyond them the predecessor's messages wait.
+const MAX_WAITING_TASKS: usize = 1024;
 
 /// The imports. The predecessor's own limits bound their number.
 pub(super) struct SessionImports {
@@ -17,15 +22,27 @@ pub(super) struct SessionImports {
     /// The socket that receives descriptors of child processes.
     children: Option<UnixStream>,
     running: TaskTracker,
+    /// The imports of later tasks, in their order.
+    later: mpsc::Sender<(Arc<dyn Upstream>, HandoverSession)>,
 }
 
 impl SessionImports {
     /// No imports yet.
     pub(super) fn new(upstreams: Vec<Arc<dyn Upstream>>, children: Option<UnixStream>) -> Self {
+        let (later, mut waiting) = mpsc::channel::<(Arc<dyn Upstream>, _)>(MAX_WAITING_TASKS);
+        let running = TaskTracker::new();
+        let imported = running.clone();
+        tokio::spawn(async move {
+            while let Some((upstream, session)) = waiting.recv().await {
+                imported.wait().await;
+                upstream.import_session(session).await;
+            }
+        });
         Self {
             upstreams,
             children,
-            running: TaskTracker::new(),
+            running,
+            later,
         }
     }
 
@@ -46,17 +63,21 @@ impl SessionImports {
             .upstreams
             .iter()
             .find(|upstream| upstream.id().as_str() == id);
-        if let Some(upstream) = upstream {
-            let importing = upstream.clone().import_session(HandoverSession {
-                description,
-                descriptors,
-            });
-            self.running.spawn(importing);
+        let Some(upstream) = upstream else { return };
+        let session = HandoverSession {
+            description,
+            descriptors,
+        };
+        if self.running.is_closed() {
+            // The receiver ends with this value.
+            let _open = self.later.send((upstream.clone(), session)).await;
+        } else {
+            self.running.spawn(upstream.clone().import_session(session));
         }
     }
 
-    /// Returns a future that marks the arrival as complete once all imports have ended. No import
-    /// may begin afterwards.
+    /// Returns a future that marks the arrival as complete once all imports have ended. Later ones
+    /// are of tasks in the imported sessions and child processes.
     pub(super) fn complete(
         &self,
         records: &Arc<MovableRecords>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
+use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt as _};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -98,6 +98,7 @@ pub(super) async fn move_state(
     if takes_tasks {
         state.tasks.copy_to(&link);
     }
+    let later_tasks = tasks_after_export(&state.upstreams);
     let mut exports = export_all(&state.upstreams);
     let (mut takes_descriptors, mut lost_children) = (true, 0_u64);
     while let Some((id, exported)) = exports.next().await {
@@ -127,6 +128,7 @@ pub(super) async fn move_state(
         }
     }
     link.send(HandoverMessage::Complete);
+    tokio::spawn(send_tasks(later_tasks, link.clone()));
     if lost_children > 0 {
         tracing::warn!(
             children = lost_children,
@@ -156,6 +158,32 @@ fn export_all(
             (id, upstream.export_sessions().await)
         })
         .collect::<FuturesUnordered<_>>()
+}
+
+/// The tasks in exported sessions and child processes of all upstreams from now on, each with the id
+/// of its upstream.
+fn tasks_after_export(
+    upstreams: &[Arc<dyn Upstream>],
+) -> impl Stream<Item = (String, Bytes)> + Send + Unpin + use<> {
+    let of_upstream = |upstream: &Arc<dyn Upstream>| {
+        let (id, tasks) = (upstream.id().to_string(), upstream.tasks_after_export()?);
+        Some(tasks.map(move |task| (id.clone(), task)))
+    };
+    stream::select_all(upstreams.iter().filter_map(of_upstream))
+}
+
+/// Sends the tasks that begin, or are over, in sessions and child processes of the successor.
+async fn send_tasks(
+    mut tasks: impl Stream<Item = (String, Bytes)> + Send + Unpin,
+    link: Arc<HandoverLink>,
+) {
+    while let Some((id, description)) = tasks.next().await {
+        link.send(HandoverMessage::Upstream {
+            id,
+            session: Base64Bytes(description),
+            has_descriptors: false,
+        });
+    }
 }
 
 /// The byte that descriptors are sent with.

@@ -15,7 +15,7 @@ use weir_core::port::{Fut, Random, ReplicaId};
 use weir_core::reply::{Reply, ReplyEnd, ReplyEvent};
 use weir_core::upstream::{
     ClientSessionChange, HandoverSession, ListWatch, OutboundCall, ProgressReports,
-    ResourceUpdates, TaskNotifications, Upstream, UpstreamHealth, UpstreamOwner,
+    ResourceUpdates, TaskDescriptions, TaskNotifications, Upstream, UpstreamHealth, UpstreamOwner,
 };
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_upstream_core::settings::UpstreamBounds;
@@ -353,6 +353,10 @@ impl Upstream for SingletonUpstream {
             all.extend(self.local.clone().export_sessions().await);
             all
         })
+    }
+
+    fn tasks_after_export(&self) -> Option<TaskDescriptions> {
+        self.local.tasks_after_export()
     }
 
     fn import_session(self: Arc<Self>, session: HandoverSession) -> Fut<'static, ()> {

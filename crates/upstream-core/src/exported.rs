@@ -6,7 +6,7 @@ use weir_core::SessionKey;
 use weir_core::principal::Principal;
 
 /// The principal that a session belongs to.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExportedOwner {
     /// All principals.
@@ -38,7 +38,7 @@ impl ExportedOwner {
 }
 
 /// A client's session, in base64url.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExportedClient(String);
 
 impl ExportedClient {

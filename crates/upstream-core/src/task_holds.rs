@@ -1,14 +1,18 @@
 //! The tasks that run at an upstream, with the sessions and child processes that are held open for
 //! them: a server may know a task only where it began. A hold ends with its task, with the session
 //! of its client, and at the latest with the time for which the server keeps the task.
+//!
+//! At a graceful restart the holds move with the session or child process. Calls that began before
+//! go on in this process, and may become tasks there: the next process learns of these tasks later.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use weir_core::instant::millis;
@@ -19,7 +23,7 @@ use weir_wire::scan;
 
 use crate::background_tasks::BackgroundTasks;
 use crate::exported::{ExportedClient, ExportedOwner};
-use crate::task_progress::TaskProgressHandle;
+use crate::task_progress::{ExportedTaskProgress, TaskProgress, TaskProgressHandle};
 
 /// The longest time for which a connection or child is held open for a task.
 const MAX_HOLD_TIME: Duration = Duration::from_secs(3600);
@@ -30,6 +34,8 @@ const MAX_HOLDS: usize = 4096;
 const MAX_HOLDS_OF_A_PRINCIPAL: usize = 256;
 /// The most tasks of one upstream that are known to have ended here. The oldest goes first.
 const MAX_ENDED: usize = 1024;
+/// The most descriptions that wait to be sent to the next process. It does not hold further tasks.
+const MAX_WAITING_DESCRIPTIONS: usize = 1024;
 
 /// The principal and the client session of a call that may become a task.
 #[derive(Clone, Debug)]
@@ -49,14 +55,35 @@ impl TaskOwner {
 }
 
 /// A hold as one process describes it to the next.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExportedTaskHold {
     owner: ExportedOwner,
     /// The client's session in which the task began.
     client: Option<ExportedClient>,
     native: String,
-    /// The rest of its time, in milliseconds.
+    /// The rest of its time, in milliseconds: none for a task that is over.
     left_ms: u64,
+    /// The progress notifications that its client asked for. A process of an earlier release
+    /// describes none.
+    #[serde(default)]
+    progress: Option<ExportedTaskProgress>,
+}
+
+/// The sessions and child processes that the next process has, and in which calls of this one go
+/// on.
+#[derive(Debug, Default)]
+struct MovedPlaces {
+    /// By address.
+    places: HashMap<usize, MovedPlace>,
+    descriptions: Option<mpsc::Sender<Bytes>>,
+}
+
+/// One of them.
+struct MovedPlace {
+    /// Makes its description with one more task.
+    describe: Box<dyn Fn(ExportedTaskHold) -> Option<Bytes> + Send>,
+    /// While there is a reference, no other value gets the address.
+    _place: Weak<dyn Send + Sync>,
 }
 
 /// A task to hold something for, and the most time for that.
@@ -82,6 +109,7 @@ struct TaskHoldTable {
     ended: VecDeque<(Principal, Arc<str>)>,
     /// Notified when the last hold ends.
     none_left: Arc<Notify>,
+    moved: MovedPlaces,
 }
 
 /// A background task that owns the held value. Dropping the hold ends it.
@@ -92,6 +120,8 @@ struct TaskHold {
     /// The address of the held session or child process.
     held: Option<usize>,
     until: Instant,
+    /// The tracking of the task's progress, which ends with the hold.
+    tracked: Option<TaskProgressHandle>,
     keeper: AbortHandle,
 }
 
@@ -125,42 +155,61 @@ impl TaskHolds {
         }
     }
 
-    /// Describes the holds on a session or child process for the next process.
-    pub fn export<T: ?Sized>(&self, held: &Arc<T>) -> Vec<ExportedTaskHold> {
-        let (held, now) = (Some(address(held)), Instant::now());
-        let table = self.lock();
+    /// Tasks that begin, or are over, in sessions and child processes after their export: each as
+    /// the description that its [`TaskHolds::export`] makes.
+    pub fn tasks_after_export(&self) -> mpsc::Receiver<Bytes> {
+        let (descriptions, later) = mpsc::channel(MAX_WAITING_DESCRIPTIONS);
+        self.lock().moved.descriptions = Some(descriptions);
+        later
+    }
+
+    /// Describes the holds on a session or child process for the next process, which has it from
+    /// now on. `describe` makes the descriptions of later tasks.
+    pub fn export<T: Send + Sync + 'static>(
+        &self,
+        held: &Arc<T>,
+        describe: impl Fn(ExportedTaskHold) -> Option<Bytes> + Send + 'static,
+    ) -> Vec<ExportedTaskHold> {
+        let moved = MovedPlace {
+            describe: Box::new(describe),
+            _place: Arc::downgrade(held) as Weak<dyn Send + Sync>,
+        };
+        let held = address(held);
+        let mut table = self.lock();
+        table.moved.places.insert(held, moved);
         let all = table.owners.iter();
         let all = all.flat_map(|(owner, own)| own.values().map(move |hold| (owner, hold)));
-        all.filter(|(_, hold)| hold.held == held)
-            .map(|(owner, hold)| ExportedTaskHold {
-                owner: ExportedOwner::of(Some(owner)),
-                client: hold.session.map(ExportedClient::of),
-                native: hold.native.to_string(),
-                left_ms: millis(hold.until.duration_since(now)),
-            })
+        all.filter(|(_, hold)| hold.held == Some(held))
+            .map(|(owner, hold)| hold.export(owner))
             .collect()
     }
 
-    /// Takes over the holds on a session or child process of another process.
+    /// Takes over the holds on a session or child process of another process, and ends those of
+    /// tasks that are over there.
     pub fn import<T: Send + Sync + ?Sized + 'static>(
         &self,
         exported: Vec<ExportedTaskHold>,
         held: &Arc<T>,
+        progress: &Arc<TaskProgress>,
     ) {
         for hold in exported {
             let Some(principal) = hold.owner.principal() else {
                 continue;
             };
-            let owner = TaskOwner {
-                principal,
-                session: hold.client.as_ref().and_then(ExportedClient::session),
-            };
+            if hold.left_ms == 0 {
+                self.release(&principal, &hold.native);
+                continue;
+            }
+            let session = hold.client.as_ref().and_then(ExportedClient::session);
+            let tracked = session.zip(hold.progress).and_then(|(client, exported)| {
+                progress.import(exported, &principal, client, &hold.native)
+            });
             let task = HeldTask {
-                owner,
+                owner: TaskOwner { principal, session },
                 native: &hold.native,
                 time: Duration::from_millis(hold.left_ms),
             };
-            self.add(task, Some(held.clone()), None);
+            self.add(task, Some(held.clone()), tracked);
         }
     }
 
@@ -184,7 +233,7 @@ impl TaskHolds {
         let (holds, of) = (self.clone(), principal.clone());
         let keeper = self.tasks.spawn_endless(async move {
             tokio::time::sleep_until(until).await;
-            drop((held, tracked));
+            drop(held);
             holds.lock().remove(&of, |one, _| one == nth);
         });
         // After the end of the upstream nothing is held.
@@ -195,8 +244,10 @@ impl TaskHolds {
             session,
             held: held_address,
             until,
+            tracked,
             keeper,
         };
+        table.moved.describe(&hold, &principal);
         table.count += 1;
         table.owners.entry(principal).or_default().insert(nth, hold);
     }
@@ -205,6 +256,7 @@ impl TaskHolds {
     pub fn release(&self, principal: &Principal, native: &str) {
         let mut table = self.lock();
         if table.holds(principal, native) {
+            table.describe_end(principal, native);
             table.remove(principal, |_, hold| &*hold.native == native);
             if table.ended.len() >= MAX_ENDED {
                 table.ended.pop_front();
@@ -270,6 +322,17 @@ impl TaskHoldTable {
         own.is_some_and(|own| own.values().any(|hold| &*hold.native == native))
     }
 
+    /// Reports the end of a task to the next process, if that one holds it.
+    fn describe_end(&mut self, principal: &Principal, native: &str) {
+        let ended = self.owners.get_mut(principal).into_iter();
+        for hold in ended.flat_map(BTreeMap::values_mut) {
+            if &*hold.native == native {
+                hold.until = Instant::now();
+                self.moved.describe(hold, principal);
+            }
+        }
+    }
+
     /// Ends holds until a further one of the principal fits.
     fn make_room(&mut self, principal: &Principal) {
         let own = self.owners.get(principal).map_or(0, BTreeMap::len);
@@ -304,6 +367,37 @@ impl TaskHoldTable {
         if self.count == 0 {
             self.none_left.notify_waiters();
         }
+    }
+}
+
+impl TaskHold {
+    fn export(&self, owner: &Principal) -> ExportedTaskHold {
+        ExportedTaskHold {
+            owner: ExportedOwner::of(Some(owner)),
+            client: self.session.map(ExportedClient::of),
+            native: self.native.to_string(),
+            left_ms: millis(self.until.duration_since(Instant::now())),
+            progress: self.tracked.as_ref().and_then(TaskProgressHandle::export),
+        }
+    }
+}
+
+impl MovedPlaces {
+    /// Describes a hold to the next process, if that one has the session or child process.
+    fn describe(&self, hold: &TaskHold, owner: &Principal) {
+        let place = hold.held.and_then(|held| self.places.get(&held));
+        if let (Some(place), Some(descriptions)) = (place, &self.descriptions)
+            && let Some(description) = (place.describe)(hold.export(owner))
+        {
+            // The link to the next process may have ended.
+            let _unread = descriptions.try_send(description);
+        }
+    }
+}
+
+impl fmt::Debug for MovedPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MovedPlace")
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use weir_core::call::TaskMode;
 use weir_core::session_notifier::{SessionMessage, SessionNotifier};
@@ -65,6 +66,17 @@ pub struct TaskProgressHandle {
     id: u64,
 }
 
+/// The tracking of one call's progress, as one process describes it to the next.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExportedTaskProgress {
+    /// The id of the call's request, which is its progress token at the server.
+    id: u64,
+    /// The client's own token, as JSON.
+    token: String,
+    /// The last progress; absent before the first report.
+    last: Option<f64>,
+}
+
 /// A stream of the progress `params` of one task, under the client's own token, until a newer
 /// listener replaces it.
 #[derive(Debug)]
@@ -97,20 +109,43 @@ impl TaskProgress {
             .progress_token()
             .ok()
             .flatten()?;
-        let mut state = self.lock();
-        let owner = outbound.principal.clone();
-        let owners = state.tracks.values().map(|track| &track.owner);
-        if !has_room(&owner, owners) {
-            return None;
-        }
         let track = TrackedCall {
             client,
-            owner,
+            owner: outbound.principal.clone(),
             token,
             last: f64::NEG_INFINITY,
             task: None,
             undelivered: None,
         };
+        self.track(id, track)
+    }
+
+    /// Goes on to track the progress of a call of the previous process, which became this task of
+    /// `owner`.
+    pub fn import(
+        self: &Arc<Self>,
+        exported: ExportedTaskProgress,
+        owner: &Principal,
+        client: SessionKey,
+        native: &str,
+    ) -> Option<TaskProgressHandle> {
+        let track = TrackedCall {
+            client,
+            owner: owner.clone(),
+            token: exported.token.into(),
+            last: exported.last.unwrap_or(f64::NEG_INFINITY),
+            task: Some((owner.clone(), native.into())),
+            undelivered: None,
+        };
+        self.track(exported.id, track)
+    }
+
+    fn track(self: &Arc<Self>, id: u64, track: TrackedCall) -> Option<TaskProgressHandle> {
+        let mut state = self.lock();
+        let owners = state.tracks.values().map(|track| &track.owner);
+        if !has_room(&track.owner, owners) {
+            return None;
+        }
         state.tracks.insert(id, track);
         Some(TaskProgressHandle {
             tracks: self.clone(),
@@ -237,6 +272,17 @@ impl TaskProgressState {
 }
 
 impl TaskProgressHandle {
+    /// Describes the tracking for the next process; absent after its end.
+    pub fn export(&self) -> Option<ExportedTaskProgress> {
+        let state = self.tracks.lock();
+        let track = state.tracks.get(&self.id)?;
+        Some(ExportedTaskProgress {
+            id: self.id,
+            token: String::from_utf8(track.token.to_vec()).ok()?,
+            last: track.last.is_finite().then_some(track.last),
+        })
+    }
+
     /// Notes that the call became the task of this answer.
     pub fn set_task(&self, created: &Bytes) {
         let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]));

@@ -67,7 +67,7 @@ struct SessionPoolKey {
 }
 
 /// A session as one process describes it to the next.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct ExportedPoolSession {
     owner: ExportedOwner,
     /// The bits of the capability class.
@@ -78,6 +78,16 @@ struct ExportedPoolSession {
     /// The tasks that it is held open for. A process of an earlier release describes none.
     #[serde(default)]
     tasks: Vec<ExportedTaskHold>,
+    /// The last request id of the previous process. A process of an earlier release names none.
+    #[serde(default)]
+    last_id: u64,
+    /// True if the session was described before, and this is about a later task in it.
+    #[serde(default)]
+    is_known: bool,
+}
+
+fn to_bytes(exported: &ExportedPoolSession) -> Option<Bytes> {
+    serde_json::to_vec(exported).ok().map(Bytes::from)
 }
 
 /// Returns the client's session that a described session belongs to, if it belongs to one alone.
@@ -289,15 +299,29 @@ impl SessionPool {
 
     /// Describes the sessions for the next process, which owns them from now on.
     pub(crate) fn export(&self) -> Vec<Bytes> {
+        let last_id = self.context.request_ids.last_id();
         let describe = |(key, session): (SessionPoolKey, Arc<UpstreamSession>)| {
-            let exported = ExportedPoolSession {
+            let mut exported = ExportedPoolSession {
                 owner: ExportedOwner::of(key.principal.as_ref()),
                 class: key.class.bits(),
                 client: key.session.map(ExportedClient::of),
                 session: session.export()?,
-                tasks: self.context.task_holds.export(&session),
+                tasks: Vec::new(),
+                last_id,
+                is_known: false,
             };
-            serde_json::to_vec(&exported).ok().map(Bytes::from)
+            let known = ExportedPoolSession {
+                is_known: true,
+                ..exported.clone()
+            };
+            exported.tasks = self.context.task_holds.export(&session, move |task| {
+                let tasks = vec![task];
+                to_bytes(&ExportedPoolSession {
+                    tasks,
+                    ..known.clone()
+                })
+            });
+            to_bytes(&exported)
         };
         self.slots
             .filled()
@@ -344,12 +368,20 @@ impl SessionPool {
             Some(client) => Some(client.session()?),
             None => None,
         };
+        // No request id comes twice in a session.
+        self.context.request_ids.continue_after(exported.last_id);
         let class = CapabilityClass::from_bits(exported.class);
         let key = SessionPoolKey {
             principal: exported.owner.principal(),
             class,
             session: client,
         };
+        if exported.is_known {
+            let known = self.slots.values_where(|other| *other == key).pop();
+            let session = known.filter(|known| known.is_described_by(&exported.session))?;
+            self.hold_for_tasks(&session, exported.tasks);
+            return None;
+        }
         let slot = self.slots.free_slot(&key, self.context.clock.millis())?;
         let behind = SessionClient { class, client };
         let http = unknown_caller.unwrap_or(&self.http);
@@ -368,8 +400,18 @@ impl SessionPool {
         if !self.fill(&slot, &key, &session) {
             return None;
         }
-        self.context.task_holds.import(exported.tasks, &session);
+        self.hold_for_tasks(&session, exported.tasks);
         Some(session)
+    }
+
+    /// Holds a session open for tasks of the previous process.
+    fn hold_for_tasks(&self, session: &Arc<UpstreamSession>, tasks: Vec<ExportedTaskHold>) {
+        let UpstreamContext {
+            task_holds,
+            task_progress,
+            ..
+        } = &*self.context;
+        task_holds.import(tasks, session, task_progress);
     }
 
     /// Ends all sessions.

@@ -33,8 +33,8 @@ use super::upstream_child::UpstreamChild;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A child as one process describes it to the next. Its descriptors are those of the relay and of
-/// the child, in this order.
-#[derive(Debug, Serialize, Deserialize)]
+/// the child, in this order; a later description, with a task that began in it, has none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct ExportedChild {
     owner: ExportedOwner,
     /// The bits of the capability class.
@@ -106,7 +106,7 @@ impl StdioUpstream {
         let dialect = running.greeted.dialect;
         let initialized =
             upstream_messages::initialize_result(dialect.revision(), &running.greeted.about);
-        let described = ExportedChild {
+        let mut described = ExportedChild {
             owner: ExportedOwner::of(key.principal.as_ref()),
             class: key.class.bits(),
             nth: key.nth,
@@ -123,9 +123,19 @@ impl StdioUpstream {
             several,
             level: level.map(|level| level.as_str().to_owned()),
             last_id: self.context.request_ids.last_id(),
-            unread: BASE64.encode(&given.unread),
-            tasks: self.context.task_holds.export(&running),
+            unread: String::new(),
+            tasks: Vec::new(),
         };
+        let later = described.clone();
+        described.unread = BASE64.encode(&given.unread);
+        described.tasks = self.context.task_holds.export(&running, move |task| {
+            let tasks = vec![task];
+            let later = ExportedChild {
+                tasks,
+                ..later.clone()
+            };
+            serde_json::to_vec(&later).ok().map(Bytes::from)
+        });
         let mut descriptors = vec![given.relay];
         descriptors.extend(given.kept.descriptors().ok()?);
         Some(HandoverSession {
@@ -147,28 +157,26 @@ impl StdioUpstream {
             return None;
         };
         let child: ExportedChild = serde_json::from_slice(&exported.description).ok()?;
+        let slots = if child.is_watching {
+            &self.watched
+        } else {
+            &self.slots
+        };
+        let key = child.key();
+        if exported.descriptors.is_empty() {
+            // A task that began later. The child may have ended meanwhile.
+            let running = slots.values_where(|other| *other == key).pop();
+            if let Some(running) = running {
+                self.hold_for_tasks(&running, child.tasks);
+            }
+            return Some(());
+        }
         let mut descriptors = exported.descriptors.into_iter();
         let relay = std::os::unix::net::UnixStream::from(descriptors.next()?);
         relay.set_nonblocking(true).ok()?;
         let relay = UnixStream::from_std(relay).ok()?;
         let kept = keeper.adopt(descriptors.collect()).ok()?;
 
-        let (principal, class) = (
-            child.owner.principal(),
-            CapabilityClass::from_bits(child.class),
-        );
-        let key = ChildKey {
-            principal,
-            class,
-            session: None,
-            nth: child.nth,
-            is_legacy: child.is_legacy,
-        };
-        let slots = if child.is_watching {
-            &self.watched
-        } else {
-            &self.slots
-        };
         let slot = slots.free_slot(&key, self.context.clock.millis())?;
         let _opening = slot.opening.try_lock().ok()?;
         if slot.current.load().is_some() {
@@ -226,8 +234,26 @@ impl StdioUpstream {
         if key.principal.is_some() {
             running.open_own_lists();
         }
-        self.context.task_holds.import(child.tasks, &running);
+        self.hold_for_tasks(&running, child.tasks);
         slot.current.store(Some(running));
         Some(())
+    }
+
+    /// Holds a child open for tasks of the previous process.
+    fn hold_for_tasks(&self, running: &Arc<RunningChild>, tasks: Vec<ExportedTaskHold>) {
+        let progress = &self.context.task_progress;
+        self.context.task_holds.import(tasks, running, progress);
+    }
+}
+
+impl ExportedChild {
+    fn key(&self) -> ChildKey {
+        ChildKey {
+            principal: self.owner.principal(),
+            class: CapabilityClass::from_bits(self.class),
+            session: None,
+            nth: self.nth,
+            is_legacy: self.is_legacy,
+        }
     }
 }

@@ -11,7 +11,7 @@ use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::{
     ClientSessionChange, HandoverSession, ListWatch, OutboundCall, ProgressReports,
-    ResourceUpdates, TaskNotifications, Upstream, UpstreamHealth,
+    ResourceUpdates, TaskDescriptions, TaskNotifications, Upstream, UpstreamHealth,
 };
 use weir_core::{CapabilityClass, Failure, Principal, SessionKey};
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -150,6 +150,14 @@ impl Upstream for UpstreamService {
 
     fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
         Box::pin(async move { self.server().export_sessions().await })
+    }
+
+    fn tasks_after_export(&self) -> Option<TaskDescriptions> {
+        if let CalledServer::Several(all) = self.server() {
+            return Some(all.tasks_after_export());
+        }
+        let mut later = self.context.task_holds.tasks_after_export();
+        Some(Box::pin(stream::poll_fn(move |cx| later.poll_recv(cx))))
     }
 
     fn import_session(self: Arc<Self>, session: HandoverSession) -> Fut<'static, ()> {

@@ -569,7 +569,11 @@ pub(crate) const SPAWNS: &[(&str, &str)] = &[
     ),
     (
         "handover/src/state_transfer.rs",
-        "receives until the other process is gone, answers its requests, and drives the stream to its parked calls",
+        "receives until the other process is gone, answers its requests, drives the stream to its parked calls, and sends tasks in moved sessions",
+    ),
+    (
+        "handover/src/session_imports.rs",
+        "imports tasks that began in moved sessions, and ends once the receiver has ended and all are imported",
     ),
     (
         "stdio-server/src/streams.rs",

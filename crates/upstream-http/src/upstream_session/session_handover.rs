@@ -17,7 +17,7 @@ use crate::session_channel::SessionChannel;
 use crate::standing_stream_slots::StandingStreamSlots;
 
 /// An open session as one process describes it to the next. The id is a secret.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct ExportedHttpSession {
     id: String,
     /// The relevant parts of the answer to `initialize`, as JSON.
@@ -86,6 +86,11 @@ impl UpstreamSession {
         session.level = SessionLogLevel::new(level);
         session.was_read = exported.is_read;
         Some(session)
+    }
+
+    /// True if this is the session that another process described.
+    pub(crate) fn is_described_by(&self, exported: &ExportedHttpSession) -> bool {
+        self.channel.id().is_some_and(|id| *id == *exported.id)
     }
 
     /// Marks that the session has no caller's client yet.

@@ -1,7 +1,10 @@
 //! Sessions that move to another process at a graceful restart, each to the instance that has it.
 
+use std::task::Context;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
-use weir_core::upstream::HandoverSession;
+use futures_util::stream;
+use weir_core::upstream::{HandoverSession, TaskDescriptions};
 
 use super::{ServerInstances, instance_name};
 
@@ -20,6 +23,20 @@ impl ServerInstances {
                 .collect::<Vec<_>>()
         };
         self.all.iter().flat_map(|one| of_instance(one)).collect()
+    }
+
+    /// Implements [`weir_core::upstream::Upstream::tasks_after_export`].
+    pub(crate) fn tasks_after_export(&self) -> TaskDescriptions {
+        let of_instances = self.all.iter().map(|instance| {
+            let name = instance.name.add_to(Some(""));
+            let mut later = instance.context.task_holds.tasks_after_export();
+            let described = move |cx: &mut Context<'_>| {
+                let description = later.poll_recv(cx);
+                description.map(|one| one.map(|one| with_prefix(&name, &one)))
+            };
+            stream::poll_fn(described)
+        });
+        Box::pin(stream::select_all(of_instances))
     }
 
     /// Implements [`weir_core::upstream::Upstream::import_session`]. A session of an instance that

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use weir_core::call::{Call, CallCapabilities, RequestName, SessionKey, TaskMode};
 use weir_core::names::EndpointId;
 use weir_core::reply::{ReplyEnd, ReplyEvent};
-use weir_core::upstream::{OutboundCall, Upstream};
+use weir_core::upstream::{HandoverSession, OutboundCall, TaskDescriptions, Upstream};
 use weir_core::{CapabilityClass, Principal};
 use weir_testkit::MockServer;
 use weir_testkit::mock_server::MockServerBuilder;
@@ -42,17 +43,21 @@ async fn of(principal: &Principal, native: &str, call: Call) -> OutboundCall {
 
 /// A call of this principal's session that is to become a task.
 async fn task_call(principal: &Principal) -> OutboundCall {
-    let arguments =
-        json!({ "name": "task_done", "arguments": {}, "_meta": { "progressToken": 1 } });
+    tool_call(principal, "task_done").await
+}
+
+/// The same of another tool.
+async fn tool_call(principal: &Principal, tool: &str) -> OutboundCall {
+    let arguments = json!({ "name": tool, "arguments": {}, "_meta": { "progressToken": "own" } });
     let call = Call {
         params: Params::parse(Some(&arguments.to_string().into())).unwrap(),
         task_mode: TaskMode::Wanted { ttl_ms: None },
         capabilities: capabilities(),
         session: Some(SESSION),
         wants_progress: true,
-        ..call("task_done", json!({}))
+        ..call(tool, json!({}))
     };
-    of(principal, "task_done", call).await
+    of(principal, tool, call).await
 }
 
 /// A server with tasks, and an upstream that ends sessions soon after their use.
@@ -62,20 +67,50 @@ async fn server() -> (MockServer, Arc<dyn Upstream>) {
 
 async fn server_of(mock: MockServerBuilder) -> (MockServer, Arc<dyn Upstream>) {
     let mock = mock.with_tasks().start().await;
+    let upstream = upstream_of(&mock);
+    (mock, upstream)
+}
+
+/// An upstream of this server that ends sessions soon after their use.
+fn upstream_of(mock: &MockServer) -> Arc<dyn Upstream> {
     let bounds = UpstreamBounds {
         session_idle: Duration::from_millis(80),
         ..UpstreamBounds::default()
     };
-    let upstream = build(UpstreamSettings {
+    build(UpstreamSettings {
         bounds,
         ..settings(&mock.url())
-    });
-    (mock, upstream)
+    })
+}
+
+/// Moves the sessions of one process to the next; returns the descriptions of later tasks.
+async fn hand_over(before: &Arc<dyn Upstream>, after: &Arc<dyn Upstream>) -> TaskDescriptions {
+    let later = before.tasks_after_export().unwrap();
+    for session in before.clone().export_sessions().await {
+        after.clone().import_session(session).await;
+    }
+    later
+}
+
+/// Takes the next description of a later task to the next process.
+async fn hand_over_task(later: &mut TaskDescriptions, after: &Arc<dyn Upstream>) {
+    let next = tokio::time::timeout(Duration::from_secs(20), later.next());
+    let description = next.await.expect("a description").unwrap();
+    let session = HandoverSession {
+        description,
+        descriptors: Vec::new(),
+    };
+    after.clone().import_session(session).await;
 }
 
 /// Begins a task; returns the server's id of it.
 async fn begin(upstream: &Arc<dyn Upstream>, principal: &Principal) -> String {
-    let mut reply = upstream.clone().call(task_call(principal).await).await;
+    begin_with(upstream, task_call(principal).await).await
+}
+
+/// Begins a task by this call.
+async fn begin_with(upstream: &Arc<dyn Upstream>, call: OutboundCall) -> String {
+    let mut reply = upstream.clone().call(call).await;
     let ReplyEvent::End(ReplyEnd::Task(task)) = next(&mut reply).await else {
         panic!("no task");
     };
@@ -149,17 +184,8 @@ async fn session_is_held_for_its_tasks_in_the_next_process() {
         principal(Some("other")).await,
     );
     let task = begin(&before, &somebody).await;
-    let bounds = UpstreamBounds {
-        session_idle: Duration::from_millis(80),
-        ..UpstreamBounds::default()
-    };
-    let after = build(UpstreamSettings {
-        bounds,
-        ..settings(&mock.url())
-    });
-    for session in before.clone().export_sessions().await {
-        after.clone().import_session(session).await;
-    }
+    let after = upstream_of(&mock);
+    let _later = hand_over(&before, &after).await;
     while status(&after, &somebody, &task).await != "completed" {}
     assert!(after.holds_task(&somebody, &task));
     assert!(!after.holds_task(&other, &task), "it is another's");
@@ -173,6 +199,87 @@ async fn session_is_held_for_its_tasks_in_the_next_process() {
     assert!(state["result"].is_object(), "{state}");
     let in_time = tokio::time::timeout(Duration::from_secs(20), running_out).await;
     assert!(in_time.is_ok(), "its result was fetched");
+}
+
+#[tokio::test]
+async fn moved_session_is_held_for_a_task_that_began_later_in_the_process_before_until_its_end() {
+    let (mock, before) = server().await;
+    let somebody = principal(Some("somebody")).await;
+    let first = begin(&before, &somebody).await;
+    while state(&before, &somebody, &first).await["status"] != "completed" {}
+    let after = upstream_of(&mock);
+    let mut later = hand_over(&before, &after).await;
+    let task = begin(&before, &somebody).await;
+    assert_eq!(mock.sessions(), 1, "it began in the moved session");
+    // The next process knows the server by its first request.
+    status(&after, &somebody, &first).await;
+    assert!(!after.holds_task(&somebody, &task));
+    hand_over_task(&mut later, &after).await;
+    assert!(after.holds_task(&somebody, &task));
+    // Unused sessions are looked for a few times meanwhile.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(mock.sessions(), 1, "the task needs its session");
+
+    while state(&before, &somebody, &task).await["status"] != "completed" {}
+    hand_over_task(&mut later, &after).await;
+    let ended = mock.wait_until("the end of the session", |mock| mock.sessions() == 0);
+    let in_time = tokio::time::timeout(Duration::from_secs(20), ended).await;
+    assert!(in_time.is_ok(), "the session is held");
+}
+
+#[tokio::test]
+async fn progress_of_a_task_reaches_its_client_through_the_next_process() {
+    let (mock, before) = server().await;
+    let somebody = principal(Some("somebody")).await;
+    let call = tool_call(&somebody, "task_waits").await;
+    let early = begin_with(&before, call).await;
+    let after = upstream_of(&mock);
+    let mut later = hand_over(&before, &after).await;
+    let call = tool_call(&somebody, "task_waits").await;
+    let late = begin_with(&before, call).await;
+    hand_over_task(&mut later, &after).await;
+    for task in [early, late] {
+        // Makes the next process read the session.
+        status(&after, &somebody, &task).await;
+        let mut reports = after.task_progress(&somebody, &task).unwrap();
+        let reported = async {
+            loop {
+                // The server reports progress with each request about the task.
+                status(&after, &somebody, &task).await;
+                let report = tokio::time::timeout(Duration::from_millis(100), reports.next());
+                if let Ok(report) = report.await {
+                    return report.unwrap();
+                }
+            }
+        };
+        let report = tokio::time::timeout(Duration::from_secs(20), reported).await;
+        let report: Value = serde_json::from_slice(&report.expect("no progress")).unwrap();
+        assert_eq!(report["progressToken"], "own", "{report}");
+    }
+}
+
+#[tokio::test]
+async fn no_request_id_comes_twice_in_a_session_that_moved() {
+    let (mock, before) = server().await;
+    let somebody = principal(Some("somebody")).await;
+    let task = begin(&before, &somebody).await;
+    let after = upstream_of(&mock);
+    let _later = hand_over(&before, &after).await;
+    for _ in 0..20 {
+        status(&after, &somebody, &task).await;
+    }
+    let own = mock.requests_of("tools/call")[0]
+        .session()
+        .map(str::to_owned);
+    let requests = mock.requests().into_iter();
+    let ids = requests
+        .filter(|request| request.session().map(str::to_owned) == own)
+        .filter_map(|request| request.message["id"].as_u64());
+    let mut ids: Vec<_> = ids.collect();
+    ids.sort_unstable();
+    let all = ids.len();
+    ids.dedup();
+    assert!(all > 20 && ids.len() == all, "{ids:?}");
 }
 
 #[tokio::test]
