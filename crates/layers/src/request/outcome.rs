@@ -53,10 +53,10 @@ impl RequestOutcome {
         }
     }
 
-    /// The outcome of an answer without a message of its own.
+    /// The outcome of an answer without a message of its own. A redirection leads the client on.
     pub(crate) fn of_status(status: StatusCode) -> Self {
         match status {
-            status if status.is_success() => Self::Ok,
+            status if status.is_success() || status.is_redirection() => Self::Ok,
             status if status.is_client_error() => Self::Refused,
             _ => Self::Failed,
         }
@@ -158,6 +158,21 @@ mod tests {
             RequestOutcome::Failed,
             "the capacity that all clients share"
         );
+    }
+
+    #[test]
+    fn redirection_is_no_failure_of_weir() {
+        for (status, outcome) in [
+            (200, RequestOutcome::Ok),
+            (202, RequestOutcome::Ok),
+            (307, RequestOutcome::Ok),
+            (304, RequestOutcome::Ok),
+            (404, RequestOutcome::Refused),
+            (503, RequestOutcome::Failed),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(RequestOutcome::of_status(status), outcome, "{status}");
+        }
     }
 
     #[test]
