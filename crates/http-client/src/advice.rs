@@ -21,6 +21,25 @@ pub fn with_advice(error: impl Into<Box<dyn Error + Send + Sync>>) -> AdvisedErr
     AdvisedError { error, advice }
 }
 
+/// Adds advice to the error of a server whose certificate only the authorities of this machine can
+/// vouch for: its section of the config has no `ca_file`.
+pub(crate) fn with_trust_advice(error: impl Into<Box<dyn Error + Send + Sync>>) -> AdvisedError {
+    let error = error.into();
+    let is_untrusted = causes(&*error).any(|cause| {
+        matches!(
+            cause.downcast_ref(),
+            Some(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer
+            ))
+        )
+    });
+    let advice = is_untrusted.then_some(
+        "the server's certificate is not from a trusted authority: add that authority to those of this machine, or name \
+         its file in SSL_CERT_FILE",
+    );
+    AdvisedError { error, advice }
+}
+
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the kinds of the standard library are dozens, and more may come"

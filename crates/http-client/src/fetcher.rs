@@ -15,6 +15,7 @@ use weir_core::port::{DocumentFetcher, FetchRequest, FetchResponse, Fut, UrlSour
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 
+use super::advice::with_trust_advice;
 use super::connector::tcp_connector;
 use super::dns::{DnsResolver, SystemLookup};
 use super::document_client::{PooledClient, pooled_client};
@@ -61,7 +62,7 @@ impl Fetcher {
     async fn fetch_document(&self, ask: FetchRequest<'_>) -> Result<FetchResponse, Failure> {
         let response = self.send(&ask)?.await;
         let response = response.map_err(|error| {
-            unavailable("The document's server cannot be reached").because(error)
+            unavailable("The document's server cannot be reached").because(with_trust_advice(error))
         })?;
         let (status, max_age) = (response.status().as_u16(), max_age(response.headers()));
         match Limited::new(response.into_body(), ask.limit)

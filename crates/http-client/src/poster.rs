@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Limited};
 use weir_core::port::{DocumentPoster, Fut, PostEncoding, PostResponse};
 use weir_core::{Failure, FailureKind};
 
+use super::advice::with_advice;
 use super::http_client::HttpClient;
 
 /// The longest response. It is more than any collector sends about a document.
@@ -45,7 +46,7 @@ impl Poster {
             .await
             .map_err(|error| {
                 Failure::new(FailureKind::Unavailable, "The collector cannot be reached")
-                    .because(error)
+                    .because(format!("{}: {}", self.0.url(), with_advice(error)))
             })?;
         let (head, body) = response.into_parts();
         match Limited::new(body, MAX_RESPONSE_BYTES).collect().await {
@@ -86,7 +87,8 @@ impl DocumentPoster for Poster {
                 Err(_) => Err(Failure::new(
                     FailureKind::TimedOut,
                     "The collector did not answer in time",
-                )),
+                )
+                .because(self.0.url().to_string())),
             }
         })
     }

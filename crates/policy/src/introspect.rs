@@ -242,7 +242,12 @@ impl IntrospectionFlight {
             url_source: UrlSource::Operator,
         };
         let fetched = state.ports.fetch.fetch(ask).await.map_err(|failure| {
-            tracing::warn!(issuer = &*state.issuer, %failure, "token introspection failed");
+            let failure = failure.cause();
+            tracing::warn!(
+                issuer = &*state.issuer,
+                failure,
+                "token introspection failed"
+            );
             AuthFailure::Unavailable("the issuer does not answer")
         })?;
         if fetched.status != 200 {

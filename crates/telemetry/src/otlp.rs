@@ -235,9 +235,9 @@ impl SignalExporter {
                 )
             }
             Err(failure) if failure.reason() == "timed_out" => {
-                (ExportOutcome::Retry, "late", failure.to_string())
+                (ExportOutcome::Retry, "late", failure.cause())
             }
-            Err(failure) => (ExportOutcome::Retry, "failed", failure.to_string()),
+            Err(failure) => (ExportOutcome::Retry, "failed", failure.cause()),
         };
         if sent == ExportOutcome::Rejected {
             dropped(self.signal, "refused", count);

@@ -92,7 +92,7 @@ pub(crate) async fn deliver(
             let sent = http_post::post_notification(context, http, headers, message).await;
             match sent {
                 Err(refusal) if lost.is_some() && may_pass(&refusal) => {
-                    tracing::debug!(upstream = %context.label.id, error = %refusal.failure, "answer to upstream is sent again");
+                    tracing::debug!(upstream = %context.label.id, error = refusal.failure.cause(), "answer to upstream is sent again");
                 }
                 sent => return sent,
             }
@@ -102,7 +102,7 @@ pub(crate) async fn deliver(
     };
     let sent = own_requests::within_list_deadline(&context.own_requests, posting).await;
     if let Err(refusal) = sent {
-        tracing::debug!(upstream = %context.label.id, error = %refusal.failure, "message to upstream not delivered");
+        tracing::debug!(upstream = %context.label.id, error = refusal.failure.cause(), "message to upstream not delivered");
         if let Some(lost) = lost {
             lost.cancel();
         }

@@ -451,6 +451,6 @@ async fn send_delete(
     };
     if let Ok(Err(error)) = tokio::time::timeout(DELETE_TIMEOUT, telling).await {
         let refusal = http_post::unsent_attempt(&upstream.label, error);
-        tracing::debug!(upstream = %upstream.label.id, error = %refusal.failure, "session delete failed");
+        tracing::debug!(upstream = %upstream.label.id, error = refusal.failure.cause(), "session delete failed");
     }
 }

@@ -177,7 +177,7 @@ impl SsePosts {
 
     fn refuse(&self, request: &PendingRequest, refusal: FailedAttempt, status: Option<StatusCode>) {
         let status = status.map(|status| status.as_u16());
-        tracing::debug!(upstream = %self.context.label.id, status, error = %refusal.failure, "request to upstream failed");
+        tracing::debug!(upstream = %self.context.label.id, status, error = refusal.failure.cause(), "request to upstream failed");
         // The open stream shows that the server is the same as before.
         request.refuse(FailedAttempt {
             era_in_doubt: false,

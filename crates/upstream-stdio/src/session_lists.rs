@@ -68,7 +68,7 @@ impl ListSession for RunningChild {
                 return;
             }
             if let Err(refusal) = self.request_about(Method::ResourcesUnsubscribe, &uri).await {
-                tracing::debug!(upstream = %channel.context.label.id, error = %refusal.failure, "resource unsubscribe failed");
+                tracing::debug!(upstream = %channel.context.label.id, error = refusal.failure.cause(), "resource unsubscribe failed");
             }
         })
     }

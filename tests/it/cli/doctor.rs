@@ -8,7 +8,7 @@ use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
-use weir_testkit::TestFolder;
+use weir_testkit::{ClosedPort, TestFolder};
 
 use super::{CliOutput, weir};
 use crate::down_causes::answering_each;
@@ -143,17 +143,22 @@ fn keys_of_issuers_are_counted_or_their_failure_is_named() {
         format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{keys}")
     };
     let (good, bad) = (answering_each(answer, None), server(0, None));
+    let nowhere = ClosedPort::new();
+    let closed = nowhere.address().port();
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let (said, found) = DoctorFolder::new().examined(json!({
         "upstreams": {},
         "auth": { "mode": "oauth", "issuers": [
             { "issuer": url(good), "jwks_uri": url(good) },
             { "issuer": url(bad) },
+            { "issuer": url(closed), "jwks_uri": url(closed) },
         ] },
     }));
     assert_eq!(grade(&found, &["issuer", &url(good), "has 1 key"]), "good");
     let failure = ["keys of the issuer", &url(bad), "cannot be fetched", "404"];
     assert_eq!(grade(&found, &failure), "error");
+    let refused = [&*url(closed), "cannot be fetched", "Connection refused"];
+    assert_eq!(grade(&found, &refused), "error");
     assert_eq!(said.code, Some(1));
 }
 

@@ -6,6 +6,7 @@ mod early_ends;
 mod last_export;
 mod metrics_scrape;
 mod otlp_push;
+mod unreachable_servers;
 mod zero_counters;
 
 pub use collectors::{RawCollector, TypedCollector, attribute};

@@ -120,7 +120,7 @@ async fn send(
                 return false;
             }
             Ok(answer) => format!("it answers {}", answer.status),
-            Err(failure) => failure.to_string(),
+            Err(failure) => failure.cause(),
         };
         if !std::mem::replace(&mut said, true) {
             tracing::warn!(why, "audit export failed, retrying");

@@ -231,7 +231,11 @@ pub(crate) fn subscribe_stream(
             match timeout(ACKNOWLEDGMENT_TIME, subscribing).await {
                 Ok(Ok(subscribed)) => Some((uri, subscribed)),
                 Ok(Err(failure)) => {
-                    tracing::debug!(request = context.name.as_str(), error = %failure, "resource subscription failed: left out of acknowledgment");
+                    tracing::debug!(
+                        request = context.name.as_str(),
+                        error = failure.cause(),
+                        "resource subscription failed: left out of acknowledgment"
+                    );
                     None
                 }
                 Err(_) => None,

@@ -514,14 +514,18 @@ fn panic_answer(id: Option<&RequestId>, request: &RequestName) -> HttpAnswer {
 fn log_failure(failure: &Failure, request: &RequestName) {
     let upstream = failure.upstream().map(ToString::to_string);
     if matches!(failure.kind(), FailureKind::Internal) {
-        tracing::error!(request = request.as_str(), ?upstream, error = %failure, "internal error");
+        tracing::error!(
+            request = request.as_str(),
+            ?upstream,
+            error = failure.cause(),
+            "internal error"
+        );
     } else {
-        let cause = std::error::Error::source(failure).map(ToString::to_string);
         tracing::debug!(
             request = request.as_str(),
             ?upstream,
             reason = failure.reason(),
-            cause,
+            cause = failure.cause(),
             "request failed"
         );
     }

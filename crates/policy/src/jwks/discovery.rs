@@ -49,7 +49,7 @@ pub(super) async fn find(
                 Err(wrong) => wrong,
             },
             Ok(fetched) => format!("status {}", fetched.status),
-            Err(failure) => failure.to_string(),
+            Err(failure) => failure.cause(),
         };
         failures.push(format!("{url}: {failure}"));
     }
@@ -98,10 +98,37 @@ fn keys_of(text: &[u8], issuer: &str) -> Result<KeysLocation, String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use weir_core::Failure;
     use weir_core::port::{FetchResponse, Fut};
+    use weir_core::{Failure, FailureKind};
 
     use super::*;
+
+    /// No location can be reached.
+    struct Unreachable;
+
+    impl DocumentFetcher for Unreachable {
+        fn fetch<'a>(&'a self, _ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+            let failure = Failure::new(FailureKind::Unavailable, "cannot be reached");
+            Box::pin(async { Err(failure.because("connection refused")) })
+        }
+    }
+
+    #[tokio::test]
+    async fn cause_of_an_unreachable_location_is_named() {
+        let found = find(
+            &Unreachable,
+            "https://id.example.com",
+            Duration::from_secs(1),
+        );
+        let failures = found.await.unwrap_err();
+        assert!(
+            failures.starts_with(
+                "https://id.example.com/.well-known/oauth-authorization-server: \
+                 cannot be reached: connection refused; "
+            ),
+            "{failures}"
+        );
+    }
 
     /// Metadata at the first location, and nothing at the others.
     struct FirstLocation(&'static str);

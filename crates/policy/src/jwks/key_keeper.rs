@@ -387,7 +387,7 @@ impl KeyKeeper {
             .fetch
             .fetch(ask)
             .await
-            .map_err(|failure| format!("{}: {failure}", place.url))?;
+            .map_err(|failure| format!("{}: {}", place.url, failure.cause()))?;
         if fetched.status != 200 {
             return Err(format!("{}: status {}", place.url, fetched.status));
         }

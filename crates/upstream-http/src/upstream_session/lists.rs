@@ -35,7 +35,7 @@ impl ListSession for UpstreamSession {
                 .request(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))])
                 .await;
             if let Err(refusal) = outcome {
-                tracing::debug!(upstream = %self.context.label.id, error = %refusal.failure, "resource unsubscribe failed");
+                tracing::debug!(upstream = %self.context.label.id, error = refusal.failure.cause(), "resource unsubscribe failed");
             }
         })
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair, date_time_ymd,
@@ -15,10 +16,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use weir_core::port::{DocumentFetcher as _, FetchRequest, PostEncoding, UrlSource};
 use weir_core::upstream::Upstream;
 use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::h2_server::h2_answer;
-use weir_testkit::{H2Act, H2Plan, H2Server, MockBehaviour, MockServer, TestFolder};
+use weir_testkit::{
+    ClosedPort, H2Act, H2Plan, H2Server, MockBehaviour, MockServer, TestFolder,
+};
 use weir_upstream::{HttpUpstreamSettings, TransportSettings, UpstreamProtocol, UpstreamSettings};
 
 use crate::fixtures::*;
@@ -201,6 +205,54 @@ async fn an_expired_self_signed_certificate_is_refused_where_it_is_named_too() {
         "{}",
         failure.cause()
     );
+}
+
+#[tokio::test]
+async fn document_that_cannot_be_fetched_or_posted_names_its_cause() {
+    let mock = MockServer::modern().start().await;
+    let (untrusted, _) = tls(mock.address(), &["localhost"], &[b"http/1.1"]).await;
+    let closed = ClosedPort::new();
+    let at_untrusted = format!("https://localhost:{}/keys", untrusted.port());
+    let at_closed = format!("http://{}/keys", closed.address());
+    for (url, causes) in [
+        (
+            at_untrusted.as_str(),
+            ["UnknownIssuer", "name its file in SSL_CERT_FILE"],
+        ),
+        (
+            at_closed.as_str(),
+            ["cannot be reached", "Connection refused"],
+        ),
+    ] {
+        let fetch = FetchRequest {
+            url,
+            form: None,
+            authorization: None,
+            limit: 1024,
+            timeout: Duration::from_secs(30),
+            url_source: UrlSource::Operator,
+        };
+        let failure = factory().fetch(fetch).await.unwrap_err();
+        for cause in causes {
+            assert!(failure.cause().contains(cause), "{}", failure.cause());
+        }
+    }
+    let collector = HttpUpstreamSettings {
+        instances: Vec::new(),
+        url: at_closed.parse().unwrap(),
+        headers: Vec::new(),
+        auth: None,
+        ca_file: None,
+        h2c: false,
+    };
+    let poster = factory().document_poster(&collector).unwrap();
+    let document = "{}".into();
+    let posted = poster.post(PostEncoding::Json, document, Duration::from_secs(30));
+    let failure = posted.await.unwrap_err();
+    for cause in [at_closed.as_str(), "Connection refused"] {
+        assert!(failure.cause().contains(cause), "{}", failure.cause());
+    }
+    assert_eq!(failure.message(), "The collector cannot be reached");
 }
 
 #[tokio::test]

@@ -99,7 +99,10 @@ impl ResultStream {
             if let Err(failure) = fed {
                 self.failed = true;
                 self.counted.set(RequestOutcome::Failed);
-                tracing::warn!(error = %failure, "response body aborted: result stream failed");
+                tracing::warn!(
+                    error = failure.cause(),
+                    "response body aborted: result stream failed"
+                );
                 return Poll::Ready(Some(Err(failure)));
             }
             self.ready
