@@ -275,7 +275,7 @@ impl ListWatcher {
             tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "upstream unreachable: items removed from lists");
             ListKind::ALL
                 .into_iter()
-                .for_each(|kind| self.report(kind, &ListSnapshot::default()));
+                .for_each(|kind| self.report_items(kind, 0));
         }
         work.await
     }
@@ -324,14 +324,20 @@ impl ListWatcher {
         self.expiry = Some(Instant::now() + self.followed.rules().given.grace);
     }
 
+    fn report_items(&self, kind: ListKind, count: usize) {
+        if self.speaks_for_upstream() {
+            let label = KeyValue::new("kind", kind.word());
+            instruments()
+                .catalog_items
+                .record(count as u64, &[self.label(), label]);
+        }
+    }
+
     fn report(&self, kind: ListKind, list: &ListSnapshot) {
         if !self.speaks_for_upstream() {
             return;
         }
-        let label = KeyValue::new("kind", kind.word());
-        instruments()
-            .catalog_items
-            .record(list.items.len() as u64, &[self.label(), label]);
+        self.report_items(kind, list.items.len());
         if kind == ListKind::Tools {
             let is_complete = list.truncated.is_none() && list.fault.is_none();
             instruments()

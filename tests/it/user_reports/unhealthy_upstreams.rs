@@ -8,7 +8,7 @@ use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{BOTH, missing_upstreams, mockup, own_error, wait_until_called};
-use crate::harness::{CheckedClient, Weir};
+use crate::harness::{CheckedClient, Weir, wait_until};
 
 // Proves R141, E15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -247,4 +247,21 @@ async fn impatient_endpoint_takes_no_server_from_others() {
         assert_eq!(weir.metric("weir_upstream_up", &["upstream=\"slow\""]), 1.0);
     }
     assert_eq!(patient.call("slow__echo", json!({})).await.text(), "{}");
+}
+
+/// The end of its grace is no good walk: an alert on an incomplete catalog must not end with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn catalog_of_an_upstream_stays_incomplete_after_its_grace() {
+    let mut server = MockServer::modern().tools(2).start().await;
+    let weir = Weir::with_upstreams(json!({ "one": { "url": server.url(), "grace": "100ms" } }));
+    weir.wait_until_listed("/mcp", &["one__tool_0000"]);
+    let complete = || weir.metric("weir_catalog_complete", &[r#"upstream="one""#]);
+    assert!(complete() > 0.5);
+    server.stop().await;
+    wait_until("the end of the grace", || {
+        let text = weir.get_admin_page("/metrics");
+        let tools = r#"weir_catalog_items{kind="tools",upstream="one"} 0"#;
+        text.lines().any(|line| line == tools).then_some(())
+    });
+    assert!(complete() < 0.5, "{}", weir.get_admin_page("/metrics"));
 }
