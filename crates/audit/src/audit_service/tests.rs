@@ -378,6 +378,30 @@ fn old_files_go_by_number_and_by_age() {
     );
 }
 
+#[tokio::test]
+async fn reload_without_a_change_leaves_no_record_and_finds_a_moved_file() {
+    let folder = AuditTestFolder::new("unchanged");
+    let plan = folder.plan("audit.jsonl");
+    let auditing = start(&plan).await;
+    operate(&auditing, "before");
+    change(&auditing, Some(&plan));
+    operate(&auditing, "after");
+    let own = path(&plan);
+    let is_kept = || members_of(own, "what").contains(&"after".to_owned());
+    wait_for_condition("the record", Duration::from_secs(60), is_kept).await;
+    let moved = folder.0.file("moved.jsonl");
+    fs::rename(own, &moved).unwrap();
+    change(&auditing, Some(&plan));
+    wait_for_condition("the new file", Duration::from_secs(60), || own.exists()).await;
+    operate(&auditing, "in the new file");
+    auditing.shutdown().await;
+    let kinds = members_of(&moved, "kind");
+    assert!(!kinds.contains(&"changed".to_owned()), "{kinds:?}");
+    assert_eq!(members_of(own, "what"), ["in the new file", ""]);
+    let summary = inspect(ChainInspector::new(Vec::new()), &[moved, own.to_owned()]);
+    assert_eq!((summary.first, summary.gaps), (Some(1), Vec::new()));
+}
+
 // Proves F18.
 #[tokio::test]
 async fn a_reload_moves_the_record_and_the_chain_goes_on() {

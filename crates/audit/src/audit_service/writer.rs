@@ -434,7 +434,9 @@ impl RecordWriter {
             outlets,
         }: WriterChange,
     ) {
-        self.record_life(AuditLifecycle::Changed);
+        if plan != self.plan || place.is_some() || outlets.is_some() {
+            self.record_life(AuditLifecycle::Changed);
+        }
         // If this fails, the new file gets the records that the old one lacks.
         let kept = self.attempt(true);
         let place = place.or_else(|| self.found_moved(&plan));
