@@ -72,6 +72,7 @@ instruments! {
     start_time: Gauge<f64> = f64_gauge("process.start_time", "s", [], "Start time of the process, as Unix time"),
     upstream_up: Gauge<u64> = u64_gauge("weir.upstream.up", "{upstream}", ["upstream"], "1 while an upstream is up, 0 while it is down: not reached, silent while five calls in a row passed their deadlines, or with lists that cannot be read"),
     upstream_state: Gauge<u64> = u64_gauge("weir.upstream.state", "{upstream}", ["upstream", "state"], "1 for the current state of an upstream, 0 for the others: `unknown` (not contacted yet), `up` or `down`"),
+    upstream_disabled: Gauge<u64> = u64_gauge("weir.upstream.disabled", "{upstream}", ["upstream"], "1 while an operator's action takes an upstream out of service, disabled or draining, 0 otherwise"),
     upstream_urls: Gauge<u64> = u64_gauge("weir.upstream.urls", "{url}", ["upstream", "state"], "URLs of an upstream that has several, by the state of their circuit breakers: `closed`, `half_open` (answers again, and gets a few calls) or `open` (gets no calls while another URL does)"),
     upstream_in_flight: Gauge<u64> = u64_gauge("weir.upstream.in_flight", "{call}", ["upstream"], "Calls in flight at an upstream"),
     upstream_io: Counter<u64> = u64_counter("weir.upstream.io", "By", ["upstream", "network.io.direction"], "Bytes of messages sent to an upstream (`transmit`) and of its responses (`receive`)"),

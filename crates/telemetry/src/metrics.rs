@@ -197,6 +197,9 @@ impl Metrics {
             instruments()
                 .upstream_in_flight
                 .record(upstream.health.in_flight as u64, &[own()]);
+            instruments()
+                .upstream_disabled
+                .record(u64::from(upstream.closed.is_some()), &[own()]);
             let reach = upstream.reach();
             if reach != UpstreamReach::Unknown {
                 instruments()

@@ -74,12 +74,18 @@ async fn a_disabled_upstream_leaves_the_lists_and_calls_of_it_say_why() {
             (&json!("disabled"), &json!("it misbehaves"))
         );
         assert_eq!(seen["change"]["by"], "local");
+        let disabled = |id: &str| {
+            let label = format!("upstream=\"{id}\"");
+            weir.metric("weir_upstream_disabled", &[&label]) > 0.5
+        };
+        assert_eq!((disabled("one"), disabled("two")), (true, false));
         let again = ops.change("/admin/upstreams/one/disable", json!({})).await;
         assert_eq!(again["changed"], false);
         ops.change("/admin/upstreams/one/enable", json!({})).await;
         changes.expect_list_changed().await;
         assert_eq!(client.call("one__now", json!({})).await.text(), "hello");
         assert_eq!(ops.get_json("/admin/upstreams/one").await["state"], "up");
+        assert!(!disabled("one"));
     }
     assert_eq!(
         one.executions("now"),
