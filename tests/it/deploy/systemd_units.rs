@@ -54,6 +54,17 @@ fn systemd_takes_the_units_and_finds_them_closed() {
     assert!(level <= EXPOSURE, "{last}");
 }
 
+/// systemd gives a dynamic user `/` as home folder, which `npx` and `uvx` cannot write to.
+#[test]
+fn home_of_child_processes_is_the_state_folder() {
+    let unit = read("deploy/systemd/weir.service");
+    let setting = |name: &str| unit.lines().find_map(|line| line.strip_prefix(name));
+    assert_eq!(setting("DynamicUser="), Some("yes"), "{unit}");
+    let state = setting("StateDirectory=").expect("a state folder");
+    let home = setting("Environment=HOME=");
+    assert_eq!(home, Some(format!("/var/lib/{state}").as_str()), "{unit}");
+}
+
 #[test]
 fn the_socket_is_where_the_default_config_listens() {
     let unit = read("deploy/systemd/weir.socket");
@@ -91,6 +102,10 @@ fn completions_name_every_command_and_bash_completes_with_them() {
         for command in ["serve", "check", "health", "completions", "explain"] {
             assert!(script.contains(command), "{shell}: {command}");
         }
+        assert!(
+            !script.contains("keeper"),
+            "{shell} offers a hidden command"
+        );
         folder.write(shell, &script);
     }
     // The shell's steps when a user types `weir he` and a tab.
