@@ -5,6 +5,8 @@ use serde_json::Value;
 
 use super::error::words;
 
+/// The text of weir's own answer at a path without an endpoint.
+const NO_ENDPOINT_OF_WEIR: &str = "no such endpoint";
 /// The default port of the operators' listener, which has no endpoint.
 const OPERATORS: u16 = 8081;
 
@@ -26,7 +28,8 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
     }
     match status {
         StatusCode::NOT_FOUND | StatusCode::GONE => {
-            format!("HTTP {code}{said}: {}", other_path(url))
+            let is_weir = body.trim_ascii() == NO_ENDPOINT_OF_WEIR.as_bytes();
+            format!("HTTP {code}{said}: {}", other_path(url, is_weir))
         }
         StatusCode::METHOD_NOT_ALLOWED => format!(
             "HTTP {code}{said}: it does not accept POST, so it is not a Streamable HTTP endpoint; connect to a server of HTTP+SSE through weir"
@@ -99,7 +102,7 @@ fn is_html(kind: &str, body: &[u8]) -> bool {
         || begins("<html")
 }
 
-fn other_path(url: &Uri) -> String {
+fn other_path(url: &Uri, is_weir: bool) -> String {
     if url.port_u16() == Some(OPERATORS) {
         return format!(
             "no MCP endpoint has this path, and {OPERATORS} is the port of weir's operators; clients connect to `listen` of its config, port 8080 by default"
@@ -113,6 +116,7 @@ fn other_path(url: &Uri) -> String {
     match url.path() {
         "" | "/" => format!("no MCP endpoint has this path; try {root}/mcp"),
         "/mcp" => "no MCP endpoint is there: check that the server is weir, and that the port is the one of `listen` in its config".to_owned(),
+        _ if !is_weir => "no endpoint of Streamable HTTP has this path: correct the URL; connect to a server of HTTP+SSE through weir".to_owned(),
         _ => format!(
             "no MCP endpoint has this path; weir's are {root}/mcp and those that `endpoints` of its config names"
         ),
@@ -152,6 +156,13 @@ mod tests {
                 &[][..],
                 "no such endpoint\n",
                 "HTTP 404 (no such endpoint): no MCP endpoint has this path; weir's are http://127.0.0.1:1/mcp",
+            ),
+            (
+                "http://127.0.0.1:1/sse",
+                404,
+                &[],
+                "Cannot POST /sse",
+                "HTTP 404 (Cannot POST /sse): no endpoint of Streamable HTTP has this path: correct the URL; connect to a server of HTTP+SSE through weir",
             ),
             (
                 "http://host/",
