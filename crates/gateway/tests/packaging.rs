@@ -9,6 +9,7 @@ use serde_json::Value;
 use weir_admin::ROUTES;
 use weir_config::{Config, ConfigLoader, ConfigSource};
 use weir_front::{SSE_PATHS, WELL_KNOWN_PATHS};
+use weir_schema::{CompiledSchema, SchemaVerdict, verdict};
 
 fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -116,6 +117,36 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
     };
     assert!(server("/mcp").ends_with(&format!(":{clients}")));
     assert!(server("/metrics").ends_with(&format!(":{operators}")));
+}
+
+/// A client that validates its requests by the document sends every duration that weir accepts.
+#[test]
+fn openapi_durations_are_those_that_weir_accepts() {
+    let document = yaml(&read("openapi/weir.yaml"));
+    let of_block = "/paths/~1admin~1principals~1block/post/requestBody/content/application~1json/schema/properties/ttl";
+    for pointer in [of_block, "/components/schemas/Lasting/properties/ttl"] {
+        let ttl = document.pointer(pointer).unwrap();
+        let schema = serde_json::json!({ "type": "object", "properties": { "ttl": ttl } });
+        let schema = CompiledSchema::compile(schema.to_string().as_bytes()).unwrap();
+        for (text, is_valid) in [
+            ("500ms", true),
+            ("30 m", true),
+            ("10000s", true),
+            ("12h", true),
+            ("30d", true),
+            ("0s", false),
+            ("5x", false),
+            ("1h30m", false),
+        ] {
+            let body = serde_json::json!({ "ttl": text }).to_string();
+            let found = verdict(&schema, body.as_bytes());
+            assert_eq!(
+                matches!(found, SchemaVerdict::Fits),
+                is_valid,
+                "{pointer}: {text}"
+            );
+        }
+    }
 }
 
 /// Returns the instructions of the Dockerfile, each with its words on one line.
