@@ -99,6 +99,13 @@ UNDECIDED = [
 # A config without a server. The templates refuse it: it may stand under any of three keys.
 UNSERVED = [{"config": OPEN}, {"config": OPEN | {"upstreams": {}}}]
 
+# Metrics that want a token, and a monitor without one: every scrape would be refused.
+GUARDED_METRICS = {"config": CHOSEN | {"admin": {"metrics": "auth"}}, "serviceMonitor": {"enabled": True}}
+METRICS_TOKEN = {"credentials": {"name": "weir", "key": "WEIR_ADMIN_TOKEN"}}
+
+# Clients speak TLS with weir. Its files are in no machine that checks this, so the config is not given to weir.
+TLS = {"config": CHOSEN | {"tls": {"cert": "/tls/tls.crt", "key": "/tls/tls.key"}}}
+
 # Of the base, what the chart makes by default goes here; the components have what is switched on.
 COMPONENTS = {
     "replicas": {"hpa.yaml", "networkpolicy-cluster.yaml", "pdb.yaml"},
@@ -183,7 +190,7 @@ def check_object(where, document):
     """One object against the schemas; those of the Prometheus operator are no part of Kubernetes."""
     if document["apiVersion"] == "monitoring.coreos.com/v1":
         spec = document["spec"]
-        known = {"jobLabel", "selector", "endpoints"}, {"port", "path", "interval"}
+        known = {"jobLabel", "selector", "endpoints"}, {"port", "path", "interval", "authorization"}
         if set(spec) - known[0] or any(set(endpoint) - known[1] for endpoint in spec["endpoints"]):
             problems.append(f"{where}: a ServiceMonitor with more than is known here: {spec}")
         return
@@ -217,12 +224,24 @@ def check_chart(root):
         if not files.pop("NOTES.txt", "").strip():
             problems.append(f"{name}: no notes")
         found[f"helm {name}"] = [document for text in files.values() for document in documents(text)]
-    for values in UNDECIDED + UNSERVED:
+    for values in [*UNDECIDED, *UNSERVED, GUARDED_METRICS]:
         try:
             rendered(root, values)
-            problems.append(f"the chart is rendered without a choice of auth and upstreams: {values}")
+            problems.append(f"the chart is rendered without a choice of auth, upstreams or a token for metrics: {values}")
         except helm_python.HelmError:
             pass
+    with_token = rendered(root, GUARDED_METRICS | {"serviceMonitor": {"enabled": True, "authorization": METRICS_TOKEN}})
+    monitor = documents(with_token["servicemonitor.yaml"])[0]
+    check_object("helm with a token for metrics", monitor)
+    if monitor["spec"]["endpoints"][0].get("authorization") != METRICS_TOKEN:
+        problems.append(f"a ServiceMonitor without the token: {monitor}")
+    for scheme, values in (("https", TLS), ("http", VARIANTS["defaults"]), ("http", {"config": CHOSEN | {"tls": False}})):
+        files = rendered(root, values)
+        service = documents(files["service.yaml"])[0]
+        check_object(f"helm with {scheme}", service)
+        port = service["spec"]["ports"][0]
+        if port["appProtocol"] != scheme or f" {scheme}://weir." not in files["NOTES.txt"]:
+            problems.append(f"clients connect by {scheme}, and the chart says: {port} {files['NOTES.txt']}")
     for values in REFUSED + UNDECIDED:
         try:
             with helm_python.Chart.load(str(root / "deploy/helm/weir")) as chart:

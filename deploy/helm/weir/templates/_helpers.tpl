@@ -64,6 +64,11 @@ it. weir finds the limit by itself only where nodes have control groups of versi
 {{- end -}}
 {{- end -}}
 
+{{/* The scheme of the clients' port. `off` is a boolean in YAML. */}}
+{{- define "weir.clientsScheme" -}}
+{{- if has (toString (default false .Values.config.tls)) (list "false" "off") -}}http{{- else -}}https{{- end -}}
+{{- end -}}
+
 {{/* Not empty if replicas share a store. */}}
 {{- define "weir.shared" -}}
 {{- if not (has (toString (default "memory" .Values.config.store)) (list "memory")) -}}shared{{- end -}}
