@@ -116,11 +116,19 @@ impl HostExchange {
 
     async fn answer_legacy(&self) {
         let session = self.shared.session();
-        let post = self
-            .shared
-            .requests
-            .post(session.as_ref(), self.request.raw.clone());
-        let outcome = self.pass_all(post, &mut WrittenMessages::default()).await;
+        // After an `initialize` that failed, the reason is that of the failure.
+        let reached = match &session {
+            Some(_) => Ok(()),
+            None => self.reach_remote().await,
+        };
+        let outcome = match reached {
+            Ok(()) => {
+                let raw = self.request.raw.clone();
+                let post = self.shared.requests.post(session.as_ref(), raw);
+                self.pass_all(post, &mut WrittenMessages::default()).await
+            }
+            unreached => unreached,
+        };
         if let Err(text) = outcome
             && !self.in_flight.withdrawn.is_cancelled()
         {

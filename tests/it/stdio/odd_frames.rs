@@ -297,14 +297,18 @@ async fn a_server_that_cannot_be_reached_is_an_error_that_says_so_until_it_can()
     }
     let closed = weir_testkit::ClosedPort::new();
     let mut host = StdioHost::start(NEWEST, &[&format!("http://{}/mcp", closed.address())]);
-    let answer = host.initialize().await;
-    assert!(
-        answer["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("Connection refused"),
-        "{answer}"
-    );
+    let began = host.initialize().await;
+    // A host that goes on all the same gets the same reason, and none about sessions.
+    let listed = host.ask("tools/list", json!({})).await;
+    for answer in [began, listed] {
+        assert!(
+            answer["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("Connection refused"),
+            "{answer}"
+        );
+    }
     host.end_well().await;
 }
 
