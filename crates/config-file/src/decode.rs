@@ -33,7 +33,7 @@ pub fn decode<T: DeserializeOwned + Default>(mut root: ConfigNode, report: &mut 
                     .is_some_and(|node| matches!(node.value, NodeValue::Unset));
                 if !is_reported {
                     let mut problem = ConfigProblem::error(path.clone(), message);
-                    problem.hint = hint;
+                    problem.hint = listen_hint(&root, &path).or(hint);
                     report.add(problem);
                 }
                 // The tree shrinks in every iteration, so the loop ends.
@@ -43,6 +43,15 @@ pub fn decode<T: DeserializeOwned + Default>(mut root: ConfigNode, report: &mut 
             }
         }
     }
+}
+
+/// Returns the hint for a port in the place of an address, which quotes would not mend.
+fn listen_hint(root: &ConfigNode, path: &ConfigPath) -> Option<String> {
+    let port = match root.find(path)?.value {
+        NodeValue::Integer(port) if path.segments().last() == Some("listen") => port,
+        _ => return None,
+    };
+    Some(format!("write 127.0.0.1:{port}"))
 }
 
 /// A mistake that serde found. Its path is collected from the inside out.
@@ -292,7 +301,7 @@ const WORDS: [(&str, &str); 10] = [
     ("found floating point ", "found "),
     ("expected usize", "expected a whole number"),
     ("expected u32", "expected a whole number"),
-    ("expected u8", "expected a number from 0 to 255"),
+    ("expected u8", "expected a number from 1 to 255"),
     ("expected a boolean", "expected true or false"),
 ];
 

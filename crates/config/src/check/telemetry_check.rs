@@ -62,6 +62,7 @@ pub(super) fn check(
     let fallback = TelemetryPlan::SAMPLING;
     let variables = TelemetryVariables(environment);
     let mut of_variables = ConfigReport::default();
+    variables.check_resource(&mut of_variables);
     let ratio = traces
         .sample
         .or_else(|| variables.sampled_share(&mut of_variables))

@@ -16,6 +16,7 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 const TIMEOUT: &str = "OTEL_EXPORTER_OTLP_TIMEOUT";
 const INTERVAL: &str = "OTEL_METRIC_EXPORT_INTERVAL";
+const RESOURCE: &str = "OTEL_RESOURCE_ATTRIBUTES";
 const SDK_DISABLED: &str = "OTEL_SDK_DISABLED";
 const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
 const SAMPLER_ARG: &str = "OTEL_TRACES_SAMPLER_ARG";
@@ -87,21 +88,21 @@ impl TelemetryVariables<'_> {
 
     fn headers(&self, report: &mut ConfigReport) -> Option<OrderedMap<ConfigSecret>> {
         let text = self.text(HEADERS)?;
-        let mut headers = Vec::new();
-        for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
-            match pair.split_once('=') {
-                Some((name, value)) => headers.push((
-                    name.trim().to_owned(),
-                    ConfigSecret::from(decoded(value.trim())),
-                )),
-                None => warn(
-                    HEADERS,
-                    "has an entry without `=`, which is ignored",
-                    report,
-                ),
-            }
+        let header = |(name, value): (&str, &str)| {
+            (
+                name.trim().to_owned(),
+                ConfigSecret::from(decoded(value.trim())),
+            )
+        };
+        let headers = pairs(HEADERS, &text, report).into_iter().map(header);
+        Some(OrderedMap(headers.collect()))
+    }
+
+    /// Warns of the entries of the resource that [`weir_telemetry`] ignores.
+    pub(super) fn check_resource(&self, report: &mut ConfigReport) {
+        if let Some(text) = self.text(RESOURCE) {
+            pairs(RESOURCE, &text, report);
         }
-        Some(OrderedMap(headers))
     }
 
     fn millis(&self, name: &'static str, report: &mut ConfigReport) -> Option<Time> {
@@ -141,6 +142,18 @@ impl TelemetryVariables<'_> {
             }
         }
     }
+}
+
+/// Returns the pairs of a list, without the entries that are none.
+fn pairs<'t>(name: &str, text: &'t str, report: &mut ConfigReport) -> Vec<(&'t str, &'t str)> {
+    let entries = text.split(',').filter(|entry| !entry.trim().is_empty());
+    let (pairs, others): (Vec<_>, Vec<_>) = entries
+        .map(|entry| entry.split_once('='))
+        .partition(Option::is_some);
+    if !others.is_empty() {
+        warn(name, "has an entry without `=`, which is ignored", report);
+    }
+    pairs.into_iter().flatten().collect()
 }
 
 fn warn(name: &str, text: &str, report: &mut ConfigReport) {

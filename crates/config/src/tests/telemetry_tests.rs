@@ -134,6 +134,13 @@ fn wrong_environment_variables_are_named() {
     );
     let report = load_with(&own, &warned).report;
     assert_eq!(report.problems(), [], "{report}");
+    // No key of the file replaces the resource.
+    let resource = |value| load_with(&own, &[("OTEL_RESOURCE_ATTRIBUTES", value)]).report;
+    assert_eq!(
+        resource("team=one,canary").to_string(),
+        "environment: warning: OTEL_RESOURCE_ATTRIBUTES: has an entry without `=`, which is ignored"
+    );
+    assert_eq!(resource("team=one,,region=two,").problems(), []);
 }
 
 #[test]
