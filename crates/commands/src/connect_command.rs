@@ -14,7 +14,7 @@ use clap::Args;
 use super::exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
 use super::table::columns;
 use credential_choice::CredentialOptions;
-use weir_client_configs::mcp_clients::client_entry::EndpointConnection;
+use weir_client_configs::mcp_clients::client_entry::{EndpointConnection, EntryCredential};
 use weir_client_configs::mcp_clients::file_merge::MergedFile;
 use weir_client_configs::mcp_clients::{ClientFolders, McpClient};
 use weir_config::{Config, ConfigLoader, ConfigSource};
@@ -49,7 +49,7 @@ pub struct ConnectOptions {
     #[command(flatten)]
     credential: CredentialOptions,
     /// Write the entry into the client's own file, keep the rest of the file, and show the change
-    #[arg(long, short)]
+    #[arg(long, short, requires = "client")]
     write: bool,
     /// The file to write to, instead of the client's usual one
     #[arg(long, value_name = "FILE", requires = "write")]
@@ -87,6 +87,8 @@ pub async fn connect(options: &ConnectOptions) -> ExitCode {
         Ok(credential) => credential,
         Err(why) => return exit_with_error(EXIT_USAGE, why),
     };
+    let is_key_missing = credential == EntryCredential::None
+        && options.credential.key_variable(config.as_ref()).is_some();
     let program = std::env::current_exe()
         .ok()
         .and_then(|program| program.to_str().map(str::to_owned));
@@ -98,10 +100,16 @@ pub async fn connect(options: &ConnectOptions) -> ExitCode {
         credential,
     };
     if options.write {
-        return write(options, client, &connection, folders.as_ref());
+        return write(
+            options,
+            client,
+            &connection,
+            is_key_missing,
+            folders.as_ref(),
+        );
     }
     weir_terminal::write(client.snippet(&connection));
-    connect_output::print_advice(client, &connection, folders.as_ref());
+    connect_output::print_advice(client, &connection, is_key_missing, folders.as_ref());
     ExitCode::SUCCESS
 }
 
@@ -190,6 +198,7 @@ fn write(
     options: &ConnectOptions,
     client: McpClient,
     connection: &EndpointConnection<'_>,
+    is_key_missing: bool,
     folders: Option<&ClientFolders>,
 ) -> ExitCode {
     let file = match target(options, client, folders) {
@@ -232,7 +241,7 @@ fn write(
     }
     weir_terminal::write(connect_output::diff(&shown, text, &merged, connection));
     connect_output::warn_of_readers(&file, connection, options.project);
-    connect_output::print_next_step(client, connection);
+    connect_output::print_next_step(client, connection, is_key_missing);
     ExitCode::SUCCESS
 }
 

@@ -124,7 +124,7 @@ impl UnknownName {
         let quoted: Vec<String> = similar.iter().map(|name| format!("`{name}`")).collect();
         let next = match quoted.is_empty() {
             true => format!("`weir {}s {url}` lists them", list.item()),
-            false => format!("did you mean {}?", quoted.join(" or ")),
+            false => format!("did you mean {}?", enumerated(&quoted, "or")),
         };
         let away: Vec<String> = missing
             .iter()
@@ -134,10 +134,55 @@ impl UnknownName {
         let away = match away.is_empty() {
             true => String::new(),
             false => format!(
-                " The list is incomplete: {} cannot be reached now",
-                away.join(" and ")
+                "{} The list is incomplete: {} cannot be reached now",
+                if next.ends_with('?') { "" } else { "." },
+                enumerated(&away, "and")
             ),
         };
         format!("{url} has no {} `{name}`: {next}{away}", list.item())
+    }
+}
+
+/// Returns names as a part of a sentence, with a word before the last one.
+fn enumerated(names: &[String], word: &str) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => {
+            format!("{} {word} {last}", others.join(", "))
+        }
+        names => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn similar_names_and_missing_upstreams_are_sentences() {
+        let missing = |upstream: &str| MissingUpstream {
+            upstream: upstream.to_owned(),
+            reason: "down".to_owned(),
+        };
+        let listed = |names: &[&str], away: &[&str]| ListedItems {
+            items: names.iter().map(|name| json!({ "name": name })).collect(),
+            missing: away.iter().map(|upstream| missing(upstream)).collect(),
+        };
+        let explained = |listed: &ListedItems| {
+            UnknownName::new(ServerList::Tools, "ecoh", listed).explain("http://h/mcp")
+        };
+        assert_eq!(
+            explained(&listed(&[], &["a", "b", "c"])),
+            "http://h/mcp has no tool `ecoh`: `weir tools http://h/mcp` lists them. The list is incomplete: `a`, `b` \
+             and `c` cannot be reached now"
+        );
+        assert_eq!(
+            explained(&listed(&["echo"], &["a"])),
+            "http://h/mcp has no tool `ecoh`: did you mean `echo`? The list is incomplete: `a` cannot be reached now"
+        );
+        let names = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(enumerated(&names, "or"), "a, b or c");
+        assert_eq!(enumerated(&names[..2], "or"), "a or b");
     }
 }

@@ -244,9 +244,18 @@ fn log_filter(text: &str) -> Result<String, String> {
 }
 
 fn completions(shell: clap_complete::Shell) -> ExitCode {
+    let all = Cli::command();
+    let shown = all
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
+    // clap's scripts offer hidden commands too.
+    let mut offered = clap::Command::new("weir")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(all.get_arguments())
+        .subcommands(shown.cloned());
     // Written to memory first, so that a reader that closes the pipe early causes no panic.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
+    clap_complete::generate(shell, &mut offered, "weir", &mut script);
     print_text(&String::from_utf8_lossy(&script))
 }
 

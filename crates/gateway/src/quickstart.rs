@@ -12,6 +12,7 @@ use weir_client_configs::mcp_clients::McpClient;
 use weir_client_configs::mcp_clients::client_entry::{EndpointConnection, EntryCredential};
 use weir_composition::{StartError, Weir};
 use weir_config::{Config, ConfigLoader, ConfigSource};
+use weir_config_file::local_host::is_local;
 use weir_demo::RunningServer;
 use weir_program::{ProcessSignals, catch_file_size_limit};
 use weir_telemetry::LogPlan;
@@ -94,6 +95,11 @@ async fn start(
     desk: &RunningServer,
 ) -> anyhow::Result<Weir> {
     if let Some(listen) = listen {
+        anyhow::ensure!(
+            is_local(listen),
+            "it asks no client for credentials, so it listens at addresses of this machine only, such as 127.0.0.1:8080; \
+             for other machines: weir init, and `auth` in the config"
+        );
         let admin = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         return Ok(Weir::start(Arc::new(config(listen, admin, notes, desk)?)).await?);
     }

@@ -271,6 +271,42 @@ fn a_start_that_cannot_be_fails_with_a_clear_text() {
     );
 }
 
+/// The quickstart has no config in which a user could write `auth`.
+#[test]
+fn quickstart_listens_on_this_machine_only() {
+    let output = weir(&["quickstart", "--listen", "0.0.0.0:0"]);
+    let said = err(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("addresses of this machine only, such as 127.0.0.1:8080"),
+        "{said}"
+    );
+}
+
+/// A wrong value is found before weir is asked.
+#[test]
+fn admin_options_are_checked_by_the_command() {
+    for (arguments, option) in [
+        (["admin", "disable", "desk", "--ttl", "5x"], "--ttl"),
+        (["admin", "disable", "desk", "--ttl", "0s"], "--ttl"),
+        (["admin", "drain", "desk", "--ttl", "30"], "--ttl"),
+        (
+            ["admin", "catalog", "--endpoint=/mcp", "--kind", "foo"],
+            "--kind",
+        ),
+    ] {
+        let output = weir(&arguments);
+        let said = err(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(option), "{arguments:?}: {said}");
+    }
+    for ttl in ["500ms", "30 m", "12h"] {
+        let arguments = ["admin", "disable", "desk", "--ttl", ttl];
+        let output = weir(&[&arguments[..], &["--admin", "http://127.0.0.1:1"]].concat());
+        assert_eq!(output.status.code(), Some(3), "{ttl}: {}", err(&output));
+    }
+}
+
 /// A filter without a level must not pass `weir check` and then silence the log.
 #[test]
 fn a_misspelt_log_level_is_an_error_wherever_it_is_given() {

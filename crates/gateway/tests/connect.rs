@@ -358,9 +358,11 @@ fn a_config_says_the_url_and_whether_clients_send_keys() {
     );
     let said = home.weir(&["connect", "zed", "--config", "weir.yaml"], &[]);
     assert!(
-        said.err.contains("files of Zed have no variables"),
+        said.err.contains("files of Zed have no variables") && !said.err.contains("browser"),
         "{said:?}"
     );
+    let said = home.weir(&["connect", "zed", URL], &[]);
+    assert!(said.err.contains("Zed opens a browser"), "{said:?}");
     let said = home.weir(
         &[
             "connect",
@@ -474,6 +476,7 @@ fn uneditable_file_prints_the_entry() {
             "Windsurf has no files of projects",
         ),
         (&["connect", "cursr", URL], "did you mean cursor?"),
+        (&["connect", "--write"], "<CLIENT>"),
         (
             &["connect", URL],
             "name the client first, such as: weir connect cursor",

@@ -155,6 +155,6 @@ pub(crate) async fn reload(
 fn no_control_handles() -> AdminError {
     AdminError::new(
         StatusCode::CONFLICT,
-        "this weir has no config file and no log of its own",
+        "this weir has no config to reload and no log of its own, as in `weir quickstart`",
     )
 }

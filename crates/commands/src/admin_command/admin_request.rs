@@ -1,7 +1,11 @@
 //! The commands of `weir admin`, and the request that each of them sends.
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
+use weir_config_file::raw::Time;
+use weir_core::upstream::ListKind;
 
 /// A command of `weir admin`.
 #[derive(Debug, Subcommand)]
@@ -19,8 +23,8 @@ pub(super) enum AdminCommand {
         /// Only the items of this upstream
         #[arg(long, value_name = "ID")]
         upstream: Option<String>,
-        /// tools, prompts, resources or resource_templates
-        #[arg(long, default_value = "tools")]
+        /// The list
+        #[arg(long, default_value = "tools", value_parser = list_kinds())]
         kind: String,
         /// Only the items that follow this exposed name; by default the first 1,000
         #[arg(long, value_name = "NAME")]
@@ -137,7 +141,7 @@ pub(super) struct OverrideOptions {
     reason: Option<String>,
     /// Undo the change after this time, such as 30m; without it, the change holds until it is
     /// undone or weir ends
-    #[arg(long)]
+    #[arg(long, value_parser = ttl)]
     ttl: Option<String>,
 }
 
@@ -244,6 +248,20 @@ impl OverrideOptions {
             .into_iter()
             .filter_map(|(name, text)| Some((name.to_owned(), json!(text.as_ref()?))));
         given.collect()
+    }
+}
+
+fn list_kinds() -> PossibleValuesParser {
+    PossibleValuesParser::new(ListKind::ALL.map(ListKind::word))
+}
+
+/// Checks the duration of a change as weir does. weir also knows the longest one.
+fn ttl(text: &str) -> Result<String, String> {
+    match Time::deserialize(json!(text)) {
+        Ok(Time(ttl)) if !ttl.is_zero() => Ok(text.to_owned()),
+        Ok(_) | Err(_) => {
+            Err("write a number above 0 and ms, s, m, h or d, such as 30m".to_owned())
+        }
     }
 }
 

@@ -14,7 +14,7 @@ const UPSTREAMS: &TableColumns = &[
     ("STATE", "/state"),
     ("SINCE", "/since"),
     ("PROTOCOL", "/protocol"),
-    ("AND", "/second_protocol"),
+    ("SECOND", "/second_protocol"),
     ("P50 MS", "/calls/p50_ms"),
     ("P99 MS", "/calls/p99_ms"),
     ("NOW", "/calls/in_flight"),

@@ -20,6 +20,7 @@ const MAX_LINE_CHARS: usize = 160;
 pub(super) fn print_advice(
     client: McpClient,
     connection: &EndpointConnection<'_>,
+    is_key_missing: bool,
     folders: Option<&ClientFolders>,
 ) {
     if let Some(folders) = folders {
@@ -36,7 +37,7 @@ pub(super) fn print_advice(
         ));
     }
     print_own_command(client, connection);
-    print_next_step(client, connection);
+    print_next_step(client, connection, is_key_missing);
 }
 
 /// Prints the client's own command that writes the entry, if it has one.
@@ -46,8 +47,12 @@ pub(super) fn print_own_command(client: McpClient, connection: &EndpointConnecti
     }
 }
 
-/// Prints the next steps.
-pub(super) fn print_next_step(client: McpClient, connection: &EndpointConnection<'_>) {
+/// Prints the next steps. A login does not replace a key that weir requires and the entry lacks.
+pub(super) fn print_next_step(
+    client: McpClient,
+    connection: &EndpointConnection<'_>,
+    is_key_missing: bool,
+) {
     let title = client.title();
     let url = connection.url;
     match &connection.credential {
@@ -59,6 +64,7 @@ pub(super) fn print_next_step(client: McpClient, connection: &EndpointConnection
                 "set {variable} where {title} starts; `weir apikey NAME` makes a key"
             ));
         }
+        EntryCredential::None if is_key_missing => {}
         EntryCredential::None if client.supports_programs_only() => {
             weir_terminal::note(format_args!(
                 "{title} starts weir as a bridge; if a login is required: weir login {url}"

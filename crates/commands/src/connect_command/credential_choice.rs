@@ -24,6 +24,13 @@ pub(super) struct CredentialOptions {
 }
 
 impl CredentialOptions {
+    /// Returns the variable of the API key that the client is to send, if it is to send one.
+    pub(crate) fn key_variable(&self, config: Option<&Config>) -> Option<String> {
+        let required = || config.filter(|config| config.requires_api_keys());
+        let usual = || required().map(|_| TOKEN_VARIABLE.to_owned());
+        self.key.clone().or_else(usual)
+    }
+
     /// Returns the credential that the options ask for, or that the config requires.
     ///
     /// # Errors
@@ -37,12 +44,7 @@ impl CredentialOptions {
         if self.with_secret {
             return secret(url).await.map(EntryCredential::Secret);
         }
-        let wanted = self.key.clone().or_else(|| {
-            config
-                .filter(|config| config.requires_api_keys())
-                .map(|_| TOKEN_VARIABLE.into())
-        });
-        let Some(variable) = wanted else {
+        let Some(variable) = self.key_variable(config) else {
             return Ok(EntryCredential::None);
         };
         if client.has_variables() {
