@@ -47,11 +47,10 @@ pub fn decode<T: DeserializeOwned + Default>(mut root: ConfigNode, report: &mut 
 
 /// Returns the hint for a port in the place of an address, which quotes would not mend.
 fn listen_hint(root: &ConfigNode, path: &ConfigPath) -> Option<String> {
-    let port = match root.find(path)?.value {
-        NodeValue::Integer(port) if path.segments().last() == Some("listen") => port,
-        _ => return None,
+    let NodeValue::Integer(port) = root.find(path)?.value else {
+        return None;
     };
-    Some(format!("write 127.0.0.1:{port}"))
+    (path.segments().last() == Some("listen")).then(|| format!("write 127.0.0.1:{port}"))
 }
 
 /// A mistake that serde found. Its path is collected from the inside out.
