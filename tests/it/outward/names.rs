@@ -327,13 +327,19 @@ async fn audit_records_series_and_admin_answers_have_the_members_of_the_record()
     assert!(names.len() > 50, "{names:?}");
     compare("series.txt", &lines(names));
 
+    let mut config = weir.config();
+    config["audit"]["sync"] = json!("200ms");
+    weir.rewrite_config(config);
     // Records are written by a thread of its own.
     wait_until_async("the records of the last changes", async || {
-        let changes = records(&folder.file())
-            .iter()
-            .filter(|record| record["kind"] == "admin")
-            .count();
-        (changes >= 5).then_some(())
+        let records = records(&folder.file());
+        let count = |kind| {
+            records
+                .iter()
+                .filter(|record| record["kind"] == kind)
+                .count()
+        };
+        (count("admin") >= 5 && count("changed") >= 1).then_some(())
     })
     .await;
     let mut paths = BTreeSet::new();
