@@ -3,8 +3,9 @@
 //! They are not config: they outlive reloads, go to the process that takes over, and end with the
 //! last process.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::http::StatusCode;
@@ -224,7 +225,7 @@ impl OperatorOverrides {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<OverrideTarget, OperatorOverride>> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changes.lock()
     }
 }
 
@@ -273,7 +274,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn overrides_are_made_and_undone_under_one_lock() {
         let overrides = OperatorOverrides::default();
-        let is_alone = || overrides.changes.try_lock().is_err();
+        let is_alone = || overrides.changes.try_lock().is_none();
         let second = Duration::from_secs(1);
         assert!(
             overrides

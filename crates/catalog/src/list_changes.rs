@@ -4,9 +4,10 @@
 //! It is not a channel: there is no message to lose, only "it moved since you looked". A waiting
 //! stream costs one slot with a waker; it needs no task and allocates no memory.
 
+use parking_lot::Mutex;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 /// A change of a list.
@@ -67,7 +68,7 @@ impl ChangeBroadcast {
 
     fn wake(&self) {
         let wakers: Vec<Waker> = {
-            let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiters = self.waiters.lock();
             waiters.slots.iter_mut().filter_map(Option::take).collect()
         };
         // Outside the lock: a woken task may come back at once.
@@ -105,11 +106,7 @@ impl ChangeReceiver {
     }
 
     fn register(&mut self, waker: &Waker) {
-        let mut waiters = self
-            .board
-            .waiters
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut waiters = self.board.waiters.lock();
         let slot = *self.slot.get_or_insert_with(|| waiters.take_slot());
         match &mut waiters.slots[slot] {
             Some(known) => known.clone_from(waker),
@@ -140,11 +137,7 @@ impl Clone for ChangeReceiver {
 impl Drop for ChangeReceiver {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            let mut waiters = self
-                .board
-                .waiters
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut waiters = self.board.waiters.lock();
             waiters.slots[slot] = None;
             waiters.free.push(slot);
         }
@@ -198,7 +191,7 @@ mod tests {
             let mut changes = board.watch();
             assert!(changes.poll_changed(&mut cx).is_pending());
         }
-        assert_eq!(board.waiters.lock().map(|w| w.slots.len()).ok(), Some(1));
+        assert_eq!(board.waiters.lock().slots.len(), 1);
         assert_eq!(board.watchers(), 0);
     }
 }

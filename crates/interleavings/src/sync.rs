@@ -1,14 +1,30 @@
 //! loom's form of what the files import from `crate::sync`.
 
 use std::future::{Future, ready};
+use std::sync::PoisonError;
 use std::task::Waker;
 use std::time::Duration;
 
 use loom::future::block_on;
+pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::{AtomicU8, Ordering};
-pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 pub(crate) use crate::oneshot;
+
+/// A lock of loom that ignores the panic of an earlier owner, as those of `parking_lot` do.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    #[allow(dead_code, reason = "some files only use the default")]
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// An atomic of loom with two differences. Its sequentially consistent loads return the newest value: those
 /// of loom are acquiring loads, which may return an older one. And its stores are swaps: in loom, a store

@@ -14,7 +14,6 @@ mod lease_plan;
 mod lease_trips;
 mod link_status;
 mod list_value;
-mod locking;
 mod opened_connection;
 mod pauses;
 mod rate_commands;

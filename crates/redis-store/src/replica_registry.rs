@@ -1,8 +1,9 @@
 //! The registry of replicas: heartbeats of this one, and the list of all as of the last heartbeat.
 
+use parking_lot::Mutex;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
@@ -16,7 +17,6 @@ use weir_core::seal::{SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
 use weir_store::{FrameNumbers, SentFrames};
 
-use crate::locking::lock;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::registry_view::{
     HEARTBEAT_INTERVAL, HeartbeatReply, ListedReplica, MovedView, OwnerState, RegistryView,
@@ -91,13 +91,13 @@ impl ReplicaRegistry {
     /// The view for the process that goes on under the name of this replica. `None` before the first
     /// one.
     pub(crate) fn export_view(&self) -> Option<MovedView> {
-        lock(&self.view).export(self.clock.monotonic())
+        self.view.lock().export(self.clock.monotonic())
     }
 
     /// Goes on with the view of the process before, unless the store has answered already.
     pub(crate) fn import_view(&self, moved: MovedView) {
         {
-            let mut view = lock(&self.view);
+            let mut view = self.view.lock();
             if view.asked_at().is_some() {
                 return;
             }
@@ -131,7 +131,7 @@ impl ReplicaRegistry {
         let asked = self.clock.monotonic();
         let _turn = self.turn.lock().await;
         // Another caller may have fetched it while this one waited.
-        let at = lock(&self.view).asked_at();
+        let at = self.view.lock().asked_at();
         if at.is_some_and(|at| at > asked) {
             return Ok(());
         }
@@ -149,21 +149,21 @@ impl ReplicaRegistry {
         }
         let info = ReplicaInfo {
             frames: Some(self.sent_frames.announced()),
-            ..lock(&self.info).clone()
+            ..self.info.lock().clone()
         };
         let info = serde_json::to_string(&info).map_err(|error| StoreError(error.to_string()))?;
         let asked_at = self.clock.monotonic();
         // Another value each time, so that data that this replica itself began anew differ.
         let minted = HEXLOWER.encode(&random_id(self.link.random()));
         let raw = self.run_script("heartbeat", &info, &minted).await?;
-        let change = lock(&self.view).apply(parse_reply(raw), asked_at, &minted);
+        let change = self.view.lock().apply(parse_reply(raw), asked_at, &minted);
         if change.was_emptied {
             tracing::warn!("shared store was emptied: sessions are written again");
         }
         if change.was_emptied || change.was_interrupted {
             self.rewrites.send_modify(|count| *count += 1);
         }
-        let announced = lock(&self.view).announced_frames(&self.own);
+        let announced = self.view.lock().announced_frames(&self.own);
         self.announced_frames.send_replace(announced);
         self.record_live();
         self.review_keys();
@@ -174,14 +174,14 @@ impl ReplicaRegistry {
     fn review_keys(&self) {
         let now = self.clock.monotonic();
         let view = {
-            let view = lock(&self.view);
+            let view = self.view.lock();
             KeyView {
                 others: view.keys_of_others(&self.own),
                 is_incomplete: view.is_emptied_lately(now),
             }
         };
         self.rotation.review(&view, now);
-        let mut info = lock(&self.info);
+        let mut info = self.info.lock();
         let before = info.clone();
         self.rotation.describe(&mut info);
         if *info != before {
@@ -196,7 +196,7 @@ impl ReplicaRegistry {
         if self.has_view() {
             self.review_keys();
         } else {
-            self.rotation.describe(&mut lock(&self.info));
+            self.rotation.describe(&mut self.info.lock());
         }
         self.changed.notify_one();
     }
@@ -208,7 +208,7 @@ impl ReplicaRegistry {
 
     /// A key that seals now, at any replica, and would be lost here with these keys alone.
     pub(crate) fn lost_key_use(&self, kept: &[SealingKeyName]) -> Option<SealingKeyUse> {
-        let others = lock(&self.view).keys_of_others(&self.own);
+        let others = self.view.lock().keys_of_others(&self.own);
         self.rotation.lost_use(kept, &others)
     }
 
@@ -243,19 +243,19 @@ impl ReplicaRegistry {
 
     /// Changes the digest of the config in force.
     pub(crate) fn set_config_digest(&self, digest: Arc<str>) {
-        lock(&self.info).config = digest;
+        self.info.lock().config = digest;
         self.changed.notify_one();
     }
 
     /// Marks this replica as ending, from the next heartbeat on.
     pub(crate) fn set_draining(&self) {
-        lock(&self.info).draining = true;
+        self.info.lock().draining = true;
         self.changed.notify_one();
     }
 
     /// The number of live replicas as of the last heartbeat, this one included.
     pub(crate) fn count_live(&self) -> usize {
-        1 + lock(&self.view).live_others(&self.own)
+        1 + self.view.lock().live_others(&self.own)
     }
 
     /// The numbers of this replica's frames, which heartbeats announce.
@@ -275,18 +275,18 @@ impl ReplicaRegistry {
 
     /// The state of another replica as of the last heartbeat.
     pub(crate) fn state(&self, id: &ReplicaId) -> OwnerState {
-        lock(&self.view).state(id)
+        self.view.lock().state(id)
     }
 
     /// Reports if the absence of a record is no proof of its end, because the store lost its data a
     /// moment ago.
     pub(crate) fn is_emptied_lately(&self) -> bool {
-        lock(&self.view).is_emptied_lately(self.clock.monotonic())
+        self.view.lock().is_emptied_lately(self.clock.monotonic())
     }
 
     /// Reports if there was a view already.
     pub(crate) fn has_view(&self) -> bool {
-        lock(&self.view).asked_at().is_some()
+        self.view.lock().asked_at().is_some()
     }
 
     /// Asks the store if it lost its data since the last heartbeat.
@@ -295,7 +295,7 @@ impl ReplicaRegistry {
         get.arg(&self.born_key);
         let limit = self.link.command_timeout();
         let born: Option<String> = self.link.query("born", limit, &get).await?;
-        let differs = born.as_deref() != lock(&self.view).born();
+        let differs = born.as_deref() != self.view.lock().born();
         if differs {
             self.changed.notify_one();
         }
@@ -303,8 +303,8 @@ impl ReplicaRegistry {
     }
 
     fn record_live(&self) {
-        let info = lock(&self.info).clone();
-        let view = lock(&self.view);
+        let info = self.info.lock().clone();
+        let view = self.view.lock();
         let (others, has_drift) = (
             view.live_others(&self.own),
             view.has_other_config(&self.own, &info.config),
@@ -346,11 +346,11 @@ impl ReplicaDirectory for ReplicaRegistry {
         if *replica == self.own {
             return None;
         }
-        lock(&self.view).address(replica)
+        self.view.lock().address(replica)
     }
 
     fn may_answer(&self, replica: &ReplicaId) -> bool {
-        *replica != self.own && lock(&self.view).may_answer(replica)
+        *replica != self.own && self.view.lock().may_answer(replica)
     }
 
     fn find_address<'a>(&'a self, replica: &'a ReplicaId) -> Fut<'a, Option<Arc<str>>> {
@@ -358,7 +358,7 @@ impl ReplicaDirectory for ReplicaRegistry {
             if self.state(replica) == OwnerState::Unknown && self.may_answer(replica) {
                 let limit = self.link.command_timeout();
                 if let Ok(Ok(())) = timeout(limit, self.refresh()).await {
-                    lock(&self.view).note_absent(replica);
+                    self.view.lock().note_absent(replica);
                 }
             }
             self.address(replica)
@@ -366,13 +366,13 @@ impl ReplicaDirectory for ReplicaRegistry {
     }
 
     fn report_unreachable(&self, replica: &ReplicaId) {
-        lock(&self.view).report_unreachable(replica);
+        self.view.lock().report_unreachable(replica);
         self.record_live();
     }
 
     fn replicas(&self) -> Vec<ReplicaSeen> {
-        let mut all = lock(&self.view).others(&self.own);
-        let info = lock(&self.info).clone();
+        let mut all = self.view.lock().others(&self.own);
+        let info = self.info.lock().clone();
         let sealing_key = info.sealing_id();
         all.push(ReplicaSeen {
             id: self.own.clone(),

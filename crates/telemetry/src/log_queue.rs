@@ -1,9 +1,10 @@
 //! The queue between the log and standard error. A full disk, or a pipe without a reader, blocks
 //! only the writer thread. Lines beyond the queue's bound are dropped and counted.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -59,28 +60,20 @@ impl LogQueue {
     /// Waits until all lines are written, at most for `within`.
     pub(super) fn drain(&self, within: Duration) {
         let waiting = |state: &mut QueueState| state.bytes > 0;
-        // With a poisoned lock there is no wait.
-        let _ended = self
-            .emptied
-            .wait_timeout_while(self.state(), within, waiting);
+        let mut state = self.state();
+        self.emptied.wait_while_for(&mut state, waiting, within);
     }
 
     /// Waits for lines, at most for `within`, and takes them all.
     pub(super) fn take(&self, within: Option<Duration>) -> VecDeque<Vec<u8>> {
         let idle = |state: &mut QueueState| state.lines.is_empty() && !state.woken;
-        let state = self.state();
-        let mut state = match within {
+        let mut state = self.state();
+        match within {
             Some(within) => {
-                self.filled
-                    .wait_timeout_while(state, within, idle)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0
+                self.filled.wait_while_for(&mut state, idle, within);
             }
-            None => self
-                .filled
-                .wait_while(state, idle)
-                .unwrap_or_else(PoisonError::into_inner),
-        };
+            None => self.filled.wait_while(&mut state, idle),
+        }
         state.woken = false;
         std::mem::take(&mut state.lines)
     }
@@ -106,7 +99,7 @@ impl LogQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -197,7 +190,7 @@ mod tests {
 
     impl Write for FillingDisk<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let mut disk = self.0.lock().unwrap();
+            let mut disk = self.0.lock();
             let count = bytes.len().min(disk.room);
             if count == 0 {
                 return Err(io::ErrorKind::StorageFull.into());
@@ -252,10 +245,10 @@ mod tests {
         }
         assert!(!writer.write_next(None));
         assert_eq!(queue.take_dropped(), 2);
-        disk.lock().unwrap().room = 1000;
+        disk.lock().room = 1000;
         queue.push(b"later\n");
         assert!(writer.write_next(None));
-        assert_eq!(disk.lock().unwrap().bytes, b"first\nfi\nlater\n");
+        assert_eq!(disk.lock().bytes, b"first\nfi\nlater\n");
         queue.drain(Duration::MAX);
     }
 

@@ -2,8 +2,8 @@
 //! first message. So clients with sessions have processes of their own, which can ask them while a
 //! call runs.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -31,12 +31,12 @@ struct ChildEra {
 impl ChildEra {
     /// Returns the protocol of the last process.
     fn dialect(&self) -> Option<RevisionDialect> {
-        *lock(&self.dialect)
+        *self.dialect.lock()
     }
 
     /// Stores the protocol of a process and returns the previous one.
     fn set(&self, dialect: Option<RevisionDialect>) -> Option<RevisionDialect> {
-        std::mem::replace(&mut *lock(&self.dialect), dialect)
+        std::mem::replace(&mut *self.dialect.lock(), dialect)
     }
 }
 
@@ -194,7 +194,7 @@ impl ChildEras {
             return self.second.record_found(dialect);
         }
         self.first.set(Some(dialect));
-        *lock(&self.first_start_time) = begun.elapsed();
+        *self.first_start_time.lock() = begun.elapsed();
         false
     }
 
@@ -217,7 +217,7 @@ impl ChildEras {
     pub(super) fn start_timeout(&self, is_legacy: bool, usual: Duration) -> Duration {
         if is_legacy && !self.has_second() {
             // A server without such an era may not answer at all, and a caller waits.
-            let first = *lock(&self.first_start_time);
+            let first = *self.first_start_time.lock();
             return usual.min(first + EXTRA_START_TIME);
         }
         usual
@@ -225,14 +225,11 @@ impl ChildEras {
 
     /// Returns the backoff of process starts.
     pub(super) fn pace(&self, is_legacy: bool) -> MutexGuard<'_, RetryBackoff> {
-        lock(if is_legacy {
+        let pace = if is_legacy {
             &self.second.era.pace
         } else {
             &self.first.pace
-        })
+        };
+        pace.lock()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! The end of a child's error stream: kept for operators, and cut into lines for the log, with a
 //! limit per second.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -100,7 +100,7 @@ impl ErrorTail {
 
     /// Takes bytes and passes the lines that they complete to `log`.
     pub(crate) fn take(&self, bytes: &[u8], mut log: impl FnMut(&str)) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         let ErrorTailState { kept, line } = &mut *inner;
         let over = (kept.len() + bytes.len())
             .saturating_sub(KEPT_BYTES)
@@ -126,7 +126,7 @@ impl ErrorTail {
     /// Returns the last lines that are not blank, at most `most`, the oldest first. Each is cut to
     /// 300 characters.
     pub(crate) fn last_lines(&self, most: usize) -> Vec<String> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock();
         let (front, back) = inner.kept.as_slices();
         let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
         drop(inner);
@@ -181,12 +181,9 @@ mod tests {
         tail.take(b"\nlast\n\n", |_| {});
         assert_eq!(tail.last_line().as_deref(), Some("last"));
         assert_eq!(tail.last_lines(2)[1], "last");
-        let kept = tail.inner.lock().map_or(0, |inner| inner.kept.len());
+        let kept = tail.inner.lock().kept.len();
         assert_eq!(kept, KEPT_BYTES);
         tail.take(&vec![b'y'; 2 * KEPT_BYTES], |_| {});
-        assert_eq!(
-            tail.inner.lock().map_or(0, |inner| inner.kept.len()),
-            KEPT_BYTES
-        );
+        assert_eq!(tail.inner.lock().kept.len(), KEPT_BYTES);
     }
 }

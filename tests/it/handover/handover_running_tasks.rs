@@ -66,14 +66,14 @@ async fn check_after_reload(
     })
     .await;
     assert_ne!(
-        last_session(&bench, "tools/call"),
+        last_session(bench, "tools/call"),
         own,
         "a session of the new settings"
     );
     let state = client.ask("tasks/get", about.clone()).await.unwrap();
     assert_eq!(state.result()["status"], "working", "{}", state.last());
     assert_eq!(
-        last_session(&bench, "tasks/get"),
+        last_session(bench, "tasks/get"),
         own,
         "the session of the task"
     );
@@ -120,7 +120,7 @@ async fn session_is_held_for_a_call_that_becomes_a_task_in_the_process_before() 
 }
 
 /// The parameters of a call of the reference server's research, which becomes a task.
-fn research(arguments: Value) -> Value {
+fn research(arguments: &Value) -> Value {
     json!({ "name": RESEARCH, "arguments": arguments, "task": { "ttl": 60_000 } })
 }
 
@@ -145,7 +145,7 @@ async fn result_of_a_task_of_a_replaced_upstream_is_fetched_in_the_process_befor
     let endpoint = weir.url("/mcp");
     let client = CheckedClient::with_capabilities(&endpoint, Revision::V2025_11_25, able).await;
     let arguments = json!({ "topic": "python", "ambiguous": true });
-    let begun = client.ask("tools/call", research(arguments)).await;
+    let begun = client.ask("tools/call", research(&arguments)).await;
     let about = json!({ "taskId": begun.result()["task"]["taskId"] });
 
     let reloads = || weir.metric("weir_config_reloads_total", &[r#"result="ok""#]);
@@ -231,7 +231,7 @@ async fn child_process_is_held_for_a_call_that_becomes_a_task_in_the_process_bef
     assert!(!children.is_empty());
     children.iter().for_each(|child| signal(*child, "STOP"));
     let calling = tokio::spawn({
-        let (client, params) = (client.clone(), research(json!({ "topic": "snakes" })));
+        let (client, params) = (client.clone(), research(&json!({ "topic": "snakes" })));
         async move { client.ask("tools/call", params).await }
     });
     wait_until("the call", || {
