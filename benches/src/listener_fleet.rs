@@ -11,9 +11,10 @@ use crate::protocol::Era;
 use anyhow::{Context as _, Result, bail};
 use futures_util::{StreamExt as _, stream};
 use http::Uri;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -134,7 +135,7 @@ async fn follow(log: Arc<FleetLog>, mut listener: StreamListener, index: usize) 
 
 impl FleetLog {
     fn lock(&self) -> MutexGuard<'_, FleetState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     fn arm(&self) {

@@ -3,8 +3,9 @@
 //! Values are in nanoseconds inside and in microseconds in tables.
 
 use hdrhistogram::Histogram;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A histogram that many workers of one round write to.
@@ -71,7 +72,7 @@ impl LatencyHistogram {
     }
 
     fn lock(&self) -> MutexGuard<'_, Histogram<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

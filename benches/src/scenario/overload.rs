@@ -17,9 +17,10 @@ use crate::stats::{LatencyHistogram, as_float, median};
 use crate::test_bed::{BenchUpstream, TestBed};
 use crate::upstream::upstream_shape::UpstreamShape;
 use anyhow::Result;
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -268,20 +269,14 @@ struct DueCalls {
 impl DueCalls {
     fn arrive(&self, count: u64) {
         let (now, count) = (Instant::now(), usize::try_from(count).unwrap_or(usize::MAX));
-        self.since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(std::iter::repeat_n(now, count));
+        self.since.lock().extend(std::iter::repeat_n(now, count));
         self.waiting.add_permits(count);
     }
 
     /// The time that the next one was due; no value once the round is over.
     async fn next(&self) -> Option<Instant> {
         self.waiting.acquire().await.ok()?.forget();
-        self.since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
+        self.since.lock().pop_front()
     }
 }
 
@@ -309,7 +304,7 @@ impl CallTally {
             Ok(BareCallOutcome::Made) => self.made.record(since.elapsed()),
             Ok(BareCallOutcome::Refused) => self.refused.record(since.elapsed()),
             Err(error) => {
-                let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut errors = self.errors.lock();
                 errors.0 += 1;
                 errors.1.get_or_insert_with(|| format!("{error:#}"));
                 return false;
@@ -319,11 +314,7 @@ impl CallTally {
     }
 
     fn load(&self, elapsed: Duration, cpu_nanos: u64) -> LoadFigures {
-        let (errors, error) = self
-            .errors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let (errors, error) = self.errors.lock().clone();
         LoadFigures {
             offered: 0.0,
             made: as_float(self.made.count()) / elapsed.as_secs_f64(),

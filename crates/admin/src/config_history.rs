@@ -1,7 +1,8 @@
 //! The applied config, the time it was applied at, and the outcome of the last reload: for
 //! operators.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -88,7 +89,7 @@ impl ConfigHistory {
     }
 
     fn lock(&self) -> MutexGuard<'_, ConfigHistoryState> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.history.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The connections of the operators' listener. A new one is always admitted: at the limit one
 //! without a request is closed, so that idle connections never keep a probe out.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
@@ -64,7 +65,7 @@ impl AdminConnections {
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<Arc<AdminConnectionState>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

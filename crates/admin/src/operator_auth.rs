@@ -339,8 +339,8 @@ fn credential_of(headers: &HeaderMap) -> OperatorCredential<'_> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use parking_lot::Mutex;
     use std::collections::HashMap;
-    use std::sync::Mutex;
     use std::time::{Duration, SystemTime};
 
     use axum::response::IntoResponse as _;
@@ -392,7 +392,7 @@ mod tests {
         fn record_operator_action(&self, action: &OperatorAction<'_>) {
             assert!(!action.took_effect);
             let detail = format!("{} {}", action.action, action.detail);
-            self.0.lock().unwrap().push(detail);
+            self.0.lock().push(detail);
         }
     }
 
@@ -447,7 +447,7 @@ mod tests {
         let foreign = answer(signed("https://other.example.com")).await;
         assert_eq!(foreign.status(), StatusCode::UNAUTHORIZED);
         assert_eq!(
-            *ports.0.lock().unwrap(),
+            *ports.0.lock(),
             [
                 "login from : the token cannot be checked now",
                 "login from : not an operator's token",

@@ -23,8 +23,9 @@ mod rotation;
 mod running_audit;
 mod writer;
 
+use parking_lot::Mutex;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -90,7 +91,7 @@ impl AuditService {
     /// started. The wait is bounded.
     pub async fn wait_for_first_record(&self) {
         let begun = {
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut running = self.running.lock();
             running.as_mut().and_then(|running| running.begun.take())
         };
         if let Some(begun) = begun
@@ -120,7 +121,7 @@ impl AuditService {
         let Some(plan) = plan else {
             return Ok(PreparedAudit(None));
         };
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.running.lock();
         let current = running.as_ref().map(|running| &running.plan);
         let targets = AuditTargets::open(current, plan, factory)?;
         Ok(PreparedAudit(Some(targets)))
@@ -140,7 +141,7 @@ impl AuditService {
         PreparedAudit(ready): PreparedAudit,
         left: ChainHeads,
     ) -> Result<(), AuditError> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         match (&mut *running, ready) {
             (_, None) => {
                 self.switch.set(None);
@@ -162,7 +163,7 @@ impl AuditService {
     /// after the returned records. Waits until the files are free, for a bounded time.
     pub async fn release_files(&self) -> ChainHeads {
         let waits = {
-            let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let running = self.running.lock();
             let Some(running) = &*running else {
                 return ChainHeads::default();
             };
@@ -181,7 +182,7 @@ impl AuditService {
     /// Takes the paths of the files back from a process that was to take over and failed. If it
     /// still holds a file, this goes on until it has let go.
     pub fn take_back_files(&self) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.running.lock();
         if let Some(running) = &*running {
             for chain in [&running.calls, &running.refusals] {
                 chain.order(|orders| orders.take_back = true);
@@ -191,7 +192,7 @@ impl AuditService {
 
     /// Records that the previous process has ended, with its last records if it sent them.
     pub fn record_predecessor_end(&self, last: ChainHeads) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.running.lock();
         if let Some(running) = &*running {
             running
                 .calls
@@ -206,11 +207,7 @@ impl AuditService {
     /// Returns the last records, if they were kept.
     pub async fn shutdown(&self) -> ChainHeads {
         self.switch.set(None);
-        let running = self
-            .running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let running = self.running.lock().take();
         match running {
             Some(running) => running.end().await,
             None => ChainHeads::default(),
@@ -220,10 +217,7 @@ impl AuditService {
 
 impl Drop for AuditService {
     fn drop(&mut self) {
-        let running = self
-            .running
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let running = self.running.get_mut();
         if let Some(running) = running {
             running.let_go();
         }

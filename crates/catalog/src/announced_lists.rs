@@ -2,7 +2,7 @@
 //! at most one for each announcement, so that an upstream with different lists for different
 //! connections never has replicas walk in circles.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -116,8 +116,8 @@ impl FeedAnnouncement {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, AnnouncementState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, AnnouncementState> {
+        self.state.lock()
     }
 }
 

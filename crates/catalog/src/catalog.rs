@@ -1,8 +1,9 @@
 //! The catalog: the lists of all endpoints over all upstreams.
 
+use parking_lot::Mutex;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use opentelemetry::KeyValue;
@@ -158,10 +159,7 @@ impl Catalog {
     /// list until it has its own. Clients are notified if their list changed. Must be called inside
     /// a tokio runtime.
     pub fn apply(&self, topology: Topology) {
-        let _one = self
-            .apply_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one = self.apply_lock.lock();
         if self.context.stop.is_cancelled() {
             return;
         }
@@ -264,10 +262,7 @@ impl Catalog {
     /// the due time of held-back announcements.
     fn update_views(&self, round: &UpdateRound) -> Option<Instant> {
         let due = {
-            let _one = self
-                .apply_lock
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let _one = self.apply_lock.lock();
             self.refresh(round.now)
         };
         if round.is_tidying {
@@ -446,10 +441,7 @@ impl Catalog {
     /// Stops following, retires every upstream, and waits until all of that is done.
     pub async fn shutdown(&self) {
         {
-            let _one = self
-                .apply_lock
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let _one = self.apply_lock.lock();
             self.context.stop.cancel();
             let layout = self.layout.swap(Arc::default());
             layout.sources.iter().for_each(|source| self.retire(source));

@@ -1,6 +1,7 @@
 //! One upstream as the catalog follows it, with a feed and a watcher for each capability class.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -91,7 +92,7 @@ impl CatalogSource {
     /// upstream.
     fn follow_classes_of(&self, context: &Arc<CatalogContext>, old: &Self) {
         let carried = self.carried();
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut others = self.others.lock();
         for before in old.feeds() {
             let class = before.class;
             if class != CapabilityClass::BASE && class == class.cut(carried) {
@@ -171,7 +172,7 @@ impl CatalogSource {
         if class == CapabilityClass::BASE || self.stop.is_cancelled() {
             return self.base.clone();
         }
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut others = self.others.lock();
         if let Some((feed, _)) = others.iter().find(|(feed, _)| feed.class == class) {
             return feed.clone();
         }
@@ -189,7 +190,7 @@ impl CatalogSource {
         let class = Some(class)
             .filter(|class| class.has(CapabilityClass::SESSIONS))?
             .cut(self.carried());
-        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = self.others.lock();
         let (feed, _) = others.iter().find(|(feed, _)| feed.class == class)?;
         Some(feed.clone())
     }
@@ -204,7 +205,7 @@ impl CatalogSource {
 
     /// All feeds, the base first.
     pub(super) fn feeds(&self) -> Vec<Arc<ListFeed>> {
-        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = self.others.lock();
         std::iter::once(&self.base)
             .chain(others.iter().map(|(feed, _)| feed))
             .cloned()
@@ -214,7 +215,7 @@ impl CatalogSource {
     /// Ends the feeds of classes that are not in `used`, cut as [`Self::feed`] does.
     pub(super) fn keep(&self, used: &[CapabilityClass]) {
         let carried = self.carried();
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut others = self.others.lock();
         others.retain(|(feed, stop)| {
             let wanted = used.iter().any(|class| class.cut(carried) == feed.class);
             if !wanted {

@@ -1,9 +1,10 @@
 //! The lists of one endpoint in the catalog: its upstreams, and a list view for each list and each
 //! capability class that asks.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -102,11 +103,7 @@ impl EndpointLists {
         kind: ListKind,
         class: CapabilityClass,
     ) -> Arc<ListView> {
-        let mut segments = self
-            .list_views
-            .segments
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self.list_views.segments.lock();
         if let Some(list_view) = self.list_views.find(kind, class) {
             return list_view;
         }
@@ -154,11 +151,7 @@ impl EndpointLists {
         context: &Arc<CatalogContext>,
         now: Instant,
     ) -> Option<Instant> {
-        let mut segments = self
-            .list_views
-            .segments
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self.list_views.segments.lock();
         let list_views = self.list_views.all();
         for list_view in &list_views {
             let before = list_view.view();
@@ -177,11 +170,7 @@ impl EndpointLists {
     /// views of which no cursor is good any more. Returns the classes still in use.
     pub(super) fn drop_unused(&self, context: &CatalogContext) -> Vec<CapabilityClass> {
         let (now, idle) = (context.seconds(), context.settings.class_idle.as_secs());
-        let mut segments = self
-            .list_views
-            .segments
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self.list_views.segments.lock();
         let mut open = self.list_views.all();
         open.retain(|list_view| {
             let keep = list_view.class == CapabilityClass::BASE || list_view.note_use(now, idle);
@@ -255,9 +244,7 @@ impl ListView {
     }
 
     fn superseded(&self) -> MutexGuard<'_, SupersededViews> {
-        self.superseded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.superseded.lock()
     }
 
     fn mark_used(&self) {
@@ -285,19 +272,13 @@ impl ListView {
         self.view_changes.announce();
         // A client that comes later sees the new list anyway.
         if is_news && self.announcements.watchers() > 0 {
-            self.announcer
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_pending = true;
+            self.announcer.lock().is_pending = true;
         }
     }
 
     /// Announces a pending change if its time has come; else returns its due time.
     fn announce_if_due(&self, now: Instant, window: Duration) -> Option<Instant> {
-        let mut announcer = self
-            .announcer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut announcer = self.announcer.lock();
         if !announcer.is_pending {
             return None;
         }

@@ -1,6 +1,7 @@
 //! An upstream that the catalog follows, and the operator's rules for it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -100,8 +101,6 @@ impl FollowedUpstream {
     }
 
     fn undeclared_lists(&self) -> MutexGuard<'_, UndeclaredLists> {
-        self.undeclared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.undeclared.lock()
     }
 }

@@ -1,7 +1,7 @@
 //! Announcements that other replicas have not confirmed: a client that was notified here may have got
 //! an older list there. It is notified once more.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -38,6 +38,6 @@ impl LateConfirmations {
     }
 
     fn awaited(&mut self) -> &mut FuturesUnordered<Confirmation> {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.0.get_mut()
     }
 }

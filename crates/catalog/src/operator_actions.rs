@@ -1,8 +1,6 @@
 //! The operators' actions on upstreams: taking one out, letting it in again, and reading its lists
 //! now.
 
-use std::sync::PoisonError;
-
 use tokio::time::Instant;
 use weir_core::failure::{Failure, FailureKind, UPSTREAM_DISABLED};
 use weir_core::names::UpstreamId;
@@ -73,10 +71,7 @@ impl Catalog {
     }
 
     fn rebuild(&self) {
-        let _one = self
-            .apply_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one = self.apply_lock.lock();
         self.refresh(Instant::now());
         // The background task sends announcements that were held back.
         self.context.rebuild.request();

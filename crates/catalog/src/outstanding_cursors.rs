@@ -4,8 +4,8 @@
 //! The table is bounded, so the count is a lower bound: with too many outstanding lists, further
 //! ones are not followed. A client that comes back on another replica counts as gone here.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,7 +20,7 @@ pub(super) struct OutstandingCursors(Mutex<HashMap<u64, (Instant, EndpointId)>>)
 impl OutstandingCursors {
     /// Records that a client received a cursor of this list.
     pub(super) fn gave(&self, list: u64, endpoint: &EndpointId) {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.lock();
         if open.len() < MAX_OUTSTANDING || open.contains_key(&list) {
             open.insert(list, (Instant::now(), endpoint.clone()));
         }
@@ -28,25 +28,19 @@ impl OutstandingCursors {
 
     /// Records that the client came back with a cursor.
     pub(super) fn came_back(&self, list: u64) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&list);
+        self.0.lock().remove(&list);
     }
 
     /// Removes the entries older than `age`, and returns their endpoints.
     pub(super) fn sweep(&self, age: Duration) -> Vec<EndpointId> {
         let mut gone = Vec::new();
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|_, (since, endpoint)| {
-                let keep = since.elapsed() < age;
-                if !keep {
-                    gone.push(endpoint.clone());
-                }
-                keep
-            });
+        self.0.lock().retain(|_, (since, endpoint)| {
+            let keep = since.elapsed() < age;
+            if !keep {
+                gone.push(endpoint.clone());
+            }
+            keep
+        });
         gone
     }
 }

@@ -1,6 +1,7 @@
 //! The upstreams that a reload replaced or removed, while their calls and tasks end.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir_core::names::{EndpointId, UpstreamId};
@@ -30,7 +31,7 @@ pub(crate) struct RetiringUpstream {
 
 impl RetiringUpstreams {
     fn lock(&self) -> MutexGuard<'_, Vec<RetiringUpstream>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock()
     }
 
     pub(crate) fn add(&self, retiring: RetiringUpstream) {

@@ -13,10 +13,11 @@ pub(crate) mod session_views;
 mod session_walk;
 mod walk_pace;
 
+use parking_lot::RwLock;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use weir_core::call::SessionKey;
@@ -147,8 +148,8 @@ impl SessionLists {
         };
     }
 
-    fn clients(&self) -> std::sync::RwLockReadGuard<'_, HashSet<SessionKey>> {
-        self.clients.read().unwrap_or_else(PoisonError::into_inner)
+    fn clients(&self) -> parking_lot::RwLockReadGuard<'_, HashSet<SessionKey>> {
+        self.clients.read()
     }
 }
 
@@ -157,7 +158,7 @@ impl SessionListObserver for SessionLists {
         if self.clients().contains(&client) {
             return;
         }
-        let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.write();
         if clients.len() < MOST_CLIENTS && clients.insert(client) {
             drop(clients);
             self.index.enter(client, self.own.clone());
@@ -194,11 +195,7 @@ impl SessionListObserver for SessionLists {
 
 impl Drop for SessionLists {
     fn drop(&mut self) {
-        let clients = std::mem::take(
-            self.clients
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let clients = std::mem::take(self.clients.get_mut());
         self.index.leave(&clients);
         if !*self.differs.get_mut() {
             return;

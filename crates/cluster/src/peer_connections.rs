@@ -1,9 +1,10 @@
 //! The connections to other replicas, opened on demand: one to each, and further ones while clients
 //! that read slowly hold the windows of the others.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
@@ -124,11 +125,7 @@ impl PeerConnections {
     /// Uses other keys for the connections that are opened from now on. Open ones take no further
     /// requests, and close after the last of theirs.
     pub(crate) fn use_tls(&self, tls: ClusterTls) {
-        let mut current = self
-            .context
-            .tls
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.context.tls.lock();
         *current = tls;
         drop(current);
         self.peers().clear();
@@ -143,7 +140,7 @@ impl PeerConnections {
     }
 
     fn peers(&self) -> MutexGuard<'_, HashMap<ReplicaId, PeerSlot>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peers.lock()
     }
 }
 
@@ -212,7 +209,7 @@ impl OpenContext {
     }
 
     fn current_tls(&self) -> ClusterTls {
-        let tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        let tls = self.tls.lock();
         tls.clone()
     }
 

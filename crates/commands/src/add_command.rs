@@ -1,9 +1,9 @@
 //! `weir add NAME URL` and `weir add NAME -- COMMAND ARGUMENT...`: adds an upstream to a config.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use weir_client_configs::import::credentials::has_credential;
@@ -94,7 +94,7 @@ pub fn add(options: &AddOptions) -> ExitCode {
             if !names_variable(&entry, name) {
                 return None;
             }
-            let mut unset = unset.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unset = unset.lock();
             unset.insert(name.to_owned());
             Some(stand_in(name, entry.url.as_deref()).to_owned())
         })
@@ -123,7 +123,7 @@ pub fn add(options: &AddOptions) -> ExitCode {
             format_args!("{} cannot be written: {error}", file.display()),
         );
     }
-    for name in unset.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    for name in unset.into_inner() {
         weir_terminal::note(format_args!(
             "weir: environment variable {name} is not set here: set it where weir starts"
         ));

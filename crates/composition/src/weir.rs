@@ -10,9 +10,10 @@ mod replica_links;
 mod shared_keys;
 mod takeover;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir_catalog::Catalog;
@@ -413,7 +414,7 @@ impl Weir {
     }
 
     fn applied(&self) -> MutexGuard<'_, AppliedConfig> {
-        self.applied.lock().unwrap_or_else(PoisonError::into_inner)
+        self.applied.lock()
     }
 
     /// Stops in phases: not ready, no new connections, open streams closed, calls drained until the

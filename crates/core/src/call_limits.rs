@@ -218,7 +218,8 @@ impl PayloadSource for LimitedPayload {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::sync::{Arc, Mutex, OnceLock};
+    use parking_lot::Mutex;
+    use std::sync::{Arc, OnceLock};
 
     use futures_util::{StreamExt as _, stream};
     use tokio::sync::Semaphore;
@@ -331,11 +332,11 @@ mod tests {
 
     impl TimeoutHandler for NotingTimeoutHandler {
         fn record_life(&self) {
-            self.0.lock().unwrap().0 += 1;
+            self.0.lock().0 += 1;
         }
 
         fn timed_out(&self, passed: PassedLimit) -> Failure {
-            self.0.lock().unwrap().1.push(passed);
+            self.0.lock().1.push(passed);
             Failure::new(FailureKind::TimedOut, "late")
         }
     }
@@ -368,7 +369,7 @@ mod tests {
             is_hard: false,
             silence: IDLE,
         };
-        assert_eq!(*seen.0.lock().unwrap(), (3, vec![idle_passed]));
+        assert_eq!(*seen.0.lock(), (3, vec![idle_passed]));
 
         let only_hard = CallDeadlines {
             idle: hard,
@@ -383,7 +384,7 @@ mod tests {
             is_hard: true,
             silence: HARD,
         };
-        assert_eq!(*seen.0.lock().unwrap(), (0, vec![hard_passed]));
+        assert_eq!(*seen.0.lock(), (0, vec![hard_passed]));
 
         let seen = NotingTimeoutHandler::default();
         let mut reply = reported(100).with_limits(|| limits(&seen, only_hard));
@@ -394,7 +395,7 @@ mod tests {
             is_hard: true,
             silence: Duration::ZERO,
         };
-        assert_eq!(*seen.0.lock().unwrap(), (1, vec![client_was_slow]));
+        assert_eq!(*seen.0.lock(), (1, vec![client_was_slow]));
     }
 
     /// A result without end.

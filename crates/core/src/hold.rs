@@ -6,7 +6,8 @@
 //! content, a result is held from the end of its `content` until the structured content is known;
 //! without free room, the value is left out.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -66,7 +67,7 @@ impl HoldBudget {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<HoldDivision>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -122,7 +123,7 @@ impl HoldShare {
     /// The room as it is divided now, and the own share of it.
     fn current(&self) -> (Arc<HoldDivision>, Arc<Semaphore>) {
         let division = self.room.current();
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.own.lock();
         if !Arc::ptr_eq(&own.0, &division) {
             let share = division.share();
             *own = (division, share);

@@ -5,8 +5,9 @@
 //! holds it, and dropping it cancels the call. [`crate::port::CallParking`] keeps parked calls, and
 //! bounds their number and time.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;

@@ -4,9 +4,10 @@
 //! session of that client sends to it. There are no queues for clients without a stream: a message
 //! that cannot be delivered now is returned to its sender.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -159,9 +160,7 @@ impl SessionNotifier {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, OpenReceiver>> {
-        self.receivers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.receivers.lock()
     }
 }
 

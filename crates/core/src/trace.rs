@@ -7,8 +7,9 @@
 pub mod own_span;
 mod trace_context;
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
@@ -145,11 +146,7 @@ impl ServerSpan {
         failed: bool,
         more: Vec<(&'static str, AttributeValue)>,
     ) {
-        let taken = self
-            .attributes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let taken = self.attributes.lock().take();
         let Some(mut attributes) = taken else { return };
         attributes.extend(more);
         let target = self.target.get();
@@ -265,10 +262,7 @@ mod tests {
     struct CollectedSpans(Mutex<Vec<FinishedSpan>>);
     impl SpanSink for CollectedSpans {
         fn offer(&self, span: FinishedSpan) {
-            self.0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(span);
+            self.0.lock().push(span);
         }
     }
 
@@ -290,7 +284,7 @@ mod tests {
     fn weir_decides_on_sampling_and_a_span_ends_once() {
         let kept = Arc::new(CollectedSpans::default());
         let sink = || Some(Arc::clone(&kept) as Arc<dyn SpanSink>);
-        let taken = || std::mem::take(&mut *kept.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let taken = || std::mem::take(&mut *kept.0.lock());
         let forced = TraceContext {
             parent: Some(PARENT.into()),
             ..TraceContext::default()

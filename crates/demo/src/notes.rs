@@ -6,7 +6,8 @@ mod note_store;
 mod note_tools;
 mod notes_session;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use futures_util::{Stream, stream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -56,7 +57,7 @@ impl NotesServer {
             Method::GET => self.listen(&head.headers),
             Method::DELETE => {
                 let (id, _) = self.session(&head.headers, None)?;
-                lock(&self.sessions).close(id);
+                self.sessions.lock().close(id);
                 Ok(web::empty(StatusCode::NO_CONTENT))
             }
             _ => {
@@ -153,7 +154,7 @@ impl NotesServer {
         let revision = Revision::parse(asked)
             .filter(|revision| !revision.is_modern())
             .unwrap_or(Revision::NEWEST_LEGACY);
-        let id = lock(&self.sessions).open(revision);
+        let id = self.sessions.lock().open(revision);
         let id = id.map_err(|_| {
             web::refuse(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -202,7 +203,7 @@ impl NotesServer {
         let level = request.string("level")?.and_then(LogLevel::parse);
         let level = level
             .ok_or_else(|| DemoFault::params("params.level must be one of the eight log levels"))?;
-        lock(&self.sessions).set_level(session_id, level);
+        self.sessions.lock().set_level(session_id, level);
         Ok(json!({}))
     }
 
@@ -229,7 +230,7 @@ impl NotesServer {
             progress_token,
             revealed,
         };
-        let outcome = note_tools::call(&mut lock(&self.store), &call);
+        let outcome = note_tools::call(&mut self.store.lock(), &call);
         match outcome.ok_or_else(|| DemoFault::params(format!("unknown tool: {name}")))? {
             NoteToolOutcome::Done(mut result, said) => {
                 let wants_log = session
@@ -258,7 +259,9 @@ impl NotesServer {
 
     fn listen(&self, headers: &HeaderMap) -> Result<Response<DemoBody>, RefusalResponse> {
         let (id, _) = self.session(headers, None)?;
-        let listening = lock(&self.sessions)
+        let listening = self
+            .sessions
+            .lock()
             .listen(id)
             .ok_or_else(|| unknown_session(None))?;
         Ok(web::events(changes(self.signals.clone(), listening)))
@@ -281,7 +284,9 @@ impl NotesServer {
                 "MCP-Protocol-Version names a revision that this server does not speak",
             ));
         }
-        let session = lock(&self.sessions)
+        let session = self
+            .sessions
+            .lock()
             .find(id)
             .ok_or_else(|| unknown_session(request))?;
         Ok((id, session))
@@ -328,10 +333,4 @@ fn unknown_session(id: Option<&Value>) -> RefusalResponse {
         "this session is not open: begin again with initialize",
     );
     Box::new(web::json(StatusCode::NOT_FOUND, &fault.message(id)))
-}
-
-/// Locks a mutex. A poisoned one means that a tool panicked half-way; the guarded list is still
-/// valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,11 +14,12 @@ mod router;
 pub(crate) mod session;
 mod successor_requests;
 
+use parking_lot::Mutex;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -257,10 +258,7 @@ impl Front {
         let Some(cluster) = self.cluster.get() else {
             return Ok(None);
         };
-        let socket = cluster
-            .socket
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let socket = cluster.socket.lock();
         socket.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
@@ -281,7 +279,7 @@ impl Front {
     /// # Errors
     /// The system has no descriptor left, or the drain has begun.
     pub fn socket(&self) -> io::Result<OwnedFd> {
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = self.socket.lock();
         socket
             .as_ref()
             .ok_or_else(|| io::Error::other("it is closed"))?
@@ -337,10 +335,7 @@ impl Front {
     /// until `calls_end` completes: the answers to questions of calls that run here come from them.
     pub async fn drain(&self, deadline: Duration, calls_end: impl Future<Output = ()>) {
         self.listening.drain().cancel();
-        self.socket
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.socket.lock().take();
         self.listening.tasks().close();
         let done = async {
             calls_end.await;
@@ -388,11 +383,7 @@ impl Front {
         let Some(cluster) = self.cluster.get() else {
             return;
         };
-        cluster
-            .socket
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        cluster.socket.lock().take();
         cluster.listening.drain().cancel();
         cluster.listening.tasks().close();
     }

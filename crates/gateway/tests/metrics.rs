@@ -2,7 +2,7 @@
 //! these tests have a binary of their own and take turns in it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -19,7 +19,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// Returns the metrics, for one test at a time, because the number of series is asserted.
 fn metrics() -> (Metrics, MutexGuard<'static, ()>) {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = TURN.lock();
     (Metrics::install(true, &weir_system::SystemRandom), turn)
 }
 

@@ -1,10 +1,11 @@
 //! The link between a process and its successor while both run: messages in both directions, and
 //! requests that are answered.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncWriteExt as _, BufReader, BufWriter, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -91,7 +92,7 @@ impl LinkQueue {
     }
 
     fn waiting(&self) -> MutexGuard<'_, LinkQueueState> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 
@@ -199,7 +200,7 @@ impl HandoverLink {
     }
 
     fn requests(&self) -> MutexGuard<'_, PendingRecordRequests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock()
     }
 }
 

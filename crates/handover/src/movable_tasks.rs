@@ -1,7 +1,8 @@
 //! The task book of a process, with the results of calls that ended before they became tasks. The
 //! successor gets a copy, and every task that is kept here later.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -44,7 +45,7 @@ impl MovableTasks {
 
     /// Sends a copy of all tasks over the link, and every task that is kept from now on.
     pub(super) fn copy_to(&self, link: &Arc<HandoverLink>) {
-        let _none_changes = self.copying.write().unwrap_or_else(PoisonError::into_inner);
+        let _none_changes = self.copying.write();
         for task in self.own.copy_all() {
             link.send(HandoverMessage::Task(WireTask::of(task)));
         }
@@ -54,7 +55,7 @@ impl MovableTasks {
     /// Keeps a task of the predecessor. A successor of this process gets it, too.
     pub(super) fn put(&self, task: WireTask) {
         let task = task.task();
-        let _changes = self.copying.read().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.copying.read();
         if let Some(link) = &*self.successor.load() {
             let size = task.task.state.len();
             let message = HandoverMessage::Task(WireTask::of(task.clone()));
@@ -114,7 +115,7 @@ impl TaskBook for MovableTasks {
         task: KeptTask,
         ttl: Option<Duration>,
     ) -> Result<(), Failure> {
-        let _changes = self.copying.read().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.copying.read();
         let name = task.name.clone();
         self.own.enter(principal, endpoint, task, ttl)?;
         if let Some(link) = &*self.successor.load()

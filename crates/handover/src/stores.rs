@@ -1,7 +1,8 @@
 //! The session stores, which move to the successor. A process uses its own until then. Afterwards
 //! it uses the successor's for requests that still come over its old connections.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -96,13 +97,11 @@ impl MovableRecords {
     }
 
     fn location(&self) -> RwLockReadGuard<'_, RecordsLocation> {
-        self.location.read().unwrap_or_else(PoisonError::into_inner)
+        self.location.read()
     }
 
     fn change(&self) -> RwLockWriteGuard<'_, RecordsLocation> {
-        self.location
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.location.write()
     }
 }
 
@@ -298,7 +297,7 @@ impl MovableReplays {
 
     /// Sends a copy of all logs over the link, and every change from now on.
     pub(super) fn copy_to(&self, link: &Arc<HandoverLink>) {
-        let _none_changes = self.copying.write().unwrap_or_else(PoisonError::into_inner);
+        let _none_changes = self.copying.write();
         self.own
             .copy_all()
             .into_iter()
@@ -311,7 +310,7 @@ impl MovableReplays {
         change: impl FnOnce(&MemoryReplays) -> T,
         log_change: impl FnOnce() -> LogChange,
     ) -> T {
-        let _changes = self.copying.read().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.copying.read();
         let outcome = change(&self.own);
         if let Some(link) = &*self.successor.load() {
             link.change_log(log_change());

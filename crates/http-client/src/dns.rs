@@ -9,9 +9,10 @@
 //! The cache is not used for names that outsiders give: those are looked up for every connection
 //! (see `guard`).
 
+use parking_lot::Mutex;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -130,7 +131,7 @@ impl DnsCache {
     /// the last minute. Dropping the future leaves the look-up to the next caller.
     async fn resolve(self, name: String) -> Result<Arc<[IpAddr]>, Arc<io::Error>> {
         let (last, flight) = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
             if state.name != name {
                 *state = DnsCacheState {
                     name: name.clone(),
@@ -190,7 +191,7 @@ impl DnsCache {
     }
 
     fn finish_lookup(&self, name: &str, flight: &SharedLookup, answer: Option<DnsAnswer>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.name != name
             || !state
                 .flight
@@ -237,7 +238,7 @@ mod tests {
     impl AddressLookup for ScriptedLookup {
         fn addresses(&self, _: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let (after, answer) = self.steps.lock().unwrap().pop_front().unwrap();
+            let (after, answer) = self.steps.lock().pop_front().unwrap();
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(after)).await;
                 answer.map_err(io::Error::from)

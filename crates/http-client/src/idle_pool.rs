@@ -1,7 +1,8 @@
 //! The shared idle connections to one server: responses return theirs here, and a task closes those
 //! that rest for too long.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ pub(super) struct IdlePool(Mutex<IdleConnections>);
 
 impl IdlePool {
     pub(super) fn lock(&self) -> MutexGuard<'_, IdleConnections> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Retires the HTTP/2 connection of this stream: it gets no more requests and ends with those

@@ -4,10 +4,11 @@
 //! sends small frames, the connection takes those instead and joins their bytes: the library ends a
 //! connection on which too many small frames are unread, with all its requests.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -29,10 +30,6 @@ pub struct OpenResponses {
 
 type SharedReceiver = Arc<Mutex<ResponseReceiver>>;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl OpenResponses {
     /// Makes the record of a connection without requests.
     pub(crate) fn new(traffic: Arc<InboundTraffic>) -> Self {
@@ -50,7 +47,7 @@ impl OpenResponses {
     ) -> Http2Response {
         let stream = response.stream_id().as_u32();
         let receiver = Arc::new(Mutex::new(ResponseReceiver::new(response)));
-        lock(&self.by_stream).insert(stream, receiver.clone());
+        self.by_stream.lock().insert(stream, receiver.clone());
         Http2Response {
             receiver,
             stream,
@@ -65,8 +62,8 @@ impl OpenResponses {
         if !self.traffic.is_to_gather() {
             return;
         }
-        for receiver in lock(&self.by_stream).values() {
-            lock(receiver).gather(&self.traffic);
+        for receiver in self.by_stream.lock().values() {
+            receiver.lock().gather(&self.traffic);
         }
         self.traffic.gathered();
     }
@@ -104,7 +101,7 @@ impl OpenResponses {
     /// True if the connection has no request.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        lock(&self.by_stream).is_empty()
+        self.by_stream.lock().is_empty()
     }
 }
 
@@ -132,7 +129,7 @@ impl Http2Response {
     /// # Errors
     /// As [`Self::head`].
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Parts, h2::Error>> {
-        lock(&self.receiver).poll_head(cx)
+        self.receiver.lock().poll_head(cx)
     }
 
     /// Polls for the next bytes of the body; absent at its end. Bytes that are returned open the
@@ -141,19 +138,19 @@ impl Http2Response {
     /// # Errors
     /// As [`Self::head`].
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
-        lock(&self.receiver).poll_data(cx, &self.open.traffic)
+        self.receiver.lock().poll_data(cx, &self.open.traffic)
     }
 
     /// True if the whole body was taken.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        lock(&self.receiver).is_taken()
+        self.receiver.lock().is_taken()
     }
 }
 
 impl Drop for Http2Response {
     fn drop(&mut self) {
-        lock(&self.open.by_stream).remove(&self.stream);
+        self.open.by_stream.lock().remove(&self.stream);
     }
 }
 

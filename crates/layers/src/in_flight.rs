@@ -20,7 +20,7 @@
 //! there is a gain.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::sync::{
@@ -251,7 +251,7 @@ impl PermitQueue {
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<oneshot::Sender<InFlightPermit>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 

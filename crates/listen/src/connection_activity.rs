@@ -1,7 +1,8 @@
 //! The activity of a connection, for its timers: it either answers requests or waits for one.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
@@ -34,12 +35,12 @@ impl ConnectionActivity {
 
     /// Sets the latest end of the answer in transmission.
     pub(crate) fn set_answer_deadline(&self, until: Option<Instant>) {
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        *self.until.lock() = until;
     }
 
     /// The latest end of the answer in transmission.
     pub(crate) fn answer_deadline(&self) -> Option<Instant> {
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.until.lock()
     }
 
     /// Requests begun so far.

@@ -1,10 +1,11 @@
 //! Limits of open connections, overall and by address. An IPv6 address counts as its /64, because
 //! one client commonly has all addresses of it. A slot is released when it is dropped.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::client_network::client_network;
 
@@ -55,7 +56,7 @@ impl ConnectionSlots {
             client_network(address),
             address.to_canonical().is_loopback(),
         );
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         if counts.open >= total {
             return Err(NoSlot::Total);
         }
@@ -77,14 +78,14 @@ impl ConnectionSlots {
 
     #[cfg(test)]
     fn open(&self) -> (usize, usize) {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.0.lock();
         (counts.open, counts.by_address.len())
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut counts = self.slots.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.slots.0.lock();
         counts.open -= 1;
         if let Entry::Occupied(mut entry) = counts.by_address.entry(self.address) {
             *entry.get_mut() -= 1;

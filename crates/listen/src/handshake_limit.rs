@@ -1,9 +1,10 @@
 //! Limits of concurrent TLS handshakes, overall and from one network: silent ones of a few
 //! addresses must not shut TLS for the others.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -71,7 +72,7 @@ impl HandshakeLimit {
     }
 
     fn networks(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
-        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.networks.lock()
     }
 }
 

@@ -70,8 +70,8 @@ impl<F: Future> Future for PollOnWake<F> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use parking_lot::Mutex;
     use std::future::poll_fn;
-    use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
@@ -96,7 +96,7 @@ mod tests {
             polls.store(0, Ordering::Relaxed);
             let mut served = PollOnWake::new(
                 poll_fn(|cx| {
-                    *kept.lock().unwrap() = Some(cx.waker().clone());
+                    *kept.lock() = Some(cx.waker().clone());
                     match polls.fetch_add(1, Ordering::Relaxed) {
                         1 => Poll::Ready(()),
                         _ => Poll::Pending,
@@ -108,7 +108,7 @@ mod tests {
                 assert!(Pin::new(&mut served).poll(&mut cx).is_pending());
             }
             assert_eq!(polls.load(Ordering::Relaxed), 1, "round {round}");
-            kept.lock().unwrap().take().unwrap().wake();
+            kept.lock().take().unwrap().wake();
             assert_eq!(connection.0.load(Ordering::Relaxed), round + 1);
             assert!(Pin::new(&mut served).poll(&mut cx).is_ready());
         }

@@ -99,8 +99,8 @@ impl<F: Future + Unpin> Future for RepollOnWake<F> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use parking_lot::Mutex;
     use std::future::poll_fn;
-    use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
@@ -163,7 +163,7 @@ mod tests {
     fn external_wake_reaches_the_latest_polling_task() {
         let kept = Mutex::new(None::<Waker>);
         let mut prompt = RepollOnWake::new(poll_fn(|cx| {
-            *kept.lock().unwrap() = Some(cx.waker().clone());
+            *kept.lock() = Some(cx.waker().clone());
             Poll::<()>::Pending
         }));
         let (first, waker) = counted();
@@ -172,7 +172,7 @@ mod tests {
                 .poll(&mut Context::from_waker(&waker))
                 .is_pending()
         );
-        kept.lock().unwrap().take().unwrap().wake();
+        kept.lock().take().unwrap().wake();
         assert_eq!(first.0.load(Ordering::Relaxed), 1);
         let (second, waker) = counted();
         assert!(
@@ -180,7 +180,7 @@ mod tests {
                 .poll(&mut Context::from_waker(&waker))
                 .is_pending()
         );
-        kept.lock().unwrap().take().unwrap().wake();
+        kept.lock().take().unwrap().wake();
         assert_eq!(
             (
                 first.0.load(Ordering::Relaxed),

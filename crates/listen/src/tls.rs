@@ -1,8 +1,9 @@
 //! TLS: one certificate, and the authorities of client certificates. Changed files are read again
 //! without an effect on open connections.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -127,7 +128,7 @@ impl ListenerCertificates {
     }
 
     fn watched(&self) -> MutexGuard<'_, WatchedFiles> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock()
     }
 
     /// The acceptor's config: TLS 1.2 and 1.3, HTTP/2 preferred.

@@ -4,10 +4,11 @@
 //! requests that need a token at the same time share one token request, and it goes on when they
 //! give up. After a failure the next attempt waits, longer each time.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -298,7 +299,7 @@ impl TokenAccount {
 
     fn state(&self) -> MutexGuard<'_, TokenAccountState> {
         // Every field is valid by itself after a panic of the lock's holder.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -10,9 +10,10 @@
 
 mod introspection_slots;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
@@ -172,7 +173,7 @@ impl Introspector {
             digest: *token.digest,
         };
         let text = token.text.to_owned();
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let answer = flight.run(&text, permit).await;
@@ -201,9 +202,7 @@ impl IntrospectionState {
     }
 
     fn in_flight(&self) -> MutexGuard<'_, HashMap<[u8; 32], PendingAnswer>> {
-        self.in_flight
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.in_flight.lock()
     }
 }
 

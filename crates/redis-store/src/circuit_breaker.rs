@@ -1,13 +1,12 @@
 //! The circuit breaker of the shared store: while it fails, commands fail at once, so that no
 //! request waits its time limit for a store that does not answer.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_core::port::{Backoff, Random};
 
-use crate::locking::lock;
 use crate::pauses::next_pause;
 
 /// Failures in a row that open the breaker.
@@ -60,7 +59,7 @@ impl CircuitBreaker {
 
     /// Lets a command pass; `None` during a pause.
     pub(crate) fn admit(&self) -> Option<BreakerPass<'_>> {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         let probe = match state.phase {
             BreakerPhase::Closed => None,
             BreakerPhase::OpenUntil(end) if end <= Instant::now() => {
@@ -78,7 +77,7 @@ impl CircuitBreaker {
 
     /// Closes it: there is a new connection.
     pub(crate) fn reset(&self) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         state.phase = BreakerPhase::Closed;
         state.failures = 0;
         state.backoff.reset();
@@ -95,7 +94,7 @@ impl BreakerPass<'_> {
     /// Reports that the command failed; true if that opened the breaker.
     pub(crate) fn fail(mut self, random: &dyn Random) -> bool {
         let probe = self.probe.take();
-        let mut state = lock(&self.breaker.0);
+        let mut state = self.breaker.0.lock();
         state.failures = state.failures.saturating_add(1);
         let opens = match state.phase {
             BreakerPhase::Closed => state.failures >= MAX_FAILURES,
@@ -114,7 +113,7 @@ impl BreakerPass<'_> {
 impl Drop for BreakerPass<'_> {
     fn drop(&mut self) {
         if let Some(probe) = self.probe {
-            let mut state = lock(&self.breaker.0);
+            let mut state = self.breaker.0.lock();
             if state.phase == BreakerPhase::Probing(probe) {
                 state.phase = BreakerPhase::OpenUntil(Instant::now());
             }

@@ -1,12 +1,10 @@
 //! The values of shared counters as this replica knows them.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use weir_core::port::StoreError;
-
-use crate::locking::lock;
 
 /// The most counters that are known. Their names come from the config and from principals, so this
 /// bounds the latter.
@@ -42,7 +40,7 @@ pub(crate) struct StoredValue {
 impl CounterTable {
     /// The highest value that the store is known to have had.
     pub(crate) fn seen(&self, name: &str, now: Duration) -> u64 {
-        let known = lock(&self.0).get(name).copied();
+        let known = self.0.lock().get(name).copied();
         known
             .filter(|known| known.ends > now)
             .map_or(0, |known| known.seen)
@@ -52,7 +50,7 @@ impl CounterTable {
     /// while the store lacks amounts of this replica.
     pub(crate) fn follow(&self, name: &str, stored: StoredValue, now: Duration) -> u64 {
         let StoredValue { value, ends } = stored;
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         // Without room for the counter, the value in the store is the only one.
         let Some(known) = counter(&mut all, name, ends, now) else {
             return value;
@@ -70,7 +68,7 @@ impl CounterTable {
         ends: Duration,
         now: Duration,
     ) -> Result<u64, StoreError> {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let known = counter(&mut all, name, ends, now)
             .ok_or_else(|| StoreError(format!("more than {MAX_COUNTERS} counters are alive")))?;
         known.total = known.total.saturating_add(added.amount);
@@ -80,7 +78,7 @@ impl CounterTable {
 
     /// Takes the amount to send to the store. It is owed until [`Self::settle`].
     pub(crate) fn take_owed(&self, name: &str, now: Duration) -> u64 {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let Some(known) = all.get_mut(name).filter(|known| known.ends > now) else {
             return 0;
         };
@@ -91,7 +89,7 @@ impl CounterTable {
 
     /// Ends the sending of an amount: the store has it, or does not answer and lacks it.
     pub(crate) fn settle(&self, name: &str, amount: u64, has_arrived: bool) {
-        if let Some(known) = lock(&self.0).get_mut(name) {
+        if let Some(known) = self.0.lock().get_mut(name) {
             known.sent = known.sent.saturating_sub(amount);
             if has_arrived {
                 known.owed = known.owed.saturating_sub(amount);

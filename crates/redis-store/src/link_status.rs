@@ -1,13 +1,13 @@
 //! The state of the shared store as commands find it, with its log lines and its gauge.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use tokio::time::Instant;
 use weir_core::telemetry::instruments;
 
-use crate::locking::lock;
 use crate::server_checks::ServerRisk;
 
 /// The least number of refused writes in a row, and the least time between the first and the last of
@@ -49,21 +49,21 @@ pub(crate) enum CommandEffect {
 impl LinkStatus {
     /// The values now.
     pub(crate) fn values(&self) -> StatusValues {
-        lock(&self.values).clone()
+        self.values.lock().clone()
     }
 
     /// Takes note of the answer to a command. Only a write proves that the store is of use: a full
     /// server, or a read-only one, still answers everything else.
     pub(crate) fn note_answer(&self, latency: Duration, effect: CommandEffect) {
         let before = {
-            let mut values = lock(&self.values);
+            let mut values = self.values.lock();
             values.latency = latency;
             if effect == CommandEffect::Reads {
                 return;
             }
             values.is_reachable.replace(true)
         };
-        lock(&self.refused).take();
+        self.refused.lock().take();
         if before != Some(true) {
             instruments().store_up.record(1, &[]);
         }
@@ -74,14 +74,14 @@ impl LinkStatus {
 
     /// Takes note of a failed command.
     pub(crate) fn note_failure(&self, error: &str) {
-        lock(&self.values).last_error = Some(error.into());
+        self.values.lock().last_error = Some(error.into());
     }
 
     /// Takes note of a write that the server refused. Answers to reads do not end a row of them: a full
     /// server gives those.
     pub(crate) fn note_refused_write(&self, error: &str) {
         let (since, count) = {
-            let mut refused = lock(&self.refused);
+            let mut refused = self.refused.lock();
             let row = refused.get_or_insert_with(|| (Instant::now(), 0));
             row.1 = row.1.saturating_add(1);
             *row
@@ -94,7 +94,7 @@ impl LinkStatus {
     /// Takes note that the store does not answer, or refuses writes.
     pub(crate) fn note_unreachable(&self, error: &str) {
         let before = {
-            let mut values = lock(&self.values);
+            let mut values = self.values.lock();
             values.last_error = Some(error.into());
             values.is_reachable.replace(false)
         };
@@ -106,7 +106,7 @@ impl LinkStatus {
 
     /// Takes note of settings of the server that endanger records. Each is logged once.
     pub(crate) fn note_risks(&self, risks: &[ServerRisk]) {
-        let known = std::mem::replace(&mut lock(&self.values).risks, risks.to_vec());
+        let known = std::mem::replace(&mut self.values.lock().risks, risks.to_vec());
         for risk in risks.iter().filter(|risk| !known.contains(risk)) {
             tracing::warn!(reason = risk.text(), "shared store may lose sessions");
         }

@@ -1,7 +1,8 @@
 //! Finds the owner of a record, and takes the record over if its owner has ended.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -12,7 +13,6 @@ use weir_core::port::{
 };
 use weir_core::telemetry::instruments;
 
-use crate::locking::lock;
 use crate::record_commands::ClaimOutcome;
 use crate::record_seal::{RecordName, record_name};
 use crate::record_writer::RecordWriter;
@@ -102,7 +102,7 @@ impl RecordClaims {
         candidate: &ReplicaId,
     ) -> Result<RecordPlace, StoreError> {
         let name = record_name(key);
-        let flight = lock(&self.flights).entry(name).or_default().clone();
+        let flight = self.flights.lock().entry(name).or_default().clone();
         let _end = FlightEnd {
             claims: self,
             name,
@@ -270,7 +270,7 @@ struct FlightEnd<'a> {
 
 impl Drop for FlightEnd<'_> {
     fn drop(&mut self) {
-        let mut flights = lock(&self.claims.flights);
+        let mut flights = self.claims.flights.lock();
         let is_same = |flight: &ClaimFlight| Arc::ptr_eq(flight, &self.flight);
         if flights.get(&self.name).is_some_and(is_same) {
             flights.remove(&self.name);

@@ -1,7 +1,8 @@
 //! Writes records of this replica to the shared store, behind the requests that changed them.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -12,7 +13,6 @@ use weir_core::port::{Clock, RecordKey, RecordKind, RecordStore, StoreError, ful
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
-use crate::locking::lock;
 use crate::record_commands::{EndOutcome, RecordCommands, SaveOutcome};
 use crate::record_notices::RecordNotices;
 use crate::record_seal::{RecordName, record_name};
@@ -121,7 +121,7 @@ impl RecordWriter {
         let limit = self.commands.request_limit();
         match self.save(key, value, ttl, limit).await {
             Ok(()) => {
-                lock(&self.state).queue.remove_save(key);
+                self.state.lock().queue.remove_save(key);
                 self.publish_pending();
             }
             Err(_) => self.wake.notify_one(),
@@ -135,7 +135,7 @@ impl RecordWriter {
         let limit = self.commands.request_limit();
         match self.commands.end(key, end, limit).await {
             Ok(outcome) => {
-                lock(&self.state).queue.remove_end(key);
+                self.state.lock().queue.remove_end(key);
                 self.publish_pending();
                 if outcome == EndOutcome::Ended {
                     self.confirm_end(key);
@@ -152,7 +152,7 @@ impl RecordWriter {
     /// Has the other replicas drop the record, and its end written again to another server.
     fn confirm_end(&self, key: &RecordKey) {
         self.notices.send(key);
-        let mut ends = lock(&self.written_ends);
+        let mut ends = self.written_ends.lock();
         if ends.len() >= MAX_REPEATED_ENDS {
             ends.pop_front();
         }
@@ -184,14 +184,14 @@ impl RecordWriter {
         }
         let limit = self.commands.request_limit();
         let outcome = self.end(key, RecordEnd::Expired, limit).await?;
-        lock(&self.state).queue.remove_end(key);
+        self.state.lock().queue.remove_end(key);
         self.publish_pending();
         Ok(outcome != EndOutcome::OwnedElsewhere)
     }
 
     /// The write of a record that the shared store has not confirmed yet.
     fn waiting(&self, key: &RecordKey) -> Option<PendingWrite> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let in_flight = || state.in_flight.iter().find(|(known, _)| known == key);
         let queued = state.queue.get(key);
         queued.or_else(|| in_flight().map(|(_, write)| *write))
@@ -199,7 +199,7 @@ impl RecordWriter {
 
     /// Takes the records that other replicas took over.
     pub(crate) fn take_lost(&self, kind: RecordKind) -> Vec<RecordKey> {
-        let mut lost = lock(&self.lost);
+        let mut lost = self.lost.lock();
         let (wanted, others) = lost.drain(..).partition(|key| key.kind == kind);
         *lost = others;
         wanted.into()
@@ -221,7 +221,7 @@ impl RecordWriter {
     /// may lack the last writes.
     pub(crate) async fn keep_rewriting(&self, mut rewrites: watch::Receiver<u64>) {
         while self.wait_for_rewrite(&mut rewrites, REWRITE_SPREAD).await {
-            for key in std::mem::take(&mut *lock(&self.written_ends)) {
+            for key in std::mem::take(&mut *self.written_ends.lock()) {
                 self.queue(&key, PendingWrite::End(RecordEnd::Removed));
             }
             self.wake.notify_one();
@@ -249,7 +249,7 @@ impl RecordWriter {
     }
 
     fn write_all_again(&self) {
-        lock(&self.state).again.clear();
+        self.state.lock().again.clear();
         self.write_again(|_| true);
     }
 
@@ -265,7 +265,7 @@ impl RecordWriter {
         if again.is_empty() {
             return;
         }
-        lock(&self.state).again.append(&mut again);
+        self.state.lock().again.append(&mut again);
         self.publish_pending();
         self.wake.notify_one();
     }
@@ -312,7 +312,7 @@ impl RecordWriter {
         if self.local.remove(key).await? {
             instruments().store_lost.add(1, &[]);
             tracing::debug!("session was taken over by another replica");
-            let mut lost = lock(&self.lost);
+            let mut lost = self.lost.lock();
             if lost.len() >= MAX_LOST {
                 lost.pop_front();
             }
@@ -325,7 +325,7 @@ impl RecordWriter {
         if let PendingWrite::Save(ttl) = write {
             self.times.note(key, ttl);
         }
-        let dropped = lock(&self.state).queue.push(key.clone(), write);
+        let dropped = self.state.lock().queue.push(key.clone(), write);
         if let Some(dropped) = dropped {
             // Its next use queues it again.
             self.times.forget(&dropped);
@@ -337,7 +337,7 @@ impl RecordWriter {
 
     fn publish_pending(&self) {
         self.pending.update(|| {
-            let state = lock(&self.state);
+            let state = self.state.lock();
             state.queue.len() + state.again.len() + state.in_flight.len()
         });
     }
@@ -347,7 +347,7 @@ impl WriteRounds for RecordWriter {
     type Write = (RecordKey, PendingWrite);
 
     fn take_round(&self) -> Vec<Self::Write> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let mut round = state.queue.take(ROUND_SIZE);
         let room = ROUND_SIZE - round.len();
         let at = state.again.len().saturating_sub(room);
@@ -376,7 +376,7 @@ impl WriteRounds for RecordWriter {
         for (key, write) in failed {
             self.queue(&key, write);
         }
-        lock(&self.state).in_flight.clear();
+        self.state.lock().in_flight.clear();
         self.publish_pending();
     }
 

@@ -1,9 +1,10 @@
 //! Operators' changes that replicas share: one hash in the shared store, and a copy of it in the
 //! memory of each replica. The newest version of each target wins, wherever it is.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +22,6 @@ use weir_core::seal::{Sealer, SealingKeyName};
 use crate::change_seal::{
     ChangeSeal, UnusableValue, entry_end, field_name, millis_text, target_of,
 };
-use crate::locking::lock;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::scripts::WRITE_CHANGES;
 
@@ -164,7 +164,7 @@ impl RedisChanges {
         let _turn = self.turn.lock().await;
         let stamp = self.read_stamp(limit).await?;
         let is_known = {
-            let stored = lock(&self.stored);
+            let stored = self.stored.lock();
             let is_recent = |at: Instant| at.elapsed() < FULL_LOOK_INTERVAL;
             stamp.is_some()
                 && stamp == stored.stamp
@@ -175,7 +175,7 @@ impl RedisChanges {
             self.fetch_all(stamp.is_some(), limit).await?;
         }
         self.write_pending(limit).await?;
-        let mut stored = lock(&self.stored);
+        let mut stored = self.stored.lock();
         if std::mem::take(&mut stored.is_first_overdue) {
             tracing::info!("operator changes fetched from the shared store");
         }
@@ -225,7 +225,7 @@ impl RedisChanges {
             }
         }
         {
-            let mut stored = lock(&self.stored);
+            let mut stored = self.stored.lock();
             stored.stamp = stamp.map(|stamp| String::from_utf8_lossy(&stamp).into_owned());
             stored.fetched_at = Some(Instant::now());
             let versions = found.iter().map(|(target, one)| (*target, one.version));
@@ -240,7 +240,7 @@ impl RedisChanges {
 
     /// Logs a value that gives no change, once.
     fn report_unusable(&self, target: ChangeTarget, value: &str, reason: UnusableValue) {
-        let mut stored = lock(&self.stored);
+        let mut stored = self.stored.lock();
         let before = stored.reported.insert(target, value.to_owned());
         if before.as_deref() == Some(value) {
             return;
@@ -307,7 +307,7 @@ impl RedisChanges {
     /// key.
     fn pending(&self) -> Vec<PendingEntry> {
         let (known, now) = (self.known.borrow().clone(), self.now());
-        let stored = lock(&self.stored);
+        let stored = self.stored.lock();
         let is_pending = |target: &ChangeTarget, change: &SharedChange| {
             let is_newer = stored.versions.get(target) < Some(&change.version);
             (is_newer || stored.outdated.contains(target)) && entry_end(change) > now
@@ -350,7 +350,7 @@ impl RedisChanges {
         }
         let (before, after): (String, String) =
             self.link.invoke("write_changes", limit, &call).await?;
-        let mut stored = lock(&self.stored);
+        let mut stored = self.stored.lock();
         let written = entries.iter().map(|entry| (entry.target, entry.version));
         stored.versions.extend(written);
         for entry in entries {
@@ -380,7 +380,7 @@ impl SharedChanges for RedisChanges {
                 Err(_) => Err(StoreError(format!("no answer within {limit:?}"))),
             };
             if let Err(error) = &outcome {
-                lock(&self.stored).is_write_overdue = true;
+                self.stored.lock().is_write_overdue = true;
                 self.changed.notify_one();
                 tracing::warn!(%error, "operator change not in the shared store yet: other replicas follow later");
             }
@@ -402,7 +402,7 @@ impl SharedChanges for RedisChanges {
                 Err(_) => Err(StoreError(format!("no answer within {limit:?}"))),
             };
             if let Err(error) = &outcome {
-                lock(&self.stored).is_first_overdue = true;
+                self.stored.lock().is_first_overdue = true;
                 tracing::warn!(%error, "operator changes of other replicas not known yet");
             }
             outcome

@@ -1,9 +1,10 @@
 //! The one connection for commands of this replica, reopened in the background. Each command has a
 //! time limit and passes the circuit breaker.
 
+use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -17,7 +18,6 @@ use weir_core::telemetry::instruments;
 
 use crate::circuit_breaker::{BreakerPass, CircuitBreaker};
 use crate::link_status::{CommandEffect, LinkStatus};
-use crate::locking::lock;
 use crate::opened_connection::OpenedConnection;
 use crate::pauses::next_pause;
 use crate::redis_client::RedisClient;
@@ -429,7 +429,7 @@ impl RedisLink {
         let Some(run) = server_run(info) else {
             return;
         };
-        let before = lock(&self.server_run).replace(run.to_owned());
+        let before = self.server_run.lock().replace(run.to_owned());
         if before.is_some_and(|before| before != run) {
             self.server_runs.send_modify(|runs| *runs += 1);
         }

@@ -2,9 +2,10 @@
 //! them in the memory of each replica. A message has the others look at once; they look again every
 //! few seconds, because messages can be lost.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::cmd;
@@ -18,7 +19,6 @@ use weir_core::port::{
 
 use crate::bus_frame::encode_frame;
 use crate::list_value::{decode_value, encode_value, field_name, group_of};
-use crate::locking::lock;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::scripts::ANNOUNCE_LISTS;
 
@@ -217,14 +217,14 @@ impl RedisLists {
             *known = Arc::default();
             had_some
         });
-        let mut written = lock(&self.written);
+        let mut written = self.written.lock();
         written.pending = written.own.keys().cloned().collect();
     }
 
     async fn write_pending(&self) -> Result<(), StoreError> {
         loop {
             let batch: Vec<_> = {
-                let written = lock(&self.written);
+                let written = self.written.lock();
                 let pending = written.pending.iter().take(MAX_BATCH);
                 pending
                     .filter_map(|group| Some((group.clone(), *written.own.get(group)?)))
@@ -256,7 +256,7 @@ impl RedisLists {
         let limit = BACKGROUND_TIMEOUT;
         let versions: Vec<u64> = self.link.invoke("announce_lists", limit, &call).await?;
         {
-            let mut written = lock(&self.written);
+            let mut written = self.written.lock();
             for (group, lists) in batch {
                 // Newer lists of the group may have come in between.
                 if written.own.get(group) == Some(lists) {
@@ -276,7 +276,7 @@ impl RedisLists {
     /// Notes lists of this replica.
     fn note(&self, group: &ListGroup, lists: ListDigests) -> NotedLists {
         let known = self.known.borrow().get(group).copied();
-        let mut written = lock(&self.written);
+        let mut written = self.written.lock();
         if written.own.len() >= MAX_GROUPS && !written.own.contains_key(group) {
             return NotedLists::TooMany;
         }

@@ -4,9 +4,10 @@
 //! background before this one is used up; a request waits only if there is no token and no fresh
 //! refusal. While the store does not answer, this replica's own share of the rate decides.
 
+use parking_lot::Mutex;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -20,7 +21,6 @@ use weir_core::port::{Clock, Fut, Rate, RateBucket, RateDecision, SharedRates, S
 use weir_core::telemetry::instruments;
 
 use crate::lease_plan::LeasePlan;
-use crate::locking::lock;
 use crate::rate_commands::RateCommands;
 use crate::redis_link::BACKGROUND_TIMEOUT;
 use crate::replica_registry::ReplicaRegistry;
@@ -77,7 +77,7 @@ impl RedisRates {
 
     /// Makes the trips of an order, until no request needs a further one.
     pub(crate) async fn make_trips(&self, order: &TripOrder) {
-        let rate = lock(&order.lease).rate();
+        let rate = order.lease.lock().rate();
         loop {
             let plan = LeasePlan::of(&rate, self.replicas());
             let purpose = if self.outage.is_on() {
@@ -86,7 +86,7 @@ impl RedisRates {
                 TripPurpose::Tokens
             };
             let begun = self.clock.monotonic();
-            let Some(demand) = lock(&order.lease).begin_trip(&plan, purpose, begun) else {
+            let Some(demand) = order.lease.lock().begin_trip(&plan, purpose, begun) else {
                 return;
             };
             let outcome = self.commands.take(&order.bucket, &rate, demand).await;
@@ -94,7 +94,7 @@ impl RedisRates {
             match outcome {
                 Ok(reply) => {
                     self.outage.end();
-                    let needs_more = lock(&order.lease).finish_trip(demand, reply, &plan, now);
+                    let needs_more = order.lease.lock().finish_trip(demand, reply, &plan, now);
                     if !needs_more {
                         return;
                     }
@@ -112,7 +112,7 @@ impl RedisRates {
     /// left.
     pub(crate) async fn return_idle(&self, order: &TripOrder, idle: Duration) -> bool {
         let (rate, tokens, has_more) = {
-            let mut lease = lock(&order.lease);
+            let mut lease = order.lease.lock();
             let before = self.clock.monotonic().saturating_sub(idle);
             let tokens = lease.give_up_idle(before);
             (lease.rate(), tokens, lease.has_tokens())
@@ -128,7 +128,7 @@ impl RedisRates {
     /// Gives back the tokens of all leases, within a limited time.
     pub(crate) async fn return_all(&self) {
         let held = self.leases.iter().filter_map(|(bucket, lease)| {
-            let has_tokens = lock(&lease).has_tokens();
+            let has_tokens = lease.lock().has_tokens();
             has_tokens.then_some(TripOrder { bucket, lease })
         });
         let held: Vec<_> = held.collect();
@@ -160,7 +160,7 @@ impl RedisRates {
     #[cfg(test)]
     pub(crate) fn has_tokens(&self, bucket: &RateBucket) -> bool {
         let lease = self.leases.peek(bucket);
-        lease.is_some_and(|lease| lock(&lease).has_tokens())
+        lease.is_some_and(|lease| lease.lock().has_tokens())
     }
 
     /// The number of replicas that divide a rate.
@@ -192,7 +192,7 @@ impl RedisRates {
 
     fn end_failed_trip(&self, lease: &SharedLease) {
         let (replicas, now) = (self.replicas(), self.clock.monotonic());
-        let decided = lock(lease).fail_trip(replicas, now);
+        let decided = lease.lock().fail_trip(replicas, now);
         self.count_fallbacks(decided);
     }
 
@@ -206,7 +206,7 @@ impl RedisRates {
     ) -> LeaseDecision {
         let (replicas, now) = (self.replicas(), self.clock.monotonic());
         let (decision, probes) = {
-            let mut lease = lock(lease);
+            let mut lease = lease.lock();
             let decision = lease.take_alone(cost, replicas, now);
             (decision, self.outage.claim_probe(now) && lease.order_trip())
         };
@@ -237,7 +237,7 @@ impl RedisRates {
         let (replicas, now) = (self.replicas(), self.clock.monotonic());
         self.outage.begin(now);
         self.count_fallbacks(1);
-        lock(&lease).take_unanswered(cost, replicas, now)
+        lease.lock().take_unanswered(cost, replicas, now)
     }
 
     fn count_fallbacks(&self, count: u64) {
@@ -259,7 +259,7 @@ impl SharedRates for RedisRates {
         let lease = self.lease(bucket, rate);
         let now = self.clock.monotonic();
         let is_away = self.outage.is_on();
-        let mut held = lock(&lease);
+        let mut held = lease.lock();
         let (needs_trip, charge) = match held.take(cost, now) {
             LeaseAnswer::Taken => return RateDecision::Now(Ok(())),
             LeaseAnswer::Refused(wait) => return RateDecision::Now(Err(wait)),
@@ -285,7 +285,7 @@ impl SharedRates for RedisRates {
         Box::pin(async move {
             let lease = self.leases.peek(&bucket);
             let now = self.clock.monotonic();
-            let known = lease.as_ref().map(|lease| lock(lease).look(cost, now));
+            let known = lease.as_ref().map(|lease| lease.lock().look(cost, now));
             match known {
                 Some(LeaseAnswer::Taken | LeaseAnswer::TakenLow) => return Duration::ZERO,
                 Some(LeaseAnswer::Refused(wait)) => return wait,
@@ -297,14 +297,15 @@ impl SharedRates for RedisRates {
             }
             let replicas = self.replicas();
             lease.map_or(Duration::ZERO, |lease| {
-                lock(&lease).wait_alone(cost, replicas, now)
+                lease.lock().wait_alone(cost, replicas, now)
             })
         })
     }
 
     fn refusing(&self) -> Vec<(RateBucket, Duration)> {
         let now = self.clock.monotonic();
-        let one = |(bucket, lease): (RateBucket, SharedLease)| match lock(&lease)
+        let one = |(bucket, lease): (RateBucket, SharedLease)| match lease
+            .lock()
             .look(NonZeroU32::MIN, now)
         {
             LeaseAnswer::Refused(wait) => Some((bucket, wait)),

@@ -1,9 +1,10 @@
 //! The shared store of one replica: its connection, its place in the registry, and the ports over
 //! both.
 
+use parking_lot::Mutex;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,6 @@ use weir_core::seal::{Sealer, SealerKey, SealingKeyName};
 use weir_store::{MemoryBus, PendingCount, PendingSum};
 
 use crate::lease_trips::keep_leasing;
-use crate::locking::lock;
 use crate::rate_commands::RateCommands;
 use crate::record_commands::RecordCommands;
 use crate::record_looks;
@@ -283,7 +283,7 @@ impl RedisStore {
         let pending = self.pending.clone();
         let writer = RecordWriter::new(commands, notices, local.clone(), clock.clone(), pending);
         let writer = Arc::new(writer);
-        lock(&self.writers).push(writer.clone());
+        self.writers.lock().push(writer.clone());
         let (own, looking) = (self.registry.own().clone(), writer.clone());
         self.spawn(record_looks::keep_looking(own, looking, noticed));
         let writing = writer.clone();
@@ -309,7 +309,7 @@ impl RedisStore {
             age,
             self.pending.clone(),
         ));
-        lock(&self.copies).push(writer.pending().clone());
+        self.copies.lock().push(writer.pending().clone());
         let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
         Arc::new(SharedReplays::new(local, writer))
@@ -319,7 +319,7 @@ impl RedisStore {
     #[must_use]
     pub fn tasks(&self, local: Arc<dyn TaskBook>) -> Arc<SharedTasks> {
         let writer = Arc::new(TaskWriter::new(self.link.clone(), self.pending.clone()));
-        lock(&self.copies).push(writer.pending().clone());
+        self.copies.lock().push(writer.pending().clone());
         let writing = writer.clone();
         self.spawn(async move { writing.keep_writing().await });
         Arc::new(SharedTasks::new(local, writer, TaskSeal(self.seal())))
@@ -340,7 +340,7 @@ impl RedisStore {
             bus,
             self.gaps.clone(),
         );
-        lock(&self.buses).push(Arc::downgrade(bus));
+        self.buses.lock().push(Arc::downgrade(bus));
         let lists = self.lists.clone();
         let (messages, gaps) = (bus.subscribe(LIST_TOPIC), self.gaps.subscribe());
         self.spawn(async move { lists.keep_looking(messages, gaps).await });
@@ -374,7 +374,7 @@ impl RedisStore {
         let clock = self.ports.clock.clone();
         let (rates, orders) = RedisRates::new(commands, self.registry.clone(), clock);
         let rates = Arc::new(rates);
-        lock(&self.rates).push(rates.clone());
+        self.rates.lock().push(rates.clone());
         let leasing = rates.clone();
         self.spawn_nameless(async move { keep_leasing(&leasing, orders).await });
         rates
@@ -383,7 +383,7 @@ impl RedisStore {
     /// Gives the unused tokens of rates back to all replicas, within a limited time. To be called
     /// after the last request.
     pub async fn return_rate_tokens(&self) {
-        let all = lock(&self.rates).clone();
+        let all = self.rates.lock().clone();
         for rates in all {
             rates.return_all().await;
         }
@@ -403,7 +403,7 @@ impl RedisStore {
             &self.namespace,
             self.registry.own().clone(),
         ));
-        *lock(&self.changes) = Some(changes.clone());
+        *self.changes.lock() = Some(changes.clone());
         let synced = changes.clone();
         self.spawn(async move { synced.keep_synced().await });
         changes
@@ -435,12 +435,12 @@ impl RedisStore {
     pub async fn leave_to_successor(&self) {
         self.flush().await;
         self.registry.stop();
-        for bus in std::mem::take(&mut *lock(&self.buses)) {
+        for bus in std::mem::take(&mut *self.buses.lock()) {
             if let Some(bus) = bus.upgrade() {
                 SharedBus::unlink(&bus);
             }
         }
-        lock(&self.tasks).clear();
+        self.tasks.lock().clear();
     }
 
     /// Writes all records and removes this replica from the registry.
@@ -453,11 +453,11 @@ impl RedisStore {
     }
 
     async fn flush(&self) -> usize {
-        let changes = lock(&self.changes).clone();
+        let changes = self.changes.lock().clone();
         if let Some(changes) = changes {
             changes.flush().await;
         }
-        let writers = lock(&self.writers).clone();
+        let writers = self.writers.lock().clone();
         let mut left = 0;
         for writer in writers {
             left += writer.flush(DRAIN_FLUSH_TIMEOUT).await;
@@ -468,7 +468,7 @@ impl RedisStore {
         } else {
             Duration::ZERO
         };
-        let copies = lock(&self.copies).clone();
+        let copies = self.copies.lock().clone();
         for pending in copies {
             left += pending.wait_for_zero(copies_limit).await;
         }
@@ -491,8 +491,8 @@ impl RedisStore {
     /// Ends all tasks, as a crash of the process does.
     #[cfg(test)]
     pub(crate) fn abort_tasks(&self) {
-        lock(&self.tasks).clear();
-        lock(&self.nameless_tasks).clear();
+        self.tasks.lock().clear();
+        self.nameless_tasks.lock().clear();
     }
 
     fn seal(&self) -> StoreSeal {
@@ -506,12 +506,12 @@ impl RedisStore {
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task = AbortOnDropHandle::new(tokio::spawn(task));
-        lock(&self.tasks).push(task);
+        self.tasks.lock().push(task);
     }
 
     fn spawn_nameless(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task = AbortOnDropHandle::new(tokio::spawn(task));
-        lock(&self.nameless_tasks).push(task);
+        self.nameless_tasks.lock().push(task);
     }
 }
 

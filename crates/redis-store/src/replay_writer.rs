@@ -1,7 +1,8 @@
 //! Writes the replay logs of this replica to the shared store, behind the streams.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,6 @@ use weir_core::port::{StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
-use crate::locking::lock;
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
 use crate::replay_queue::{LogWrite, ReplayQueue};
 use crate::replay_seal::{ReplayField, ReplaySeal};
@@ -65,19 +65,19 @@ impl ReplayWriter {
 
     /// Begins a stream, with the event in place of an answer that is lost.
     pub(crate) fn begin(&self, key: StreamKey, lost_answer: Bytes) {
-        let has_room = lock(&self.queue).begin(key, lost_answer);
+        let has_room = self.queue.lock().begin(key, lost_answer);
         self.note_change(has_room);
     }
 
     /// Has an event written soon.
     pub(crate) fn append(&self, key: StreamKey, seq: u64, event: Bytes) {
-        let has_room = lock(&self.queue).append(key, seq, event);
+        let has_room = self.queue.lock().append(key, seq, event);
         self.note_change(has_room);
     }
 
     /// Has the end of a stream written soon.
     pub(crate) fn end(&self, key: StreamKey) {
-        lock(&self.queue).end(key);
+        self.queue.lock().end(key);
         self.note_change(true);
     }
 
@@ -91,7 +91,7 @@ impl ReplayWriter {
 
     fn publish_pending(&self) {
         self.pending.update(|| {
-            let queue = lock(&self.queue);
+            let queue = self.queue.lock();
             queue.len() + self.in_flight.load(Ordering::Relaxed)
         });
     }
@@ -122,7 +122,7 @@ impl WriteRounds for ReplayWriter {
     type Write = LogWrite;
 
     fn take_round(&self) -> Vec<LogWrite> {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let round = queue.take(ROUND_SIZE);
         self.in_flight.store(round.len(), Ordering::Relaxed);
         round
@@ -147,7 +147,7 @@ impl WriteRounds for ReplayWriter {
 
     fn end_round(&self, failed: Vec<LogWrite>) {
         for write in failed {
-            if !lock(&self.queue).put_back(write) {
+            if !self.queue.lock().put_back(write) {
                 count_dropped();
             }
         }

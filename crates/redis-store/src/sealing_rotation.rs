@@ -5,15 +5,14 @@
 //! others. Replicas move to newer keys alone, each by its own view of the registry. No two of them
 //! need to move at the same moment, because all open both keys by then.
 
+use parking_lot::Mutex;
 use std::fmt;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use weir_core::port::ReplicaId;
 use weir_core::seal::{Sealer, SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;
 
-use crate::locking::lock;
 use crate::replica_info::ReplicaInfo;
 
 /// Another replica that is listed and not ending.
@@ -107,13 +106,13 @@ impl SealingRotation {
 
     /// Replaces the keys, newest first. They open from now on.
     pub(crate) fn replace_keys(&self, keys: Vec<SealerKey>) {
-        let _held = lock(&self.state);
+        let _held = self.state.lock();
         self.sealer.replace(keys);
     }
 
     /// Chooses the key that seals by a view of the registry, at the monotonic time `now`.
     pub(crate) fn review(&self, view: &KeyView, now: Duration) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let (names, sealing) = (self.sealer.key_names(), self.sealer.sealing_key());
         let own = OwnKeys {
             names: &names,
@@ -135,14 +134,14 @@ impl SealingRotation {
 
     /// Writes the facts of the keys that the other replicas need.
     pub(crate) fn describe(&self, info: &mut ReplicaInfo) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         info.set_keys(&self.sealer.key_names(), self.sealer.sealing_key());
         info.opens_all = state.has_joined && state.missing.is_none();
     }
 
     /// Returns the key that this replica needs before it is ready.
     pub(crate) fn missing(&self) -> Option<SealingKeyUse> {
-        lock(&self.state).missing.clone()
+        self.state.lock().missing.clone()
     }
 
     /// Returns a key that seals now, here or at a replica of `others`, and would be lost if these

@@ -1,8 +1,9 @@
 //! Replay logs with a copy in the shared store: a client whose replica ended resumes its stream at
 //! another one.
 
+use parking_lot::Mutex;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,6 @@ use tokio::sync::watch;
 use weir_core::SessionKey;
 use weir_core::port::{Fut, LOST_ANSWER, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 
-use crate::locking::lock;
 use crate::replay_seal::ReplayField;
 use crate::replay_writer::ReplayWriter;
 
@@ -47,7 +47,7 @@ impl SharedReplays {
         let Some(log) = FetchedLog::of_fields(fields) else {
             return false;
         };
-        let _turn = lock(&self.restoring);
+        let _turn = self.restoring.lock();
         // Another request may have restored it meanwhile.
         self.local.watch_events(key).is_some() || self.restore(key, log)
     }

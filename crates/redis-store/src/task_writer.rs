@@ -1,8 +1,9 @@
 //! Writes the kept tasks of this replica to the shared store, behind the requests about them.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -15,7 +16,6 @@ use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
 use crate::link_status::CommandEffect;
-use crate::locking::lock;
 use crate::pauses::{STORE_BACKOFF, next_pause};
 use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
 use crate::scripts::{LIST_TASK, READ_TASKS};
@@ -81,7 +81,7 @@ impl TaskWriter {
 
     /// Has a change written soon.
     pub(crate) fn write_later(&self, change: TaskChange) {
-        push(&mut lock(&self.waiting), change);
+        push(&mut self.waiting.lock(), change);
         self.publish_pending();
         self.wake.notify_one();
     }
@@ -141,7 +141,7 @@ impl TaskWriter {
             };
             let is_written = self.write(&change).await.is_ok();
             if !is_written {
-                put_back(&mut lock(&self.waiting), change);
+                put_back(&mut self.waiting.lock(), change);
             }
             self.is_writing.store(false, Ordering::Relaxed);
             self.publish_pending();
@@ -154,7 +154,7 @@ impl TaskWriter {
     }
 
     fn take_first(&self) -> Option<TaskChange> {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let first = waiting.pop_front();
         self.is_writing.store(first.is_some(), Ordering::Relaxed);
         first
@@ -162,7 +162,7 @@ impl TaskWriter {
 
     fn publish_pending(&self) {
         self.pending.update(|| {
-            let waiting = lock(&self.waiting);
+            let waiting = self.waiting.lock();
             waiting.len() + usize::from(self.is_writing.load(Ordering::Relaxed))
         });
     }

@@ -2,11 +2,12 @@
 //! the next backend in turn, whichever connection it came over, in the version of HTTP that it came
 //! in. Headers and bodies pass unchanged, and bodies pass as they come.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -110,7 +111,7 @@ struct BackendRingState {
 
 impl BackendRing {
     fn lock(&self) -> MutexGuard<'_, BackendRingState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns all backends, from the one whose turn it is.

@@ -4,11 +4,12 @@
 //! written, and checks the entry while it waits. An operator's stop is only written into the entry,
 //! and the call ends itself.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -197,9 +198,7 @@ impl LiveCalls {
 
     fn shard(&self, id: u64) -> MutexGuard<'_, FastMap<u64, Arc<LiveCallEntry>>> {
         // The remainder is below the number of shards, for any width of a word.
-        self.shards[(id % SHARDS as u64) as usize]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[(id % SHARDS as u64) as usize].lock()
     }
 }
 
@@ -222,11 +221,7 @@ impl LiveCallEntry {
     fn stop(&self, why: StopReason) {
         // The first reason counts.
         let _second = self.stop.set(why);
-        let waiting = self
-            .waker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let waiting = self.waker.lock().take();
         if let Some(waiting) = waiting {
             waiting.wake();
         }
@@ -252,7 +247,7 @@ impl LiveCallEntry {
             return Poll::Ready(Ok(done));
         }
         {
-            let mut waiting = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waker.lock();
             if !waiting
                 .as_ref()
                 .is_some_and(|known| known.will_wake(cx.waker()))

@@ -20,7 +20,7 @@ use weir_core::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
 use open_questions::{
     asked_methods, check_answers, drop_withdrawn, input_required, keep_question, pass_answers,
 };
-use reading_on::{lock, read_on, stop_reading};
+use reading_on::{read_on, stop_reading};
 
 /// The wait for further questions after one, so that the questions a server asks at once are asked
 /// in one round.
@@ -61,7 +61,7 @@ impl ParkingContext {
         let none = Bytes::from_static(b"{}");
         let answers = answers.unwrap_or(&none);
         let checked = {
-            let parked = lock(&shared);
+            let parked = shared.lock();
             let parked = parked.as_ref().ok_or_else(gone)?;
             check_answers(parked, answers).map_err(|failure| (failure, self.details_of(parked)))
         };

@@ -1,9 +1,10 @@
 //! Compiles the bytes of a schema to a validator, behind the cost bound, and shares it between
 //! tools with equal schemas.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use jsonschema::{Draft, Retrieve, Uri, Validator};
 use serde_json::Value;
@@ -200,8 +201,8 @@ impl SchemaCache {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, CachedSchemas> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, CachedSchemas> {
+        self.0.lock()
     }
 }
 

@@ -4,10 +4,11 @@
 //! request. Only the first request of a connection and then one in [`EXAMINED_EVERY`] is examined,
 //! because examining each would cost calls too much.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -155,7 +156,7 @@ impl KnownClients {
             request.revision.as_str(),
             request.info_bytes(),
         ));
-        let mut part = lock(&self.parts[key as usize % CLIENT_PARTS]);
+        let mut part = self.parts[key as usize % CLIENT_PARTS].lock();
         let client = match part.get(&key).cloned() {
             Some(client) if client.endpoint == *endpoint => client,
             known => {
@@ -208,17 +209,13 @@ impl KnownClients {
         };
         self.parts
             .iter()
-            .flat_map(|part| lock(part).values().map(seen).collect::<Vec<_>>())
+            .flat_map(|part| part.lock().values().map(seen).collect::<Vec<_>>())
             .collect()
     }
 
     fn of(&self, session: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Arc<KnownClient>>> {
-        lock(&self.sessions[usize::from(session.0[0]) % CLIENT_PARTS])
+        self.sessions[usize::from(session.0[0]) % CLIENT_PARTS].lock()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

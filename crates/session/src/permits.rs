@@ -1,9 +1,10 @@
 //! Permits for listen and GET streams, and for subscriptions: limited overall and by principal. A
 //! permit is released when it is dropped.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use weir_core::Principal;
 use weir_core::budget::ByteReservation;
@@ -69,7 +70,7 @@ impl StreamPermits {
     }
 
     fn counts(&self) -> MutexGuard<'_, PermitCounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The open connections of HTTP+SSE clients, and the writing of answers to their streams.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
@@ -92,7 +93,7 @@ impl SseConnections {
 
     /// The connections by their ids, locked.
     pub fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 16], Arc<SseConnection>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -198,7 +199,7 @@ impl SseConnection {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<HeaderValue>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! The registry of open streams: operators list them, and end those of a blocked principal.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -117,7 +118,7 @@ impl StreamRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, RegisteredStream>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

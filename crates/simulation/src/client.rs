@@ -1,8 +1,9 @@
 //! A client with a legacy session, or one of the newest revision without: it calls tools at any
 //! replica, and checks each answer.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -51,7 +52,7 @@ impl Doors {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<OpenDoor>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -279,11 +280,7 @@ impl Client {
         let is_refused = matches!(answer.status, 404 | 421 | 429 | 503)
             || self.has_reason(&answer, "unavailable");
         if is_refused {
-            self.world
-                .did_not_run
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(call);
+            self.world.did_not_run.lock().insert(call);
             return;
         }
         if let Some(text) = self.result_of(&answer)

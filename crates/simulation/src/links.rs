@@ -1,6 +1,7 @@
 //! The links between the hosts: delays, cuts, and the trace of what passes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::instant::millis;
@@ -86,7 +87,7 @@ impl Links {
     }
 
     fn lock(&self) -> MutexGuard<'_, LinkState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -3,9 +3,10 @@
 //! As in TCP, a partition loses no byte of a stream: they arrive once it is over, unless the stream is
 //! reset meanwhile. A host that crashes closes its streams; what it sent before still arrives.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -113,6 +114,6 @@ impl Network {
     }
 
     fn lock(&self) -> MutexGuard<'_, NetworkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -1,7 +1,8 @@
 //! The simulated server of the shared store: it speaks RESP2 on streams of the simulated network.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Buf as _, BytesMut};
@@ -247,7 +248,7 @@ impl RedisServer {
     }
 
     fn lock(&self) -> MutexGuard<'_, ServerState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Numbers that follow from the seed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use weir_core::port::Random;
 
@@ -20,7 +21,7 @@ impl Seeded {
 
     /// The next number.
     pub(crate) fn next(&self) -> u64 {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

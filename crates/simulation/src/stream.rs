@@ -1,11 +1,12 @@
 //! A stream between two hosts: two pipes, one for each direction.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ impl Pipe {
     }
 
     fn lock(&self) -> MutexGuard<'_, PipeState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -149,7 +150,7 @@ impl SimStream {
 
     /// Waits until there is something to read.
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<NextPart> {
-        let mut timer = self.timer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timer = self.timer.lock();
         loop {
             match self.next_part(cx) {
                 NextPart::Absent => return Poll::Pending,

@@ -4,9 +4,10 @@
 //! tenure of the lease starts another child, and a write to a child that is not the newest one is a
 //! violation.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -122,7 +123,7 @@ impl ToolServer {
     }
 
     fn lock(&self) -> MutexGuard<'_, ServerRecord> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -154,7 +155,7 @@ impl ChildProcess {
 
     /// The running child of this tenure; it is started if there is none.
     fn enter(&self, server: &ToolServer) -> Option<(FencePass, u64)> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         if let Some((pass, number)) = &*running
             && pass.is_open()
         {

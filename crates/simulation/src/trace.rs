@@ -1,6 +1,7 @@
 //! The events of a run, in order.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The events of a run, and what was found to be wrong. Clones are the same.
@@ -39,6 +40,6 @@ impl Trace {
     }
 
     fn lock(&self) -> MutexGuard<'_, TraceLines> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -1,8 +1,9 @@
 //! A run: hosts, clients and faults of one seed, in simulated time.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -306,11 +307,7 @@ impl World {
                 self.violate(&format!("{call} ran {} times", principals.len()));
             }
         }
-        let refused = self
-            .client_world
-            .did_not_run
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let refused = self.client_world.did_not_run.lock();
         for call in refused
             .iter()
             .filter(|call| !self.tools.executions(call).is_empty())

@@ -1,7 +1,7 @@
 //! The record of an upstream as another replica runs it, for operators.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use weir_core::upstream::{UpstreamHealth, UpstreamOwner};
@@ -82,7 +82,7 @@ impl RemoteRecord {
     }
 
     fn lock(&self) -> MutexGuard<'_, RemoteState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -4,9 +4,10 @@
 //! The lease is renewed at a third of its time. This replica stops using it at three quarters, by its
 //! own monotonic clock, and ends its children: they have the last quarter to end.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -428,7 +429,7 @@ impl SingletonLease {
     }
 
     fn lock(&self) -> MutexGuard<'_, LeaseControl> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+        self.control.lock()
     }
 }
 

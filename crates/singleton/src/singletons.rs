@@ -1,9 +1,10 @@
 //! All upstreams of this replica with `instances: one`: their leases, and the service of their
 //! streams for the other replicas.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -166,9 +167,7 @@ impl Singletons {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<UpstreamId, Weak<SingletonUpstream>>> {
-        self.upstreams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.upstreams.lock()
     }
 }
 

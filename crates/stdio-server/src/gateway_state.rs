@@ -1,7 +1,7 @@
 //! The state that the reader of the host's messages shares with the tasks that answer them: the
 //! way to the client side and to the host, and the host's session.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -81,7 +81,7 @@ impl StdioGatewayState {
 
     /// Locks the host's session.
     pub(super) fn open_session(&self) -> MutexGuard<'_, Option<OpenSession>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session.lock()
     }
 
     /// Replaces the former session, and ends it.

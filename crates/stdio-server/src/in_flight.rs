@@ -1,7 +1,8 @@
 //! The host's unanswered requests, by their ids.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir_wire::RequestId;
@@ -84,7 +85,7 @@ impl InFlightRequests {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, InFlightEntry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -15,8 +15,9 @@ mod remote;
 mod response_messages;
 mod streams;
 
+use parking_lot::Mutex;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! The tokens for the remote server: the given one, or those of the person's login.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use http::HeaderValue;
@@ -102,7 +102,7 @@ impl UserLogin {
     }
 
     fn last(&self) -> MutexGuard<'_, Option<LoginAccount>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock()
     }
 }
 

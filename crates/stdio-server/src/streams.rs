@@ -195,7 +195,8 @@ impl StdoutEnd {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::sync::{Arc, Mutex};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -238,7 +239,7 @@ mod tests {
 
     impl io::Write for WrittenBytes {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -257,10 +258,7 @@ mod tests {
         writer.write(Bytes::from_static(b"{}")).await;
         drop(writer);
         end.finish().await;
-        assert_eq!(
-            written.0.lock().unwrap().as_slice(),
-            b"{   \"a\": \"\\n\"  }\n{}\n"
-        );
+        assert_eq!(written.0.lock().as_slice(), b"{   \"a\": \"\\n\"  }\n{}\n");
     }
 
     #[tokio::test]

@@ -1,15 +1,13 @@
 //! The bus of a single replica: it delivers to the replica itself, and to the processes that it is
 //! linked to.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
 
 use bytes::Bytes;
 use tokio::sync::broadcast;
 use weir_core::port::{BusMessage, MessageBus};
-
-use crate::lock;
 
 /// Messages a subscriber may lag behind before it loses the oldest.
 const MAX_BUS_LAG: usize = 1024;
@@ -31,18 +29,20 @@ type LinkSender = Box<dyn Fn(&BusMessage) + Send + Sync>;
 impl MemoryBus {
     /// Sends every message from now on to another process, too.
     pub fn link(&self, id: BusLinkId, send: impl Fn(&BusMessage) + Send + Sync + 'static) {
-        lock(&self.links).push((id, Box::new(send)));
+        self.links.lock().push((id, Box::new(send)));
     }
 
     /// Ends a link.
     pub fn unlink(&self, id: BusLinkId) {
-        lock(&self.links).retain(|(known, _)| *known != id);
+        self.links.lock().retain(|(known, _)| *known != id);
     }
 
     /// Takes a message of another process: for the subscribers here, and for the processes behind
     /// the other links. A topic unknown to this bus is dropped.
     pub fn receive(&self, from: BusLinkId, topic: &str, body: Bytes) {
-        let topic = lock(&self.topics)
+        let topic = self
+            .topics
+            .lock()
             .keys()
             .find(|known| **known == topic)
             .copied();
@@ -52,10 +52,10 @@ impl MemoryBus {
     }
 
     fn send(&self, message: &BusMessage, from: Option<BusLinkId>) {
-        for (_, send) in lock(&self.links).iter().filter(|(id, _)| Some(*id) != from) {
+        for (_, send) in self.links.lock().iter().filter(|(id, _)| Some(*id) != from) {
             send(message);
         }
-        let sender = lock(&self.topics).get(message.topic).cloned();
+        let sender = self.topics.lock().get(message.topic).cloned();
         if let Some(sender) = sender {
             // Sending fails only without subscribers, and is then not needed.
             let _ = sender.send(message.clone());
@@ -65,7 +65,7 @@ impl MemoryBus {
 
 impl fmt::Debug for MemoryBus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MemoryBus({} topics)", lock(&self.topics).len())
+        write!(f, "MemoryBus({} topics)", self.topics.lock().len())
     }
 }
 
@@ -75,7 +75,8 @@ impl MessageBus for MemoryBus {
     }
 
     fn subscribe(&self, topic: &'static str) -> broadcast::Receiver<BusMessage> {
-        lock(&self.topics)
+        self.topics
+            .lock()
             .entry(topic)
             .or_insert_with(|| broadcast::channel(MAX_BUS_LAG).0)
             .subscribe()

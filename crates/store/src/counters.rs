@@ -1,13 +1,12 @@
 //! Counters with a time to live, in memory.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
 use weir_core::telemetry::StoreOperation;
-
-use crate::lock;
 
 /// Counters alive at once. Their names come from the config and from principals, so this bounds the
 /// latter.
@@ -38,7 +37,7 @@ impl MemoryCounters {
 
     fn add_now(&self, name: &str, amount: u64, ttl: Duration) -> Result<u64, StoreError> {
         let now = self.clock.monotonic();
-        let mut counters = lock(&self.counters);
+        let mut counters = self.counters.lock();
         if let Some(counter) = counters.get_mut(name) {
             if counter.ends <= now {
                 *counter = LiveCounter {

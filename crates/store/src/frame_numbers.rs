@@ -4,13 +4,11 @@
 //! frame has a number, and each heartbeat announces the last one: a number that is left out, or that
 //! was announced and does not arrive, is that of a lost frame.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_core::port::ReplicaId;
-
-use crate::lock;
 
 /// The last number of each replica's frames.
 pub type FrameNumbers = HashMap<ReplicaId, u64>;
@@ -61,14 +59,14 @@ struct ReceivedNumbers {
 impl ReceivedFrames {
     /// Takes note of a frame. Returns the number of frames that were lost just before it.
     pub fn note_arrival(&self, sender: ReplicaId, number: u64) -> u64 {
-        let mut received = lock(&self.0);
+        let mut received = self.0.lock();
         received.raise(sender, number, number.saturating_sub(1))
     }
 
     /// Takes note of the numbers that heartbeats announced a while ago. Returns the number of frames
     /// that have not arrived.
     pub fn compare(&self, announced: &FrameNumbers) -> u64 {
-        let mut received = lock(&self.0);
+        let mut received = self.0.lock();
         let missing = announced
             .iter()
             .map(|(sender, number)| received.raise(sender.clone(), *number, *number))
@@ -149,6 +147,6 @@ mod tests {
             received.note_arrival(ReplicaId(number.to_be_bytes()), 1);
             received.compare(&announced(1));
         }
-        assert!(lock(&received.0).last.len() <= MAX_SENDERS + 1);
+        assert!(received.0.lock().last.len() <= MAX_SENDERS + 1);
     }
 }

@@ -24,13 +24,5 @@ pub use records::{MemoryRecords, MovedRecord, RecordCaps};
 pub use replays::{MemoryReplays, MovedEvent, MovedLog, MovedStream, ReplayCaps};
 pub use tasks::{MemoryTasks, MovedTask, TaskCaps};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex. A panic of another holder leaves these maps whole (each change is one insert or
-/// remove), so a poisoned lock is used like any other.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod fake;

@@ -1,7 +1,8 @@
 //! Parked calls in memory: each is held until it is taken, or its time is over.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
@@ -9,8 +10,6 @@ use weir_core::parked::{ParkedCall, ParkedCallDetails, SharedParkedReply};
 use weir_core::port::{CallParking, Clock, Random, random_id};
 use weir_core::telemetry::{StoreOperation, instruments};
 use weir_core::{ParkedId, Principal};
-
-use crate::lock;
 
 static PARK: StoreOperation = StoreOperation::new("parking", "park");
 static TAKE: StoreOperation = StoreOperation::new("parking", "take");
@@ -153,7 +152,7 @@ impl MemoryParking {
     }
 
     fn lock(&self) -> MutexGuard<'_, ParkedCalls> {
-        lock(&self.parked)
+        self.parked.lock()
     }
 }
 

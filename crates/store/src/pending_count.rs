@@ -1,14 +1,13 @@
 //! The numbers of writes that wait for the shared store, their sum, and the wait until one of them is
 //! zero.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use weir_core::telemetry::instruments;
-
-use crate::lock;
 
 /// The sum of the writes of all kinds that wait, with its gauge. Clones are the same sum.
 #[derive(Clone, Debug, Default)]
@@ -17,12 +16,12 @@ pub struct PendingSum(Arc<Mutex<usize>>);
 impl PendingSum {
     /// The sum.
     pub fn get(&self) -> usize {
-        *lock(&self.0)
+        *self.0.lock()
     }
 
     /// Replaces one part of the sum.
     fn change(&self, before: usize, now: usize) {
-        let mut sum = lock(&self.0);
+        let mut sum = self.0.lock();
         *sum = sum.saturating_sub(before) + now;
         // Within the lock, so that the gauge keeps the newest sum.
         instruments().store_pending.record(*sum as u64, &[]);

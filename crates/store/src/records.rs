@@ -4,12 +4,13 @@
 //! map, one boxed entry, and one item in the heap of expiries. There is no task and no timer:
 //! expired records are found by the next query.
 
+use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::ready;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,8 +22,6 @@ use weir_core::port::{
     WriteCondition, WriteOutcome,
 };
 use weir_core::telemetry::StoreOperation;
-
-use crate::lock;
 
 static LOAD: StoreOperation = StoreOperation::new("records", "load");
 static STORE: StoreOperation = StoreOperation::new("records", "store");
@@ -131,7 +130,7 @@ impl MemoryRecords {
         let mut all = Vec::new();
         for shard in &self.shards {
             let entries = {
-                let mut shard = lock(shard);
+                let mut shard = shard.lock();
                 shard.order.clear();
                 std::mem::take(&mut shard.entries)
             };
@@ -157,7 +156,7 @@ impl MemoryRecords {
             name_of(&record.key),
         );
         let principal = record.key.principal;
-        let mut shard = lock(self.shard(&name));
+        let mut shard = self.shard(&name).lock();
         shard.versions = shard.versions.max(record.version);
         let entry = RecordEntry {
             principal: principal.clone(),
@@ -171,7 +170,9 @@ impl MemoryRecords {
         if is_new {
             self.alive.fetch_add(1, Ordering::Relaxed);
             if !principal.is_anonymous() {
-                *lock(self.owned_by(&principal))
+                *self
+                    .owned_by(&principal)
+                    .lock()
                     .entry(*principal.digest())
                     .or_default() += 1;
             }
@@ -189,7 +190,7 @@ impl MemoryRecords {
     fn load_now(&self, key: &RecordKey, touch: Option<Duration>) -> Option<StoredRecord> {
         let now = self.now();
         let name = name_of(key);
-        let mut shard = lock(self.shard(&name));
+        let mut shard = self.shard(&name).lock();
         let entry = shard
             .entries
             .get_mut(&name)
@@ -231,7 +232,7 @@ impl MemoryRecords {
                 return Ok(full);
             }
         }
-        let mut shard = lock(self.shard(&name));
+        let mut shard = self.shard(&name).lock();
         let there = shard
             .entries
             .get(&name)
@@ -259,7 +260,7 @@ impl MemoryRecords {
     fn remove_now(&self, key: &RecordKey) -> bool {
         let now = self.now();
         let name = name_of(key);
-        let mut shard = lock(self.shard(&name));
+        let mut shard = self.shard(&name).lock();
         // An expired record is left for `expired`, which must return its key to the caller that
         // ends the session.
         if shard
@@ -292,7 +293,7 @@ impl MemoryRecords {
             return Ok(());
         }
         let most = u32::try_from(self.per_principal.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-        let mut owned = lock(self.owned_by(principal));
+        let mut owned = self.owned_by(principal).lock();
         let count = owned.entry(*principal.digest()).or_default();
         if *count < most {
             *count += 1;
@@ -310,7 +311,7 @@ impl MemoryRecords {
         if principal.is_anonymous() {
             return;
         }
-        let mut owned = lock(self.owned_by(principal));
+        let mut owned = self.owned_by(principal).lock();
         if let Some(count) = owned.get_mut(principal.digest()) {
             *count -= 1;
             if *count == 0 {
@@ -329,7 +330,7 @@ impl MemoryRecords {
     fn sweep(&self, now: u64) {
         let most_dead = (2 * self.total.load(Ordering::Relaxed) / RECORD_SHARDS).max(1024);
         for shard in &self.shards {
-            let gone = lock(shard).take_expired(now, most_dead);
+            let gone = shard.lock().take_expired(now, most_dead);
             gone.iter().for_each(|principal| self.release(principal));
         }
     }
@@ -427,7 +428,7 @@ impl RecordStore for MemoryRecords {
     fn contains(&self, key: &RecordKey) -> bool {
         let now = self.now();
         let name = name_of(key);
-        let shard = lock(self.shard(&name));
+        let shard = self.shard(&name).lock();
         let entry = shard.entries.get(&name);
         entry.is_some_and(|entry| entry.expires_at > now)
     }
@@ -441,7 +442,7 @@ impl RecordStore for MemoryRecords {
     fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
         let now = self.now();
         for shard in &self.shards {
-            let shard = lock(shard);
+            let shard = shard.lock();
             for (name, entry) in shard
                 .entries
                 .iter()
@@ -459,7 +460,7 @@ impl RecordStore for MemoryRecords {
         let now = self.now();
         let mut all = Vec::new();
         for shard in &self.shards {
-            let mut shard = lock(shard);
+            let mut shard = shard.lock();
             let gone = shard.take_expired(now, usize::MAX);
             if !shard.expired.is_empty() {
                 let (wanted, others) = shard

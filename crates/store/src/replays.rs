@@ -1,9 +1,10 @@
 //! Replay logs in memory: one queue of events for each session, across its streams, so that its
 //! oldest event goes first.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,8 +12,6 @@ use tokio::sync::watch;
 use weir_core::SessionKey;
 use weir_core::port::{Clock, Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 use weir_core::telemetry::{StoreOperation, instruments};
-
-use crate::lock;
 
 /// The memory of an event beside its bytes.
 const EVENT_OVERHEAD: usize = 96;
@@ -148,7 +147,7 @@ impl MemoryReplays {
     #[must_use]
     pub fn copy_all(&self) -> Vec<MovedLog> {
         let now = self.clock.monotonic();
-        let kept = lock(&self.logs);
+        let kept = self.logs.lock();
         let moved = |event: &LoggedEvent| {
             let age = now.saturating_sub(event.at);
             MovedEvent {
@@ -240,7 +239,7 @@ impl MemoryReplays {
     /// Runs a change, and reports the change in bytes to the metric.
     fn change<T>(&self, change: impl FnOnce(&mut ReplayLogs) -> T) -> T {
         let (outcome, moved) = CHANGE.time(|| {
-            let mut kept = lock(&self.logs);
+            let mut kept = self.logs.lock();
             let before = kept.bytes;
             let outcome = change(&mut kept);
             (outcome, kept.bytes as i64 - before as i64)
@@ -365,7 +364,7 @@ impl ReplayLog for MemoryReplays {
         seq: u64,
     ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
         let found = READ.time(|| {
-            let kept = lock(&self.logs);
+            let kept = self.logs.lock();
             let session = kept.sessions.get(&key.session)?;
             let stream = session.streams.get(&key.stream)?;
             let own = session
@@ -381,7 +380,7 @@ impl ReplayLog for MemoryReplays {
     }
 
     fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
-        let kept = lock(&self.logs);
+        let kept = self.logs.lock();
         kept.sessions
             .get(&key.session)?
             .streams
@@ -497,7 +496,7 @@ mod tests {
             [19, 20],
             "the oldest of all went"
         );
-        assert!(lock(&replays.logs).bytes <= 10_000);
+        assert!(replays.logs.lock().bytes <= 10_000);
         clock.advance(Duration::from_secs(61));
         replays.end(key(3, 1));
         replays.expire();
@@ -511,7 +510,7 @@ mod tests {
             None,
             "it ended, and all of it is gone"
         );
-        let kept = lock(&replays.logs);
+        let kept = replays.logs.lock();
         assert_eq!(
             (kept.bytes, kept.order.len(), kept.sessions.len()),
             (0, 0, 2)
@@ -534,7 +533,7 @@ mod tests {
         from.copy_all().into_iter().for_each(|log| to.restore(log));
         assert_eq!(after(&to, key(1, 1), 1).await, Some((vec![2, 3], true)));
         assert_eq!(after(&to, key(1, 2), 0).await, Some((vec![1], false)));
-        assert_eq!(lock(&to.logs).bytes, lock(&from.logs).bytes);
+        assert_eq!(to.logs.lock().bytes, from.logs.lock().bytes);
         other.advance(Duration::from_secs(101));
         to.expire();
         assert_eq!(

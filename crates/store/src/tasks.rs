@@ -1,15 +1,14 @@
 //! The task book in memory: the tasks of each owner, with their states.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::{Clock, KeptTask, TaskBook};
 use weir_core::telemetry::StoreOperation;
 use weir_core::{EndpointId, Principal};
-
-use crate::lock;
 
 static ENTER: StoreOperation = StoreOperation::new("tasks", "enter");
 static FIND: StoreOperation = StoreOperation::new("tasks", "find");
@@ -242,7 +241,7 @@ impl MemoryTasks {
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskTable> {
-        lock(&self.table)
+        self.table.lock()
     }
 }
 

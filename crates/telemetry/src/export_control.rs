@@ -1,6 +1,7 @@
 //! Telemetry by the config: the cap on names, the sampled requests, and the collector.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use weir_core::telemetry::set_max_names;
 use weir_core::trace::{self, SpanSink};
@@ -64,12 +65,7 @@ impl Telemetry {
     /// # Errors
     /// As [`Self::start`].
     pub fn prepare(&self, plan: &TelemetryPlan) -> Result<PreparedTelemetry, TlsError> {
-        let now = self
-            .pushing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            .map(|push| push.plan.clone());
+        let now = self.pushing.lock().as_ref().map(|push| push.plan.clone());
         if now == plan.otlp {
             // The exporter of an unchanged collector keeps running, and loses no data.
             return Ok(PreparedTelemetry(None));
@@ -85,7 +81,7 @@ impl Telemetry {
 
     /// Applies a prepared plan. Must be called inside a tokio runtime.
     pub fn take(&self, prepared: PreparedTelemetry, plan: &TelemetryPlan) {
-        let mut pushing = self.pushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pushing = self.pushing.lock();
         let PreparedTelemetry(other) = prepared;
         let before = other.and_then(|ready| {
             let push = ready.map(|(plan, lines)| {
@@ -112,10 +108,7 @@ impl Telemetry {
     /// Sends the waiting data within a bounded time.
     pub async fn shutdown(self) {
         trace::set_sampling(None, TelemetryPlan::SAMPLING);
-        let pushing = self
-            .pushing
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let pushing = self.pushing.into_inner();
         if let Some(RunningExport { tasks, spans, .. }) = pushing {
             drop(spans);
             tasks.shutdown().await;

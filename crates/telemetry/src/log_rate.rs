@@ -3,11 +3,12 @@
 //! A kind is a call site in the code and the line's upstream, if it has one. So a noisy upstream
 //! does not hide the others.
 
+use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
@@ -66,14 +67,7 @@ impl LogRateLimit {
         }
         let at = self.0.began.elapsed();
         // Not under the lock, because the lines logged here take it too.
-        let kinds: Vec<_> = self
-            .0
-            .rates
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect();
+        let kinds: Vec<_> = self.0.rates.read().values().cloned().collect();
         for kind in kinds {
             let lines = if now {
                 Some(kind.rate.take_all_left_out())
@@ -109,7 +103,7 @@ impl LogRateLimit {
 
 impl LogLineKinds {
     fn owes(&self) -> bool {
-        let rates = self.rates.read().unwrap_or_else(PoisonError::into_inner);
+        let rates = self.rates.read();
         rates.values().any(|kind| kind.rate.has_left_out())
     }
 
@@ -126,7 +120,7 @@ impl LogLineKinds {
         };
         let mut key = (metadata.callsite(), tell(&upstream.0));
         {
-            let rates = self.rates.read().unwrap_or_else(PoisonError::into_inner);
+            let rates = self.rates.read();
             if let Some(kind) = rates.get(&key) {
                 return kind.clone();
             }
@@ -142,7 +136,7 @@ impl LogLineKinds {
             upstream: upstream.0,
             rate: LogLineRate::default(),
         };
-        let mut rates = self.rates.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rates = self.rates.write();
         rates.entry(key).or_insert(Arc::new(kind)).clone()
     }
 }

@@ -4,9 +4,10 @@
 //! Instruments are process-wide, so this is too: all gateways in one process (as in tests) share
 //! one set of series.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::KeyValue;
@@ -120,22 +121,14 @@ impl Metrics {
 
     /// Observes this catalog's upstreams at each scrape, as long as the catalog lives.
     pub fn observe_catalog(&self, catalog: &Arc<Catalog>) {
-        let mut catalogs = self
-            .shared
-            .catalogs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut catalogs = self.shared.catalogs.lock();
         catalogs.retain(|catalog| catalog.strong_count() > 0);
         catalogs.push(Arc::downgrade(catalog));
     }
 
     /// Sets the readiness check that each scrape calls, in place of the former one.
     pub fn set_ready_check(&self, ready: impl Fn() -> bool + Send + 'static) {
-        *self
-            .shared
-            .ready
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(Box::new(ready));
+        *self.shared.ready.lock() = Some(Box::new(ready));
     }
 
     /// Returns all series, in Prometheus' text format.
@@ -170,22 +163,12 @@ impl Metrics {
 
     /// Records the values that are observed at each scrape.
     fn observe(&self) {
-        let catalogs = self
-            .shared
-            .catalogs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let catalogs = self.shared.catalogs.lock().clone();
         catalogs
             .iter()
             .filter_map(Weak::upgrade)
             .for_each(|catalog| self.record_upstreams(&catalog));
-        if let Some(ready) = &*self
-            .shared
-            .ready
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
+        if let Some(ready) = &*self.shared.ready.lock() {
             instruments().ready.record(u64::from(ready()), &[]);
         }
     }
@@ -223,11 +206,7 @@ impl Metrics {
     /// Records the URLs of an upstream that has several, or had several at an earlier scrape.
     fn record_urls(&self, upstream: &UpstreamStatus) {
         let urls = &upstream.health.instances;
-        let mut with_urls = self
-            .shared
-            .with_urls
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut with_urls = self.shared.with_urls.lock();
         let had_urls = if urls.is_empty() {
             with_urls.remove(&upstream.id)
         } else {

@@ -5,12 +5,13 @@
 //! numbers breaks no type that the first one keeps. Recording is on only if the environment names a
 //! folder and the tests declare that their peer is weir.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 use weir_wire::Revision;
@@ -92,7 +93,7 @@ impl EmittedRecord {
         let mut hasher = DefaultHasher::new();
         (sender, revision, answered).hash(&mut hasher);
         shape("", message, &mut hasher);
-        let mut notes = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.kept.lock();
         if !notes.0.insert(hasher.finish()) {
             return;
         }

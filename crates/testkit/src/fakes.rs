@@ -1,6 +1,7 @@
 //! Fakes of core's ports for time, randomness and identities, so that a test controls them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt as _;
@@ -24,13 +25,13 @@ impl FakeClock {
 
     /// Lets time pass.
     pub fn advance(&self, by: Duration) {
-        *lock(&self.0) += by;
+        *self.0.lock() += by;
     }
 }
 
 impl Clock for FakeClock {
     fn monotonic(&self) -> Duration {
-        *lock(&self.0)
+        *self.0.lock()
     }
 
     fn wall(&self) -> SystemTime {
@@ -76,7 +77,7 @@ impl FakeRandom {
 
 impl Random for FakeRandom {
     fn fill(&self, buffer: &mut [u8]) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         for piece in buffer.chunks_mut(8) {
             piece.copy_from_slice(&splitmix(&mut state).to_le_bytes()[..piece.len()]);
         }
@@ -118,10 +119,6 @@ pub(crate) fn splitmix(state: &mut u64) -> u64 {
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ (mixed >> 31)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ mod proxy_state;
 mod pump;
 mod toxic;
 
+use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -99,11 +100,7 @@ impl FaultProxy {
 
     /// Sends new connections to another address.
     pub fn retarget(&self, target: SocketAddr) {
-        *self
-            .shared
-            .target
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = target;
+        *self.shared.target.lock() = target;
     }
 
     /// Connections ever accepted.
@@ -136,7 +133,7 @@ async fn connection(client: TcpStream, number: u64, shared: &ProxyState) -> io::
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    let target = *shared.target.lock().unwrap_or_else(PoisonError::into_inner);
+    let target = *shared.target.lock();
     let server = match TcpStream::connect(target).await {
         Ok(server) => server,
         Err(_) => return client.set_zero_linger(),

@@ -2,13 +2,14 @@
 //! changes its behaviour, for one request or from its first byte on. It speaks clear text (prior
 //! knowledge), or any transport that a test wraps its connections in.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -443,7 +444,7 @@ impl H2ServerState {
     }
 
     fn requests(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! A small identity provider on loopback: metadata, keys, introspection, and tokens for any
 //! subject. It misbehaves on demand, and counts requests.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -144,7 +145,7 @@ impl IdentityProvider {
     }
 
     fn state(&self) -> MutexGuard<'_, IdpState> {
-        lock(&self.state)
+        self.state.lock()
     }
 }
 
@@ -155,17 +156,13 @@ pub fn now() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-fn lock(state: &Mutex<IdpState>) -> MutexGuard<'_, IdpState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 async fn answer(
     state: &Mutex<IdpState>,
     address: SocketAddr,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     let path = request.uri().path().to_owned();
-    lock(state).asked.push(path.clone());
+    state.lock().asked.push(path.clone());
     let base = format!("http://{address}");
     match path.as_str() {
         "/.well-known/openid-configuration" => json_answer(&json!({
@@ -178,9 +175,9 @@ async fn answer(
 }
 
 async fn keys(state: &Mutex<IdpState>) -> Response<Full<Bytes>> {
-    let misbehaviour = lock(state).misbehaviour.clone();
+    let misbehaviour = state.lock().misbehaviour.clone();
     match misbehaviour {
-        None => json_answer(&json!({ "keys": [lock(state).signer.jwk()] })),
+        None => json_answer(&json!({ "keys": [state.lock().signer.jwk()] })),
         Some(IdpMisbehaviour::Status(code)) => {
             status(StatusCode::from_u16(code).expect("a test has a real status"))
         }
@@ -215,7 +212,7 @@ async fn introspect(state: &Mutex<IdpState>, request: Request<Incoming>) -> Resp
         .split('&')
         .find_map(|pair| pair.strip_prefix("token="))
         .unwrap_or_default();
-    let state = lock(state);
+    let state = state.lock();
     let known = state.opaque.iter().find(|(text, _)| text == token);
     json_answer(&known.map_or_else(|| json!({ "active": false }), |(_, answer)| answer.clone()))
 }

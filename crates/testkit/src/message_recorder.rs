@@ -1,7 +1,8 @@
 //! A recorder of every message that clients received, so that a test can check all of them against
 //! the schemas at its end.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde_json::Value;
 use weir_wire::Revision;
@@ -31,18 +32,12 @@ impl MessageRecorder {
 
     /// All messages so far.
     pub fn messages(&self) -> Vec<RecordedMessage> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().clone()
     }
 
     /// Adds a message.
     pub fn add(&self, seen: RecordedMessage) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(seen);
+        self.0.lock().push(seen);
     }
 
     /// The violations in the recorded messages; empty if there are none.

@@ -2,9 +2,10 @@
 //! are not part of this repository: they are the `schema.json` of each revision, named after it
 //! (`2025-06-18.json`), in one folder.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -152,7 +153,7 @@ impl ProtocolSchemas {
     }
 
     fn validator(&self, revision: Revision, definition: &str) -> Option<Arc<Validator>> {
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compiled = self.compiled.lock();
         let key = (revision, definition.to_owned());
         if let Some(validator) = compiled.get(&key) {
             return Some(Arc::clone(validator));

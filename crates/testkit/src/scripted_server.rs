@@ -3,10 +3,11 @@
 
 mod large_answer;
 
+use parking_lot::Mutex;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -144,12 +145,12 @@ impl ScriptedServer {
 
     /// All requests so far.
     pub fn requests(&self) -> Vec<ScriptedRequest> {
-        lock(&self.shared.requests).clone()
+        self.shared.requests.lock().clone()
     }
 
     /// Forgets the requests so far.
     pub fn clear_requests(&self) {
-        lock(&self.shared.requests).clear();
+        self.shared.requests.lock().clear();
     }
 
     /// The requests of one method.
@@ -162,7 +163,7 @@ impl ScriptedServer {
 
     /// Writes to every open connection, in any state.
     pub async fn write_to_all(&self, bytes: &[u8]) {
-        let open = lock(&self.shared.open).clone();
+        let open = self.shared.open.lock().clone();
         for writer in open {
             // A connection that its client has closed is skipped.
             let _ = writer.lock().await.write_all(bytes).await;
@@ -224,7 +225,7 @@ async fn serve(shared: Arc<ScriptedState>, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let (mut reader, writer) = stream.into_split();
     let writer = Arc::new(tokio::sync::Mutex::new(writer));
-    lock(&shared.open).push(writer.clone());
+    shared.open.lock().push(writer.clone());
     let (mut unread, mut nth) = (Vec::new(), 0);
     while let Some((head, text)) = request(&mut reader, &mut unread).await {
         let body = serde_json::from_str(&text).unwrap_or_default();
@@ -236,13 +237,16 @@ async fn serve(shared: Arc<ScriptedState>, stream: TcpStream) {
             text,
         };
         nth += 1;
-        lock(&shared.requests).push(request.clone());
+        shared.requests.lock().push(request.clone());
         let mut writer = writer.lock().await;
         if !act(&shared, &mut writer, &mut reader, (shared.script)(&request)).await {
             break;
         }
     }
-    lock(&shared.open).retain(|open| !Arc::ptr_eq(open, &writer));
+    shared
+        .open
+        .lock()
+        .retain(|open| !Arc::ptr_eq(open, &writer));
 }
 
 /// Runs the acts; false at the end of the connection.
@@ -317,8 +321,4 @@ async fn request(reader: &mut OwnedReadHalf, unread: &mut Vec<u8>) -> Option<(St
             Ok(read) => unread.extend_from_slice(&more[..read]),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

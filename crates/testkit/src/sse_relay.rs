@@ -2,10 +2,11 @@
 //! a [`crate::MockServer`]. A GET opens a stream; its first event names the path for the client's
 //! messages, and every message of the server is an event of that stream.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -139,7 +140,7 @@ impl SseRelayStreams {
 
 impl SseRelayState {
     fn lock(&self) -> MutexGuard<'_, SseRelayStreams> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

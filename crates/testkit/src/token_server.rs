@@ -1,9 +1,10 @@
 //! An authorization server over real loopback TCP that issues numbered tokens, answers as scripted,
 //! and remembers its requests. It does not verify them: tests inspect the received ones.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
@@ -149,7 +150,7 @@ impl TokenServer {
 
 impl TokenServerState {
     fn lock(&self) -> MutexGuard<'_, TokenServerRecords> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -2,10 +2,11 @@
 //! Their number is bounded. The least recently used slot makes room, if it was unused for long
 //! enough. An owner of many slots leaves some to others.
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use arc_swap::ArcSwapOption;
 
@@ -87,7 +88,7 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
             slot.used.store(now, Ordering::Relaxed);
             return Some((slot.clone(), None));
         }
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         let mut gone = None;
         let is_new = !map.contains_key(key);
         let own = if is_new {
@@ -122,7 +123,7 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
 
     /// Takes out the values that were not used since `before`.
     pub fn take_unused(&self, before: u64) -> Vec<Arc<T>> {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         let old = map.extract_if(|_, slot| slot.is_unused() && slot.last_use() <= before);
         old.filter_map(|(_, slot)| slot.current.swap(None))
             .collect()
@@ -161,7 +162,7 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
 
     /// Takes out the values of these keys.
     pub fn take_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         let gone = map.extract_if(|key, _| wanted(key));
         gone.filter_map(|(_, slot)| slot.current.swap(None))
             .collect()
@@ -169,7 +170,7 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
 
     /// Takes out all values.
     pub fn take_all(&self) -> Vec<Arc<T>> {
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.write();
         map.drain()
             .filter_map(|(_, slot)| slot.current.swap(None))
             .collect()
@@ -183,8 +184,8 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
             .count()
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<K, Arc<KeyedSlot<T>>>> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, HashMap<K, Arc<KeyedSlot<T>>>> {
+        self.map.read()
     }
 }
 
@@ -202,7 +203,7 @@ impl<T> Default for KeyedSlot<T> {
 impl<T> KeyedSlot<T> {
     /// Returns the backoff of opening a value.
     pub fn pace(&self) -> MutexGuard<'_, RetryBackoff> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pace.lock()
     }
 
     /// Removes `gone`. Another value that is already in the slot stays.

@@ -4,9 +4,10 @@
 //! The time is checked at each passage. So a process that was stopped for longer than its lease
 //! finds the fence closed before any timer of it has run.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -119,7 +120,7 @@ impl LeaseFence {
     }
 
     fn lock(&self) -> MutexGuard<'_, FenceState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

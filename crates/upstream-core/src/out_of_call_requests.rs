@@ -2,8 +2,9 @@
 //! client's answers. They go to the client's own standing stream. In a session that belongs to no
 //! single client a server's questions are refused (SEP-2260).
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -57,7 +58,7 @@ impl ClientSession {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<SessionKey>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

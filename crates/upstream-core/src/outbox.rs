@@ -12,9 +12,9 @@
 //! queue is full. Beyond the bound the session ends. An answer is never left out while the session
 //! lasts. Requests are counted by their caller.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -245,7 +245,7 @@ impl<T> Outbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxState<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -405,13 +405,11 @@ mod tests {
         let all = Mutex::new(Vec::new());
         outbox
             .run(lane, |message, ()| {
-                all.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(message);
+                all.lock().push(message);
                 std::future::ready(())
             })
             .await;
-        all.into_inner().unwrap_or_else(PoisonError::into_inner)
+        all.into_inner()
     }
 
     #[tokio::test(start_paused = true)]

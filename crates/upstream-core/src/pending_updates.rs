@@ -3,9 +3,10 @@
 //!
 //! The readers of a server's messages add updates, and its one subscription takes them.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashSet, VecDeque};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 use weir_core::upstream::{DeliverUpdate, ResourceUpdate};
@@ -100,7 +101,7 @@ impl PendingUpdates {
     }
 
     fn lock(&self) -> MutexGuard<'_, UpdateQueue> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

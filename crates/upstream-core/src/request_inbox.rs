@@ -1,7 +1,7 @@
 //! The messages for one request on a channel that it shares with others.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -143,7 +143,7 @@ impl RequestInbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, RequestInboxState> {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+        self.arrived.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The log level that weir set in a legacy session at a server, for all clients with calls in it.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_core::call::LogMessages;
 use weir_wire::LogLevel;
@@ -78,7 +78,7 @@ impl SessionLogLevel {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<LogLevel>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 }
 

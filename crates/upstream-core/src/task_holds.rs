@@ -5,9 +5,10 @@
 //! At a graceful restart the holds move with the session or child process. Calls that began before
 //! go on in this process, and may become tasks there: the next process learns of these tasks later.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -307,7 +308,7 @@ impl TaskHolds {
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskHoldTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

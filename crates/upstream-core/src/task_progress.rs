@@ -4,9 +4,10 @@
 //! standing stream. If both are missing, the newest report waits for the next request for the
 //! result.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -235,7 +236,7 @@ impl TaskProgress {
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskProgressState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

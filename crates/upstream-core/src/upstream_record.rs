@@ -1,7 +1,8 @@
 //! The record of one upstream that operators read: its last failure, and the last lines of a
 //! process that did not start.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use weir_core::Failure;
@@ -51,42 +52,27 @@ impl UpstreamRecord {
 
     /// Keeps a failure's cause for operators.
     pub fn note_error(&self, failure: &Failure) {
-        *self
-            .last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some((failure.cause(), self.clock.wall()));
+        *self.last_error.lock() = Some((failure.cause(), self.clock.wall()));
     }
 
     /// Returns the last failure's cause and its time.
     pub fn last_error(&self) -> Option<(String, SystemTime)> {
-        self.last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.last_error.lock().clone()
     }
 
     /// Keeps the last lines of a process whose start failed.
     pub fn note_lines(&self, lines: Vec<String>) {
-        *self
-            .last_lines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = lines;
+        *self.last_lines.lock() = lines;
     }
 
     /// Returns the last lines of a process whose start failed.
     pub fn last_lines(&self) -> Vec<String> {
-        self.last_lines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.last_lines.lock().clone()
     }
 
     /// Notes a line of a process that is no message. True the first time for each fault.
     pub fn note_output_fault(&self, fault: OutputFault) -> bool {
-        let mut noted = self
-            .output_faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.output_faults.lock();
         let is_new = !noted.contains(&fault);
         if is_new {
             noted.push(fault);

@@ -1,8 +1,9 @@
 //! The sessions of a server that speaks both eras. It is modern for weir's own watch and for modern
 //! clients, and legacy for clients with sessions, which it can ask while a call runs.
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -164,6 +165,6 @@ impl HttpSecondEra {
     }
 
     fn pace(&self) -> MutexGuard<'_, RetryBackoff> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pace.lock()
     }
 }

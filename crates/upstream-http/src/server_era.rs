@@ -2,8 +2,9 @@
 //! finds it out runs in a task of its own: a caller that leaves does not end it, and calls of a
 //! server that is known already do not wait for a server that is silent on it.
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -233,13 +234,11 @@ impl ServerEra {
     }
 
     fn lock_since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.probing_since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.probing_since.lock()
     }
 
     fn pace(&self) -> MutexGuard<'_, RetryBackoff> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pace.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! The channel of one legacy session: the headers of its requests, its messages beside them, its
 //! GET stream, and its end.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -350,7 +351,7 @@ impl SessionChannel {
     }
 
     fn lock_reading(&self) -> MutexGuard<'_, SessionReading> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reading.lock()
     }
 
     /// Notes that another process owns the session from now on.

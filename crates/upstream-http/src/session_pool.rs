@@ -3,9 +3,10 @@
 //! Opening is single-flight for each key. After a failure the whole server gets one attempt at a
 //! time with backoff, so that a server that comes back is not flooded.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -122,8 +123,8 @@ impl ImportedSessions {
         std::mem::take(&mut self.lock())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Bytes>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Vec<Bytes>> {
+        self.sessions.lock()
     }
 }
 
@@ -618,8 +619,8 @@ impl SessionPool {
         });
     }
 
-    fn pace(&self) -> std::sync::MutexGuard<'_, RetryBackoff> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pace(&self) -> parking_lot::MutexGuard<'_, RetryBackoff> {
+        self.pace.lock()
     }
 }
 

@@ -6,8 +6,9 @@
 //! messages should not be related to a running request. Many servers send questions of a call there
 //! all the same.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -172,7 +173,7 @@ impl StandingStream {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Arc<RequestInbox>, RequestKind)>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The bound on GET streams that are open for notifications about a session's own lists: each is a
 //! connection.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
 
 use super::session_channel::SessionChannel;
 
@@ -27,7 +28,7 @@ impl StandingStreamSlots {
             return false;
         }
         let gone = {
-            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut taken = self.taken.lock();
             taken.retain(|session| session.strong_count() > 0);
             let gone = if taken.len() < self.most {
                 None

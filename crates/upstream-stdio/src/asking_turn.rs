@@ -1,6 +1,7 @@
 //! The turn to be asked in a legacy child. The questions of such a child do not name their call.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 use weir_core::SessionKey;
@@ -52,7 +53,7 @@ impl AskingTurn {
     }
 
     fn lock(&self) -> MutexGuard<'_, TurnHolder> {
-        self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holder.lock()
     }
 }
 

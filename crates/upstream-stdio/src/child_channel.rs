@@ -12,9 +12,10 @@ mod outgoing_message;
 mod pending_request;
 mod unreadable_answer;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tokio::net::UnixStream;
@@ -505,7 +506,7 @@ impl ChildChannel {
     }
 
     fn lock(&self) -> MutexGuard<'_, ChannelState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! The start of a child process. It runs apart from its callers, for as long as `start` in the
 //! config allows, and operators see its progress.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedMutexGuard, oneshot};
@@ -376,6 +377,6 @@ impl ChildStarter {
     }
 
     fn lock_starting(&self) -> MutexGuard<'_, Option<Arc<StartingChild>>> {
-        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.starting.lock()
     }
 }

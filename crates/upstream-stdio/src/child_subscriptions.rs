@@ -3,8 +3,9 @@
 //! A child that serves several replicas has a holder for each of them. Several may subscribe to the
 //! same resource, of which a legacy child knows one subscription.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use weir_core::resource_uri::containing_uris;
 use weir_upstream_core::pending_updates::PendingUpdates;
@@ -62,7 +63,7 @@ impl ChildSubscriptions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<SubscriptionHolder>>> {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holders.lock()
     }
 }
 
@@ -90,7 +91,7 @@ impl SubscriptionHolder {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Arc<str>>> {
-        self.uris.lock().unwrap_or_else(PoisonError::into_inner)
+        self.uris.lock()
     }
 }
 

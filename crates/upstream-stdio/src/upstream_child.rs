@@ -1,10 +1,11 @@
 //! One child process: the keeper starts it, its three streams are served here, and it is ended with
 //! all its descendants.
 
+use parking_lot::Mutex;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -228,11 +229,7 @@ impl UpstreamChild {
     /// relay, over which this process speaks to it from now on. Absent if the child does not read
     /// its messages, or is over.
     pub(super) async fn hand_over(&self) -> Option<HandedOverChild> {
-        let parts = self
-            .parts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()?;
+        let parts = self.parts.lock().take()?;
         let (own, other) = UnixStream::pair().ok()?;
         let relay = other.into_std().ok()?;
         let (context, channel, closed) = (

@@ -5,7 +5,7 @@
 //! while the server was silent. A server that answered anything meanwhile does not hang: it is slow
 //! with one call, or breaks at it. Every answer, errors of tools included, is a sign of life.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -194,11 +194,9 @@ impl Breaker {
         self.changed.get()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Duration> {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Duration> {
         // The time stays meaningful after a panic of its holder.
-        self.next_probe
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.next_probe.lock()
     }
 }
 

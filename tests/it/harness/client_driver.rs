@@ -1,8 +1,8 @@
 //! Drivers of foreign clients that run one scenario after another, each with a client of its own.
 
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ impl ClientDriver {
     /// and the driver's standard error. A driver whose scenario failed has ended.
     pub fn attempt(program: &[String], scenario: &[String]) -> (bool, DriverEvents, String) {
         let waiting = {
-            let mut waiting = WAITING.lock().unwrap();
+            let mut waiting = WAITING.lock();
             let found = waiting.iter().position(|(of, _)| of == program);
             found.map(|index| waiting.swap_remove(index).1)
         };
@@ -39,7 +39,7 @@ impl ClientDriver {
         while driver.stdout.read_line(&mut line).unwrap() > 0 {
             match serde_json::from_str::<Value>(&line) {
                 Ok(told) if told["event"] == "done" => {
-                    WAITING.lock().unwrap().push((program.to_vec(), driver));
+                    WAITING.lock().push((program.to_vec(), driver));
                     return (true, DriverEvents(seen), String::new());
                 }
                 Ok(told) => seen.push(told),

@@ -1,10 +1,11 @@
 //! A child process that does not outlive its test.
 
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,7 @@ impl TestProcess {
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
                     bytes.fetch_add(line.len() + 1, Ordering::Relaxed);
-                    lines.lock().unwrap().push(line);
+                    lines.lock().push(line);
                 }
             })
         });
@@ -61,7 +62,7 @@ impl TestProcess {
 
     /// Returns its output so far.
     pub fn output(&self) -> String {
-        self.lines.lock().unwrap().join("\n")
+        self.lines.lock().join("\n")
     }
 
     /// Returns the counter of the bytes that it has written.
@@ -96,7 +97,6 @@ impl TestProcess {
             let found = self
                 .lines
                 .lock()
-                .unwrap()
                 .iter()
                 .find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
             if found.is_none() {

@@ -1,8 +1,9 @@
 //! Sealing keys are rotated under load: without a restart, and without a call or a session lost.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -76,7 +77,7 @@ impl RotationLoad {
 
     /// Returns the keys that sealed since the last call of this.
     fn take_keys(&self) -> BTreeSet<u8> {
-        std::mem::take(&mut *self.state.keys.lock().unwrap())
+        std::mem::take(&mut *self.state.keys.lock())
     }
 
     async fn stop(mut self) {
@@ -95,7 +96,7 @@ impl LoadState {
     /// Records the key of a sealed text: its id is the first byte.
     fn note_key(&self, sealed: &str) {
         let bytes = data_encoding::BASE64URL_NOPAD.decode(sealed.as_bytes());
-        self.keys.lock().unwrap().insert(bytes.unwrap()[0]);
+        self.keys.lock().insert(bytes.unwrap()[0]);
     }
 }
 

@@ -59,13 +59,13 @@ struct Herd {
     /// Clients with a stream at their first replica.
     opened: AtomicUsize,
     /// The times at which clients had a stream at another replica.
-    returned: std::sync::Mutex<Vec<Instant>>,
+    returned: parking_lot::Mutex<Vec<Instant>>,
     refusals: AtomicUsize,
 }
 
 impl Herd {
     fn returned(&self) -> usize {
-        self.returned.lock().unwrap().len()
+        self.returned.lock().len()
     }
 }
 
@@ -89,7 +89,7 @@ impl ListeningClient {
         }
         let other = self.client.clone().with_url(&self.other_url);
         let (stream, _) = self.open(&other).await;
-        self.herd.returned.lock().unwrap().push(Instant::now());
+        self.herd.returned.lock().push(Instant::now());
         read_to_end(stream).await;
     }
 
@@ -223,7 +223,7 @@ async fn measure_herd(policy: ReconnectPolicy, transport: ClientTransport) {
     replicas.kill(0).await;
     wait_for_count("listeners that are back", count, || herd.returned()).await;
     let disturbed = stop_bystander(disturbed);
-    let mut returned = herd.returned.lock().unwrap().clone();
+    let mut returned = herd.returned.lock().clone();
     returned.sort_unstable();
     let after = |share: usize| returned[(count - 1) * share / 100] - begun;
     println!(

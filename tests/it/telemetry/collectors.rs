@@ -1,10 +1,11 @@
 //! Collectors: one that reads with the official types, one that keeps the raw requests, and one
 //! that never answers.
 
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -138,7 +139,7 @@ impl RawCollector {
 
     /// Returns all bytes of all bodies so far, as text: Protocol Buffers write texts verbatim.
     pub fn got(&self) -> String {
-        String::from_utf8_lossy(&self.got.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.got.lock()).into_owned()
     }
 }
 
@@ -162,7 +163,7 @@ fn converse(stream: TcpStream, kept: &Mutex<Vec<u8>>) {
         if reader.read_exact(&mut body).is_err() {
             return;
         }
-        kept.lock().unwrap().extend(body);
+        kept.lock().extend(body);
         if reader
             .get_mut()
             .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")

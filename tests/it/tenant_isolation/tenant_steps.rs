@@ -1,8 +1,9 @@
 //! The steps of a tenant's client: allowed ones, and attempts to reach the other tenant's data.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use weir_testkit::{ClientAnswer, MockServer};
@@ -30,14 +31,11 @@ impl ForeignIdBoard {
     }
 
     pub(super) fn put(&self, tenant: &Tenant, what: &'static str, value: &str) {
-        self.0
-            .lock()
-            .unwrap()
-            .insert((tenant.name, what), value.to_owned());
+        self.0.lock().insert((tenant.name, what), value.to_owned());
     }
 
     pub(super) fn find(&self, tenant: &Tenant, what: &'static str) -> Option<String> {
-        let found = self.0.lock().unwrap().get(&(tenant.name, what)).cloned();
+        let found = self.0.lock().get(&(tenant.name, what)).cloned();
         self.1
             .fetch_add(u64::from(found.is_some()), Ordering::Relaxed);
         found

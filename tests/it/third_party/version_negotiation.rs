@@ -1,6 +1,7 @@
 //! The revision that each SDK's client settles on by itself, read from its own messages.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -45,7 +46,7 @@ impl RecordingProxy {
     }
 
     fn take(&self) -> String {
-        String::from_utf8_lossy(&std::mem::take(&mut *self.sent.lock().unwrap())).into_owned()
+        String::from_utf8_lossy(&std::mem::take(&mut *self.sent.lock())).into_owned()
     }
 }
 
@@ -56,7 +57,7 @@ async fn relay(client: TcpStream, server: String, kept: Arc<Mutex<Vec<u8>>>) {
     let up = async move {
         let mut chunk = [0; 16 << 10];
         while let Ok(length @ 1..) = from_client.read(&mut chunk).await {
-            kept.lock().unwrap().extend_from_slice(&chunk[..length]);
+            kept.lock().extend_from_slice(&chunk[..length]);
             if to_server.write_all(&chunk[..length]).await.is_err() {
                 return;
             }

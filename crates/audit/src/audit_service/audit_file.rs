@@ -4,12 +4,13 @@
 //! Bytes written and not yet synced stay in memory and are written again after any error, at the
 //! same place. A full disk, a torn write and a lost page need this one remedy, and leave no gap.
 
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::record::AuditKey;
 
@@ -178,7 +179,7 @@ impl AuditFile {
             return Ok(());
         }
         let turn = self.turn.clone();
-        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = turn.lock();
         while self.written < self.open.len() {
             match self.file.write(&self.open[self.written..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -1,8 +1,9 @@
 //! The two chains while they are written, their change by new settings, and their end.
 
+use parking_lot::Mutex;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -217,7 +218,7 @@ impl ChainThread {
 
     /// Gives an order to the writer, which carries it out between two records.
     pub(super) fn order(&self, say: impl FnOnce(&mut WriterOrders)) {
-        say(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        say(&mut self.orders.lock());
         self.queue.wake();
         self.worker.wake();
     }
@@ -238,10 +239,6 @@ impl ChainThread {
             let records = queue.waiting();
             tracing::error!(records, "audit records lost at shutdown: disk hangs");
         }
-        orders
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .last
-            .take()
+        orders.lock().last.take()
     }
 }

@@ -4,8 +4,9 @@
 mod left_path;
 mod path_handover;
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::record::{
@@ -399,7 +400,7 @@ impl RecordWriter {
     /// Follows orders. Returns true for the order to stop.
     fn follow_orders(&mut self) -> bool {
         let (change, aside, take_back, ended_before, stop) = {
-            let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut orders = self.orders.lock();
             (
                 orders.change.take(),
                 orders.aside.take(),
@@ -541,10 +542,7 @@ impl RecordWriter {
             tracing::error!(%error, records, "audit records lost at shutdown: write failed");
             return;
         }
-        self.orders
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .last = Some(self.chain.head().clone());
+        self.orders.lock().last = Some(self.chain.head().clone());
     }
 }
 

@@ -2,10 +2,11 @@
 //! Refusals without an identity are counted by network, endpoint and reason. Refusals of a
 //! principal are counted beyond the number that get a record each.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_core::Principal;
@@ -167,7 +168,7 @@ impl RefusalCounter {
     fn now(&self) -> (MutexGuard<'_, RefusalState>, SystemTime) {
         let now = self.clock.wall();
         let minute = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.minute != minute {
             state.finish();
             state.minute = minute;

@@ -1,9 +1,10 @@
 //! The subscribers of one upstream's resources, and the subscriptions that the server has consented
 //! to.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use opentelemetry::KeyValue;
 use tokio::sync::{Notify, oneshot};
@@ -66,7 +67,7 @@ struct WantedResource {
 
 impl SubscriptionTables {
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<UpstreamId, Arc<SubscriptionTable>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Removes a table that has no subscribers; true if it did.
@@ -238,7 +239,7 @@ impl SubscriptionTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, SubscriptionTableState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

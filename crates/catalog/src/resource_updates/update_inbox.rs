@@ -1,9 +1,10 @@
 //! The updates that wait for a client: each resource once, in the order in which they were first
 //! updated.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// Resources that wait for a client. Beyond this, parts of a resource are announced as the whole.
@@ -90,7 +91,7 @@ impl UpdateInbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueuedUpdates> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The lists of sessions by the client sessions that they serve.
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use weir_core::call::SessionKey;
 
@@ -61,10 +62,10 @@ impl<T> ClientIndex<T> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, HashMap<SessionKey, Vec<Weak<T>>>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<SessionKey, Vec<Weak<T>>>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 }

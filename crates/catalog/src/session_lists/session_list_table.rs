@@ -1,9 +1,10 @@
 //! The lists of all sessions, by client session.
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use weir_core::budget::ByteBudget;
 use weir_core::call::SessionKey;
@@ -91,11 +92,7 @@ impl SessionListTable {
     pub fn ended(&self, sessions: &HashSet<SessionKey>) {
         for (client, lists) in self.index.remove(sessions) {
             for lists in lists.iter().filter_map(Weak::upgrade) {
-                lists
-                    .clients
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .remove(&client);
+                lists.clients.write().remove(&client);
             }
         }
     }
@@ -131,7 +128,7 @@ impl SessionListTable {
     }
 
     fn pace(&self, upstream: &UpstreamId) -> Arc<WalkPace> {
-        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paces = self.paces.lock();
         if let Some(pace) = paces.get(upstream).and_then(Weak::upgrade) {
             return pace;
         }

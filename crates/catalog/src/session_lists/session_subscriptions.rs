@@ -4,10 +4,11 @@
 //! answered. So each subscriber knows if the server has consented, and no `unsubscribe` arrives
 //! after the `subscribe` of a newer subscriber.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
 use weir_core::failure::{Failure, FailureKind};
@@ -97,9 +98,7 @@ impl SessionSubscriptions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<SessionResource>>> {
-        self.resources
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.resources.lock()
     }
 
     /// Subscribes to a resource in this session. Cancel safe.
@@ -169,9 +168,7 @@ impl SessionSubscriptions {
 
 impl SessionResource {
     fn lock_subscribers(&self) -> MutexGuard<'_, Vec<(u64, UpdateCallback)>> {
-        self.subscribers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.subscribers.lock()
     }
 
     /// Ends the subscription at the server, unless the resource has a subscriber again.

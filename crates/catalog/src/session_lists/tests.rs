@@ -217,10 +217,10 @@ async fn server_is_subscribed_at_the_first_and_unsubscribed_after_the_last() {
     let (_, table) = table();
     let session = Arc::new(UnusedListSession);
     let lists = open(&table, &session);
-    let heard = Arc::<std::sync::Mutex<Vec<Arc<str>>>>::default();
+    let heard = Arc::<parking_lot::Mutex<Vec<Arc<str>>>>::default();
     let tell = || {
         let heard = heard.clone();
-        Box::new(move |uri: &Arc<str>| heard.lock().unwrap().push(uri.clone()))
+        Box::new(move |uri: &Arc<str>| heard.lock().push(uri.clone()))
     };
     let first = lists
         .subscribed
@@ -235,13 +235,13 @@ async fn server_is_subscribed_at_the_first_and_unsubscribed_after_the_last() {
     lists.handle_resource_updated("a:1");
     lists.handle_resource_updated("a:1/part");
     lists.handle_resource_updated("a:12");
-    assert_eq!(heard.lock().unwrap().len(), 4);
+    assert_eq!(heard.lock().len(), 4);
     drop(first);
     lists.handle_resource_updated("a:1");
-    assert_eq!(heard.lock().unwrap().len(), 5);
+    assert_eq!(heard.lock().len(), 5);
     drop((second, session));
     lists.handle_resource_updated("a:1");
-    assert_eq!(heard.lock().unwrap().len(), 5);
+    assert_eq!(heard.lock().len(), 5);
     assert!(
         lists
             .subscribed

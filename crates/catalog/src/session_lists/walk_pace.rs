@@ -1,6 +1,6 @@
 //! The rate of walks over lists of sessions at one upstream.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ impl WalkPace {
         let interval = Duration::from_secs(1) / WALKS_PER_SECOND;
         let now = Instant::now();
         let wait = {
-            let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = self.0.lock();
             // The time of using up the whole second's walks.
             let paid = next.map_or(now, |next| next.max(now)) + interval;
             let wait = paid.saturating_duration_since(now + interval * WALKS_PER_SECOND);

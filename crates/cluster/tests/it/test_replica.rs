@@ -1,8 +1,9 @@
 //! A replica with a public and a cluster listener, and one that forwards to it.
 
+use parking_lot::Mutex;
 use std::future::ready;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -107,7 +108,7 @@ impl ReplicaDirectory for TestDirectory {
 
     fn address(&self, replica: &ReplicaId) -> Option<Arc<str>> {
         assert_eq!(*replica, OTHER);
-        self.address.lock().unwrap().clone()
+        self.address.lock().clone()
     }
 
     fn may_answer(&self, replica: &ReplicaId) -> bool {
@@ -156,7 +157,7 @@ impl TestForwarder {
     }
 
     pub(crate) fn end_replica(&self) {
-        *self.directory.address.lock().unwrap() = None;
+        *self.directory.address.lock() = None;
     }
 
     pub(crate) fn unreachable(&self) -> usize {

@@ -1,8 +1,9 @@
 //! A service that shows the requests that it gets.
 
+use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -52,12 +53,12 @@ impl TestService {
     }
 
     pub(crate) fn connections(&self) -> usize {
-        self.connections.lock().unwrap().len()
+        self.connections.lock().len()
     }
 
     fn note(&self, peer: &ClientPeer) {
         self.served.send_modify(|served| *served += 1);
-        let mut connections = self.connections.lock().unwrap();
+        let mut connections = self.connections.lock();
         if !connections
             .iter()
             .any(|seen| Arc::ptr_eq(seen, &peer.activity))

@@ -1,7 +1,7 @@
 //! A number of bytes that many owners share, and wait for.
 
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -193,7 +193,7 @@ impl ByteBudget {
     }
 
     fn owners(&self) -> MutexGuard<'_, FastMap<BudgetOwner, usize>> {
-        self.0.owners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.owners.lock()
     }
 
     fn count_refusal(&self) {

@@ -1,14 +1,14 @@
 //! The metrics of each client, so that the source of a flood has a name. A bounded number of
 //! clients have one of their own: the first that came.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
 
-use super::duration_histogram::lock;
 use super::instruments;
 use super::meters::{OTHER_NAME, max_names};
 
@@ -35,7 +35,7 @@ impl ClientMeter {
             .filter(|c| !c.is_control())
             .take(LENGTH)
             .collect();
-        let mut all = lock(&CLIENTS);
+        let mut all = CLIENTS.lock();
         if let Some(meter) = all.get(name.as_str()) {
             return meter.clone();
         }
@@ -91,7 +91,7 @@ mod tests {
         for number in 0..100_000 {
             ClientMeter::of(&format!("client-{number}")).request();
         }
-        assert_eq!(lock(&CLIENTS).len(), DEFAULT_MAX_NAMES);
+        assert_eq!(CLIENTS.lock().len(), DEFAULT_MAX_NAMES);
         assert!(Arc::ptr_eq(&first, &ClientMeter::of("client-0")));
         assert!(Arc::ptr_eq(&OTHERS, &ClientMeter::of("one more")));
     }

@@ -5,9 +5,10 @@
 //! a request counts in two of them: here that is two additions, and no lock unless the request is
 //! traced.
 
+use parking_lot::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use super::instrument_row::{InstrumentKind, InstrumentRow};
@@ -85,7 +86,7 @@ impl DurationHistogram {
     /// The series of these labels: the existing one, or a new one. It is shown as long as it is
     /// referenced.
     pub fn series(&self, labels: &[MetricLabel]) -> Arc<DurationSeries> {
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         let mut found = None;
         all.retain(|weak| match weak.upgrade() {
             Some(series) if *series.labels == *labels => {
@@ -103,7 +104,7 @@ impl DurationHistogram {
 
     /// All series that are referenced.
     pub fn live_series(&self) -> Vec<Arc<DurationSeries>> {
-        lock(&self.all).iter().filter_map(Weak::upgrade).collect()
+        self.all.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -177,7 +178,7 @@ impl DurationSeries {
         );
         if let Some(span) = span {
             let kept = self.exemplars.get_or_init(|| Mutex::new([None; BUCKETS]));
-            lock(kept)[bucket] = Some(Exemplar {
+            kept.lock()[bucket] = Some(Exemplar {
                 span,
                 seconds,
                 at: SystemTime::now(),
@@ -192,7 +193,7 @@ impl DurationSeries {
         let exemplars = self
             .exemplars
             .get()
-            .map_or([None; BUCKETS], |kept| *lock(kept));
+            .map_or([None; BUCKETS], |kept| *kept.lock());
         SeriesCounts {
             buckets,
             sum,
@@ -205,10 +206,6 @@ impl fmt::Debug for DurationSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("DurationSeries").field(&self.labels).finish()
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

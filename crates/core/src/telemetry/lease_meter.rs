@@ -1,13 +1,13 @@
 //! The metrics of the leases of upstreams that one replica runs for all.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use opentelemetry::metrics::BoundCounter;
 
-use super::duration_histogram::lock;
 use super::instruments;
 use super::meters::upstream_label;
 use crate::names::UpstreamId;
@@ -35,7 +35,7 @@ impl LeaseMeter {
             is_held: AtomicBool::new(false),
             changes,
         });
-        let mut all = lock(&LEASES);
+        let mut all = LEASES.lock();
         all.retain(|meter| meter.strong_count() > 0);
         all.push(Arc::downgrade(&meter));
         meter
@@ -66,7 +66,7 @@ impl fmt::Debug for LeaseMeter {
 #[must_use]
 pub fn record_leases() -> HashSet<String> {
     let mut held: HashMap<UpstreamId, bool> = HashMap::new();
-    for meter in lock(&LEASES).iter().filter_map(Weak::upgrade) {
+    for meter in LEASES.lock().iter().filter_map(Weak::upgrade) {
         *held.entry(meter.upstream.clone()).or_default() |= meter.is_held.load(Ordering::Relaxed);
     }
     for (upstream, is_held) in &held {

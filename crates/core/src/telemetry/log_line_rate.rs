@@ -1,6 +1,6 @@
 //! The bound of one kind of log line.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 
 /// The bound of one kind of log line: [`LogLineRate::LINES`] a second. Further lines of the same
@@ -22,7 +22,7 @@ impl LogLineRate {
     /// Returns `true` if a line may be written at `now`, a time on any clock that does not go back;
     /// counts it otherwise.
     pub fn admit(&self, now: Duration) -> bool {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0.lock();
         if window.second != now.as_secs() {
             (window.second, window.lines) = (now.as_secs(), 0);
         }
@@ -38,7 +38,7 @@ impl LogLineRate {
     /// Returns the lines left out, once the second of the last of them is over; they are counted
     /// from zero again then.
     pub fn take_left_out(&self, now: Duration) -> Option<u64> {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0.lock();
         let is_full = window.second == now.as_secs() && window.lines >= Self::LINES;
         if is_full || window.left_out == 0 {
             return None;
@@ -49,22 +49,12 @@ impl LogLineRate {
     /// Returns `true` if lines were left out that are still to be taken.
     #[must_use]
     pub fn has_left_out(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .left_out
-            > 0
+        self.0.lock().left_out > 0
     }
 
     /// Returns the lines left out so far; they are counted from zero again.
     pub fn take_all_left_out(&self) -> u64 {
-        std::mem::take(
-            &mut self
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .left_out,
-        )
+        std::mem::take(&mut self.0.lock().left_out)
     }
 }
 

@@ -2,10 +2,11 @@
 //! choose become labels: a bounded number have series of their own, and the others are counted
 //! together as `other` (F16).
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -13,7 +14,7 @@ use opentelemetry::metrics::BoundCounter;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
-use super::duration_histogram::{CLIENT_DURATION, DurationSeries, MetricLabel, lock};
+use super::duration_histogram::{CLIENT_DURATION, DurationSeries, MetricLabel};
 use super::instruments;
 use super::zeroed_counters::start_upstream_at_zero;
 use crate::list_kind::ListKind;
@@ -55,7 +56,7 @@ pub(super) fn max_names() -> usize {
 /// The present upstreams: metrics of others are not shown any more.
 #[must_use]
 pub fn upstreams() -> HashSet<String> {
-    let all = lock(&UPSTREAMS);
+    let all = UPSTREAMS.lock();
     all.iter()
         .filter(|(_, meter)| meter.strong_count() > 0)
         .map(|(id, _)| id.to_string())
@@ -64,7 +65,8 @@ pub fn upstreams() -> HashSet<String> {
 
 /// The meters of the present upstreams.
 pub fn present_meters() -> Vec<Arc<UpstreamMeter>> {
-    lock(&UPSTREAMS)
+    UPSTREAMS
+        .lock()
         .values()
         .filter_map(Weak::upgrade)
         .collect()
@@ -106,7 +108,7 @@ impl UpstreamMeter {
     /// The meter of an upstream: the existing one, or a new one.
     #[must_use]
     pub fn of(id: &UpstreamId) -> Arc<Self> {
-        let mut all = lock(&UPSTREAMS);
+        let mut all = UPSTREAMS.lock();
         if let Some(meter) = all.get(id).and_then(Weak::upgrade) {
             return meter;
         }
@@ -176,7 +178,7 @@ impl UpstreamMeter {
     /// The series of a method that no revision knows. It takes a slot with its first call that
     /// completes: calls of names that a client made up fail.
     fn method(&self, name: &Arc<str>, outcome: &'static str) -> Arc<DurationSeries> {
-        let mut methods = lock(&self.methods);
+        let mut methods = self.methods.lock();
         if outcome == "complete" && !methods.contains_key(name) {
             let place = NameSlot::take(&self.id, METHOD, name);
             if place.is_some() {
@@ -216,7 +218,7 @@ fn on_shelf(
     key: SeriesKey,
     labels: impl FnOnce() -> Vec<MetricLabel>,
 ) -> Arc<DurationSeries> {
-    let mut shelf = lock(shelf);
+    let mut shelf = shelf.lock();
     if let Some((_, series)) = shelf.iter().find(|(own, _)| *own == key) {
         return series.clone();
     }
@@ -358,7 +360,7 @@ impl NameSlot {
     /// Takes a slot among the names that have series of their own: the one that this name has, or
     /// one that is free.
     fn take(upstream: &UpstreamId, attribute: &'static str, name: &Arc<str>) -> Option<Arc<Self>> {
-        let mut places = lock(&NAME_SLOTS);
+        let mut places = NAME_SLOTS.lock();
         let key = (upstream.clone(), attribute, name.clone());
         if let Some(place) = places.get(&key).and_then(Weak::upgrade) {
             return Some(place);

@@ -1,8 +1,9 @@
 //! The trace that a call belongs to, and the spans of requests in it.
 
+use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use data_encoding::HEXLOWER;

@@ -4,9 +4,10 @@
 //! Its client belongs to a session like any other: its messages pass through the usual layers, and
 //! the answers' own bodies are written to the one stream, an event at a time.
 
+use parking_lot::Mutex;
 use std::future::Future as _;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;

@@ -1,8 +1,9 @@
 //! An upstream whose tools are named after their behaviour.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ impl FrontUpstream {
 
     /// The number of sessions with this end.
     pub(crate) fn count_ended(&self, end: ClientSessionChange) -> usize {
-        let ended = self.ended.lock().unwrap();
+        let ended = self.ended.lock();
         ended.values().filter(|known| **known == end).count()
     }
 
@@ -131,7 +132,7 @@ impl Upstream for FrontUpstream {
     fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         if news.is_end() {
             let ended = sessions.iter().map(|session| (*session, news));
-            self.ended.lock().unwrap().extend(ended);
+            self.ended.lock().extend(ended);
         }
     }
 

@@ -1,10 +1,11 @@
 //! Ports of core in their smallest form.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::future::ready;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -100,11 +101,11 @@ impl ChangingAccess {
     }
 
     pub(crate) fn set(&self, validity: Validity) {
-        *self.validity.lock().unwrap() = validity;
+        *self.validity.lock() = validity;
     }
 
     fn validity(&self) -> Validity {
-        *self.validity.lock().unwrap()
+        *self.validity.lock()
     }
 }
 
@@ -221,7 +222,7 @@ impl TestRecords {
     /// unless they came back meanwhile.
     pub(crate) async fn lose_all(&self, came_back: bool) {
         let keys: Vec<_> = {
-            let mut stored = self.stored.lock().unwrap();
+            let mut stored = self.stored.lock();
             let keys = stored.keys().cloned().collect();
             if !came_back {
                 stored.clear();
@@ -248,7 +249,7 @@ impl RecordStore for TestRecords {
         if touch.is_some() {
             self.renewals.send_modify(|renewals| *renewals += 1);
         }
-        Either::Left(ready(Ok(self.stored.lock().unwrap().get(key).cloned())))
+        Either::Left(ready(Ok(self.stored.lock().get(key).cloned())))
     }
 
     fn store<'a>(
@@ -259,7 +260,7 @@ impl RecordStore for TestRecords {
         expect: WriteCondition,
     ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
         Box::pin(async move {
-            let outcome = match (self.stored.lock().unwrap().entry(key.clone()), expect) {
+            let outcome = match (self.stored.lock().entry(key.clone()), expect) {
                 (Slot::Vacant(free), WriteCondition::Absent) => {
                     WriteOutcome::Stored(free.insert(StoredRecord { value, version: 1 }).version)
                 }
@@ -282,27 +283,26 @@ impl RecordStore for TestRecords {
     }
 
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
-        Box::pin(async { Ok(self.stored.lock().unwrap().remove(key).is_some()) })
+        Box::pin(async { Ok(self.stored.lock().remove(key).is_some()) })
     }
 
     fn contains(&self, key: &RecordKey) -> bool {
-        self.stored.lock().unwrap().contains_key(key)
+        self.stored.lock().contains_key(key)
     }
 
     fn count(&self, _kind: RecordKind) -> usize {
-        self.stored.lock().unwrap().len()
+        self.stored.lock().len()
     }
 
     fn visit(&self, _kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
         self.stored
             .lock()
-            .unwrap()
             .iter()
             .for_each(|(key, record)| look(key, &record.value));
     }
 
     fn expired(&self, _kind: RecordKind) -> Vec<RecordKey> {
-        std::mem::take(&mut *self.expired.lock().unwrap())
+        std::mem::take(&mut *self.expired.lock())
     }
 
     fn lost(&self, _kind: RecordKind) -> Vec<RecordKey> {
@@ -318,7 +318,6 @@ impl SingleReplicaBus {
     fn topic(&self, topic: &'static str) -> broadcast::Sender<BusMessage> {
         self.0
             .lock()
-            .unwrap()
             .entry(topic)
             .or_insert_with(|| broadcast::channel(64).0)
             .clone()

@@ -1,6 +1,6 @@
 //! A replay log for tests of streams that nobody resumes.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use bytes::Bytes;
 use weir_core::SessionKey;
@@ -25,7 +25,7 @@ impl TestReplays {
 
     /// The last event of any stream.
     pub(crate) fn last_event(&self) -> String {
-        let events = self.events.lock().unwrap();
+        let events = self.events.lock();
         String::from_utf8(events.last().unwrap().to_vec()).unwrap()
     }
 }
@@ -35,7 +35,7 @@ impl ReplayLog for TestReplays {
         self.is_recording
     }
     fn append(&self, _: StreamKey, _: u64, event: Bytes) {
-        self.events.lock().unwrap().push(event);
+        self.events.lock().push(event);
     }
     fn end(&self, _: StreamKey) {}
     fn events_after(

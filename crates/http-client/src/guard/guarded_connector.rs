@@ -106,8 +106,8 @@ impl Service<Uri> for GuardedConnector {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use parking_lot::Mutex;
     use std::net::SocketAddr;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::net::TcpListener;
@@ -124,7 +124,7 @@ mod tests {
     impl AddressLookup for ScriptedAddresses {
         fn addresses(&self, _: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let answer = self.answers.lock().unwrap().remove(0);
+            let answer = self.answers.lock().remove(0);
             Box::pin(async move { Ok(answer) })
         }
     }

@@ -1,8 +1,9 @@
 //! Metrics of an endpoint's requests. Series are looked up once: a lookup costs a call more than an
 //! update.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use http::{Method, StatusCode, Version};
@@ -118,7 +119,7 @@ impl EndpointMeters {
         match usual {
             Some(usual) => usual.get_or_init(|| self.series(key)).record(took, span),
             None => {
-                let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut others = self.others.lock();
                 others
                     .entry(key)
                     .or_insert_with(|| self.series(key))

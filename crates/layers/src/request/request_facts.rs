@@ -1,6 +1,7 @@
 //! What the layers share about one request beside its head: the one extension of a request.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, OnceLock};
 
 use weir_core::call::RequestName;
 use weir_listen::{ClientPeer, RequestBody};
@@ -95,6 +96,6 @@ impl RequestFacts {
     }
 
     fn lock(&self) -> MutexGuard<'_, SharedParts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts.lock()
     }
 }

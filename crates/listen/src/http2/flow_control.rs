@@ -1,11 +1,12 @@
 //! The flow control of an HTTP/2 connection: its windows, the answers that wait for its client, and
 //! frames without data that cost work.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::ready;
 
 use bytes::{Buf, Bytes};
@@ -261,7 +262,7 @@ impl Http2Flow {
     }
 
     fn windows(&self) -> MutexGuard<'_, FlowWindows> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.windows.lock()
     }
 }
 

@@ -53,8 +53,8 @@ impl Client {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use parking_lot::Mutex;
     use std::collections::VecDeque;
-    use std::sync::Mutex;
 
     use serde_json::{Value, json};
     use weir_testkit::ScriptedServer;
@@ -90,7 +90,7 @@ mod tests {
         let call_id = Mutex::new(Value::Null);
         ScriptedServer::start(move |request| {
             let write = |text: String| {
-                let text = text.replace("ID", &call_id.lock().unwrap().to_string());
+                let text = text.replace("ID", &call_id.lock().to_string());
                 vec![ServerAct::Write(text.into()), ServerAct::Close]
             };
             let message = |member: &str, value: Value| {
@@ -98,7 +98,7 @@ mod tests {
                 vec![json_answer(200, &message)]
             };
             if request.head.starts_with("GET") {
-                let next = streams.lock().unwrap().pop_front();
+                let next = streams.lock().pop_front();
                 return write(next.unwrap_or_else(|| refused(404)));
             }
             match request.method() {
@@ -112,7 +112,7 @@ mod tests {
                     }),
                 ),
                 "tools/call" => {
-                    *call_id.lock().unwrap() = request.id().clone();
+                    *call_id.lock() = request.id().clone();
                     write(call.clone())
                 }
                 _ => write(refused(202)),

@@ -1,8 +1,9 @@
 //! The redirect endpoint of a login: a listener on loopback (RFC 8252, 7.3) that receives the code
 //! once.
 
+use parking_lot::Mutex;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -87,7 +88,7 @@ async fn serve_connection(stream: TcpStream, state: Arc<str>) -> Option<Authoriz
     let service = service_fn(|request: Request<Incoming>| {
         let (response, landed) = answer(&request, &state);
         if let Some(landed) = landed {
-            *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(landed);
+            *found.lock() = Some(landed);
         }
         std::future::ready(Ok::<_, Infallible>(response))
     });
@@ -98,7 +99,7 @@ async fn serve_connection(stream: TcpStream, state: Arc<str>) -> Option<Authoriz
         .serve_connection(TokioIo::new(stream), service);
     // A browser that leaves before it has the page has still brought the code.
     let _ = connection.await;
-    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    found.into_inner()
 }
 
 fn answer<B>(

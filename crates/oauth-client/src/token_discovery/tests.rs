@@ -1,7 +1,7 @@
 //! Tests of the orders of discovery, and of the metadata that is not believed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use serde_json::{Value, json};
 use weir_core::port::{FetchResponse, Fut};
@@ -26,7 +26,6 @@ impl MetadataServers {
     fn asked(&self) -> Vec<String> {
         self.asked
             .lock()
-            .unwrap()
             .iter()
             .map(|(url, _)| url.clone())
             .collect()
@@ -35,10 +34,7 @@ impl MetadataServers {
 
 impl DocumentFetcher for MetadataServers {
     fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
-        self.asked
-            .lock()
-            .unwrap()
-            .push((ask.url.to_owned(), ask.url_source));
+        self.asked.lock().push((ask.url.to_owned(), ask.url_source));
         let found = self.documents.get(ask.url);
         let down = found.is_some_and(Value::is_null);
         let (status, body) =
@@ -296,7 +292,7 @@ async fn urls_named_by_others_count_as_outsiders() {
         UrlSource::Outsider,
         "the issuer's metadata names another host"
     );
-    let asked = web.asked.lock().unwrap().clone();
+    let asked = web.asked.lock().clone();
     assert_eq!(asked[0], (hint.to_owned(), UrlSource::Outsider));
     assert!(
         asked[1..].iter().all(|(_, by)| *by == UrlSource::Operator),
@@ -310,10 +306,7 @@ async fn urls_named_by_others_count_as_outsiders() {
     ] {
         let web = MetadataServers::default();
         run(&web, ISSUER, Some(hint)).await.unwrap_err();
-        assert_eq!(
-            web.asked.lock().unwrap()[0],
-            (hint.to_owned(), UrlSource::Outsider)
-        );
+        assert_eq!(web.asked.lock()[0], (hint.to_owned(), UrlSource::Outsider));
     }
 }
 

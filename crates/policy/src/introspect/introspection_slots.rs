@@ -2,8 +2,9 @@
 //! requests in flight as are free, so that one network has at most half and leaves some for the
 //! others. The same holds for the requests that wait for a slot.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use weir_core::network::SenderNetwork;
@@ -87,7 +88,7 @@ impl IntrospectionSlots {
     }
 
     fn table(&self) -> MutexGuard<'_, SlotTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -4,8 +4,9 @@
 //! Requests never fetch: they notify the background task ([`KeyKeeper::run`]) and wait a bounded
 //! time for its next attempt. A client that disconnects cannot cancel a fetch that others wait for.
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -424,9 +425,7 @@ impl KeyKeeper {
     }
 
     fn fetch_state(&self) -> MutexGuard<'_, FetchState> {
-        self.fetch_state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.fetch_state.lock()
     }
 }
 

@@ -5,10 +5,11 @@
 //! so (F02). An evicted bucket begins anew, full: a table that is too small allows more, never
 //! less.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::Clock as _;
@@ -66,9 +67,7 @@ impl BucketTable {
         cost: std::num::NonZeroU32,
     ) -> Result<(), Duration> {
         let at = self.hasher.hash_one(key) as usize % SHARDS;
-        let mut shard = self.shards[at]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shards[at].lock();
         let bucket = shard.bucket(key, || {
             RateLimiter::direct_with_clock(quota(rate), self.ticks.clone())
         });
@@ -88,9 +87,7 @@ impl BucketTable {
         cost: std::num::NonZeroU32,
     ) -> Duration {
         let at = self.hasher.hash_one(key) as usize % SHARDS;
-        let mut shard = self.shards[at]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shards[at].lock();
         let Some(&place) = shard.places.get(&key) else {
             return Duration::ZERO;
         };
@@ -123,7 +120,7 @@ impl BucketTable {
 
     fn keys(&self) -> Vec<RateBucket> {
         let shard = |shard: &Mutex<BucketShard>| -> Vec<RateBucket> {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.lock();
             shard.places.keys().copied().collect()
         };
         self.shards.iter().flat_map(shard).collect()
@@ -134,13 +131,7 @@ impl BucketTable {
     pub(super) fn len(&self) -> usize {
         self.shards
             .iter()
-            .map(|shard| {
-                shard
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .nodes
-                    .len()
-            })
+            .map(|shard| shard.lock().nodes.len())
             .sum()
     }
 }

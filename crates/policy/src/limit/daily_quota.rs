@@ -1,8 +1,9 @@
 //! Daily quotas: a number of calls in a day of UTC, counted through core's `SharedCounters` port.
 //! So they outlive a reload and, with a shared store, are one budget for all replicas.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
@@ -126,10 +127,7 @@ impl DailyQuotas {
     /// The exhausted budgets of this day, or of a later one that has begun meanwhile. Those of an
     /// earlier day are dropped.
     fn exhausted(&self, day: u64) -> MutexGuard<'_, ExhaustedQuotas> {
-        let mut exhausted = self
-            .exhausted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut exhausted = self.exhausted.lock();
         if exhausted.day < day {
             *exhausted = ExhaustedQuotas {
                 day,

@@ -5,13 +5,14 @@
 //! does not delay the others. A full queue refuses the party with the longest sub-queue. A call
 //! that stops waiting leaves no trace.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
@@ -120,7 +121,7 @@ impl<K: QueueName> FairQueues<K> {
     /// The same for all owners with calls in flight or waiting.
     pub(super) fn loads(&self) -> Vec<(K, (usize, usize))> {
         let of = |shard: &Mutex<FastMap<K, FairQueue<K>>>| -> Vec<_> {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.lock();
             shard
                 .iter()
                 .map(|(name, queue)| (name.clone(), (queue.held, queue.waiting)))
@@ -132,20 +133,14 @@ impl<K: QueueName> FairQueues<K> {
     /// The number of owners with calls in flight or waiting.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.0
-            .shards
-            .iter()
-            .map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len())
-            .sum()
+        self.0.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 }
 
 impl<K: QueueName> FairQueuesInner<K> {
     fn shard(&self, name: &K) -> MutexGuard<'_, FastMap<K, FairQueue<K>>> {
         let at = self.hasher.hash_one(name) as usize % SHARDS;
-        self.shards[at]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[at].lock()
     }
 }
 

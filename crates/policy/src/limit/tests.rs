@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use parking_lot::Mutex;
 use std::num::NonZeroU32;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use weir_core::failure::FailureKind;
@@ -32,11 +32,11 @@ impl SharedCounters for FailingCounters {
         in_outage: OutageCounting,
     ) -> Fut<'a, Result<u64, StoreError>> {
         assert!(!ttl.is_zero() && ttl <= settings::DAY, "{ttl:?}");
-        *self.in_outage.lock().unwrap() = Some(in_outage);
-        let result = if *self.broken.lock().unwrap() {
+        *self.in_outage.lock() = Some(in_outage);
+        let result = if *self.broken.lock() {
             Err(StoreError("out of order".to_owned()))
         } else {
-            let mut values = self.values.lock().unwrap();
+            let mut values = self.values.lock();
             let value = values.entry(name.to_owned()).or_default();
             *value += amount;
             Ok(*value)
@@ -432,10 +432,10 @@ async fn uncountable_quota_follows_the_setting() {
             uncounted,
             ..LimitSettings::default()
         });
-        *world.counters.broken.lock().unwrap() = true;
+        *world.counters.broken.lock() = true;
         let one = somebody("one");
         assert_eq!(world.calls(&one, "a").await, admitted);
-        assert_eq!(*world.counters.in_outage.lock().unwrap(), Some(in_outage));
+        assert_eq!(*world.counters.in_outage.lock(), Some(in_outage));
         if uncounted == UncountedQuota::Refused {
             let refused = world.call(&one, "a").await.unwrap_err();
             assert_eq!(

@@ -63,7 +63,7 @@ fn new_key_seals_once_every_listed_replica_has_it() {
     ]);
     let one_lacks_it = [other(&[2, 1], 1), other(&[1], 1)];
     assert_eq!(review(&rotation, &view(&one_lacks_it)), (1, None));
-    assert_eq!(lock(&rotation.state).waits_for, 1);
+    assert_eq!(rotation.state.lock().waits_for, 1);
     // Neither a silence nor a store that lost its data is a proof of the end of a replica.
     let mut silent = one_lacks_it.clone();
     silent[1].is_silent = true;
@@ -75,7 +75,7 @@ fn new_key_seals_once_every_listed_replica_has_it() {
     assert_eq!(review(&rotation, &emptied), (1, None));
     let all_have_it = [other(&[2, 1], 1), other(&[2, 1], 2)];
     assert_eq!(review(&rotation, &view(&all_have_it)), (2, None));
-    assert_eq!(lock(&rotation.state).waits_for, 0);
+    assert_eq!(rotation.state.lock().waits_for, 0);
     // A replica that starts with the old keys does not undo the rotation.
     let stale = [other(&[2, 1], 2), other(&[1], 1)];
     assert_eq!(review(&rotation, &view(&stale)), (2, None));
@@ -124,7 +124,7 @@ fn of_two_that_serve_the_one_that_is_behind_is_not_ready() {
     assert_eq!(review(&behind, &view(&[])), (1, None));
     let apart = joined(&[1], &[other(&[1], 1)]);
     assert_eq!(review(&apart, &view(&[other(&[2], 2)])), (1, None));
-    assert!(lock(&apart.state).conflict.is_some());
+    assert!(apart.state.lock().conflict.is_some());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::{Barrier, Mutex};
+use parking_lot::Mutex;
+use std::sync::Barrier;
 use std::thread;
 
 use tokio::sync::oneshot::error::TryRecvError;
@@ -161,16 +162,16 @@ fn request_that_stops_waiting_as_its_trip_fails_takes_one_token() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 start.wait();
-                lease.lock().unwrap().fail_trip(4, NOW);
+                lease.lock().fail_trip(4, NOW);
             });
             start.wait();
             receiver.close();
             if receiver.try_recv().is_err() {
-                let decision = lease.lock().unwrap().take_unanswered(some(1), 4, NOW);
+                let decision = lease.lock().take_unanswered(some(1), 4, NOW);
                 assert_eq!(decision, Ok(()));
             }
         });
-        let mut lease = lease.into_inner().unwrap();
+        let mut lease = lease.into_inner();
         let alone = (0..100).filter(|_| lease.take_alone(some(1), 4, NOW).is_ok());
         assert_eq!(alone.count(), 24, "of a quarter of the burst");
     }

@@ -1,8 +1,9 @@
 //! Reads the reply of a parked call on while its client is away: the server gets answers to its
 //! pings, its further questions are kept for the next round, and the end of the call is noticed.
 
+use parking_lot::Mutex;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -23,13 +24,13 @@ pub(super) fn read_on(parked: ParkedReply) -> SharedParkedReply {
     // The parking alone owns the call: its drop cancels it.
     let weak = Arc::downgrade(&shared);
     let reading = poll_fn(move |cx| match weak.upgrade() {
-        Some(shared) => match &mut *lock(&shared) {
+        Some(shared) => match &mut *shared.lock() {
             Some(parked) => poll_unread(parked, cx),
             None => Poll::Ready(()),
         },
         None => Poll::Ready(()),
     });
-    if let Some(parked) = &mut *lock(&shared) {
+    if let Some(parked) = &mut *shared.lock() {
         parked.reading.spawn(reading);
     }
     shared
@@ -37,14 +38,9 @@ pub(super) fn read_on(parked: ParkedReply) -> SharedParkedReply {
 
 /// Takes a parked call, which is not read on any more.
 pub(super) fn stop_reading(shared: &SharedParkedReply) -> Option<ParkedReply> {
-    let mut parked = lock(shared).take()?;
+    let mut parked = shared.lock().take()?;
     parked.reading = JoinSet::new();
     Some(parked)
-}
-
-/// Locks a parked call.
-pub(super) fn lock(shared: &SharedParkedReply) -> MutexGuard<'_, Option<ParkedReply>> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads the events of a parked call. Ready once the call is over.

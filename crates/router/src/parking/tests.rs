@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::mpsc;
@@ -35,25 +35,24 @@ impl CallParking for MapParking {
             again.unwrap_or_else(|| ParkedId([self.named.fetch_add(1, Ordering::Relaxed); 16]));
         self.calls
             .lock()
-            .unwrap()
             .insert((stay.principal.clone(), id), parked);
-        self.told.lock().unwrap().push(stay);
+        self.told.lock().push(stay);
         Ok(id)
     }
 
     fn take(&self, principal: &Principal, id: ParkedId) -> Option<SharedParkedReply> {
-        self.calls.lock().unwrap().remove(&(principal.clone(), id))
+        self.calls.lock().remove(&(principal.clone(), id))
     }
 
     fn is_parked(&self, principal: &Principal, id: ParkedId) -> bool {
-        let calls = self.calls.lock().unwrap();
+        let calls = self.calls.lock();
         calls.contains_key(&(principal.clone(), id))
     }
 
     fn sweep(&self) {}
 
     fn waiting(&self) -> Vec<ParkedCall> {
-        let told = self.told.lock().unwrap();
+        let told = self.told.lock();
         let seen = |(number, stay): (u64, &ParkedCallDetails)| ParkedCall {
             number,
             details: stay.clone(),
@@ -64,7 +63,7 @@ impl CallParking for MapParking {
     }
 
     fn stop(&self, _: &dyn Fn(u64, &ParkedCallDetails) -> bool) -> usize {
-        std::mem::take(&mut *self.calls.lock().unwrap()).len()
+        std::mem::take(&mut *self.calls.lock()).len()
     }
 }
 

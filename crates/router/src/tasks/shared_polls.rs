@@ -6,10 +6,11 @@
 //! server may still list a question for a while after its answer, so the answered questions are
 //! remembered.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -99,7 +100,7 @@ impl SharedPoll {
     }
 
     fn lock_answered(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answered.lock()
     }
 }
 
@@ -164,7 +165,7 @@ impl SharedPolls {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PolledTask, Weak<SharedPoll>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

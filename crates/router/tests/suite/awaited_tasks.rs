@@ -1,9 +1,10 @@
 //! Calls of clients without tasks to tools that require a task, for which weir waits, and the waits
 //! for the results of tasks.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ impl TaskWorld {
                 Method::ToolsCall => Reply::ended(ReplyEnd::Task(raw(&working()))),
                 Method::TasksGet => {
                     counted.fetch_add(1, Ordering::SeqCst);
-                    let mut answers = answers.lock().unwrap();
+                    let mut answers = answers.lock();
                     let next = if answers.len() > 1 {
                         answers.pop_front()
                     } else {
@@ -89,11 +90,11 @@ impl TaskWorld {
                 other => {
                     let refusals = outbound.call.input_refusals.clone();
                     let is_refused = refusals.is_some() && !takes.load(Ordering::SeqCst);
-                    seen.lock().unwrap().push((other, refusals));
+                    seen.lock().push((other, refusals));
                     if is_refused {
                         return Reply::ended(Failure::new(FailureKind::MethodNotFound, "no form"));
                     }
-                    let error = refused.lock().unwrap().clone();
+                    let error = refused.lock().clone();
                     if let Some(error) = error.filter(|_| other == Method::TasksUpdate) {
                         let text = error.message.clone();
                         return Reply::ended(Failure::new(FailureKind::Upstream(error), text));
@@ -152,7 +153,7 @@ impl TaskWorld {
 
     /// The methods of the requests about the task, but for its polls.
     pub(crate) fn requests(&self) -> Vec<Method> {
-        let requests = self.requests.lock().unwrap();
+        let requests = self.requests.lock();
         requests.iter().map(|(method, _)| *method).collect()
     }
 
@@ -234,7 +235,7 @@ async fn call_that_waits_for_its_task_is_one_of_the_running_calls_until_the_task
     assert_eq!(world.world.router.live().count(), 1);
     assert!(gate.outcomes().is_empty());
 
-    world.polls.lock().unwrap().push_back(Ok(completed()));
+    world.polls.lock().push_back(Ok(completed()));
     assert!(matches!(ending.await, ReplyEnd::Complete(_)));
     assert_eq!(permits.available_permits(), 1);
     assert_eq!(world.world.router.live().count(), 0);
@@ -316,7 +317,7 @@ async fn waits_for_one_task_share_its_polls() {
     let polls = world.polls();
     assert!((20..=40).contains(&polls), "{polls} in 30 intervals");
 
-    world.polls.lock().unwrap().push_back(Ok(completed()));
+    world.polls.lock().push_back(Ok(completed()));
     let ended = waits.await;
     assert!(ended.iter().all(|end| matches!(end, ReplyEnd::Complete(_))));
 }
@@ -360,7 +361,7 @@ async fn refused_question_of_a_task_goes_to_a_server_that_takes_refusals() {
         ReplyEnd::Complete(_)
     ));
     let refused = raw(&json!({ "q-1": { "code": -1, "message": "no" } }));
-    let requests = world.requests.lock().unwrap().clone();
+    let requests = world.requests.lock().clone();
     assert_eq!(requests, [(Method::TasksUpdate, Some(refused))]);
 }
 

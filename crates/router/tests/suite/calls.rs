@@ -1,6 +1,7 @@
 //! Calls through the router.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -186,7 +187,7 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
     let noted = seen.clone();
     two.set(|script| {
         script.answer = Box::new(move |outbound| {
-            noted.lock().unwrap().push((
+            noted.lock().push((
                 outbound.native.to_string(),
                 outbound.deadlines,
                 outbound.call.params.raw().clone(),
@@ -213,10 +214,7 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
         failure(world.call(params.clone()).await).kind(),
         &FailureKind::TimedOut
     );
-    assert_eq!(
-        *seen.lock().unwrap(),
-        [("search".to_owned(), slow, raw(&params))]
-    );
+    assert_eq!(*seen.lock(), [("search".to_owned(), slow, raw(&params))]);
     assert_eq!(ScriptedUpstream::count(&one.calls), 0);
     assert_eq!(world.gate.outcomes(), ["timed_out"]);
 }
@@ -228,7 +226,7 @@ async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them
     let noted = seen.clone();
     one.set(|script| {
         script.answer = Box::new(move |outbound| {
-            noted.lock().unwrap().push(outbound.deadlines);
+            noted.lock().push(outbound.deadlines);
             Reply::ended(Failure::new(FailureKind::TimedOut, "late"))
         });
     });
@@ -245,7 +243,7 @@ async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them
     let world = RouterWorld::of(world);
     failure(world.call(json!({ "name": "one__search" })).await);
     assert_eq!(
-        *seen.lock().unwrap(),
+        *seen.lock(),
         [CallDeadlines {
             hard,
             own_silence: Some(CallDeadlines::CALL.idle),

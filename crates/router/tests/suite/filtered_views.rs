@@ -226,7 +226,7 @@ async fn refusals_are_on_record_and_never_reach_the_upstream() {
         (world.gate.refused(), world.gate.outcomes().len()),
         (vec!["denied"], 0)
     );
-    *world.gate.closed.lock().unwrap() = true;
+    *world.gate.closed.lock() = true;
     assert_eq!(
         failure(world.call_by("alice", json!({ "name": "a" })).await).kind(),
         &FailureKind::Overloaded

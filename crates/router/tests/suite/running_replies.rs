@@ -1,6 +1,7 @@
 //! Replies that run on: an operator's stop, questions, and results that a task keeps.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::poll;
@@ -61,9 +62,8 @@ impl RunningWorld {
         fake.set(|script| {
             let tool = json!({ "name": "t", "execution": { "taskSupport": "optional" } });
             script.tools.push(raw(&tool));
-            script.answer = Box::new(move |_| {
-                Reply::live(ChannelSource(source.lock().unwrap().take().unwrap()))
-            });
+            script.answer =
+                Box::new(move |_| Reply::live(ChannelSource(source.lock().take().unwrap())));
         });
         let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
         world.world.settled().await;

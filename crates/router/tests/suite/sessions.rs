@@ -1,8 +1,9 @@
 //! Lists that belong to one session: times of reading, visibility, and the effects of servers that
 //! fail or hurry.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,8 +55,8 @@ impl ListSession for ScriptedSession {
 
     fn subscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
         self.subscribes.fetch_add(1, Ordering::SeqCst);
-        let delay = *self.delay.lock().unwrap();
-        let answer = self.tools.lock().unwrap().as_ref().map(drop);
+        let delay = *self.delay.lock();
+        let answer = self.tools.lock().as_ref().map(drop);
         let answer = answer.ok_or_else(failing);
         Box::pin(async move {
             tokio::time::sleep(delay).await;
@@ -87,10 +88,10 @@ impl ListWatch for ScriptedSessionWatch {
         _cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
-        let tools = self.0.tools.lock().unwrap().clone();
+        let tools = self.0.tools.lock().clone();
         let items: Option<Vec<Bytes>> = tools.map(|tools| match kind {
             ListKind::Resources => {
-                let resources = self.0.resources.lock().unwrap();
+                let resources = self.0.resources.lock();
                 resources.iter().map(|uri| resource(uri)).collect()
             }
             _ => tools.iter().map(|name| tool(name)).collect(),
@@ -100,7 +101,7 @@ impl ListWatch for ScriptedSessionWatch {
             ..ListPage::default()
         });
         let page = page.ok_or_else(failing);
-        let delay = *self.0.delay.lock().unwrap();
+        let delay = *self.0.delay.lock();
         Box::pin(async move {
             tokio::time::sleep(delay).await;
             page
@@ -211,7 +212,7 @@ async fn shared_change_during_a_walk_over_a_sessions_list_is_shown_to_its_client
     world.settled().await;
     let lists = open(&world, &session, ONE);
     let delay = Duration::from_secs(1);
-    *session.delay.lock().unwrap() = delay;
+    *session.delay.lock() = delay;
     lists.handle_list_changed(tools());
     let change = async {
         tokio::time::sleep(delay / 10).await;
@@ -234,13 +235,13 @@ async fn a_session_that_does_not_answer_is_shown_as_it_was_and_left_alone_for_a_
     let lists = open(&world, &session, ONE);
     lists.handle_list_changed(tools());
     assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__new"]);
-    *session.tools.lock().unwrap() = None;
+    *session.tools.lock() = None;
     lists.handle_list_changed(tools());
     for _ in 0..5 {
         assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__new"]);
     }
     assert_eq!(session.reads(), 2, "it is not asked with every request");
-    *session.tools.lock().unwrap() = Some(vec!["a"]);
+    *session.tools.lock() = Some(vec!["a"]);
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(names(&world, &who, ONE).await, ["one__a"]);
 }
@@ -286,7 +287,7 @@ async fn aggregate_list_change_is_reported_only_if_the_clients_view_changed() {
     };
     lists.handle_list_changed(tools());
     assert!(news().await.is_empty(), "it is the same list");
-    *session.tools.lock().unwrap() = Some(vec!["a", "new"]);
+    *session.tools.lock() = Some(vec!["a", "new"]);
     lists.handle_list_changed(tools());
     assert_eq!(news().await, tools());
     assert!(news().await.is_empty(), "it was told");
@@ -364,14 +365,14 @@ async fn subscribers_of_a_session_do_not_wait_one_after_another_for_a_slow_serve
     one.set(|script| script.subscribes = true);
     let world = RouterWorld::of(CatalogWorld::of(&[&one]));
     let (who, session) = (principal("ada"), ScriptedSession::with(&["a"]));
-    *session.resources.lock().unwrap() = vec!["memo:own"];
+    *session.resources.lock() = vec!["memo:own"];
     world.world.settled().await;
     let lists = open(&world.world, &session, ONE);
     let resources = ListKinds::default().with(ListKind::Resources);
     lists.handle_list_changed(resources);
     page(&world.world, &who, ONE, ListKind::Resources).await;
-    *session.tools.lock().unwrap() = None;
-    *session.delay.lock().unwrap() = Duration::from_secs(10);
+    *session.tools.lock() = None;
+    *session.delay.lock() = Duration::from_secs(10);
     let inbox = UpdateInbox::default();
     let subscribe = || async {
         let params = raw(&json!({ "uri": "one+memo:own" }));

@@ -71,7 +71,7 @@ async fn all_waits_for_a_task_poll_it_soon_after_an_answer_to_one_of_them() {
     else {
         panic!("no question")
     };
-    *world.polls.lock().unwrap() = [Ok(completed())].into();
+    *world.polls.lock() = [Ok(completed())].into();
     answered.answer(Ok(Bytes::from_static(b"{}")));
     let begun = tokio::time::Instant::now();
     let (first, second) = tokio::join!(answer_all(first), answer_all(second));
@@ -89,7 +89,7 @@ async fn wait_for_a_task_polls_it_soon_after_another_request_changed_it() {
         let mut waiting = world.result_of(&task).await;
         let short = Duration::from_millis(100);
         assert!(timeout(short, waiting.next()).await.is_err());
-        *world.polls.lock().unwrap() = [Ok(completed())].into();
+        *world.polls.lock() = [Ok(completed())].into();
         request(&world, method, &task).await.unwrap();
         let begun = tokio::time::Instant::now();
         let (_, ended) = answer_all(waiting).await;
@@ -116,7 +116,7 @@ async fn answered_question_is_not_asked_again_while_its_server_still_lists_it() 
     while world.polls() < polls + 3 {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    world.polls.lock().unwrap().push_back(Ok(completed()));
+    world.polls.lock().push_back(Ok(completed()));
     for wait in [first, second] {
         let (questions, ended) = wait.await.unwrap();
         assert!(matches!(ended, ReplyEnd::Complete(_)));
@@ -133,7 +133,7 @@ async fn question_with_a_refused_answer_is_asked_again() {
         panic!("no question")
     };
     for _ in 0..2 {
-        *world.answer_error.lock().unwrap() = Some(invalid_params(REFUSAL));
+        *world.answer_error.lock() = Some(invalid_params(REFUSAL));
         let (questions, ended) = answer_all(world.result_of(&task).await).await;
         assert_eq!(questions, 1);
         failure(ended);
@@ -152,7 +152,7 @@ async fn cancellation_and_answer_by_another_request_outdate_the_last_poll() {
             "it is polled"
         );
         request(&world, method, &task).await.unwrap();
-        *world.polls.lock().unwrap() = [Ok(completed())].into();
+        *world.polls.lock() = [Ok(completed())].into();
         let begun = tokio::time::Instant::now();
         let (_, ended) = answer_all(world.result_of(&task).await).await;
         assert!(matches!(ended, ReplyEnd::Complete(_)));
@@ -164,7 +164,7 @@ async fn cancellation_and_answer_by_another_request_outdate_the_last_poll() {
 #[tokio::test(start_paused = true)]
 async fn refused_answer_of_a_task_that_still_waits_is_reported_in_the_servers_words() {
     let world = TaskWorld::new([Ok(asking())]).await;
-    *world.answer_error.lock().unwrap() = Some(invalid_params(REFUSAL));
+    *world.answer_error.lock() = Some(invalid_params(REFUSAL));
     let awaited = world.call(TaskMode::AwaitedByWeir).await;
     for reply in [world.task_result().await, awaited] {
         let ended = failure(answer_all(reply).await.1);
@@ -184,12 +184,12 @@ async fn refused_answer_of_a_task_that_still_waits_is_reported_in_the_servers_wo
 #[tokio::test(start_paused = true)]
 async fn refused_answer_of_a_task_that_its_server_lost_is_reported_as_an_unknown_task() {
     let world = TaskWorld::new([Ok(asking()), Err(unknown_at_server())]).await;
-    *world.answer_error.lock().unwrap() = Some(invalid_params("no such task"));
+    *world.answer_error.lock() = Some(invalid_params("no such task"));
     let ended = failure(answer_all(world.task_result().await).await.1);
     assert_eq!(ended.kind(), &FailureKind::UnknownTask);
     assert!(ended.message().starts_with("Unknown task"), "{ended}");
 
-    world.polls.lock().unwrap().push_front(Ok(asking()));
+    world.polls.lock().push_front(Ok(asking()));
     let ended = failure(
         answer_all(world.call(TaskMode::AwaitedByWeir).await)
             .await
@@ -208,7 +208,7 @@ async fn refusal_that_names_the_servers_own_id_is_reported_without_it() {
         ("natives take no answer", true),
     ] {
         let data = raw(&json!({ "about": said }));
-        *world.answer_error.lock().unwrap() = Some(weir_core::failure::UpstreamError {
+        *world.answer_error.lock() = Some(weir_core::failure::UpstreamError {
             data: Some(data.clone()),
             ..invalid_params(said)
         });
@@ -287,7 +287,7 @@ async fn client_that_follows_a_task_learns_of_a_state_that_another_request_finds
 
     // The same state is no news, and neither is another one that is read for a follower.
     request(&world, Method::TasksGet, &task).await.unwrap();
-    *world.polls.lock().unwrap() = [Ok(completed())].into();
+    *world.polls.lock() = [Ok(completed())].into();
     tasks.followed_state(again()).await.unwrap();
     let long = Duration::from_secs(60);
     let waiting = timeout(long, news.wait_for_other_state(Some(&state)));

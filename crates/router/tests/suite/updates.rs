@@ -91,7 +91,7 @@ async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_u
     two.subscribe("memo:1").await.unwrap();
     two.subscribe("memo:2").await.unwrap();
     assert_eq!(
-        *fake.lines.asked.lock().unwrap(),
+        *fake.lines.asked.lock(),
         [vec!["memo:1"], vec!["memo:1", "memo:2"]]
     );
     for uri in ["memo:1", "memo:2", "memo:1", "memo:3"] {
@@ -113,7 +113,7 @@ async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_u
     assert_eq!(fake.lines.wanted(), [""; 0], "nobody is left");
     one.subscribe("up+memo:1").await.unwrap();
     assert_eq!(
-        *fake.lines.opened.lock().unwrap(),
+        *fake.lines.opened.lock(),
         2,
         "the line was closed in between"
     );
@@ -125,7 +125,7 @@ async fn slow_subscription_delays_no_update_of_others() {
     let mut one = SubscribedClient::new(&world, "one");
     let mut two = SubscribedClient::new(&world, "two");
     one.subscribe("up+memo:1").await.unwrap();
-    *fake.lines.hangs.lock().unwrap() = true;
+    *fake.lines.hangs.lock() = true;
     let updated = async {
         world.world.rest().await;
         assert_eq!(fake.lines.wanted(), ["memo:1", "memo:2"]);
@@ -143,7 +143,7 @@ async fn slow_subscription_delays_no_update_of_others() {
 async fn client_waits_for_consent_as_long_as_the_server_may_take() {
     let (fake, world) = world().await;
     let mut client = SubscribedClient::new(&world, "one");
-    *fake.lines.consent_delay.lock().unwrap() = Duration::from_secs(25);
+    *fake.lines.consent_delay.lock() = Duration::from_secs(25);
     let refused = client.subscribe("up+memo:1").await.unwrap_err();
     assert_eq!(*refused.kind(), FailureKind::TimedOut);
     // The operator gives the server more time.
@@ -196,7 +196,7 @@ async fn hidden_resource_is_never_announced() {
         &FailureKind::Denied
     );
     assert_eq!(
-        *fake.lines.opened.lock().unwrap(),
+        *fake.lines.opened.lock(),
         0,
         "the upstream heard of nothing"
     );
@@ -214,7 +214,7 @@ async fn hidden_resource_is_never_announced() {
 #[tokio::test(start_paused = true)]
 async fn refused_resource_subscription_leaves_other_subscriptions_active() {
     let (fake, world) = world().await;
-    fake.lines.refuses.lock().unwrap().push("memo:no");
+    fake.lines.refuses.lock().push("memo:no");
     let mut client = SubscribedClient::new(&world, "one");
     client.subscribe("up+memo:yes").await.unwrap();
     assert_eq!(
@@ -247,10 +247,7 @@ async fn lost_stream_is_reopened_and_all_resources_are_announced() {
     fake.lines.cut();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(
-        (
-            *fake.lines.opened.lock().unwrap(),
-            fake.lines.wanted().len()
-        ),
+        (*fake.lines.opened.lock(), fake.lines.wanted().len()),
         (2, 2)
     );
     let mut told = client.told().await;
@@ -270,7 +267,7 @@ async fn resource_refused_after_a_lost_stream_is_asked_for_until_it_is_granted()
     let mut client = SubscribedClient::new(&world, "one");
     client.subscribe("up+memo:1").await.unwrap();
     client.subscribe("up+memo:2").await.unwrap();
-    fake.lines.refuses.lock().unwrap().push("memo:1");
+    fake.lines.refuses.lock().push("memo:1");
     fake.lines.cut();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(
@@ -278,21 +275,17 @@ async fn resource_refused_after_a_lost_stream_is_asked_for_until_it_is_granted()
         ["up+memo:2"],
         "no update is announced for the refused one"
     );
-    let asked = fake.lines.asked.lock().unwrap().len();
+    let asked = fake.lines.asked.lock().len();
     assert!((60..600).contains(&asked), "asked {asked} times in an hour");
-    fake.lines.refuses.lock().unwrap().clear();
+    fake.lines.refuses.lock().clear();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(client.told().await, ["up+memo:1"], "it was away");
-    assert_eq!(
-        *fake.lines.opened.lock().unwrap(),
-        2,
-        "the refusal closed no stream"
-    );
-    let asked = fake.lines.asked.lock().unwrap().len();
+    assert_eq!(*fake.lines.opened.lock(), 2, "the refusal closed no stream");
+    let asked = fake.lines.asked.lock().len();
     fake.lines.update("memo:1");
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(client.told().await, ["up+memo:1"]);
-    assert_eq!(fake.lines.asked.lock().unwrap().len(), asked);
+    assert_eq!(fake.lines.asked.lock().len(), asked);
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,10 +296,10 @@ async fn resource_refused_beside_a_new_one_is_asked_for_again() {
         SubscribedClient::new(&world, "two"),
     );
     one.subscribe("up+memo:1").await.unwrap();
-    fake.lines.refuses.lock().unwrap().push("memo:1");
+    fake.lines.refuses.lock().push("memo:1");
     two.subscribe("up+memo:2").await.unwrap();
     assert_eq!(one.told().await, [""; 0]);
-    fake.lines.refuses.lock().unwrap().clear();
+    fake.lines.refuses.lock().clear();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(one.told().await, ["up+memo:1"]);
     assert_eq!(two.told().await, [""; 0], "its subscription was never lost");

@@ -154,7 +154,7 @@ async fn an_upstream_that_tells_nothing_is_polled_with_jitter() {
     tokio::time::sleep(Duration::from_secs(75)).await;
     assert_eq!(world.view().items.len(), 2);
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let times = fake.walked_at.lock().unwrap().clone();
+    let times = fake.walked_at.lock().clone();
     let gaps: Vec<Duration> = times.windows(2).map(|two| two[1] - two[0]).collect();
     assert!(
         gaps.iter().all(|gap| (48..=73).contains(&gap.as_secs())),

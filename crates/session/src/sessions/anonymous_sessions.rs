@@ -1,8 +1,8 @@
 //! Sessions of the anonymous principal by the network that opened them. One network cannot take the
 //! share of the others.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_core::SessionKey;
 use weir_core::network::SenderNetwork;
@@ -57,7 +57,7 @@ impl AnonymousSessions {
     }
 
     fn opened(&self) -> MutexGuard<'_, AnonymousCounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The end of sessions: here, on the other replicas, and by their age.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
@@ -102,7 +103,7 @@ impl LegacySessions {
     }
 
     fn lock_ended(&self) -> MutexGuard<'_, Vec<SessionKey>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ended.lock()
     }
 
     /// Removes the local state of an ended session.

@@ -1,7 +1,7 @@
 //! Sessions that are being opened. A client that leaves before the shared store answers never learns
 //! the id, so its session is removed.
 
-use std::sync::{MutexGuard, PoisonError};
+use parking_lot::MutexGuard;
 
 use futures_util::future::join_all;
 use weir_core::port::RecordKey;
@@ -53,8 +53,6 @@ impl LegacySessions {
     }
 
     fn lock_abandoned(&self) -> MutexGuard<'_, Vec<RecordKey>> {
-        self.abandoned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.abandoned.lock()
     }
 }

@@ -1,8 +1,8 @@
 //! The table of sessions with state on this replica.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
@@ -76,9 +76,7 @@ impl LegacySessions {
     }
 
     pub(super) fn lock_inherited(&self) -> MutexGuard<'_, HashMap<SessionKey, InheritedUris>> {
-        self.inherited_subscriptions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inherited_subscriptions.lock()
     }
 
     pub(super) fn shard(
@@ -86,9 +84,7 @@ impl LegacySessions {
         key: &SessionKey,
     ) -> MutexGuard<'_, HashMap<SessionKey, LocalSession>> {
         let at = usize::from(key.0[0]) % SESSION_SHARDS;
-        self.shards[at]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[at].lock()
     }
 
     /// Changes a session's local state, and removes the entry once it is empty. The value that

@@ -1,7 +1,6 @@
 //! Sessions that move between processes at a graceful restart.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
 
 use weir_core::SessionKey;
 use weir_core::upstream::ListKind;
@@ -22,7 +21,7 @@ impl LegacySessions {
             });
         }
         for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.lock();
             for (key, live) in shard.iter().filter(|(_, live)| !live.subscribed.is_empty()) {
                 of(*key, &mut |moved| {
                     live.add_subscribed_to(&mut moved.subscriptions);

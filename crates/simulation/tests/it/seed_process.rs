@@ -1,8 +1,8 @@
 //! A seed in a process of its own.
 
+use parking_lot::Mutex;
 use std::env;
 use std::process::Command;
-use std::sync::Mutex;
 use std::thread;
 
 use weir_simulation::{FaultScenario, PlantedFault, SimulationOptions, simulate};
@@ -110,15 +110,15 @@ impl SeedRun {
             for _ in 0..workers {
                 scope.spawn(|| {
                     loop {
-                        let next = seeds.lock().unwrap().next();
+                        let next = seeds.lock().next();
                         let Some(seed) = next else { return };
                         let run = Self::of(seed, None);
-                        runs.lock().unwrap().push(run);
+                        runs.lock().push(run);
                     }
                 });
             }
         });
-        runs.into_inner().unwrap()
+        runs.into_inner()
     }
 
     /// Fails with the trace if an invariant was violated.

@@ -22,16 +22,16 @@ struct FakeStore {
 
 impl FakeStore {
     fn set(&self, state: LeaseState) {
-        *self.state.lock().unwrap() = state;
+        *self.state.lock() = state;
     }
 
     fn intents(&self) -> Vec<LeaseIntent> {
-        let all = std::mem::take(&mut *self.intents.lock().unwrap());
+        let all = std::mem::take(&mut *self.intents.lock());
         all.into_iter().map(|(intent, _, _)| intent).collect()
     }
 
     fn tokens(&self) -> Vec<LeaseToken> {
-        let all = self.intents.lock().unwrap();
+        let all = self.intents.lock();
         all.iter().map(|(_, token, _)| *token).collect()
     }
 }
@@ -39,11 +39,11 @@ impl FakeStore {
 impl LeaseStore for FakeStore {
     fn ask<'a>(&'a self, request: LeaseRequest<'a>) -> Fut<'a, Result<LeaseState, StoreError>> {
         let intent = (request.intent, request.token, request.is_held);
-        self.intents.lock().unwrap().push(intent);
+        self.intents.lock().push(intent);
         Box::pin(async move {
             let mut hangs = self.hangs.subscribe();
             hangs.wait_for(|hangs| !hangs).await.unwrap();
-            Ok(self.state.lock().unwrap().clone())
+            Ok(self.state.lock().clone())
         })
     }
 }
@@ -227,7 +227,7 @@ async fn child_of_the_process_before_is_imported_after_the_lease() {
     let imports = Arc::<Mutex<Vec<bool>>>::default();
     let (seen, fence) = (imports.clone(), lease.fence.clone());
     let local = HandoverUpstream::new(UpstreamId::new("memory").unwrap(), move |_| {
-        seen.lock().unwrap().push(fence.is_open());
+        seen.lock().push(fence.is_open());
         Box::pin(std::future::ready(()))
     });
     let local = Arc::new(local);
@@ -245,7 +245,7 @@ async fn child_of_the_process_before_is_imported_after_the_lease() {
     let moved = exported_lease(LeaseToken([9; 8]), 7).unwrap();
     import(moved).await.unwrap();
     child.await.unwrap();
-    assert_eq!(*imports.lock().unwrap(), [true]);
+    assert_eq!(*imports.lock(), [true]);
 }
 
 fn assert_keeps_first_token(store: &FakeStore) {

@@ -246,7 +246,7 @@ async fn removed_record_leaves_no_items_behind() {
         .records
         .shards
         .iter()
-        .map(|shard| lock(shard).order.len())
+        .map(|shard| shard.lock().order.len())
         .sum();
     assert!(left <= RECORD_SHARDS * 65, "{left} items in the heaps");
 }
@@ -266,7 +266,7 @@ async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_va
     }
     let mut bytes = 0;
     for shard in &bench.records.shards {
-        let shard = lock(shard);
+        let shard = shard.lock();
         // A hash table of capacity c has at least 8c/7 slots, rounded up to a power of two, and a
         // control byte each.
         let slots = (shard.entries.capacity() * 8 / 7).next_power_of_two();

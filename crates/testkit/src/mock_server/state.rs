@@ -1,7 +1,7 @@
 //! The state that all connections of a mock server share.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -186,7 +186,7 @@ impl MockState {
 
     /// Reads the state.
     pub(super) fn lock(&self) -> MutexGuard<'_, MockMutableState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Subscribes to every change of the state.

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -120,7 +121,7 @@ impl TestUpstream {
 
     /// True if changes of the lists of this session, by the order of their opening, are heard.
     pub(crate) fn hears_lists(&self, nth: usize) -> bool {
-        let opened = self.lists.0.lock().unwrap();
+        let opened = self.lists.0.lock();
         opened[nth].0.load(Ordering::Relaxed)
     }
 }
@@ -159,7 +160,7 @@ impl SessionListRegistry for TestLists {
         _: Weak<dyn ListSession>,
     ) -> Arc<dyn SessionListObserver> {
         let observer = Arc::<TestObserver>::default();
-        self.0.lock().unwrap().push(observer.clone());
+        self.0.lock().push(observer.clone());
         observer
     }
 }

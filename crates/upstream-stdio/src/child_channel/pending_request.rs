@@ -1,6 +1,6 @@
 //! A request in flight, as its caller and its sender share it: the messages for it, and its end.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use tokio_util::sync::CancellationToken;
 use weir_upstream_core::failed_attempt::FailedAttempt;
@@ -59,6 +59,6 @@ impl PendingRequest {
     }
 
     fn lock_refusal(&self) -> MutexGuard<'_, Option<FailedAttempt>> {
-        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.refusal.lock()
     }
 }

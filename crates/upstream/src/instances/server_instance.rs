@@ -1,7 +1,8 @@
 //! One instance of a server that has several URLs: its transport, circuit breaker and load.
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Uri;
@@ -188,7 +189,7 @@ impl ServerInstance {
 
     fn load(&self) -> MutexGuard<'_, InstanceLoad> {
         // The load stays meaningful after a panic of its holder.
-        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+        self.load.lock()
     }
 }
 

@@ -2,8 +2,9 @@
 //! streams. They are read all the time, so that answers reach the server at once. Questions wait
 //! here until the client gets the task's state.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -149,7 +150,7 @@ impl TaskResultRequests {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<TaskOwnerKey, TaskResultEntry>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 
@@ -267,7 +268,7 @@ impl TaskResultRequest {
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskResultState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Servers that speak both eras on one URL: each caller is served in its own.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -101,7 +102,7 @@ pub(crate) async fn find_sessions(upstream: &Arc<dyn Upstream>) -> bool {
     let call = Mutex::new(Some(outbound("echo", call).await));
     let search = upstream
         .clone()
-        .find_sessions(&|| call.lock().unwrap().take().unwrap());
+        .find_sessions(&|| call.lock().take().unwrap());
     let is_unknown = search.is_some();
     if let Some(search) = search {
         search.await;

@@ -1,6 +1,6 @@
 //! Calls whose stream broke, at a server that gives the rest of it later.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn breaking(refusal: u16, times: usize) -> impl Fn(&ScriptedRequest) -> Vec<Serv
             if asked.fetch_add(1, Ordering::Relaxed) < times {
                 return vec![json_answer(refusal, &json!({}))];
             }
-            let id = call.lock().unwrap().clone();
+            let id = call.lock().clone();
             let result = json!({ "content": [{ "type": "text", "text": "resumed" }] });
             let rest = json!({ "jsonrpc": "2.0", "id": id, "result": result });
             return write(format!("{EVENTS}id: e2\ndata: {rest}\n\n"));
@@ -40,7 +40,7 @@ fn breaking(refusal: u16, times: usize) -> impl Fn(&ScriptedRequest) -> Vec<Serv
                 "serverInfo": { "name": "breaking", "version": "1" },
             })),
             "tools/call" => {
-                *call.lock().unwrap() = request.id().clone();
+                *call.lock() = request.id().clone();
                 write(format!("{EVENTS}id: e1\nretry: 100\ndata:\n\n"))
             }
             _ => vec![json_answer(202, &json!({}))],

@@ -20,9 +20,7 @@ use weir_core::port::{DocumentFetcher as _, FetchRequest, PostEncoding, UrlSourc
 use weir_core::upstream::Upstream;
 use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::h2_server::h2_answer;
-use weir_testkit::{
-    ClosedPort, H2Act, H2Plan, H2Server, MockBehaviour, MockServer, TestFolder,
-};
+use weir_testkit::{ClosedPort, H2Act, H2Plan, H2Server, MockBehaviour, MockServer, TestFolder};
 use weir_upstream::{HttpUpstreamSettings, TransportSettings, UpstreamProtocol, UpstreamSettings};
 
 use crate::fixtures::*;

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
 use crate::record::{AuditChain, AuditEvent, AuditLifecycle, ChainHead};
 use bytes::Bytes;
@@ -27,16 +27,8 @@ impl DocumentPoster for FakeCollector {
         json: Bytes,
         _within: Duration,
     ) -> Fut<'_, Result<PostResponse, Failure>> {
-        self.got
-            .lock()
-            .unwrap()
-            .push(serde_json::from_slice(&json).unwrap());
-        let answer = self
-            .answers
-            .lock()
-            .unwrap()
-            .pop_front()
-            .unwrap_or(Ok((200, "{}")));
+        self.got.lock().push(serde_json::from_slice(&json).unwrap());
+        let answer = self.answers.lock().pop_front().unwrap_or(Ok((200, "{}")));
         let answer = answer.map(|(status, body)| PostResponse {
             status,
             code: None,
@@ -88,7 +80,7 @@ async fn a_collector_gets_the_lines_of_the_chain_in_batches() {
         .for_each(|sealed| exporter.offer(sealed.clone()));
     drop(exporter);
     work.await;
-    let got = collector.got.lock().unwrap();
+    let got = collector.got.lock();
     assert_eq!(got.len(), 2);
     assert_eq!(
         lines(&got),
@@ -117,7 +109,7 @@ async fn records_have_the_resource_of_the_process() {
     exporter.offer(records(1)[0].clone());
     drop(exporter);
     work.await;
-    let got = collector.got.lock().unwrap();
+    let got = collector.got.lock();
     let expected = json!([
         { "key": "service.name", "value": { "stringValue": "tools" } },
         { "key": "service.instance.id", "value": { "stringValue": "weir-7" } },
@@ -146,7 +138,7 @@ async fn a_batch_is_sent_again_until_the_collector_has_it_or_refuses_it() {
         .for_each(|sealed| exporter.offer(sealed.clone()));
     drop(exporter);
     work.await;
-    let got = collector.got.lock().unwrap();
+    let got = collector.got.lock();
     assert_eq!(got.len(), 6);
     assert_eq!(
         got[..4]
@@ -175,15 +167,12 @@ async fn a_collector_that_is_away_holds_up_nothing() {
     records
         .iter()
         .for_each(|sealed| exporter.offer(sealed.clone()));
-    while away.got.lock().unwrap().is_empty() {
+    while away.got.lock().is_empty() {
         tokio::task::yield_now().await;
     }
     stop.cancel();
     task.await.unwrap();
-    assert!(
-        away.got.lock().unwrap().len() <= 3,
-        "it does not try on at the end"
-    );
+    assert!(away.got.lock().len() <= 3, "it does not try on at the end");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use parking_lot::Mutex;
 use std::net::IpAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
@@ -39,7 +39,7 @@ impl EventKeeper for MemoryEventKeeper {
     }
 
     fn keep_reserved(&self, event: AuditEvent) {
-        self.events.lock().unwrap().push(event);
+        self.events.lock().push(event);
     }
 
     fn keep(&self, event: AuditEvent) -> Result<(), RecordNotKept> {
@@ -81,7 +81,6 @@ impl RecorderFixture {
             .shelf
             .events
             .lock()
-            .unwrap()
             .iter()
             .map(|event| chain.seal(event).line)
             .collect();

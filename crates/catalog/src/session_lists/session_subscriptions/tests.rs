@@ -81,7 +81,7 @@ impl SubscribedSession {
     /// A subscription that has not begun.
     fn subscribe(&self) -> Fut<'static, Result<SessionSubscription, Failure>> {
         let (subscriptions, heard) = (self.subscriptions.clone(), self.heard.clone());
-        let tell = Box::new(move |uri: &Arc<str>| heard.lock().unwrap().push(uri.clone()));
+        let tell = Box::new(move |uri: &Arc<str>| heard.lock().push(uri.clone()));
         Box::pin(async move { subscriptions.subscribe(URI.into(), tell).await })
     }
 
@@ -186,7 +186,7 @@ async fn subscriber_that_comes_before_the_unsubscribe_keeps_the_subscription() {
     let next = session.subscribe().await.unwrap();
     assert!(!session.has_request().await);
     session.subscriptions.updated(URI);
-    assert_eq!(session.heard.lock().unwrap().len(), 1);
+    assert_eq!(session.heard.lock().len(), 1);
     drop(next);
     session.answer_unsubscribe().await;
 }
@@ -232,7 +232,7 @@ async fn update_before_the_answer_of_the_server_reaches_the_subscriber() {
     session.subscriptions.updated(URI);
     answer.send(Ok(())).unwrap();
     let _first = first.await.unwrap();
-    assert_eq!(*session.heard.lock().unwrap(), [URI.into()]);
+    assert_eq!(*session.heard.lock(), [URI.into()]);
 }
 
 #[tokio::test]

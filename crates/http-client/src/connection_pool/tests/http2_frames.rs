@@ -132,9 +132,9 @@ async fn goaway_below_a_request_proves_that_it_did_not_run() {
 async fn serving_late(
     late_answer: impl Fn(u32) -> Vec<Vec<u8>> + Send + Sync + 'static,
 ) -> (H2Server, Arc<ConnectionPool>, Uri) {
-    let waiting = std::sync::Mutex::new(Vec::new());
+    let waiting = parking_lot::Mutex::new(Vec::new());
     let (server, lines, uri) = serving(move |request| {
-        let mut waiting = waiting.lock().unwrap();
+        let mut waiting = waiting.lock();
         if request.method() == "late" {
             waiting.push(request.stream);
             return Vec::new();

@@ -1,8 +1,9 @@
 //! A verifier with one issuer. Its documents are in memory and its time is tokio's.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -39,22 +40,20 @@ impl FakeDocuments {
     pub(super) fn put(&self, url: &str, status: u16, body: impl Into<String>) {
         self.answers
             .lock()
-            .unwrap()
             .insert(url.to_owned(), (status, body.into()));
     }
 
     pub(super) fn max_age(&self, age: Duration) {
-        *self.max_age.lock().unwrap() = Some(age);
+        *self.max_age.lock() = Some(age);
     }
 
     pub(super) fn delay(&self, delay: Duration) {
-        *self.delay.lock().unwrap() = delay;
+        *self.delay.lock() = delay;
     }
 
     pub(super) fn asked(&self, url: &str) -> usize {
         self.asked
             .lock()
-            .unwrap()
             .iter()
             .filter(|asked| *asked == url)
             .count()
@@ -62,18 +61,18 @@ impl FakeDocuments {
 
     /// All URLs requested so far.
     pub(super) fn all(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 }
 
 impl DocumentFetcher for FakeDocuments {
     fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
-        self.asked.lock().unwrap().push(ask.url.to_owned());
+        self.asked.lock().push(ask.url.to_owned());
         let (answer, delay) = (
-            self.answers.lock().unwrap().get(ask.url).cloned(),
-            *self.delay.lock().unwrap(),
+            self.answers.lock().get(ask.url).cloned(),
+            *self.delay.lock(),
         );
-        let max_age = *self.max_age.lock().unwrap();
+        let max_age = *self.max_age.lock();
         Box::pin(async move {
             tokio::time::sleep(delay).await;
             match answer {

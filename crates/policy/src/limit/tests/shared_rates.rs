@@ -17,21 +17,21 @@ const WAIT: Duration = Duration::from_millis(1500);
 
 impl ScriptedRates {
     fn decide(&self, unit: RateUnit) -> Result<(), Duration> {
-        match *self.refused.lock().unwrap() {
+        match *self.refused.lock() {
             Some(refused) if refused == unit => Err(WAIT),
             _ => Ok(()),
         }
     }
 
     fn take_charges(&self) -> Vec<(RateUnit, u32)> {
-        std::mem::take(&mut self.charges.lock().unwrap())
+        std::mem::take(&mut self.charges.lock())
     }
 }
 
 impl SharedRates for ScriptedRates {
     fn take(&self, bucket: RateBucket, _: &Rate, cost: NonZeroU32) -> RateDecision<'_, Duration> {
         let charge = (bucket.unit, cost.get());
-        self.charges.lock().unwrap().push(charge);
+        self.charges.lock().push(charge);
         let decision = self.decide(bucket.unit);
         // Those of a tool are known without a wait.
         if self.is_slow && bucket.unit != RateUnit::Tool {
@@ -94,14 +94,14 @@ async fn shared_charges_are_made_in_order_and_end_at_a_refusal() {
         world.call(&one, "dear").await.unwrap();
         assert_eq!(shared.take_charges(), charges);
         for (made, (unit, _)) in charges.iter().enumerate() {
-            *shared.refused.lock().unwrap() = Some(*unit);
+            *shared.refused.lock() = Some(*unit);
             let refused = world.call(&one, "dear").await.unwrap_err();
             assert_eq!(refused.retry_delay(), Some(WAIT));
             assert_eq!(refused.upstream().is_some(), *unit == RateUnit::Upstream);
             assert_eq!(shared.take_charges(), charges[..=made]);
         }
         // The quota of the upstream counts admitted calls alone.
-        let values = world.counters.values.lock().unwrap();
+        let values = world.counters.values.lock();
         assert_eq!(values.values().sum::<u64>(), 3);
     }
 }
@@ -120,7 +120,7 @@ async fn requests_are_shared_and_addresses_are_not() {
             RateDecision::Later(decision) => decision.await,
         };
         ask().await.unwrap();
-        *shared.refused.lock().unwrap() = Some(RateUnit::Requests);
+        *shared.refused.lock() = Some(RateUnit::Requests);
         let refused = ask().await.unwrap_err();
         assert_eq!(refused.retry_delay(), Some(WAIT));
         assert_eq!(&*refused.limit_reached().unwrap().policy, "principal");
@@ -142,7 +142,7 @@ async fn overview_and_status_have_the_shared_refusals() {
         (&*exhausted[0].limit, &exhausted[0].owner, exhausted[0].wait),
         ("principal", &LimitOwner::Principal([7; 16]), WAIT)
     );
-    *shared.refused.lock().unwrap() = Some(RateUnit::Upstream);
+    *shared.refused.lock() = Some(RateUnit::Upstream);
     let one = somebody("one");
     let status = world
         .limits

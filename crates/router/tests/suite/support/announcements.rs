@@ -1,6 +1,7 @@
 //! The lists that other replicas announce, by the hand of a test.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
 use weir_core::capability::CapabilityClass;
@@ -48,13 +49,13 @@ impl ScriptedAnnouncements {
     /// The other replicas confirm the next announcement once the sender reports if they were late.
     pub(crate) fn confirm_next_later(&self) -> oneshot::Sender<bool> {
         let (confirm, late) = oneshot::channel();
-        *self.late.lock().unwrap() = Some(late);
+        *self.late.lock() = Some(late);
         confirm
     }
 
     /// The announcements of the catalog, oldest first.
     pub(crate) fn made(&self) -> Vec<ListDigests> {
-        self.made.lock().unwrap().clone()
+        self.made.lock().clone()
     }
 }
 
@@ -64,8 +65,8 @@ impl ListAnnouncements for ScriptedAnnouncements {
         _group: &'a ListGroup,
         lists: ListDigests,
     ) -> Fut<'a, Result<Option<MadeAnnouncement>, StoreError>> {
-        self.made.lock().unwrap().push(lists);
-        let late: Option<LateReplicas> = match self.late.lock().unwrap().take() {
+        self.made.lock().push(lists);
+        let late: Option<LateReplicas> = match self.late.lock().take() {
             Some(late) => Some(Box::pin(async { late.await.unwrap_or_default() })),
             None => None,
         };

@@ -1,7 +1,8 @@
 //! An upstream that follows a script.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -154,7 +155,7 @@ impl ScriptedUpstream {
 
     /// Changes the script.
     pub(crate) fn set(&self, change: impl FnOnce(&mut UpstreamScript)) {
-        change(&mut self.script.lock().unwrap());
+        change(&mut self.script.lock());
     }
 
     pub(crate) fn set_tools(&self, names: &[impl AsRef<str>]) {
@@ -184,15 +185,15 @@ impl Upstream for ScriptedUpstream {
     fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
-            if self.script.lock().unwrap().mute {
+            if self.script.lock().mute {
                 std::future::pending::<()>().await;
             }
-            (self.script.lock().unwrap().answer)(outbound)
+            (self.script.lock().answer)(outbound)
         })
     }
 
     fn cancel_task(self: Arc<Self>, outbound: OutboundCall) {
-        drop((self.script.lock().unwrap().answer)(outbound));
+        drop((self.script.lock().answer)(outbound));
     }
 
     fn watch(
@@ -202,7 +203,7 @@ impl Upstream for ScriptedUpstream {
         Box::pin(async move {
             self.opened.fetch_add(1, Ordering::SeqCst);
             let (refuse, hang, about) = {
-                let script = self.script.lock().unwrap();
+                let script = self.script.lock();
                 let some = |has: bool| {
                     if has {
                         ListKinds::default().with(ListKind::Tools)
@@ -257,7 +258,7 @@ impl Upstream for ScriptedUpstream {
     }
 
     fn own_request_time(&self) -> Duration {
-        self.script.lock().unwrap().own_request_time
+        self.script.lock().own_request_time
     }
 
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
@@ -265,14 +266,14 @@ impl Upstream for ScriptedUpstream {
     }
 
     fn carries(&self) -> CapabilityClass {
-        self.script.lock().unwrap().carries
+        self.script.lock().carries
     }
 
     fn find_sessions(
         self: Arc<Self>,
         _call: &dyn Fn() -> OutboundCall,
     ) -> Option<Fut<'static, ()>> {
-        let time = self.script.lock().unwrap().session_search?;
+        let time = self.script.lock().session_search?;
         self.searches.fetch_add(1, Ordering::SeqCst);
         Some(Box::pin(async move {
             tokio::time::sleep(time).await;
@@ -287,19 +288,19 @@ impl Upstream for ScriptedUpstream {
 
     fn health(&self) -> UpstreamHealth {
         UpstreamHealth {
-            down: self.script.lock().unwrap().down,
+            down: self.script.lock().down,
             ..UpstreamHealth::default()
         }
     }
 
     fn holds_task(&self, _principal: &Principal, native: &str) -> bool {
-        let script = self.script.lock().unwrap();
+        let script = self.script.lock();
         script.running_tasks.iter().any(|task| task == native)
     }
 
     fn run_out(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
         Box::pin(async move {
-            while !self.script.lock().unwrap().running_tasks.is_empty() {
+            while !self.script.lock().running_tasks.is_empty() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         })
@@ -322,7 +323,7 @@ struct ScriptedUpstreamWatch {
 
 impl ScriptedUpstreamWatch {
     fn page(&mut self, cursor: Option<&str>) -> Result<ListPage, Failure> {
-        let script = self.fake.script.lock().unwrap();
+        let script = self.fake.script.lock();
         let from: usize = cursor.map_or(0, |at| at.parse().unwrap());
         let lost =
             Failure::new(FailureKind::Unavailable, "connection lost").with_upstream(&self.fake.id);
@@ -336,11 +337,7 @@ impl ScriptedUpstreamWatch {
         }
         if from == 0 {
             self.fake.walks.fetch_add(1, Ordering::SeqCst);
-            self.fake
-                .walked_at
-                .lock()
-                .unwrap()
-                .push(tokio::time::Instant::now());
+            self.fake.walked_at.lock().push(tokio::time::Instant::now());
         }
         let own = script
             .for_class
@@ -381,7 +378,7 @@ impl ListWatch for ScriptedUpstreamWatch {
     ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
             let (fault, items) = {
-                let script = self.fake.script.lock().unwrap();
+                let script = self.fake.script.lock();
                 let fault = script.list_faults.iter().find(|(of, _)| *of == kind);
                 let items = match kind {
                     ListKind::Prompts => {
@@ -416,9 +413,9 @@ impl ListWatch for ScriptedUpstreamWatch {
                     ..ListPage::default()
                 });
             }
-            let delay = self.fake.script.lock().unwrap().page_delay;
+            let delay = self.fake.script.lock().page_delay;
             tokio::time::sleep(delay).await;
-            if self.fake.script.lock().unwrap().hang {
+            if self.fake.script.lock().hang {
                 std::future::pending::<()>().await;
             }
             self.page(cursor.as_deref())

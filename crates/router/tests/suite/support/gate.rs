@@ -1,9 +1,10 @@
 //! Gates without rules, or with few: rules by name decide on visibility, calls and waiting. They
 //! keep the records.
 
+use parking_lot::Mutex;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use weir_core::catalog_item::CatalogItem;
 use weir_core::names::EndpointId;
@@ -49,20 +50,19 @@ impl ScriptedGate {
     pub(crate) fn rule(&self, who: &str, native: &str, rule: GateRule) {
         self.rules
             .lock()
-            .unwrap()
             .push((who.to_owned(), native.to_owned(), rule));
     }
 
     pub(crate) fn forget(&self) {
-        self.rules.lock().unwrap().clear();
+        self.rules.lock().clear();
     }
 
     pub(crate) fn outcomes(&self) -> Vec<&'static str> {
-        self.outcomes.lock().unwrap().clone()
+        self.outcomes.lock().clone()
     }
 
     pub(crate) fn refused(&self) -> Vec<&'static str> {
-        self.refused.lock().unwrap().clone()
+        self.refused.lock().clone()
     }
 
     pub(crate) fn charged(&self) -> usize {
@@ -70,7 +70,7 @@ impl ScriptedGate {
     }
 
     fn of(&self, principal: &Principal, item: &CatalogItem) -> Vec<GateRule> {
-        let rules = self.rules.lock().unwrap();
+        let rules = self.rules.lock();
         let who = principal.to_string();
         rules
             .iter()
@@ -91,7 +91,7 @@ impl Authorizer for ScriptedGate {
     }
 
     fn audience(&self, principal: &Principal, _: &EndpointId) -> Option<Audience> {
-        let rules = self.rules.lock().unwrap();
+        let rules = self.rules.lock();
         let text = format!(
             "{:?}",
             rules
@@ -189,9 +189,9 @@ impl AuditLog for ScriptedGate {
         decision: GateDecision<'_>,
     ) -> Result<(), Failure> {
         if let GateDecision::Refused(failure) = decision {
-            self.refused.lock().unwrap().push(failure.reason());
+            self.refused.lock().push(failure.reason());
         }
-        match *self.closed.lock().unwrap() {
+        match *self.closed.lock() {
             true => Err(Failure::new(
                 FailureKind::Overloaded,
                 "no record can be kept",
@@ -201,7 +201,7 @@ impl AuditLog for ScriptedGate {
     }
 
     fn record_end(&self, _: &CallAttempt<'_>, ended: &EndedCall) {
-        self.outcomes.lock().unwrap().push(ended.outcome);
+        self.outcomes.lock().push(ended.outcome);
     }
 
     fn record_operator_action(&self, _: &OperatorAction<'_>) {}

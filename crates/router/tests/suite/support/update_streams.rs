@@ -1,6 +1,7 @@
 //! Streams of updates of a fake upstream: its subscriptions, and the updates it sends.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
@@ -37,7 +38,7 @@ impl Default for UpdateStreams {
 
 impl UpdateStreams {
     pub(crate) fn open(self: Arc<Self>) -> Box<dyn ResourceUpdates> {
-        *self.opened.lock().unwrap() += 1;
+        *self.opened.lock() += 1;
         let told = self.told.subscribe();
         Box::new(FakeUpdateStream { lines: self, told })
     }
@@ -54,12 +55,7 @@ impl UpdateStreams {
 
     /// The set that was wanted last.
     pub(crate) fn wanted(&self) -> Vec<String> {
-        self.asked
-            .lock()
-            .unwrap()
-            .last()
-            .cloned()
-            .unwrap_or_default()
+        self.asked.lock().last().cloned().unwrap_or_default()
     }
 }
 
@@ -77,16 +73,15 @@ impl ResourceUpdates for FakeUpdateStream {
         self.lines
             .asked
             .lock()
-            .unwrap()
             .push(uris.iter().map(ToString::to_string).collect());
-        let refuses = self.lines.refuses.lock().unwrap();
+        let refuses = self.lines.refuses.lock();
         let refused = uris.iter().filter(|uri| refuses.contains(&&***uri));
         let refused = refused
             .map(|uri| (uri.clone(), Failure::invalid_params("not this one")))
             .collect();
         drop(refuses);
-        let delay = *self.lines.consent_delay.lock().unwrap();
-        if !*self.lines.hangs.lock().unwrap() {
+        let delay = *self.lines.consent_delay.lock();
+        if !*self.lines.hangs.lock() {
             return Box::pin(async move {
                 tokio::time::sleep(delay).await;
                 Ok(refused)

@@ -1,6 +1,6 @@
 //! Tests of a token keeper in the process: no token is requested of an authorization server.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use http::HeaderValue;
 use weir_core::port::Fut;
@@ -15,7 +15,7 @@ struct ProviderSequence(Mutex<Vec<Option<&'static str>>>);
 
 impl TokenProvider for ProviderSequence {
     fn token(&self, is_refused: bool) -> Fut<'_, Option<ProvidedToken>> {
-        let mut left = self.0.lock().unwrap();
+        let mut left = self.0.lock();
         if is_refused && left.len() > 1 {
             left.remove(0);
         }
