@@ -46,6 +46,8 @@ pub struct PendingQuestion {
     /// The upstream's own `elicitationId`, if it gave one. A later notification of completion names
     /// it.
     pub elicitation: Option<Arc<str>>,
+    /// The upstream's own id of the task that asks outside of the requests about it.
+    pub related_task: Option<Arc<str>>,
     answer: oneshot::Sender<Result<Bytes, Bytes>>,
     reports: mpsc::Sender<Bytes>,
     waiting: QuestionWait,
@@ -94,6 +96,7 @@ impl PendingQuestion {
             upstream,
             wants_progress: false,
             elicitation: None,
+            related_task: None,
             answer,
             reports,
             waiting,

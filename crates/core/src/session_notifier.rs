@@ -34,8 +34,9 @@ const LONGEST_REMEMBERED: usize = 512;
 pub enum SessionMessage {
     /// A question.
     Ask(Box<PendingQuestion>),
-    /// A notification in its wire form: the state of the client's tasks.
-    Notification(Bytes),
+    /// Progress of a task of the client: the upstream, its own id of the task if that is known, and
+    /// the `params` of the notification under the client's own token.
+    TaskProgress(UpstreamId, Option<Arc<str>>, Bytes),
     /// The interaction at an elicited URL is complete: the upstream that asked for it, and that
     /// upstream's own `elicitationId`.
     ElicitationComplete(UpstreamId, Arc<str>),

@@ -21,7 +21,7 @@ use weir_core::{Call, CapabilityClass, Failure, FailureKind, UpstreamQuestion};
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::write::{self, ObjectWriter};
-use weir_wire::{ErrorObject, Request, RequestId, Revision, error_code, meta, scan};
+use weir_wire::{ErrorObject, Request, RequestId, Revision, error_code, meta, related_task, scan};
 
 pub use question_refusal::QuestionRefusal;
 
@@ -36,6 +36,8 @@ pub struct LiftedQuestion {
     pub progress_token: Option<Bytes>,
     /// The server's own name of a URL elicitation.
     pub elicitation_id: Option<Arc<str>>,
+    /// The server's own id of the task that asks.
+    pub related_task: Option<Arc<str>>,
 }
 
 /// True for the requests that servers make of clients.
@@ -170,6 +172,7 @@ pub fn lift(request: &Request) -> Option<LiftedQuestion> {
         },
         progress_token: token,
         elicitation_id: elicitation,
+        related_task: related_task::find(&params).map(Arc::from),
     })
 }
 
@@ -261,16 +264,21 @@ fn is_safe(url: &str) -> bool {
     scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http") && is_own
 }
 
-/// A legacy server's question answered: the response message.
+/// A legacy server's question answered: the response message. The result names the server's own
+/// task that asked, if it is one; a JSON-RPC error has no place for it.
 #[must_use]
 pub fn response(
     revision: Revision,
     id: &RequestId,
-    method: Method,
+    (method, task): (Method, Option<&str>),
     outcome: Result<Bytes, Bytes>,
 ) -> Bytes {
     match outcome {
-        Ok(result) => write::response(id, &revision_forms::lower_answer(revision, method, &result)),
+        Ok(result) => {
+            let result = revision_forms::lower_answer(revision, method, &result);
+            let related = task.map(|task| related_task::set(&result, task));
+            write::response(id, related.as_ref().unwrap_or(&result))
+        }
         Err(error) => {
             let unreadable = |_| {
                 ErrorObject::new(
@@ -294,10 +302,13 @@ pub fn no_answer_response(id: &RequestId) -> Bytes {
     write::error_response(Some(id), false, &error)
 }
 
-/// `notifications/progress` with another token.
+/// `notifications/progress` of an answer, with the token of the server that asked, and the task of
+/// the server that did.
 #[must_use]
-pub fn progress_with_token(params: &Bytes, token: &Bytes) -> Option<Bytes> {
-    progress_params(params, token).map(|params| progress_notification(&params))
+pub fn progress_with_token(params: &Bytes, token: &Bytes, task: Option<&str>) -> Option<Bytes> {
+    let params = progress_params(params, token)?;
+    let related = task.map(|task| related_task::set(&params, task));
+    Some(progress_notification(related.as_ref().unwrap_or(&params)))
 }
 
 /// The `params` of `notifications/progress` with another token.

@@ -263,6 +263,21 @@ impl Router {
         Some(edits.log(&masked))
     }
 
+    /// The name by which the client of this session knows a task that it began at an upstream, from
+    /// the upstream's own id of it. Messages outside of the requests about a task have that id
+    /// alone.
+    #[must_use]
+    pub fn name_of_task(
+        &self,
+        principal: &Principal,
+        (endpoint, session): (&EndpointId, SessionKey),
+        upstream: &UpstreamId,
+        native: &str,
+    ) -> Option<Arc<str>> {
+        let names = self.tasks.names.as_ref()?;
+        names.find_name(principal, (endpoint, session), upstream, native)
+    }
+
     /// Drops parked calls whose clients did not come back in time.
     pub fn drop_expired_parked(&self) {
         if let Some(parking) = &self.parking {

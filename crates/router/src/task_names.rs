@@ -25,6 +25,8 @@ const LAYOUT_WITHOUT_REPLICA: u8 = 1;
 const LONGEST_NATIVE: usize = 1024;
 /// No name of weir's is longer; a longer one is not opened.
 const LONGEST: usize = 4096;
+/// The most tasks of an owner that are searched for one of an upstream.
+const MAX_SEARCHED: usize = 1024;
 
 /// The upstream, id and origin of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,6 +226,27 @@ impl TaskNames {
             incarnation: u32::from_be_bytes(*incarnation),
         })
     }
+
+    /// The opposite of [`Self::locate`], for a task that this client session began. The names of a
+    /// task differ each time that they are made, so the one that the client got is looked up.
+    pub(crate) fn find_name(
+        &self,
+        principal: &Principal,
+        (endpoint, session): (&EndpointId, SessionKey),
+        upstream: &UpstreamId,
+        native: &str,
+    ) -> Option<Arc<str>> {
+        let all = self.task_book.page(principal, endpoint, 0, MAX_SEARCHED);
+        let found = all.into_iter().filter_map(|(_, task)| {
+            let home = self.locate(principal, endpoint, &task.name)?;
+            let is_of_session = home.session == Some(session) && home.upstream == *upstream;
+            // The id at a server of several URLs has the name of the URL and a colon in front.
+            let front = home.native.strip_suffix(native)?;
+            let is_same = is_of_session && (front.is_empty() || front.ends_with(':'));
+            is_same.then_some((front.len(), task.name))
+        });
+        found.min_by_key(|(front, _)| *front).map(|(_, name)| name)
+    }
 }
 
 fn part(plain: &[u8]) -> Option<(&str, &[u8])> {
@@ -251,10 +274,10 @@ mod tests {
     use super::*;
     use weir_testkit::{FakeClock, FixedRandom};
 
-    /// A book without tasks.
-    struct EmptyBook;
+    /// A book with these tasks, of every owner, that changes with no request.
+    struct FixedBook(Vec<KeptTask>);
 
-    impl TaskBook for EmptyBook {
+    impl TaskBook for FixedBook {
         fn note_fetched(&self, _: &Principal, _: &EndpointId, _: &str) {}
 
         fn enter(
@@ -282,7 +305,7 @@ mod tests {
             _: u64,
             _: usize,
         ) -> Vec<(u64, weir_core::port::KeptTask)> {
-            Vec::new()
+            (1..).zip(self.0.clone()).collect()
         }
     }
 
@@ -293,7 +316,7 @@ mod tests {
             Sealer::ephemeral(&FixedRandom(7)),
             Arc::new(FixedRandom(7)),
             Arc::new(FakeClock::new()),
-            Arc::new(EmptyBook),
+            Arc::new(FixedBook(Vec::new())),
         );
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::owner(Some(("idp", name))));
         let nobody = Principal::owner(None);
@@ -353,5 +376,57 @@ mod tests {
                 None
             );
         }
+    }
+
+    // Proves R232.
+    #[test]
+    fn name_of_a_task_is_found_by_the_servers_id_for_the_session_that_began_it() {
+        let names = |book| {
+            TaskNames::new(
+                Sealer::ephemeral(&FixedRandom(7)),
+                Arc::new(FixedRandom(7)),
+                Arc::new(FakeClock::new()),
+                Arc::new(FixedBook(book)),
+            )
+        };
+        let (ann, here) = (
+            Principal::owner(Some(("idp", "ann"))),
+            EndpointId::new("/mcp"),
+        );
+        let [shop, other] = ["shop", "other"].map(|id| UpstreamId::new(id).unwrap());
+        let [own, foreign] = [9, 8].map(|byte| SessionKey([byte; 16]));
+        let kept = |native: &str, session| {
+            let home = TaskLocation {
+                upstream: shop.clone(),
+                native: native.into(),
+                tool: "shop__slow".into(),
+                class: CapabilityClass::TASKS,
+                session: Some(session),
+                is_own: false,
+                replica: None,
+                incarnation: 0,
+            };
+            let name = names(Vec::new()).name(&ann, &here, &home).unwrap();
+            KeptTask {
+                name: name.into(),
+                state: bytes::Bytes::from_static(b"{}"),
+                settled: false,
+            }
+        };
+        let book = vec![
+            kept("1", foreign),
+            kept("x1", own),
+            kept("1", own),
+            kept("weir-url-0011223344556677:2", own),
+        ];
+        let [_, _, first, second] = [0, 1, 2, 3].map(|nth: usize| Some(book[nth].name.clone()));
+        let names = names(book);
+        let find =
+            |session, upstream, native| names.find_name(&ann, (&here, session), upstream, native);
+        assert_eq!(find(own, &shop, "1"), first);
+        assert_eq!(find(own, &shop, "2"), second, "at one of several URLs");
+        assert_eq!(find(own, &shop, "3"), None);
+        assert_eq!(find(own, &other, "1"), None);
+        assert_eq!(find(foreign, &shop, "2"), None);
     }
 }

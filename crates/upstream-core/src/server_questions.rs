@@ -1,6 +1,7 @@
 //! Requests of a legacy server in the middle of one call, and the client's answers on their way
 //! back.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -30,6 +31,8 @@ struct OpenServerQuestion {
     id: RequestId,
     method: Method,
     token: Option<Bytes>,
+    /// The server's own id of the task that asks.
+    task: Option<Arc<str>>,
     hearing: AnswerReceiver,
     _reservation: ByteReservation,
     bytes: usize,
@@ -60,6 +63,7 @@ impl ServerQuestions {
             mut question,
             progress_token: token,
             elicitation_id: elicitation,
+            related_task: task,
         } = lifted;
         let bytes = question.params.len();
         let held: usize = self.open.iter().map(|open| open.bytes).sum();
@@ -77,10 +81,12 @@ impl ServerQuestions {
         let (mut ask, hearing) = PendingQuestion::new(question, messages.label.id.clone());
         ask.wants_progress = token.is_some();
         ask.elicitation = elicitation;
+        ask.related_task.clone_from(&task);
         self.open.push(OpenServerQuestion {
             id,
             method,
             token,
+            task,
             hearing,
             _reservation: reservation,
             bytes,
@@ -111,11 +117,10 @@ impl ServerQuestions {
                 match open.hearing.poll_event(cx) {
                     Poll::Pending => return true,
                     Poll::Ready(AnswerEvent::Progress(params)) => {
-                        if let Some(report) = open
-                            .token
-                            .as_ref()
-                            .and_then(|token| server_questions::progress_with_token(&params, token))
-                        {
+                        let task = open.task.as_deref();
+                        if let Some(report) = open.token.as_ref().and_then(|token| {
+                            server_questions::progress_with_token(&params, token, task)
+                        }) {
                             tell(report);
                         }
                     }
@@ -123,7 +128,7 @@ impl ServerQuestions {
                         tell(server_questions::response(
                             revision,
                             &open.id,
-                            open.method,
+                            (open.method, open.task.as_deref()),
                             outcome,
                         ));
                         return false;

@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 use weir_core::call::TaskMode;
 use weir_core::session_notifier::{SessionMessage, SessionNotifier};
 use weir_core::upstream::OutboundCall;
-use weir_core::{Principal, SessionKey};
+use weir_core::{Principal, SessionKey, UpstreamId};
 use weir_era::{server_questions, upstream_messages};
 use weir_wire::method::Method;
-use weir_wire::{Message, scan};
+use weir_wire::{Message, related_task, scan};
 
 /// The most calls of one upstream with tracked progress. Progress of further calls is dropped.
 const MAX_TRACKED_CALLS: usize = 1024;
@@ -37,6 +37,7 @@ type TaskProgressKey = (Principal, Arc<str>);
 #[derive(Debug)]
 pub struct TaskProgress {
     state: Mutex<TaskProgressState>,
+    upstream: UpstreamId,
     notifier: Arc<SessionNotifier>,
 }
 
@@ -87,10 +88,11 @@ pub struct TaskProgressStream {
 }
 
 impl TaskProgress {
-    /// Makes the tracker of one upstream, which notifies clients by `notifier`.
-    pub fn new(notifier: Arc<SessionNotifier>) -> Self {
+    /// Makes the tracker of this upstream, which notifies clients by `notifier`.
+    pub fn new(upstream: UpstreamId, notifier: Arc<SessionNotifier>) -> Self {
         Self {
             state: Mutex::default(),
+            upstream,
             notifier,
         }
     }
@@ -182,6 +184,7 @@ impl TaskProgress {
             return true;
         };
         track.last = at;
+        let known = track.task.as_ref().map(|(_, native)| native.clone());
         let (client, report) = (
             track.client,
             server_questions::progress_params(params, &track.token),
@@ -189,14 +192,10 @@ impl TaskProgress {
         if let Some(report) = report.filter(|report| !state.deliver(id, report)) {
             // The notifier has a lock of its own, and only one lock is held at a time.
             drop(state);
-            if self
-                .notifier
-                .notify(
-                    &client,
-                    SessionMessage::Notification(server_questions::progress_notification(&report)),
-                )
-                .is_err()
-            {
+            let task = known.or_else(|| related_task::find(params).map(Arc::from));
+            let upstream = self.upstream.clone();
+            let message = SessionMessage::TaskProgress(upstream, task, report.clone());
+            if self.notifier.notify(&client, message).is_err() {
                 self.lock().keep(id, report);
             }
         }

@@ -161,7 +161,7 @@ impl UpstreamContext {
             budgets: ports.budgets,
             list_changes: Arc::new(ListChanges::new(label.clone())),
             session_lists: ports.session_lists,
-            task_progress: Arc::new(TaskProgress::new(ports.notifier.clone())),
+            task_progress: Arc::new(TaskProgress::new(label.id.clone(), ports.notifier.clone())),
             notifier: ports.notifier,
             client_info: settings.client_info,
             credential_advice: settings.credential_advice,

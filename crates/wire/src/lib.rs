@@ -22,6 +22,7 @@ pub mod meta;
 pub mod method;
 pub mod params;
 mod plain_runs;
+pub mod related_task;
 pub mod revision;
 pub mod scan;
 pub mod splice;

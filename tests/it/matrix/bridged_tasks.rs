@@ -441,6 +441,7 @@ pub async fn progress_goes_on_when_a_call_became_a_task(world: &TaskPairing) -> 
         (&json!("notifications/progress"), &json!("mine"))
     );
     assert!(told["params"]["progress"].as_u64() > Some(0), "{told}");
+    assert_eq!(related_task(&told["params"]), name, "{told}");
     FeatureSupport::Carried
 }
 
@@ -478,6 +479,7 @@ async fn waits_and_hears(client: &CheckedClient) {
             let told = waiting.next().await.unwrap();
             assert_eq!(told["method"], "notifications/progress", "{told}");
             assert_eq!(told["params"]["progressToken"], "the call's", "{told}");
+            assert_eq!(related_task(&told["params"]), name, "{told}");
             let now = told["params"]["progress"].as_u64().unwrap();
             assert!(now > last, "{told} after {last}");
             last = now;
@@ -608,6 +610,11 @@ pub async fn a_task_asks_and_goes_on_with_the_answer(world: &TaskPairing) -> Fea
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, _) = begin(&client, "shop__task_asks", json!({ "n": 5 })).await;
     let answer = json!({ "action": "accept", "content": { "name": "Ada" } });
+    let answer_of = |name: &str| {
+        let mut answer = answer.clone();
+        answer["_meta"] = json!({ "io.modelcontextprotocol/related-task": { "taskId": name } });
+        answer
+    };
     let said = if client.revision.is_modern() {
         let mut state = get_task(&client, &name).await;
         for _ in 0..20 {
@@ -641,12 +648,10 @@ pub async fn a_task_asks_and_goes_on_with_the_answer(world: &TaskPairing) -> Fea
                 }
                 Some(method) => {
                     assert_eq!(method, "elicitation/create");
-                    let related =
-                        &message["params"]["_meta"]["io.modelcontextprotocol/related-task"];
-                    assert_eq!(related["taskId"], name, "{message}");
+                    assert_eq!(related_task(&message["params"]), name, "{message}");
                     client
                         .raw()
-                        .respond(&message["id"], answer.clone())
+                        .respond(&message["id"], answer_of(&name))
                         .await
                         .unwrap();
                 }
@@ -654,8 +659,24 @@ pub async fn a_task_asks_and_goes_on_with_the_answer(world: &TaskPairing) -> Fea
             }
         }
     };
-    assert_eq!(said["content"][0]["text"], answer.to_string(), "{said}");
+    // The server shows the answer as it came.
+    let text = said["content"][0]["text"].as_str().unwrap();
+    let mut came: Value = serde_json::from_str(text).unwrap();
+    let about = came.as_object_mut().unwrap().remove("_meta");
+    assert_eq!(came, answer, "{said}");
+    if world.upstream.is_modern() {
+        assert_eq!(about, None, "answers have no `_meta` there");
+    } else {
+        let related = related_task(&json!({ "_meta": about }));
+        assert!(related.is_string() && related != name, "{said}");
+    }
     FeatureSupport::Carried
+}
+
+/// The task that a message of 2025-11-25 names as its own (tasks, "Associating Task-Related
+/// Messages").
+fn related_task(of: &Value) -> Value {
+    of["_meta"]["io.modelcontextprotocol/related-task"]["taskId"].clone()
 }
 
 // Proves R225, R234, B20.

@@ -178,7 +178,7 @@ async fn clients_of_a_session_are_notified_of_changes_and_of_its_end() {
     let mut told = async || match poll_fn(|cx| line.poll_message(cx)).await {
         SessionMessage::ListsChanged(_, kinds) => kinds,
         other @ (SessionMessage::Ask(_)
-        | SessionMessage::Notification(_)
+        | SessionMessage::TaskProgress(..)
         | SessionMessage::ElicitationComplete(..)
         | SessionMessage::Log(_)) => panic!("{other:?}"),
     };

@@ -104,11 +104,16 @@ pub fn list_changed(kind: ListKind, subscription: Option<&[u8]>) -> Bytes {
     write::notification(method, Some(&params))
 }
 
-/// A log message. No value for malformed `params`.
+/// A log message, of the task that its client knows by the name `task`. No value for malformed
+/// `params`.
 #[must_use]
-pub fn log_message(params: &Bytes) -> Option<Bytes> {
-    let edits = ObjectEdits::new().meta(MetaEdits::new().drop_owned());
-    let (params, _) = edits.apply(params).ok()?;
+pub fn log_message(params: &Bytes, task: Option<&str>) -> Option<Bytes> {
+    let about = MetaEdits::new().drop_owned();
+    let about = match task {
+        Some(task) => about.add(meta::RELATED_TASK, write::task_params(task)),
+        None => about,
+    };
+    let (params, _) = ObjectEdits::new().meta(about).apply(params).ok()?;
     Some(write::notification(
         Method::LogMessage.as_str(),
         Some(&params),
@@ -126,7 +131,7 @@ pub fn note_notification(note: &ReplyNote, token: Option<&Bytes>) -> Option<Byte
                 .meta(MetaEdits::new().drop_owned());
             ("notifications/progress", edits.apply(&note.params).ok()?.0)
         }
-        NoteKind::Log(_) => return log_message(&note.params),
+        NoteKind::Log(_) => return log_message(&note.params, None),
         // Progress of a task: under the token of the call that became it, not of the request that
         // carries the stream.
         NoteKind::Other(Method::Progress) => ("notifications/progress", note.params.clone()),

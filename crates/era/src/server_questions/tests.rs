@@ -136,7 +136,10 @@ fn lifted_question_has_no_members_of_its_hop() {
         ),
         (Some(&br#""p""#[..]), Some("own"))
     );
-    assert_eq!(lifted.id.echoed_number(), Some(7));
+    assert_eq!(
+        (lifted.id.echoed_number(), lifted.related_task),
+        (Some(7), None)
+    );
     let bare = lift(&request(
         r#"{"jsonrpc":"2.0","id":"r","method":"roots/list"}"#,
     ))
@@ -222,7 +225,7 @@ fn content_lists_become_single_blocks_where_a_revision_has_no_lists() {
         let told = response(
             revision,
             &id,
-            Method::SamplingCreateMessage,
+            (Method::SamplingCreateMessage, None),
             Ok(answer.clone()),
         );
         serde_json::from_slice::<Value>(&told).unwrap()["result"]["content"].clone()
@@ -243,7 +246,7 @@ fn content_lists_become_single_blocks_where_a_revision_has_no_lists() {
         let told = response(
             Revision::V2025_06_18,
             &id,
-            Method::SamplingCreateMessage,
+            (Method::SamplingCreateMessage, None),
             answered,
         );
         let told: Value = serde_json::from_slice(&told).unwrap();
@@ -261,7 +264,7 @@ fn audio_in_an_answer_becomes_text_for_servers_without_audio() {
         let response = response(
             revision,
             &id,
-            Method::SamplingCreateMessage,
+            (Method::SamplingCreateMessage, None),
             Ok(Bytes::from(result.to_string())),
         );
         let response: Value = serde_json::from_slice(&response).unwrap();
@@ -289,7 +292,7 @@ fn errors_of_clients_reach_legacy_servers_as_they_are() {
     let told = response(
         Revision::NEWEST_LEGACY,
         &id,
-        Method::SamplingCreateMessage,
+        (Method::SamplingCreateMessage, None),
         Err(error),
     );
     let told: Value = serde_json::from_slice(&told).unwrap();
@@ -334,4 +337,45 @@ fn url_elicitation_requires_https_or_loopback() {
     }
     let data = br#"{"elicitations":[{"url":"http://a.example/","message":"no"},{"url":"https://a.example/","message":"yes"}]}"#;
     assert_eq!(url_elicitations(data).len(), 1);
+}
+
+/// "All requests, notifications, and responses related to a task MUST include the
+/// `io.modelcontextprotocol/related-task` key" (2025-11-25, basic/utilities/tasks, "Associating
+/// Task-Related Messages").
+// Proves R232.
+#[test]
+fn answer_to_the_question_of_a_task_names_the_servers_task() {
+    let text = r#"{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"message":"m","requestedSchema":{},"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"own \"1\""},"x":1}}}"#;
+    let lifted = lift(&request(text)).unwrap();
+    let task = lifted.related_task.as_deref();
+    assert_eq!(task, Some("own \"1\""));
+    let asked: Value = serde_json::from_slice(&lifted.question.params).unwrap();
+    assert_eq!(asked["_meta"], json!({ "x": 1 }));
+
+    let given =
+        json!({"action": "accept", "_meta": {"y": 2, meta::RELATED_TASK: {"taskId": "exposed"}}});
+    let told = |task, outcome| -> Value {
+        let about = (Method::ElicitationCreate, task);
+        let told = response(Revision::V2025_11_25, &lifted.id, about, outcome);
+        serde_json::from_slice(&told).unwrap()
+    };
+    let answer = told(task, Ok(Bytes::from(given.to_string())));
+    let related = json!({"y": 2, meta::RELATED_TASK: {"taskId": "own \"1\""}});
+    assert_eq!(answer["result"]["_meta"], related);
+    let bare = told(task, Ok(Bytes::from_static(br#"{"action":"decline"}"#)));
+    assert_eq!(
+        bare["result"]["_meta"],
+        json!({meta::RELATED_TASK: {"taskId": "own \"1\""}})
+    );
+    let ordinary = told(None, Ok(Bytes::from_static(br#"{"action":"decline"}"#)));
+    assert_eq!(ordinary["result"], json!({"action": "decline"}));
+
+    let report = Bytes::from_static(br#"{"progressToken":"c","progress":1}"#);
+    let report = progress_with_token(&report, &Bytes::from_static(b"9"), task).unwrap();
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(report["params"]["progressToken"], 9);
+    assert_eq!(
+        related_task::find(report["params"].to_string().as_bytes()).as_deref(),
+        task
+    );
 }

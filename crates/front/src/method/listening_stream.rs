@@ -13,17 +13,18 @@ use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_catalog::{ListChange, UpdateReader, ViewWatch};
-use weir_core::names::EndpointId;
+use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Fut;
 use weir_core::session_notifier::{SessionMessage, SessionReceiver};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ListKind, ListKinds};
+use weir_core::{Principal, SessionKey};
 use weir_era::render::{self, WeirIdentity};
-use weir_era::tasks;
+use weir_era::{server_questions, tasks};
 use weir_layers::failure;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{GetStreamGuard, SessionListChanges, StreamPermit, SubscribedResource};
-use weir_wire::{RequestId, sse};
+use weir_wire::{RequestId, related_task, sse};
 
 use crate::keep_alive::{self, KeepAlive};
 use crate::method::followed_tasks::FollowedTasks;
@@ -70,6 +71,8 @@ impl ListeningKind {
 /// Messages of upstreams to the client of a GET stream outside of its calls.
 pub(super) struct OutOfCallMessages {
     pub(super) endpoint: EndpointId,
+    pub(super) principal: Principal,
+    pub(super) session: SessionKey,
     pub(super) messages: SessionReceiver,
     pub(super) questions: ClientQuestions,
     /// Changes of lists in the client's own sessions at upstreams.
@@ -77,6 +80,14 @@ pub(super) struct OutOfCallMessages {
 }
 
 impl OutOfCallMessages {
+    /// The client's name of a task that a message belongs to, from the upstream's own id of it
+    /// (2025-11-25, tasks, "Associating Task-Related Messages").
+    fn name_of_task(&self, upstream: &UpstreamId, native: Option<Arc<str>>) -> Option<Arc<str>> {
+        let router = &self.questions.shared.router;
+        let client = (&self.endpoint, self.session);
+        router.name_of_task(&self.principal, client, upstream, &native?)
+    }
+
     fn poll_message(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
         while let Poll::Ready(ring) = self.messages.poll_message(cx) {
             match ring {
@@ -85,16 +96,30 @@ impl OutOfCallMessages {
                         .shared
                         .router
                         .edit_question(&self.endpoint, &mut ask);
+                    if let Some(task) = self.name_of_task(&ask.upstream, ask.related_task.take()) {
+                        let params = &mut ask.question.params;
+                        *params = related_task::set(params, &task);
+                    }
                     self.questions.ask_running(ask);
                 }
-                SessionMessage::Notification(message) => self.questions.queue_notification(message),
+                SessionMessage::TaskProgress(upstream, task, mut params) => {
+                    if let Some(task) = self.name_of_task(&upstream, task) {
+                        params = related_task::set(&params, &task);
+                    }
+                    let message = server_questions::progress_notification(&params);
+                    self.questions.queue_notification(message);
+                }
                 SessionMessage::Log(log) => {
+                    let task = related_task::find(&log.params).map(Arc::from);
+                    let task = self.name_of_task(&log.upstream, task);
                     let edited = self.questions.shared.router.edit_log(
                         &self.endpoint,
                         &log.upstream,
                         log.params,
                     );
-                    if let Some(message) = edited.and_then(|params| render::log_message(&params)) {
+                    let message =
+                        edited.and_then(|params| render::log_message(&params, task.as_deref()));
+                    if let Some(message) = message {
                         self.questions.queue_log(message);
                     }
                 }

@@ -141,6 +141,8 @@ async fn listen_in_session(
     }
     let beside = Box::new(OutOfCallMessages {
         endpoint: context.endpoint.clone(),
+        principal: known.principal().clone(),
+        session: opened.key,
         messages,
         questions,
         news,

@@ -22,8 +22,8 @@ use weir_core::question::{
 use weir_core::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_core::upstream::ProgressReports;
 use weir_wire::method::Method;
-use weir_wire::splice::{MetaEdits, ObjectEdits};
-use weir_wire::{meta, scan, write};
+use weir_wire::splice::ObjectEdits;
+use weir_wire::{related_task, scan};
 
 use super::TaskRequests;
 use super::waited_task::{
@@ -175,13 +175,14 @@ impl TaskResultWait {
     }
 
     /// Queues a progress notification: on its own call's stream under the token of that call, else
-    /// under the one of the call that became the task.
+    /// under the one of the call that became the task, which it names.
     fn queue_progress(&mut self, params: Bytes) {
         let kind = if self.task.form == TaskResultForm::AsCall {
             NoteKind::Progress
         } else {
             NoteKind::Other(Method::Progress)
         };
+        let params = self.related(params);
         self.queued
             .push_back(ReplyEvent::Note(ReplyNote { kind, params }));
     }
@@ -269,14 +270,13 @@ impl TaskResultWait {
         }
     }
 
-    /// Adds the related task to a question (2025-11-25, "Associating Task-Related Messages").
+    /// Adds the task to a question or a report of it (2025-11-25, "Associating Task-Related
+    /// Messages").
     fn related(&self, params: Bytes) -> Bytes {
         let name = self.task.name();
         let name = name.filter(|_| self.task.form == TaskResultForm::AsTask);
         let Some(name) = name else { return params };
-        let edits = ObjectEdits::new()
-            .meta(MetaEdits::new().add(meta::RELATED_TASK, write::task_params(&name)));
-        edits.apply_or_keep(&params)
+        related_task::set(&params, &name)
     }
 
     /// Passes an answer on to the task.

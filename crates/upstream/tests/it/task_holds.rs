@@ -21,7 +21,7 @@ use weir_upstream_core::task_progress::TaskProgress;
 use weir_wire::method::Method;
 use weir_wire::{Params, Revision};
 
-use crate::fixtures::{build, call, next, outbound, outcome, principal, settings};
+use crate::fixtures::{build, call, id, next, outbound, outcome, principal, settings};
 
 /// The most holds of one principal, and the most calls of one with tracked progress.
 const MAX_OF_A_PRINCIPAL: usize = 256;
@@ -356,7 +356,7 @@ async fn one_principal_with_many_tasks_loses_its_oldest_holds_and_no_others() {
 
 #[tokio::test]
 async fn one_principal_with_many_calls_leaves_room_for_the_progress_of_others() {
-    let progress = Arc::new(TaskProgress::new(Arc::default()));
+    let progress = Arc::new(TaskProgress::new(id(), Arc::default()));
     let many = task_call(&principal(Some("many")).await).await;
     let tracked: Vec<_> = (0..2000)
         .map_while(|id| progress.begin(id, &many))
