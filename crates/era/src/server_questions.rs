@@ -385,7 +385,18 @@ pub fn required_visits(failure: &Failure) -> Option<(&UpstreamError, Vec<UrlElic
 }
 
 /// The text of a failure that requires visits, if it names none that a user may make.
-pub const NO_VISIT_NAMED: &str = "The server wants a URL visited first, and does not say which";
+#[must_use]
+pub fn no_visit_text(error: &UpstreamError) -> &'static str {
+    let data = error.data.as_deref().unwrap_or_default();
+    let list = scan::find(data, "elicitations").map_or(&[][..], |range| &data[range]);
+    let has_url = |at: std::ops::Range<usize>| scan::find(&list[at], "url").is_some();
+    if list.starts_with(b"[") && scan::elements(list).any(has_url) {
+        "The server wants a URL visited first, which weir refuses to pass on: it has to begin with https, or with http on \
+         the user's own machine"
+    } else {
+        "The server wants a URL visited first, and does not say which"
+    }
+}
 
 /// The text that asks for visits where no question can: the server's `message`, the visits, and the
 /// advice to call again.

@@ -379,3 +379,29 @@ fn answer_to_the_question_of_a_task_names_the_servers_task() {
         task
     );
 }
+
+#[test]
+fn refused_url_of_a_required_visit_is_not_called_unnamed() {
+    let text = |data: Value| {
+        no_visit_text(&UpstreamError {
+            code: error_code::URL_ELICITATION_REQUIRED,
+            message: "m".into(),
+            data: Some(data.to_string().into()),
+        })
+    };
+    for url in ["http://example.com/", "javascript:alert(1)"] {
+        let visit = json!({"mode": "url", "url": url, "message": "m", "elicitationId": "e"});
+        let text = text(json!({ "elicitations": [visit] }));
+        assert!(
+            text.contains("weir refuses") && text.contains("https"),
+            "{url}: {text}"
+        );
+    }
+    for data in [
+        json!({}),
+        json!({"elicitations": []}),
+        json!({"elicitations": [{"mode": "form"}]}),
+    ] {
+        assert!(text(data.clone()).contains("does not say which"), "{data}");
+    }
+}

@@ -41,7 +41,8 @@ pub fn task_state_for_modern(state: &Bytes) -> Result<Bytes, Failure> {
 /// to make the call again.
 fn visits_required(error: &UpstreamError, visits: &[UrlElicitation]) -> ErrorObject {
     if visits.is_empty() {
-        return ErrorObject::new(error_code::BAD_ANSWER, server_questions::NO_VISIT_NAMED);
+        let text = server_questions::no_visit_text(error);
+        return ErrorObject::new(error_code::BAD_ANSWER, text);
     }
     let text = server_questions::visits_as_text(&error.message, visits);
     ErrorObject::new(error_code::INTERNAL_ERROR, text)
@@ -97,6 +98,9 @@ mod tests {
         assert_eq!(seen(&error), json!({ "code": -32603, "message": text }));
         let without = json!({ "code": -32042, "message": "first" });
         assert_eq!(seen(&without)["code"], error_code::BAD_ANSWER);
+        let refused = json!({ "code": -32042, "message": "first", "data": { "elicitations": [{ "mode": "url", "url": "http://example.com/" }] } });
+        let text = seen(&refused)["message"].to_string();
+        assert!(text.contains("weir refuses"), "{text}");
     }
 
     #[test]

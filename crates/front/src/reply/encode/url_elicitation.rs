@@ -36,7 +36,7 @@ impl ResponseContext {
             }
             UrlElicitationForm::Text => self.elicit_by_text(&error.message, &visits),
             UrlElicitationForm::Unsupported => {
-                let text = server_questions::NO_VISIT_NAMED;
+                let text = server_questions::no_visit_text(error);
                 self.encode_failure(&Failure::new(FailureKind::BadAnswer, text))
             }
         })
