@@ -148,6 +148,8 @@ pub(crate) struct HttpCallReply {
     answers: Option<Box<AnswerWatch>>,
     /// Messages of a batch that are still to be dispatched.
     batch: VecDeque<Bytes>,
+    /// The error without an id that the server wrote on the stream of this call.
+    unnamed_error: Option<Bytes>,
     resumption: StreamResumption,
     release: ReleaseRule,
 }
@@ -229,6 +231,7 @@ impl HttpCallReply {
             pending,
             answers: None,
             batch: VecDeque::new(),
+            unnamed_error: None,
             resumption: StreamResumption::default(),
             release,
         }
@@ -357,7 +360,10 @@ impl HttpCallReply {
                 });
             }
             MessageClass::Ignored => {}
-            MessageClass::Dropped(why @ ("unknown_id" | "no_id")) => self.handle_foreign(why),
+            MessageClass::Dropped(why @ ("unknown_id" | "no_id")) => {
+                self.keep_unnamed_error(heard);
+                self.handle_foreign(why);
+            }
             // It may be progress of the task with the result that this call waits for.
             MessageClass::Dropped(_) if self.context.task_progress.take_progress(&heard) => {}
             MessageClass::Dropped(why) => self.context.label.count_dropped(why),
@@ -434,6 +440,19 @@ impl HttpCallReply {
         }
     }
 
+    /// Keeps an error without an id that comes on the call's own stream of events. Only messages
+    /// about the call belong there (2025-11-25, Transports, "Sending Messages to the Server"), so
+    /// it is the reason if the stream ends without the response.
+    fn keep_unnamed_error(&mut self, message: Message) {
+        let is_own_stream = self.answer.as_ref().is_some_and(ResponseReader::is_stream);
+        if let Message::Response(response) = message
+            && let (None, Err(error)) = (response.id, response.outcome)
+            && is_own_stream
+        {
+            self.unnamed_error = Some(error);
+        }
+    }
+
     /// Passes a large result on while it arrives.
     fn stream_large(&mut self) -> ReplyEvent {
         let Some(answer) = self.answer.take() else {
@@ -482,6 +501,9 @@ impl HttpCallReply {
     /// Ends a call with a stream that ended without the response.
     fn unanswered(&mut self, json: bool) -> ReplyEvent {
         self.pending.end();
+        if let Some(error) = self.unnamed_error.take() {
+            return ReplyEvent::End(self.context.permissions.call_failure(&error).into());
+        }
         let failure = if json {
             self.context.label.fail(
                 FailureKind::BadAnswer,

@@ -131,7 +131,7 @@ impl MessageFilter {
                     MessageClass::Answer(response.outcome)
                 }
                 // A response without an id answers no request here: only a refusal by HTTP status
-                // is about its request without an id.
+                // is about its request without an id, and an event stream that ends after it.
                 None => MessageClass::Dropped("no_id"),
                 Some(_) => MessageClass::Dropped("unknown_id"),
             },

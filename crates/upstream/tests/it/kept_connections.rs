@@ -48,11 +48,14 @@ async fn a_late_error_without_an_id_is_never_the_next_callers_answer() {
     }
 }
 
+/// On the stream of one call it says why the stream ends without the response, as the body of a
+/// refusal does: messages there "SHOULD relate to the originating client request" (2025-11-25,
+/// Transports, "Sending Messages to the Server").
 #[tokio::test]
-async fn an_error_without_an_id_in_a_200_or_on_a_stream_answers_no_call() {
+async fn an_error_without_an_id_in_a_200_answers_no_call_and_on_a_stream_explains_its_end() {
     for (form, reason) in [
         ("json", "bad_answer"),
-        ("events", "result_unknown"),
+        ("events", "upstream_error"),
         ("both", ""),
     ] {
         let server = ScriptedServer::start(move |request| {
@@ -79,7 +82,8 @@ async fn an_error_without_an_id_in_a_200_or_on_a_stream_answers_no_call() {
             ),
             Err(failure) => {
                 assert_eq!(failure.reason(), reason, "{form}: {failure:?}");
-                assert!(!format!("{failure:?}").contains("of-another"), "{form}");
+                let is_shown = format!("{failure:?}").contains("of another");
+                assert_eq!(is_shown, form == "events", "{failure:?}");
             }
         }
     }
