@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind};
@@ -21,6 +22,10 @@ use crate::sse::{self, SseServer};
 
 /// The most probes with a lost connection before the server is called without an answer.
 const MAX_PROBES: usize = 3;
+
+/// The wait for the first event of HTTP+SSE at a server that was not initialized. Such a server
+/// sends it at once.
+const ENDPOINT_WAIT: Duration = Duration::from_secs(1);
 
 /// The unanswered probes in a row that a modern server may have before it is tried as another one.
 const MAX_UNANSWERED: u32 = 3;
@@ -181,12 +186,27 @@ impl ServerEra {
             // The URL takes no messages by POST (400, 404, 405): a server of 2024-11-05 alone
             // answers so.
             (UpstreamProtocol::Auto, ProbeOutcome::Legacy(_))
-                if no_endpoint && sse::probe_endpoint(&self.context, &self.http).await =>
+                if no_endpoint
+                    && sse::probe_endpoint(&self.context, &self.http, self.endpoint_wait())
+                        .await =>
             {
                 EraProbeResult::Sse
             }
             (_, found) => EraProbeResult::Era(found),
         })
+    }
+
+    /// Returns the wait for the first event of HTTP+SSE. A server is to get `initialize` after any
+    /// answer that no modern server gives (2026-07-28, Streamable HTTP, "Backward Compatibility"),
+    /// so one that leaves a GET stream silent is initialized soon. After that it is in doubt only if
+    /// it refused, or if it changed, and may take its time.
+    fn endpoint_wait(&self) -> Duration {
+        let longest = sse::endpoint_timeout(&self.context);
+        if self.dialog().is_some() {
+            longest
+        } else {
+            longest.min(ENDPOINT_WAIT)
+        }
     }
 
     /// Sends the probe. It is repeated if its connection is lost, which is no sign of an era.

@@ -59,16 +59,21 @@ async fn connect(
     Ok(child)
 }
 
-/// True if a server of this transport is at the URL. Any failure is a no.
-pub(crate) async fn probe_endpoint(context: &UpstreamContext, http: &UpstreamHttpClient) -> bool {
+/// True if a server of this transport at the URL sends its first event within this time. Any
+/// failure is a no.
+pub(crate) async fn probe_endpoint(
+    context: &UpstreamContext,
+    http: &UpstreamHttpClient,
+    wait: Duration,
+) -> bool {
     matches!(
-        tokio::time::timeout(endpoint_timeout(context), open(context, http)).await,
+        tokio::time::timeout(wait, open(context, http)).await,
         Ok(Ok(_))
     )
 }
 
 /// Returns the time limit of the `endpoint` event: half of that of the whole handshake.
-fn endpoint_timeout(context: &UpstreamContext) -> Duration {
+pub(crate) fn endpoint_timeout(context: &UpstreamContext) -> Duration {
     context.own_requests.deadlines.probe / 2
 }
 

@@ -400,6 +400,73 @@ async fn after_400_404_and_405_alone_http_sse_is_looked_for() {
     assert!(!failure.message().contains("HTTP+SSE"), "{failure}");
 }
 
+/// "If the body is empty or is not a recognized modern JSON-RPC error, fall back to `initialize`"
+/// (2026-07-28, Streamable HTTP, "Backward Compatibility"). A GET stream without the first event of
+/// HTTP+SSE does not hold it up.
+#[tokio::test]
+async fn server_with_a_silent_get_stream_is_initialized_soon() {
+    let silent = MockBehaviour::steps([AnswerStep::Raw(": open\n\n".to_owned()), AnswerStep::Hang]);
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
+        .with_rule(
+            "server/discover",
+            MockBehaviour::status(404, "text/plain", ""),
+        )
+        .with_rule("GET", silent.as_events())
+        .start()
+        .await;
+    let upstream = with_long_handshakes(&mock);
+    let call = async { outcome(call_anonymously(&upstream, "echo", json!({})).await).await };
+    let in_time = tokio::time::timeout(Duration::from_secs(60), call).await;
+    in_time.expect("it is initialized").end.unwrap();
+    assert_eq!(mock.requests_of("initialize").len(), 1);
+}
+
+#[tokio::test]
+async fn server_of_http_sse_with_a_late_first_event_is_found_after_it_refused_initialize() {
+    let refuses = MockBehaviour::status(405, "text/plain", "");
+    let silent = MockBehaviour::steps([AnswerStep::Raw(": open\n\n".to_owned()), AnswerStep::Hang]);
+    let late = MockBehaviour::steps([
+        AnswerStep::Wait(Duration::from_secs(2)),
+        AnswerStep::Raw("event: endpoint\ndata: /messages?session=1\n\n".to_owned()),
+        AnswerStep::Hang,
+    ]);
+    let mock = MockServer::legacy(Revision::V2024_11_05)
+        .with_rule("server/discover", refuses.clone())
+        .with_rule("initialize", refuses)
+        .start()
+        .await;
+    mock.add_rule("GET", 1, silent.as_events());
+    mock.add_rule("GET", usize::MAX, late.as_events());
+    let upstream = with_long_handshakes(&mock);
+    let is_found = |mock: &MockServer| {
+        let all = mock.requests_of("initialize");
+        all.iter().any(|one| one.path == "/messages?session=1")
+    };
+    let calling = async {
+        while !is_found(&mock) {
+            failure(call_anonymously(&upstream, "echo", json!({})).await).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(60), calling).await;
+    in_time.expect("messages go where the first event says");
+    let first = &mock.requests_of("initialize")[0];
+    assert_eq!(first.path, "/mcp", "initialize is tried before");
+}
+
+/// An upstream with handshakes that may take longer than a test does.
+fn with_long_handshakes(mock: &MockServer) -> Arc<dyn Upstream> {
+    let own_deadlines = OwnDeadlines {
+        probe: Duration::from_secs(3600),
+        ..OwnDeadlines::default()
+    };
+    build(UpstreamSettings {
+        own_deadlines,
+        ..settings(&mock.url())
+    })
+}
+
 // Proves R069.
 #[tokio::test]
 async fn many_calls_share_one_probe() {
