@@ -203,24 +203,27 @@ pub enum ReceivedHeader<'a> {
     Repeated,
 }
 
-/// The name of a header that a call should have, but that is absent or differs from the argument.
-/// Absent and null arguments are not compared, and integers are compared as numbers.
+/// The name of a header that is absent where the call has its argument, that differs from the
+/// argument, or that comes without one (2026-07-28, Streamable HTTP, "Server Validation": a header
+/// that differs from the body is refused, and an absent or null argument has none). Integers are
+/// compared as numbers.
 #[must_use]
 pub fn mismatched_header<'a, 'h>(
     mirrors: &'a [(String, Vec<String>)],
     arguments: Option<&[u8]>,
     given: impl Fn(&str) -> ReceivedHeader<'h>,
 ) -> Option<&'a str> {
-    let arguments = arguments?;
+    let arguments = arguments.unwrap_or(b"{}");
     let agrees = |(name, path): &(String, Vec<String>)| {
         let value = path.iter().try_fold(arguments, |object, key| {
             Some(&object[scan::find(object, key)?])
         });
         let value = scan::trim(value.unwrap_or(b"null"));
+        let given = given(name);
         if value == b"null" {
-            return true;
+            return given == ReceivedHeader::Absent;
         }
-        let ReceivedHeader::Once(given) = given(name) else {
+        let ReceivedHeader::Once(given) = given else {
             return false;
         };
         let Ok(given) = header::decode(given) else {
@@ -481,10 +484,18 @@ mod tests {
             assert_eq!(wrong(r#"{"b":42.0}"#, &[("B", bad)]), name("B"), "{bad}");
         }
         assert_eq!(wrong(r#"{"c":true}"#, &[("C", "false")]), name("C"));
+        for without in [r#"{"a":null}"#, r#"{"d":1}"#, "{}"] {
+            for header in ["x", ""] {
+                let wrong = wrong(without, &[("A", header)]);
+                assert_eq!(wrong, name("A"), "{without} has no such argument");
+            }
+        }
         assert_eq!(
             mismatched_header(&mirrors, None, |_| ReceivedHeader::Absent),
             None
         );
+        let one = |_: &str| ReceivedHeader::Once(b"x");
+        assert_eq!(mismatched_header(&mirrors, None, one), Some("A"));
     }
 
     // Proves R019.

@@ -54,6 +54,6 @@ pub(crate) async fn check_param_headers(
     };
     let wrong = mismatched_header(&asked, arguments.as_deref(), given)?;
     Some(format!(
-        "`Mcp-Param-{wrong}` is missing, given twice, malformed or differs from the argument"
+        "`Mcp-Param-{wrong}` is missing, given twice, malformed, differs from the argument or has none"
     ))
 }
