@@ -28,7 +28,8 @@ pub(super) struct LoginDiscovery {
     pub(super) token: Url,
     pub(super) registration: Option<Url>,
     pub(super) revocation: Option<Url>,
-    scopes: Vec<String>,
+    /// The scopes that the authorization server offers.
+    pub(super) scopes: Vec<String>,
     names_itself: bool,
 }
 
