@@ -311,7 +311,9 @@ impl MatrixResults {
             - *yes*: the feature works from one side to the other.\n\
             - *refused*: only one side has the feature; weir refuses it as the revision defines, and a test checks that.\n\
             - *not in this revision*: the client's or the server's revision lacks the feature, so it cannot be tested.\n\
-            - *NO*: a test fails. *not run*: no test covers it.\n"
+            - *NO*: a test fails. *not run*: no test covers it.\n\n\
+            Calls in a JSON-RPC batch (2025-03-26) declare no client capabilities to servers, so no server asks the client in them, and relay no\n\
+            progress: the response to a batch is one JSON array.\n"
             .to_owned();
         for transport in &TRANSPORTS {
             // Writing to a String cannot fail.
