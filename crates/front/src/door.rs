@@ -1,7 +1,6 @@
 //! The doors of both eras: a whole request is decoded, its era is decided once, and it is lifted.
 
 mod client_response;
-mod forwarded_stream;
 pub(crate) mod forwarding;
 pub(crate) mod legacy;
 mod legacy_batch;

@@ -36,13 +36,13 @@ use weir_listen::{
 };
 use weir_router::Router;
 
-pub use door::sse_transport::SSE_PATHS;
 pub use in_memory::{FrontStopped, InMemoryBody, InMemoryChannel, UpcomingRequest};
 pub use overview::{FrontOverview, SessionSeen};
 pub use successor_requests::SuccessorRequests;
 pub use weir_layers::failure::{
     ErrorRow, MessageErrorRow, RefusalRow, error_table, message_error_table, refusal_table,
 };
+pub use weir_layers::http::sse_path::SSE_PATHS;
 pub use weir_layers::http::well_known_documents::WELL_KNOWN_PATHS;
 pub use weir_layers::memory_pressure::{MemoryPressure, PressureHandle};
 pub use weir_layers::ports::{FrontPorts, ReplicaPorts};

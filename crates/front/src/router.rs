@@ -14,6 +14,7 @@ use weir_layers::failure::RequestFailure;
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::http::body::HttpAnswer;
 use weir_layers::http::head_guard::HeadGuard;
+use weir_layers::http::sse_path::SsePath;
 use weir_layers::http::well_known_documents::WellKnownDocuments;
 use weir_layers::layer::authenticate::{AddressRate, AuthenticateLayer, EntranceAudit};
 use weir_layers::layer::check::{CheckLayer, CheckService};
@@ -33,7 +34,7 @@ use weir_layers::state::FrontState;
 use weir_listen::{IncomingRequest, ListenerLimits, RequestService};
 
 use crate::door::mcp_service::McpService;
-use crate::door::sse_transport::{SsePath, SseService};
+use crate::door::sse_transport::SseService;
 
 /// The layers around the router.
 type FrontService = Observe<

@@ -72,6 +72,23 @@ impl FrontPorts {
             .is_some_and(|replicas| replicas.directory.may_answer(replica))
     }
 
+    /// True if another replica of this name may run, though it may not answer now: the registry lists
+    /// it, and no other one at its address.
+    pub fn may_run(&self, replica: &ReplicaId) -> bool {
+        let Some(replicas) = &self.replicas else {
+            return false;
+        };
+        if replicas.directory.may_answer(replica) {
+            return true;
+        }
+        let all = replicas.directory.replicas();
+        let listed = all.iter().find(|seen| seen.id == *replica);
+        listed.is_some_and(|listed| {
+            let mut others = all.iter().filter(|seen| seen.id != *replica);
+            others.all(|other| other.address != listed.address)
+        })
+    }
+
     /// True if a request can be sent to another process: another replica, or the one before this
     /// one.
     pub fn may_forward(&self) -> bool {

@@ -107,6 +107,25 @@ impl LoadedSession {
 }
 
 impl LegacySessions {
+    /// Opens a session for a client at `peer` that goes on from an earlier session with these
+    /// settings, which has ended or is ending.
+    pub async fn reopen(
+        &self,
+        principal: &Principal,
+        peer: IpAddr,
+        earlier: LegacySessionRecord,
+        limits: &SessionLimits,
+    ) -> Result<OpenedSession, Failure> {
+        let session = LegacySessionRecord {
+            initialized: true,
+            began: self.ports.clock.wall(),
+            ..earlier
+        };
+        let opened = self.open(principal, peer, &session, limits).await?;
+        self.announce_lists(opened.key);
+        Ok(opened)
+    }
+
     /// Opens a session for a client at `peer`.
     pub async fn open(
         &self,

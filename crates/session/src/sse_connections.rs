@@ -12,8 +12,10 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_core::port::ReplicaId;
+use weir_core::port::{Random, ReplicaId};
+use weir_core::seal::Sealer;
 use weir_core::{EndpointId, Principal};
+use weir_era::session::LegacySessionRecord;
 use weir_wire::sse::StreamEncoder;
 
 use crate::pending_answers::PendingAnswers;
@@ -125,9 +127,35 @@ impl SseConnection {
         self.lock().take()
     }
 
-    /// Writes an answer's messages to the stream. A body that breaks off in the middle ends the
-    /// stream.
-    pub async fn write<B>(&self, answer: Response<B>)
+    /// Seals the settings of a session of the connection, as the id of an event. A client that
+    /// connects again sends the id as `Last-Event-ID`.
+    pub fn seal_session(
+        &self,
+        sealer: &Sealer,
+        random: &dyn Random,
+        session: &LegacySessionRecord,
+    ) -> String {
+        sealer.seal(random, &self.sealing_purpose(), &session.encode())
+    }
+
+    /// The settings in the id of an event. `None` if no connection of this principal beside this
+    /// endpoint wrote the id.
+    pub fn open_session(&self, sealer: &Sealer, event_id: &str) -> Option<LegacySessionRecord> {
+        let record = sealer.open(&self.sealing_purpose(), event_id).ok()?;
+        LegacySessionRecord::decode(&record)
+    }
+
+    fn sealing_purpose(&self) -> Vec<u8> {
+        let mut purpose = b"weir http+sse session ".to_vec();
+        // The principal first: its length is always the same.
+        purpose.extend_from_slice(self.principal.digest());
+        purpose.extend_from_slice(self.endpoint.as_str().as_bytes());
+        purpose
+    }
+
+    /// Writes an answer's messages to the stream; the event of a single message has `event_id`. A
+    /// body that breaks off in the middle ends the stream.
+    pub async fn write<B>(&self, answer: Response<B>, event_id: Option<&str>)
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
     {
@@ -137,7 +165,7 @@ impl SseConnection {
             .map(|value| value.as_bytes().to_vec());
         let body = answer.into_body();
         let written = match kind.as_deref() {
-            Some(b"application/json") => self.write_json(body).await,
+            Some(b"application/json") => self.write_json(body, event_id).await,
             Some(b"text/event-stream") => self.write_events(body).await,
             // An empty answer.
             _ => Ok(()),
@@ -147,14 +175,14 @@ impl SseConnection {
         }
     }
 
-    async fn write_json<B>(&self, mut body: B) -> Result<(), BodyError>
+    async fn write_json<B>(&self, mut body: B, event_id: Option<&str>) -> Result<(), BodyError>
     where
         B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
     {
         let _writing = self.writing.lock().await;
         let mut encoder = StreamEncoder::default();
         self.send(Bytes::from_static(b"event: message\n")).await?;
-        self.send(encoder.begin(None)).await?;
+        self.send(encoder.begin(event_id)).await?;
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else {
                 continue;
@@ -218,7 +246,44 @@ impl fmt::Debug for SseConnections {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::seal::SealerKey;
+    use weir_testkit::FixedRandom;
+    use weir_wire::{LogLevel, Revision};
+
     use super::*;
+
+    #[test]
+    fn settings_open_for_the_same_principal_endpoint_and_keys_alone() {
+        let connection = |name: &str, endpoint: &str| SseConnection {
+            principal: Principal::owner(Some(("idp", name))),
+            endpoint: EndpointId::new(endpoint),
+            out: mpsc::channel(1).0,
+            writing: tokio::sync::Mutex::default(),
+            session: Mutex::default(),
+            pending: Arc::default(),
+            closed: CancellationToken::new(),
+        };
+        let session = LegacySessionRecord {
+            revision: Revision::V2024_11_05,
+            class: weir_core::CapabilityClass::SAMPLING,
+            level: Some(LogLevel::Error),
+            initialized: true,
+            began: std::time::UNIX_EPOCH,
+        };
+        let sealer = |secret| Sealer::new(vec![SealerKey::new(1, &[secret; 32])]);
+        let ada = connection("ada", "/mcp");
+        let id = ada.seal_session(&sealer(1), &FixedRandom(7), &session);
+        let open =
+            |connection: SseConnection, secret| connection.open_session(&sealer(secret), &id);
+        assert_eq!(open(connection("ada", "/mcp"), 1), Some(session));
+        assert_eq!(open(connection("bob", "/mcp"), 1), None);
+        assert_eq!(open(connection("ada", "/mcp/files"), 1), None);
+        assert_eq!(open(connection("ada", "/mcp"), 2), None);
+        let changed = format!("{}A", &id[..id.len() - 1]);
+        for bad in ["", "7", &changed] {
+            assert_eq!(ada.open_session(&sealer(1), bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn connection_id_survives_its_query_with_and_without_a_replica() {

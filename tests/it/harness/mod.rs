@@ -11,6 +11,7 @@ mod listening_ports;
 mod parked_call;
 mod replicas;
 mod seeded_random;
+mod sse_client;
 mod test_process;
 mod weir_process;
 
@@ -26,6 +27,7 @@ pub use listening_ports::listening_ports_of_process;
 pub use parked_call::retry_params;
 pub use replicas::{Replicas, WeirDeployment, sealing_keys};
 pub use seeded_random::SplitMixRandom;
+pub use sse_client::SseClient;
 pub use test_process::{TestProcess, signal};
 pub use weir_process::{Weir, peers, weir_binary};
 

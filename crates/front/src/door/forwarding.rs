@@ -1,5 +1,6 @@
 //! Requests that another process answers: the replica that owns their session, their parked call,
-//! or the stream that they belong to, or the process before this one, which has their parked call.
+//! or the stream that they belong to, or the process before this one, which has their parked call
+//! or their stream.
 //!
 //! The whole request goes there, once: again only on proof that it did not run, or if it changes
 //! nothing.
@@ -11,6 +12,7 @@ use weir_core::{Failure, FailureKind};
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
+use weir_layers::http::forwarded_stream::ForwardedStream;
 use weir_layers::http::header_names;
 use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
 use weir_layers::request::kept_task::count_forwarded;
@@ -23,7 +25,6 @@ use weir_listen::{
 use weir_wire::method::Method as Rpc;
 use weir_wire::{IncomingMessage, Message, RequestId, Revision};
 
-use crate::door::forwarded_stream::ForwardedStream;
 use crate::door::message_decoding::decode;
 use crate::method::offered_methods::is_call;
 
@@ -111,7 +112,7 @@ fn not_owner(context: &HttpRequestContext, failure: RequestFailure) -> RequestFa
 }
 
 /// Answers a request through the process that a graceful restart replaced by this one, which has
-/// its parked call. That process may be asked for another replica, and may have to ask the one
+/// its parked call or its HTTP+SSE connection. That process may be asked for another replica, and may have to ask the one
 /// before it.
 pub(crate) async fn answer_in_predecessor(
     authenticated: &AuthenticatedRequest,
@@ -142,6 +143,11 @@ pub(crate) async fn answer_in_predecessor(
             );
             let unreachable = RequestFailure::from(RequestRefusal::OwnerUnreachable);
             Err(failure.relabel(unreachable))
+        }
+        // The connection has ended with its process.
+        Err(_) if context.is_over_http_sse => {
+            count_forwarded("lost");
+            Err(failure.relabel(RequestRefusal::UnknownStream.into()))
         }
         // The parked call has ended with its process, with or without this request.
         Err(error) => {
@@ -180,7 +186,9 @@ impl PendingMessage {
             Some(Ok(IncomingMessage::One(Message::Request(request)))) => {
                 let method = request.method.known();
                 let reads = method.is_some_and(|method| !is_call(method));
-                (Some((request.id, method)), reads)
+                // The response to a POST of HTTP+SSE has no message.
+                let answered = (!context.is_over_http_sse).then_some((request.id, method));
+                (answered, reads)
             }
             // A question takes one answer: the second of two is late.
             Some(Ok(IncomingMessage::One(Message::Notification(_) | Message::Response(_)))) => {

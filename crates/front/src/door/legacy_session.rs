@@ -1,7 +1,7 @@
 //! The begin and the end of a legacy client's session.
 
 use http::{HeaderMap, HeaderValue};
-use weir_core::{Authenticated, FailureKind};
+use weir_core::{Authenticated, Failure, FailureKind};
 use weir_era::capabilities::class_of;
 use weir_era::session::{LegacySessionRecord, negotiate};
 use weir_layers::failure;
@@ -47,15 +47,7 @@ pub(super) async fn initialize(
         .sessions
         .open(known.principal(), peer, &session, &context.limits().session)
         .await;
-    // Refused by status alone: a client that only probes could read a JSON-RPC body as a server
-    // that is not weir.
-    let opened = opened.map_err(|failure| {
-        if matches!(failure.kind(), FailureKind::Limit) {
-            RequestRefusal::TooManySessions
-        } else {
-            RequestRefusal::NoRoomForSession
-        }
-    })?;
+    let opened = opened.map_err(|failure| refusal_of_session(&failure))?;
     let info = params.client_info().ok().flatten();
     context.shared.known_clients.record(&ClientRequest {
         principal: known.principal(),
@@ -70,6 +62,16 @@ pub(super) async fn initialize(
         answer.headers_mut().insert("mcp-session-id", value);
     }
     Ok(answer)
+}
+
+/// The refusal of a session that could not be opened. By status alone: a client that only probes
+/// could read a JSON-RPC body as a server that is not weir.
+pub(super) fn refusal_of_session(failure: &Failure) -> RequestRefusal {
+    if matches!(failure.kind(), FailureKind::Limit) {
+        RequestRefusal::TooManySessions
+    } else {
+        RequestRefusal::NoRoomForSession
+    }
 }
 
 /// Handles DELETE: ends the session.

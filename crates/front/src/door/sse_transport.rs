@@ -11,18 +11,19 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method};
+use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_core::port::{Fut, random_id};
-use weir_core::{Authenticated, EndpointId};
+use weir_core::Authenticated;
+use weir_core::port::{Fut, ReplicaId, random_id};
 use weir_layers::failure;
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{FailureCause, RequestResult};
 use weir_layers::http::answer;
 use weir_layers::http::body::ResponseBody;
 use weir_layers::http::header_names;
+use weir_layers::http::sse_path::SsePath;
 use weir_layers::in_flight::InFlightPermit;
 use weir_layers::layer::answer_authenticated::AnswerAuthenticated;
 use weir_layers::layer::isolate_panics::isolate_panics;
@@ -32,58 +33,21 @@ use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointReque
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{
-    AnswerKind, NoPendingAnswer, SessionPlace, SseConnection, SseConnectionId, StreamPermit,
-    session_headers,
+    AnswerKind, LoadedSession, NoPendingAnswer, SessionPlace, SseConnection, SseConnectionId,
+    StreamPermit, session_headers,
 };
 use weir_wire::method::Method as Rpc;
 use weir_wire::{IncomingMessage, Message, MessageError, RequestId};
 
 use crate::door::forwarding;
+use crate::door::legacy_session::refusal_of_session;
 use crate::door::{mcp_service, message_decoding};
 use crate::keep_alive::{self, KeepAlive};
 use crate::method::open_listening;
+use crate::session::session_lookup::{plain_session, version};
 
 /// Chunks of answers that wait for a slow reader; beyond that the answers wait.
 const QUEUED_CHUNKS: usize = 16;
-
-/// An HTTP+SSE path beside an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SsePath {
-    /// The stream.
-    Stream,
-    /// The path that messages are posted to.
-    Messages,
-}
-
-/// The suffixes of an endpoint's path: the stream's, and the one that messages are posted to.
-pub const SSE_PATHS: [&str; 2] = ["/sse", "/messages"];
-
-impl SsePath {
-    /// Both paths, in the order of [`SSE_PATHS`].
-    pub(crate) const ALL: [Self; 2] = [Self::Stream, Self::Messages];
-
-    /// The method that the path takes.
-    pub(crate) fn method(self) -> Method {
-        match self {
-            Self::Stream => Method::GET,
-            Self::Messages => Method::POST,
-        }
-    }
-
-    /// The path beside this endpoint.
-    pub(crate) fn beside(self, endpoint: &EndpointId) -> String {
-        let path = endpoint.as_str().trim_end_matches('/');
-        format!("{path}{}", SSE_PATHS[self as usize])
-    }
-
-    /// The path of the endpoint that this path stands beside, if it has the form of one.
-    pub(crate) fn endpoint_of(path: &str) -> Option<&str> {
-        let endpoint = SSE_PATHS
-            .into_iter()
-            .find_map(|end| path.strip_suffix(end))?;
-        Some(if endpoint.is_empty() { "/" } else { endpoint })
-    }
-}
 
 /// The service of one of the paths, below its layers.
 #[derive(Clone, Copy)]
@@ -92,7 +56,7 @@ pub(crate) struct SseService(pub(crate) SsePath);
 impl AnswerAuthenticated for SseService {
     async fn answer(self, authenticated: AuthenticatedRequest) -> RequestResult {
         let (answered, label) = match self.0 {
-            SsePath::Stream => (open_connection(&authenticated), "GET"),
+            SsePath::Stream => (open_connection(&authenticated).await, "GET"),
             SsePath::Messages => (take_message(&authenticated).await, "POST"),
         };
         failure::with_labels(answered, label, "legacy")
@@ -105,34 +69,60 @@ async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
     let EndpointRequest { head, context } = &**request;
     let query = head.uri.query().unwrap_or_default();
     let named = SseConnectionId::from_query(query).ok_or(RequestRefusal::UnknownStream)?;
-    if let Some(owner) = named.replica
-        && context.shared.ports.may_answer(&owner)
-    {
-        let body = read_body(authenticated).await?;
-        let unknown = |_| -> Fut<'_, RequestResult> {
-            Box::pin(std::future::ready(
-                Err(RequestRefusal::UnknownStream.into()),
-            ))
-        };
-        let elsewhere = FailureCause::Elsewhere(owner).into();
-        let forwarded = forwarding::answer_elsewhere(authenticated, body, elsewhere, unknown);
-        return Box::pin(forwarded).await;
+    let own = &context.shared.ports.replica;
+    if let Some(owner) = named.replica.filter(|owner| owner != own) {
+        return Box::pin(post_elsewhere(authenticated, owner)).await;
     }
-    let connection = context
+    let found = context
         .shared
         .sse_connections
         .find(&named.id)
         .filter(|connection| {
             connection.principal == *sender.principal() && connection.endpoint == context.endpoint
         })
-        .filter(|connection| !connection.closed.is_cancelled())
-        .ok_or(RequestRefusal::UnknownStream)?;
+        .filter(|connection| !connection.closed.is_cancelled());
+    let Some(connection) = found else {
+        return Box::pin(post_to_predecessor(authenticated)).await;
+    };
     let body = read_body(authenticated).await?;
     let permit = context.facts.take_permit();
     post(&connection, context.clone(), sender, body, permit).await
 }
 
-fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
+/// Sends a message to the replica that has the connection. As long as that replica may run, its
+/// clients must not take the connection for ended.
+async fn post_elsewhere(authenticated: &AuthenticatedRequest, owner: ReplicaId) -> RequestResult {
+    let ports = &authenticated.request.context.shared.ports;
+    let refused = || {
+        if ports.may_run(&owner) {
+            RequestRefusal::OwnerUnreachable
+        } else {
+            RequestRefusal::UnknownStream
+        }
+    };
+    if !ports.may_answer(&owner) {
+        return Err(refused().into());
+    }
+    let body = read_body(authenticated).await?;
+    let again =
+        |_| -> Fut<'_, RequestResult> { Box::pin(std::future::ready(Err(refused().into()))) };
+    let elsewhere = FailureCause::Elsewhere(owner.clone()).into();
+    forwarding::answer_elsewhere(authenticated, body, elsewhere, again).await
+}
+
+/// Sends a message to the process that a graceful restart replaced by this one, if there is one:
+/// the connections that were open then stay there.
+async fn post_to_predecessor(authenticated: &AuthenticatedRequest) -> RequestResult {
+    let unknown = RequestRefusal::UnknownStream.into();
+    let ports = &authenticated.request.context.shared.ports;
+    if !ports.predecessor_takes_requests() {
+        return Err(unknown);
+    }
+    let body = read_body(authenticated).await?;
+    forwarding::answer_in_predecessor(authenticated, body, &unknown).await
+}
+
+async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
     let (context, known) = (&authenticated.request.context, &authenticated.sender);
     let place = open_listening::stream_permit(context, known)?;
     let id = random_id(&*context.shared.ports.random);
@@ -169,15 +159,49 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
         connection,
     };
     let headers = &authenticated.request.head.headers;
+    Box::pin(reopen_session(&hold, known, headers)).await?;
     let keep_alive = KeepAlive::new(context, known.principal(), headers, "line");
     Ok(answer::events(ResponseBody::new(SseBody::new(
         first, told, hold, place, keep_alive,
     ))))
 }
 
+/// Opens a session for a client that connects again, such as a browser's `EventSource`: its program
+/// takes the new path for messages, and does not send `initialize` again. The id of an event has the
+/// settings of its session. A client that names only the revision of its session, as the TypeScript
+/// SDK does, goes on without capabilities.
+async fn reopen_session(
+    SseConnectionGuard {
+        context,
+        connection,
+        ..
+    }: &SseConnectionGuard,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> Result<(), RequestRefusal> {
+    let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let earlier = last_event
+        .and_then(|id| connection.open_session(&context.shared.sealer, id))
+        .or_else(|| Some(plain_session(context, version(headers).ok()??)));
+    // A drain ends the connection at once: the client connects again elsewhere.
+    let Some(earlier) = earlier.filter(|_| !context.shared.shutdown.is_draining()) else {
+        return Ok(());
+    };
+    let (sessions, peer) = (&context.shared.sessions, context.client_address);
+    let limits = &context.limits().session;
+    let opened = sessions.reopen(known.principal(), peer, earlier, limits);
+    let opened = opened.await.map_err(|why| refusal_of_session(&why))?;
+    if let Ok(session) = HeaderValue::try_from(opened.text) {
+        begin_session(connection, context, known, session).await;
+    }
+    Ok(())
+}
+
 /// The answer that a message gets on the stream.
 struct StreamAnswer {
     kind: AnswerKind,
+    /// True if the message sets what a client that connects again goes on with.
+    sets_session: bool,
     /// The id of the request. Absent for a batch, and a message that cannot be read.
     id: Option<RequestId>,
 }
@@ -185,23 +209,28 @@ struct StreamAnswer {
 impl StreamAnswer {
     /// The answer to this message. A notification and a response have none.
     fn of(incoming: &Result<IncomingMessage, MessageError>) -> Option<Self> {
-        let (kind, id) = match incoming {
+        let (kind, method, id) = match incoming {
             Ok(IncomingMessage::One(Message::Notification(_) | Message::Response(_))) => {
                 return None;
             }
             Ok(IncomingMessage::One(Message::Request(request))) => {
-                let is_ping = request.method.known() == Some(Rpc::Ping);
-                let kind = if is_ping {
+                let method = request.method.known();
+                let kind = if method == Some(Rpc::Ping) {
                     AnswerKind::Ping
                 } else {
                     AnswerKind::Request
                 };
-                (kind, Some(request.id.clone()))
+                (kind, method, Some(request.id.clone()))
             }
-            Ok(IncomingMessage::Batch(_)) => (AnswerKind::Request, None),
-            Err(error) => (AnswerKind::Request, error.id.clone()),
+            Ok(IncomingMessage::Batch(_)) => (AnswerKind::Request, None, None),
+            Err(error) => (AnswerKind::Request, None, error.id.clone()),
         };
-        Some(Self { kind, id })
+        let sets_session = matches!(method, Some(Rpc::Initialize | Rpc::LoggingSetLevel));
+        Some(Self {
+            kind,
+            sets_session,
+            id,
+        })
     }
 }
 
@@ -227,6 +256,7 @@ async fn post(
         NoPendingAnswer::Closed => RequestRefusal::UnknownStream,
     })?;
     let has_answer = pending.is_some();
+    let sets_session = expected.as_ref().is_some_and(|answer| answer.sets_session);
     let (own, known, shared) = (
         connection.clone(),
         known.for_item(()),
@@ -252,7 +282,12 @@ async fn post(
         drop(in_flight);
         let answer = seen.finish_message(answer);
         if has_answer {
-            own.write(answer).await;
+            let event_id = if sets_session {
+                sealed_session(&own, &context).await
+            } else {
+                None
+            };
+            own.write(answer, event_id.as_deref()).await;
         }
     };
     // The task ends with the connection at the latest; the drain waits for it.
@@ -312,7 +347,7 @@ async fn forward_session_stream(
     let headers = session_headers(session.clone());
     // Without its session's stream the client would miss notifications: it connects again, too.
     if let Ok(stream) = open_listening::open_on_connection(&context, &known, &headers).await {
-        connection.write(stream).await;
+        connection.write(stream, None).await;
     }
     // A drain ends the session's stream first, and the connection once all messages are answered.
     if connection.has_session(&session) && !context.shared.shutdown.is_draining() {
@@ -326,13 +361,32 @@ async fn end_session(
     connection: &SseConnection,
     session: HeaderValue,
 ) {
-    let sessions = &context.shared.sessions;
     let headers = session_headers(session);
-    if let Ok(SessionPlace::Here(opened)) = sessions
-        .load(&connection.principal, &headers, &context.limits().session)
-        .await
-    {
+    if let Some(opened) = load_own(context, connection, &headers).await {
+        let sessions = &context.shared.sessions;
         sessions.end(&opened.record, &opened.session).await;
+    }
+}
+
+/// The settings of the connection's session as the id of an event, if it has a session.
+async fn sealed_session(
+    connection: &SseConnection,
+    context: &HttpRequestContext,
+) -> Option<String> {
+    let opened = load_own(context, connection, &connection.headers()).await?;
+    let (sealer, random) = (&context.shared.sealer, &*context.shared.ports.random);
+    Some(connection.seal_session(sealer, random, &opened.session))
+}
+
+async fn load_own(
+    context: &HttpRequestContext,
+    connection: &SseConnection,
+    headers: &HeaderMap,
+) -> Option<LoadedSession> {
+    let (sessions, limits) = (&context.shared.sessions, &context.limits().session);
+    match sessions.load(&connection.principal, headers, limits).await {
+        Ok(SessionPlace::Here(opened)) => Some(opened),
+        Ok(SessionPlace::Elsewhere(_) | SessionPlace::Gone) | Err(_) => None,
     }
 }
 
@@ -434,24 +488,6 @@ impl http_body::Body for SseBody {
             if this.between && !this.keep_alive.is_expired() {
                 return Poll::Ready(Some(Ok(Frame::data(keep_alive::comment()))));
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn http_sse_paths_stand_beside_their_endpoint() {
-        let paths = |endpoint| SsePath::ALL.map(|end| end.beside(&EndpointId::new(endpoint)));
-        assert_eq!(paths("/mcp"), ["/mcp/sse", "/mcp/messages"]);
-        assert_eq!(paths("/"), ["/sse", "/messages"]);
-        assert_eq!(SsePath::endpoint_of("/mcp/sse"), Some("/mcp"));
-        assert_eq!(SsePath::endpoint_of("/mcp/one/messages"), Some("/mcp/one"));
-        assert_eq!(SsePath::endpoint_of("/sse"), Some("/"));
-        for other in ["/mcp", "/mcp/sse/", "/mcp/ssex", "/mcpsse"] {
-            assert_eq!(SsePath::endpoint_of(other), None, "{other}");
         }
     }
 }

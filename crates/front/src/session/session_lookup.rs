@@ -77,7 +77,7 @@ pub(crate) async fn load_session(
 
 /// The legacy revision in the head, if the head names one. The era is asked here, because the
 /// header is read for requests without a message, too, and a session has no other revisions.
-fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
+pub(crate) fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
     let mut given = headers.get_all(&header_names::VERSION).iter();
     let Some(value) = given.next() else {
         return Ok(None);
@@ -114,16 +114,23 @@ pub(crate) fn sessionless(
     let revision = version(headers)
         .map_err(|()| NoSession::Version)?
         .unwrap_or(Revision::V2025_03_26);
-    let began = context.shared.ports.clock.wall();
-    let session = LegacySessionRecord {
-        revision,
-        class: CapabilityClass::BASE,
-        level: None,
-        initialized: false,
-        began,
-    };
+    let session = plain_session(context, revision);
     Ok(context
         .shared
         .sessions
         .without_record(known.principal(), session))
+}
+
+/// The settings of a session of this revision, for a client of which no more is known.
+pub(crate) fn plain_session(
+    context: &HttpRequestContext,
+    revision: Revision,
+) -> LegacySessionRecord {
+    LegacySessionRecord {
+        revision,
+        class: CapabilityClass::BASE,
+        level: None,
+        initialized: false,
+        began: context.shared.ports.clock.wall(),
+    }
 }

@@ -2,15 +2,20 @@
 
 use std::future::ready;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::{Value, json};
+use weir_core::port::{RecordKind, RecordStore as _};
 use weir_core::upstream::ClientSessionChange;
+use weir_era::session::LegacySessionRecord;
 use weir_testkit::{HttpExchange, RawClient, RawSocket};
-use weir_wire::error_code;
+use weir_wire::{LogLevel, Revision, error_code};
 
 use crate::drain::LONG_DRAIN;
+use crate::predecessor_tasks::AnsweringPredecessor;
 use crate::test_front::{SHORT_IDLE, TestFront, in_time, settings};
 
 /// The requests of one client that are answered at the same time.
@@ -19,29 +24,54 @@ const MAX_REQUESTS: u64 = 64;
 /// A client with its stream and its path for messages.
 struct SseClient {
     client: RawClient,
+    headers: HeaderMap,
     address: SocketAddr,
     stream: HttpExchange,
     path: String,
+    /// The id of the last event that had one.
+    last_event: Option<String>,
 }
 
 impl SseClient {
     /// Opens a stream, and a session.
     async fn open(world: &TestFront) -> Self {
-        let events = HeaderValue::from_static("text/event-stream");
-        let accept: HeaderMap = [(header::ACCEPT, events)].into_iter().collect();
+        let mut client = Self::connect(world, &[]).await;
+        client.initialize().await;
+        client
+    }
+
+    /// Opens a stream alone, with these headers for its messages, too.
+    async fn connect(world: &TestFront, given: &[(&'static str, &str)]) -> Self {
+        let given = given.iter().map(|(name, value)| {
+            let value = HeaderValue::from_str(value).unwrap();
+            (HeaderName::from_static(name), value)
+        });
+        let headers: HeaderMap = given.collect();
+        let mut opened = headers.clone();
+        opened.insert(
+            header::ACCEPT,
+            HeaderValue::from_static("text/event-stream"),
+        );
         let client = world.client();
         let opening = client.clone().with_url(&format!("{}/sse", world.url()));
-        let mut stream = opening.send(Method::GET, accept, "").await.unwrap();
+        let mut stream = opening.send(Method::GET, opened, "").await.unwrap();
         let first = in_time("the first event", stream.next_event()).await;
         let path = first.unwrap().unwrap().data;
-        let mut client = Self {
+        Self {
             client,
+            headers,
             address: world.front.local_addr(),
             stream,
             path,
-        };
-        client.initialize().await;
-        client
+            last_event: None,
+        }
+    }
+
+    /// Opens a stream with the token of `name`, after this event of an earlier one.
+    async fn connect_again(world: &TestFront, name: &str, last_event: &str) -> Self {
+        let token = format!("Bearer {name}");
+        let headers = [("authorization", &*token), ("last-event-id", last_event)];
+        Self::connect(world, &headers).await
     }
 
     async fn initialize(&mut self) {
@@ -55,8 +85,9 @@ impl SseClient {
     /// Posts a message; returns the status.
     async fn post(&self, message: &Value) -> u16 {
         let url = format!("http://{}{}", self.address, self.path);
+        let mut headers = self.headers.clone();
         let json = HeaderValue::from_static("application/json");
-        let headers = [(header::CONTENT_TYPE, json)].into_iter().collect();
+        headers.insert(header::CONTENT_TYPE, json);
         let client = self.client.clone().with_url(&url);
         let sent = client.send(Method::POST, headers, message.to_string());
         in_time("the response", sent).await.unwrap().status.as_u16()
@@ -67,6 +98,9 @@ impl SseClient {
         let next = async {
             loop {
                 let event = self.stream.next_event().await.unwrap()?;
+                if event.id.is_some() {
+                    self.last_event = event.id;
+                }
                 if !event.data.is_empty() {
                     return Some(serde_json::from_str(&event.data).unwrap());
                 }
@@ -77,9 +111,14 @@ impl SseClient {
 
     async fn ask(&mut self, id: u64, method: &str, params: &Value) -> Value {
         assert_eq!(self.post(&request(id, method, params)).await, 202);
-        let answer = self.next().await.unwrap();
-        assert_eq!(answer["id"], id, "{answer}");
-        answer
+        loop {
+            let answer = self.next().await.unwrap();
+            // A session that goes on is notified of all lists.
+            if answer.get("id").is_some() {
+                assert_eq!(answer["id"], id, "{answer}");
+                return answer;
+            }
+        }
     }
 }
 
@@ -226,4 +265,71 @@ async fn panic_in_an_http_sse_request_is_an_error_for_it_alone() {
     assert_eq!(answer["error"]["code"], error_code::INTERNAL_ERROR);
     let listed = client.ask(2, "tools/list", &json!({})).await;
     assert!(listed["result"]["tools"].is_array(), "{listed}");
+}
+
+#[tokio::test]
+async fn client_that_connects_again_has_a_session_with_the_same_settings() {
+    let world = TestFront::anonymous(settings()).await;
+    let mut before = SseClient::open(&world).await;
+    let level = json!({ "level": "error" });
+    before.ask(1, "logging/setLevel", &level).await;
+    let id = before.last_event.clone().unwrap();
+    drop(before);
+    let mut client = SseClient::connect(&world, &[("last-event-id", &id)]).await;
+    let hears = client.next().await.unwrap();
+    let method = hears["method"].as_str().unwrap_or_default();
+    assert!(method.ends_with("/list_changed"), "{hears}");
+    let listed = client.ask(2, "tools/list", &json!({})).await;
+    assert!(listed["result"]["tools"].is_array(), "{listed}");
+    let mut levels = Vec::new();
+    world.records.visit(RecordKind::Session, &mut |_, value| {
+        levels.push(LegacySessionRecord::decode(value).unwrap().level);
+    });
+    let all_same = levels.iter().all(|level| *level == Some(LogLevel::Error));
+    assert!(all_same && !levels.is_empty(), "{levels:?}");
+}
+
+#[tokio::test]
+async fn event_id_of_another_principal_or_none_of_weir_opens_no_session() {
+    let world = TestFront::with_tokens(settings()).await;
+    let mut ada = SseClient::connect_again(&world, "ada", "").await;
+    ada.initialize().await;
+    let id = ada.last_event.clone().unwrap();
+    let changed = format!("{}A", &id[..id.len() - 1]);
+    for (name, id) in [("bob", &*id), ("ada", &changed), ("ada", "7")] {
+        let mut other = SseClient::connect_again(&world, name, id).await;
+        let refused = other.ask(1, "tools/list", &json!({})).await;
+        assert_eq!(refused["error"]["code"], error_code::INVALID_REQUEST);
+        let text = refused["error"]["message"].as_str().unwrap();
+        assert!(!text.contains("Mcp-Session-Id"), "{text}");
+        other.initialize().await;
+    }
+    let mut again = SseClient::connect_again(&world, "ada", &id).await;
+    let listed = again.ask(1, "tools/list", &json!({})).await;
+    assert!(listed["result"]["tools"].is_array(), "{listed}");
+}
+
+#[tokio::test]
+async fn message_for_an_unknown_stream_is_asked_about_in_the_process_before() {
+    let predecessor = Arc::new(AnsweringPredecessor::default());
+    let world = TestFront::with_predecessor(settings(), predecessor.clone()).await;
+    let mut client = SseClient::open(&world).await;
+    let unknown = "sessionId=AAAAAAAAAAAAAAAAAAAAAA";
+    client.path = format!("/mcp/messages?{unknown}");
+    let ping = request(1, "ping", &json!({}));
+    assert_eq!(client.post(&ping).await, 200, "the answer from there");
+    predecessor.has_ended.store(true, Ordering::Relaxed);
+    assert_eq!(client.post(&ping).await, 404);
+}
+
+#[tokio::test]
+async fn client_that_names_only_its_revision_when_it_connects_again_has_a_session() {
+    let world = TestFront::anonymous(settings()).await;
+    let named = [("mcp-protocol-version", "2025-06-18")];
+    let mut client = SseClient::connect(&world, &named).await;
+    let listed = client.ask(1, "tools/list", &json!({})).await;
+    assert!(listed["result"]["tools"].is_array(), "{listed}");
+    let (_, sessions) = world.front.overview().sessions(10);
+    let revisions: Vec<_> = sessions.iter().map(|session| session.revision).collect();
+    assert_eq!(revisions, [Revision::V2025_06_18]);
 }

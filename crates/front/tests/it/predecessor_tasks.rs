@@ -17,7 +17,7 @@ use crate::test_front::{TestFront, settings};
 /// The process before, which answers each request with its method.
 #[derive(Default)]
 pub(crate) struct AnsweringPredecessor {
-    has_ended: AtomicBool,
+    pub(crate) has_ended: AtomicBool,
 }
 
 impl RequestForwarder for AnsweringPredecessor {

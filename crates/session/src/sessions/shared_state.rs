@@ -74,11 +74,16 @@ impl LegacySessions {
         instruments().sessions.add(1, &[]);
         // The state that the session left here earlier is removed under the same lock, if at all.
         let _shard = self.shard(&key);
+        self.announce_lists(key);
+        self.inherit_subscriptions(key, shared_uris(value));
+    }
+
+    /// Has the session's next stream announce all lists, because its client may know older ones.
+    pub(super) fn announce_lists(&self, key: SessionKey) {
         for list in ListKind::ALL {
             self.notified_lists
                 .record(key, list, ContentVersion::default());
         }
-        self.inherit_subscriptions(key, shared_uris(value));
     }
 
     /// The URIs that the session's client subscribed to, here or on the replica before.

@@ -1,6 +1,7 @@
 //! The GET stream of a session on another replica. It ends with the drain of this replica, between
 //! two events, so that its client opens the next one elsewhere.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -10,7 +11,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_listen::{BodyError, ForwardedBody};
 
 /// A stream from another replica.
-pub(crate) struct ForwardedStream {
+pub struct ForwardedStream {
     body: ForwardedBody,
     drained: Pin<Box<WaitForCancellationFutureOwned>>,
     /// True between two events.
@@ -19,12 +20,18 @@ pub(crate) struct ForwardedStream {
 
 impl ForwardedStream {
     /// The stream, until `drain` is cancelled.
-    pub(crate) fn new(body: ForwardedBody, drain: CancellationToken) -> Self {
+    pub fn new(body: ForwardedBody, drain: CancellationToken) -> Self {
         Self {
             body,
             drained: Box::pin(drain.cancelled_owned()),
             is_between: true,
         }
+    }
+}
+
+impl fmt::Debug for ForwardedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardedStream").finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,94 @@
+//! Clients of HTTP+SSE over graceful restarts: their connections stay with the old process until its
+//! calls have ended, and they go on with a new connection.
+
+use serde_json::json;
+use weir_testkit::mock_server::{CallGate, MockTool};
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_wire::Revision;
+
+use super::handover_bench::HandoverBench;
+use super::is_gone;
+use crate::harness::{ForeignClient, SseClient, peers_are_enabled, wait_until};
+
+fn asking_tool() -> MockTool {
+    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+    let form = json!({ "message": "Who are you?", "requestedSchema": schema });
+    MockTool::new("asks").does(MockBehaviour::ask("elicitation/create", form))
+}
+
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_sse_calls_of_the_process_before_are_answered_and_cancelled_through_the_next() {
+    let gate = CallGate::new();
+    let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
+    let server = MockServer::legacy(Revision::V2025_11_25).tool("echo", MockBehaviour::echo());
+    let mut bench = HandoverBench::new(server.with(asking_tool()).with(held)).await;
+    let mut client = SseClient::open(&bench.weir, None).await;
+    client
+        .initialize(&bench.weir, json!({ "elicitation": {} }))
+        .await;
+    let call = |name: &str| json!({ "name": name, "arguments": {} });
+    client
+        .request(&bench.weir, 2, "tools/call", call("asks"))
+        .await;
+    let question = client.next().await.unwrap();
+    assert_eq!(question["method"], "elicitation/create");
+    client
+        .request(&bench.weir, 3, "tools/call", call("held"))
+        .await;
+    wait_until("the call", || {
+        (bench.mockup.executions("held") == 1).then_some(())
+    });
+
+    bench.hand_over();
+    bench.wait_until_it_accepts_alone();
+    let pinged = client.ask(&bench.weir, 4, "ping", json!({})).await;
+    assert_eq!(pinged["result"], json!({}));
+    let cancelled = json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 3 },
+    });
+    assert_eq!(client.post(&bench.weir, &cancelled).await.status, 202);
+    wait_until("the cancellation", || {
+        let counts = bench.mockup.counts("held");
+        (counts.cancelled + counts.abandoned == 1).then_some(())
+    });
+    let content = json!({ "action": "accept", "content": { "name": "Ada" } });
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": content });
+    assert_eq!(client.post(&bench.weir, &answer).await.status, 202);
+    let result = client.next().await.unwrap();
+    assert_eq!(result["id"], 2, "{result}");
+    assert!(result["result"]["content"].is_array(), "{result}");
+    assert_eq!(client.next().await, None, "all calls have ended");
+
+    wait_until("the process before to end", || {
+        is_gone(bench.processes[0]).then_some(())
+    });
+    assert_eq!(client.post(&bench.weir, &cancelled).await.status, 404);
+    gate.open();
+    bench.end();
+}
+
+/// The client's `EventSource` connects again, and its program only gets a new path for messages.
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn typescript_client_over_http_sse_goes_on_and_hears_of_changes_after_a_graceful_restart() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let server = MockServer::legacy(Revision::V2025_11_25).tool("echo", MockBehaviour::echo());
+    let mut bench = HandoverBench::new(server).await;
+    let scenario = ["watch", "--sse", "--timeout", "300000"];
+    let mut watcher = ForeignClient::TypeScript1.start(&bench.weir.url("/mcp/sse"), &scenario);
+    wait_until("the client to watch", || {
+        watcher
+            .output()
+            .contains(r#""event":"watching""#)
+            .then_some(())
+    });
+    bench.hand_over();
+    let code = wait_until("the client to list again", || watcher.wait_for_exit());
+    assert_eq!(code, 0, "{}", watcher.output());
+    let lists = watcher.output().matches(r#""event":"tools""#).count();
+    assert_eq!(lists, 2, "{}", watcher.output());
+    bench.end();
+}
