@@ -324,7 +324,7 @@ impl MessageRow {
             // The status satisfies both eras.
             M::UnsupportedRevision { .. } => row(S::BAD_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, "unsupported_version", Some("Unsupported protocol version")),
             M::MethodNotServed => row(S::NOT_FOUND, METHOD_NOT_FOUND, "method_not_found", Some("This method is not served in 2026-07-28")),
-            M::SessionMissing => row(S::BAD_REQUEST, INVALID_REQUEST, "session_missing", Some("`Mcp-Session-Id` is missing: send `initialize` first")),
+            M::SessionMissing => row(S::BAD_REQUEST, INVALID_REQUEST, "session_missing", Some("no session is open: send `initialize` first")),
             M::SessionRepeated => row(S::BAD_REQUEST, INVALID_REQUEST, "session_repeated", Some("`Mcp-Session-Id` is given twice")),
             M::SessionUnknown => row(S::NOT_FOUND, INVALID_REQUEST, "session_unknown", Some("This session is over or was never there: send `initialize` again")),
             M::VersionUnknown => row(S::BAD_REQUEST, INVALID_REQUEST, "unsupported_version", Some("`MCP-Protocol-Version` is given twice, or names a version that is not supported")),
