@@ -112,8 +112,8 @@ fn not_owner(context: &HttpRequestContext, failure: RequestFailure) -> RequestFa
 }
 
 /// Answers a request through the process that a graceful restart replaced by this one, which has
-/// its parked call or its HTTP+SSE connection. That process may be asked for another replica, and may have to ask the one
-/// before it.
+/// its parked call or its HTTP+SSE connection. That process may be asked for another replica, and
+/// may have to ask the one before it.
 pub(crate) async fn answer_in_predecessor(
     authenticated: &AuthenticatedRequest,
     body: Bytes,
