@@ -1,7 +1,6 @@
 //! The HTTP client of one upstream. It knows requests and responses, not messages, tokens or
 //! sessions.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::connector::{https_connector, tcp_connector};
 use super::dns::{DnsCache, DnsResolver, SystemLookup};
 use super::http_error::UpstreamHttpError;
 use super::response_body::HttpResponseBody;
-use super::tls::{RootCertificates, TlsError};
+use super::tls::{CaFile, RootCertificates, TlsError};
 use crate::connection_pool::ConnectionPool;
 use weir_http1::{Destination, HeaderField, OutgoingRequest};
 
@@ -24,8 +23,8 @@ pub struct HttpServer<'a> {
     pub url: Uri,
     /// The operator's headers on every request.
     pub headers: Vec<HeaderField>,
-    /// A PEM file with further root certificates for this server.
-    pub ca_file: Option<&'a Path>,
+    /// Further root certificates for this server.
+    pub ca_file: Option<&'a CaFile>,
     /// HTTP/2 without TLS and without negotiation ("prior knowledge"); for `http` URLs.
     pub h2c: bool,
 }
@@ -48,7 +47,7 @@ impl HttpClient {
     /// Makes a client for `server`. Connects with the first request.
     ///
     /// # Errors
-    /// The certificate file is not usable.
+    /// The certificates make no usable verifier.
     pub fn new(
         server: HttpServer<'_>,
         connect: Duration,

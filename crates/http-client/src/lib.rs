@@ -34,5 +34,5 @@ pub use http_client::{HttpClient, HttpServer};
 pub use http_error::{RequestProgress, UpstreamHttpError};
 pub use poster::Poster;
 pub use response_body::HttpResponseBody;
-pub use tls::{CertificateFileError, RootCertificates, TlsError, check_ca_file, client_tls};
+pub use tls::{CaFile, CertificateFileError, RootCertificates, TlsError, client_tls};
 pub use weir_http1::HeaderField;

@@ -1,6 +1,7 @@
 //! TLS towards upstreams: it trusts the machine's roots and the operator's own, and verification
 //! cannot be turned off.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -42,9 +43,6 @@ pub enum CertificateFileError {
 /// The error of a server's TLS settings.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The certificate file cannot be used.
-    #[error("ca_file `{0}` {1}")]
-    File(String, CertificateFileError),
     /// The certificates make no usable verifier.
     #[error("certificates cannot be verified: {0}")]
     Verifier(String),
@@ -77,16 +75,11 @@ impl RootCertificates {
     /// protocols.
     ///
     /// # Errors
-    /// The file is not usable.
-    pub fn config(&self, ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
+    /// The certificates make no usable verifier.
+    pub fn config(&self, ca_file: Option<&CaFile>) -> Result<ClientConfig, TlsError> {
         let mut roots = self.0.clone();
-        let named = ca_file
-            .map(|path| {
-                add_certificates(&mut roots, path)
-                    .map_err(|error| TlsError::File(path.display().to_string(), error))
-            })
-            .transpose()?
-            .unwrap_or_default();
+        let named = ca_file.map_or(&[][..], |file| &file.certificates).to_vec();
+        roots.add_parsable_certificates(named.iter().cloned());
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -108,43 +101,59 @@ impl RootCertificates {
 /// machine are read for it.
 ///
 /// # Errors
-/// The file is not usable.
-pub fn client_tls(ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
+/// The certificates make no usable verifier.
+pub fn client_tls(ca_file: Option<&CaFile>) -> Result<ClientConfig, TlsError> {
     RootCertificates::native().config(ca_file)
 }
 
-/// Checks that a file can be the `ca_file` of a server.
-///
-/// # Errors
-/// The file is not usable.
-pub fn check_ca_file(path: &Path) -> Result<(), CertificateFileError> {
-    add_certificates(&mut RootCertStore::empty(), path).map(drop)
+/// The contents of the `ca_file` of a server. Settings have them instead of its path, so that settings
+/// with changed contents differ, and a reload replaces the client.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CaFile {
+    pem: Arc<[u8]>,
+    certificates: Arc<[CertificateDer<'static>]>,
 }
 
-/// Adds the certificates of a file to the roots, and returns them.
-fn add_certificates(
-    roots: &mut RootCertStore,
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, CertificateFileError> {
-    let mut text = Vec::new();
-    File::open(path)?
-        .take(MAX_FILE + 1)
-        .read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(CertificateFileError::TooLarge);
+impl CaFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file is not usable.
+    pub fn read(path: &Path) -> Result<Self, CertificateFileError> {
+        let mut pem = Vec::new();
+        File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut pem)?;
+        if pem.len() as u64 > MAX_FILE {
+            return Err(CertificateFileError::TooLarge);
+        }
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+            .collect::<Result<_, _>>()
+            .map_err(CertificateFileError::Format)?;
+        if certificates.is_empty() {
+            return Err(CertificateFileError::Empty);
+        }
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            roots
+                .add(certificate.clone())
+                .map_err(CertificateFileError::Certificate)?;
+        }
+        Ok(Self {
+            pem: pem.into(),
+            certificates: certificates.into(),
+        })
     }
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
-        .collect::<Result<_, _>>()
-        .map_err(CertificateFileError::Format)?;
-    if certificates.is_empty() {
-        return Err(CertificateFileError::Empty);
+
+    /// The file as it was read.
+    #[must_use]
+    pub fn pem(&self) -> &[u8] {
+        &self.pem
     }
-    for certificate in &certificates {
-        roots
-            .add(certificate.clone())
-            .map_err(CertificateFileError::Certificate)?;
+}
+
+impl fmt::Debug for CaFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CaFile({} certificates)", self.certificates.len())
     }
-    Ok(certificates)
 }
 
 /// The usual verifier, which also accepts a server's own certificate that the operator named. A

@@ -1,7 +1,6 @@
 //! The settings of the shared store.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The settings of the shared store.
@@ -12,8 +11,8 @@ pub struct RedisSettings {
     pub urls: Vec<String>,
     /// The kind of servers at the URLs.
     pub topology: RedisTopology,
-    /// Certificate authorities for `rediss://`, instead of those of the system.
-    pub ca_file: Option<PathBuf>,
+    /// Certificate authorities for `rediss://` in PEM, instead of those of the system.
+    pub authorities: Option<Vec<u8>>,
     /// The beginning of every key. Gateways with different names share no state.
     pub namespace: String,
     /// The longest time that a request of a client waits for one command.

@@ -15,14 +15,6 @@ pub enum StartError {
         /// The error.
         reason: String,
     },
-    /// The file of certificate authorities cannot be read.
-    #[error("the certificate authorities of the shared store cannot be read from {path}: {reason}")]
-    BadAuthorities {
-        /// The file.
-        path: String,
-        /// The error.
-        reason: String,
-    },
     /// The URLs do not fit together, or do not fit the kind of servers.
     #[error("the settings of the shared store are invalid: {0}")]
     BadSettings(String),

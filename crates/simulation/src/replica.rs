@@ -151,7 +151,7 @@ impl Links {
         let settings = RedisSettings {
             urls: Vec::new(),
             topology: RedisTopology::Single,
-            ca_file: None,
+            authorities: None,
             namespace: NAMESPACE.to_owned(),
             command_timeout: COMMAND_TIMEOUT,
         };

@@ -203,7 +203,7 @@ impl UpstreamFactory {
     /// Makes a client that posts documents to the URL of `settings`. Connects with the first one.
     ///
     /// # Errors
-    /// The certificate file in the settings is not usable.
+    /// The certificates in the settings make no usable verifier.
     pub fn document_poster(
         &self,
         settings: &HttpUpstreamSettings,
@@ -227,7 +227,7 @@ impl UpstreamFactory {
             headers: headers
                 .map(|(name, value)| (name.clone(), value.expose().clone()))
                 .collect(),
-            ca_file: settings.ca_file.as_deref(),
+            ca_file: settings.ca_file.as_ref(),
             h2c: settings.h2c,
         };
         HttpClient::new(

@@ -1,12 +1,12 @@
 //! The operator's settings for one upstream server. Already checked.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
 use weir_core::CapabilityClass;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::CallDeadlines;
+use weir_http_client::CaFile;
 use weir_oauth_client::UpstreamOAuth;
 use weir_upstream_core::secret::SecretHeader;
 use weir_upstream_core::secret_mask::SecretMask;
@@ -63,8 +63,8 @@ pub struct HttpUpstreamSettings {
     pub headers: Vec<(HeaderName, SecretHeader)>,
     /// The OAuth client for the tokens of every request. If absent, requests have no token.
     pub auth: Option<Box<UpstreamOAuth>>,
-    /// A PEM file with further root certificates for this server.
-    pub ca_file: Option<PathBuf>,
+    /// Further root certificates for this server.
+    pub ca_file: Option<CaFile>,
     /// HTTP/2 without TLS and without negotiation ("prior knowledge"); for `http` URLs.
     pub h2c: bool,
 }

@@ -3,7 +3,6 @@
 //! the checks of the upstreams report them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -14,7 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tower::Service as _;
 use weir_config::Config;
 use weir_text::count;
-use weir_upstream::{TokenAuthority, TransportSettings};
+use weir_upstream::{CaFile, TokenAuthority, TransportSettings};
 
 use super::certificate;
 use super::machine_finding::{FindingGrade, MachineFinding, finding};
@@ -27,7 +26,7 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
 /// A server, by its origin.
 struct NamedServer {
     origin: Uri,
-    ca_file: Option<PathBuf>,
+    ca_file: Option<CaFile>,
 }
 
 /// The observations of one server.
@@ -60,7 +59,7 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
 /// origin once.
 fn named(config: &Config) -> Vec<NamedServer> {
     let mut all: BTreeMap<String, NamedServer> = BTreeMap::new();
-    let mut add = |url: &str, ca_file: Option<&PathBuf>| {
+    let mut add = |url: &str, ca_file: Option<&CaFile>| {
         let Some(origin) = url.parse().ok().and_then(|url| origin(&url)) else {
             return;
         };
@@ -105,7 +104,7 @@ fn origin(url: &Uri) -> Option<Uri> {
 /// Requests the head of a server's root page, without credentials.
 async fn examine_server(server: &NamedServer) -> Option<ServerSeen> {
     let NamedServer { origin, ca_file } = server;
-    let tls = weir_upstream::client_tls(ca_file.as_deref()).ok()?;
+    let tls = weir_upstream::client_tls(ca_file.as_ref()).ok()?;
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     let connector = HttpsConnectorBuilder::new()

@@ -1,6 +1,6 @@
 //! `store`: the memory of the process, or the Redis or Valkey that replicas share.
 
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 use std::time::Duration;
 
 use http::Uri;
@@ -11,6 +11,7 @@ use weir_config_file::raw::{
     MEMORY_STORE, RawConfig, RawSharedStore, RawStore, RawStoreKind, RawStoreUrls, Time,
 };
 use weir_redis_store::{RedisSettings, RedisTopology, StartError};
+use weir_upstream::CaFile;
 
 use super::placeholder;
 use crate::checked_config::StorePlan;
@@ -129,7 +130,7 @@ fn redis(
     let settings = RedisSettings {
         urls: parsed.into_iter().map(|url| url.text).collect(),
         topology: topology(kind, section.primary.as_deref(), report),
-        ca_file: ca_file(section, tls > 0, folder, report),
+        authorities: authorities(section, tls > 0, folder, report),
         namespace: namespace(section.namespace.as_deref(), report),
         command_timeout,
     };
@@ -158,7 +159,7 @@ fn check_as_client(
             ConfigPath::at("store.url"),
             format!("has URLs that cannot be used together: {reason}"),
         ),
-        error @ (StartError::NoUrl | StartError::BadAuthorities { .. }) => {
+        error @ StartError::NoUrl => {
             ConfigProblem::error(ConfigPath::at("store"), error.to_string())
         }
     };
@@ -190,23 +191,23 @@ fn topology(kind: RawStoreKind, primary: Option<&str>, report: &mut ConfigReport
     topology
 }
 
-/// Checks `ca_file`.
-fn ca_file(
+/// Reads `ca_file`.
+fn authorities(
     section: &RawSharedStore,
     tls: bool,
     folder: &FilePath,
     report: &mut ConfigReport,
-) -> Option<PathBuf> {
+) -> Option<Vec<u8>> {
     let file = folder.join(section.ca_file.as_ref()?);
     let path = ConfigPath::at("store.ca_file");
     if !tls && !report.has_error_under(&ConfigPath::at("store.url")) {
         let problem = ConfigProblem::error(path.clone(), "has no effect without TLS");
         report.add(problem.hint("write rediss://, or remove the key"));
     }
-    if let Err(error) = weir_upstream::check_ca_file(&file) {
-        report.add(ConfigProblem::error(path, error.to_string()));
-    }
-    Some(file)
+    CaFile::read(&file)
+        .map_err(|error| report.add(ConfigProblem::error(path, error.to_string())))
+        .ok()
+        .map(|file| file.pem().to_vec())
 }
 
 /// Checks `namespace`.

@@ -15,7 +15,7 @@ use weir_core::CapabilityClass;
 use weir_core::endpoint::{ToolRules, UpstreamRules, WalkLimits};
 use weir_core::names::UpstreamId;
 use weir_upstream::{
-    ChildInstances, HttpUpstreamSettings, SecretHeader, SecretText, SessionSharing,
+    CaFile, ChildInstances, HttpUpstreamSettings, SecretHeader, SecretText, SessionSharing,
     StdioUpstreamSettings, TransportSettings, UpstreamBounds, UpstreamProtocol, UpstreamSettings,
 };
 
@@ -383,10 +383,14 @@ pub(super) fn http(
     ];
     report_misplaced(&keys, "a server behind a URL", path, report);
     let headers = headers(raw.headers, &path.key("headers"), report);
-    let ca_file = raw.ca_file.map(|file| folder.join(file));
-    if let Some(Err(error)) = ca_file.as_deref().map(weir_upstream::check_ca_file) {
-        report.add(ConfigProblem::error(path.key("ca_file"), error.to_string()));
-    }
+    let read_ca_file = |file: String| {
+        CaFile::read(&folder.join(file))
+            .map_err(|error| {
+                report.add(ConfigProblem::error(path.key("ca_file"), error.to_string()))
+            })
+            .ok()
+    };
+    let ca_file = raw.ca_file.and_then(read_ca_file);
     let urls = upstream_urls_check::check(raw.url, raw.urls, path, report)?;
     let all = urls.all(path);
     let beside = OutboundContext {

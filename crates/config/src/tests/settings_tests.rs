@@ -395,7 +395,7 @@ fn url_alone_is_a_shared_store_with_defaults() {
     let expected = RedisSettings {
         urls: vec!["rediss://weir:canary-token@redis.internal:6379/".to_owned()],
         topology: RedisTopology::Single,
-        ca_file: None,
+        authorities: None,
         namespace: "weir".to_owned(),
         command_timeout: Duration::from_millis(50),
     };
@@ -420,7 +420,7 @@ fn every_key_of_a_shared_store_is_applied() {
         topology: RedisTopology::Sentinel {
             primary: "main".to_owned(),
         },
-        ca_file: Some(ca_file),
+        authorities: std::fs::read(ca_file).ok(),
         namespace: "team-a_1.b".to_owned(),
         command_timeout: Duration::from_secs(5),
     };
@@ -437,4 +437,25 @@ fn one_client_in_the_process_shares_no_sessions() {
     let config = good(&format!("store: redis://127.0.0.1\n{SHARED}"));
     let served = config.in_memory();
     assert_eq!((served.store, served.cluster), (StorePlan::Memory, None));
+}
+
+#[test]
+fn changed_contents_of_a_ca_file_are_changed_settings() {
+    let folder = TestFolder::new("changed-authority");
+    let read = || {
+        let file = folder.write("ca.pem", &TestCertificate::new().cert);
+        let file = file.display();
+        good(&format!(
+            "upstreams:\n  a: {{ url: https://a.test/mcp, ca_file: {file} }}\n\
+             store: {{ url: rediss://s1, ca_file: {file} }}\n\
+             telemetry: {{ otlp: {{ endpoint: https://c.test, ca_file: {file} }} }}\n\
+             audit: {{ file: {{ path: {file}.audit }}, otlp: {{ url: https://c.test, ca_file: {file} }} }}\n{SHARED}"
+        ))
+    };
+    let (before, after) = (read(), read());
+    assert_ne!(before.upstreams[0].settings, after.upstreams[0].settings);
+    assert_ne!(before.store, after.store);
+    assert_ne!(before.telemetry.otlp, after.telemetry.otlp);
+    let collector = |config: &Config| config.audit.as_ref().map(|plan| plan.otlp.clone());
+    assert_ne!(collector(&before), collector(&after));
 }

@@ -33,9 +33,10 @@ const CLIENT_COMMANDS: [&str; 6] = [
 /// A command that the user does without: it would read passwords of others, too.
 const OPTIONAL_COMMAND: &str = "config";
 
-fn weir_settings(url: &str, ca_file: Option<&TlsFiles>) -> RedisSettings {
+fn weir_settings(url: &str, files: Option<&TlsFiles>) -> RedisSettings {
+    let read = |files: &TlsFiles| std::fs::read(files.authority_file()).expect("a readable file");
     RedisSettings {
-        ca_file: ca_file.map(TlsFiles::authority_file),
+        authorities: files.map(read),
         namespace: "weir".to_owned(),
         ..settings(url, RedisTopology::Single)
     }

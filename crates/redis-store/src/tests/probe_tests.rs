@@ -12,7 +12,7 @@ fn settings(url: &str) -> RedisSettings {
     RedisSettings {
         urls: vec![url.to_owned()],
         topology: RedisTopology::Single,
-        ca_file: None,
+        authorities: None,
         namespace: "weir".to_owned(),
         command_timeout: Duration::from_millis(50),
     }

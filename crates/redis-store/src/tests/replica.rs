@@ -208,7 +208,7 @@ pub(super) fn settings(url: &str, topology: RedisTopology) -> RedisSettings {
     RedisSettings {
         urls: vec![url.to_owned()],
         topology,
-        ca_file: None,
+        authorities: None,
         namespace: "test".to_owned(),
         command_timeout: COMMAND_TIMEOUT,
     }

@@ -1,7 +1,7 @@
 //! Tests of TLS towards servers, and of unread requests over HTTP/2.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,7 +21,10 @@ use weir_core::upstream::Upstream;
 use weir_testkit::accept::listen_on_loopback;
 use weir_testkit::h2_server::h2_answer;
 use weir_testkit::{ClosedPort, H2Act, H2Plan, H2Server, MockBehaviour, MockServer, TestFolder};
-use weir_upstream::{HttpUpstreamSettings, TransportSettings, UpstreamProtocol, UpstreamSettings};
+use weir_upstream::{
+    CaFile, CertificateFileError, HttpUpstreamSettings, TransportSettings, UpstreamProtocol,
+    UpstreamSettings,
+};
 
 use crate::fixtures::*;
 
@@ -72,14 +75,16 @@ fn over_tls(url: &str, ca: Option<&str>, name: &str) -> Result<Arc<dyn Upstream>
     let ca_file = ca.map(|pem| {
         let path = std::env::temp_dir().join(format!("weir-{}-{name}.pem", std::process::id()));
         std::fs::write(&path, pem).unwrap();
-        path
+        let file = CaFile::read(&path);
+        std::fs::remove_file(path).unwrap();
+        file.unwrap()
     });
     let http = HttpUpstreamSettings {
         instances: Vec::new(),
         url: url.parse().unwrap(),
         headers: Vec::new(),
         auth: None,
-        ca_file: ca_file.clone(),
+        ca_file,
         h2c: false,
     };
     let settings = UpstreamSettings {
@@ -87,13 +92,9 @@ fn over_tls(url: &str, ca: Option<&str>, name: &str) -> Result<Arc<dyn Upstream>
         protocol: UpstreamProtocol::Modern,
         ..settings(url)
     };
-    let built = factory()
+    factory()
         .build(settings)
-        .map_err(|error| format!("{error}"));
-    if let Some(path) = ca_file {
-        std::fs::remove_file(path).unwrap();
-    }
-    built
+        .map_err(|error| format!("{error}"))
 }
 
 // Proves E18.
@@ -273,28 +274,18 @@ async fn http2_is_agreed_on_by_tls() {
         .unwrap();
 }
 
-#[tokio::test]
-async fn a_certificate_file_that_is_none_is_an_error_of_the_settings() {
-    let url = "https://localhost:1/mcp";
-    let empty = over_tls(url, Some("nothing"), "empty")
-        .map(|_| ())
-        .unwrap_err();
-    assert!(empty.contains("mock"), "{empty}");
-    let http = HttpUpstreamSettings {
-        instances: Vec::new(),
-        url: url.parse().unwrap(),
-        headers: Vec::new(),
-        auth: None,
-        ca_file: Some(PathBuf::from("/nonexistent.pem")),
-        h2c: false,
-    };
+#[test]
+fn a_certificate_file_that_is_none_is_an_error() {
+    let folder = TestFolder::new("authorities");
+    let empty = CaFile::read(&folder.write("ca.pem", "nothing"));
     assert!(
-        factory()
-            .build(UpstreamSettings {
-                transport: TransportSettings::Http(http),
-                ..settings(url)
-            })
-            .is_err()
+        matches!(empty, Err(CertificateFileError::Empty)),
+        "{empty:?}"
+    );
+    let absent = CaFile::read(Path::new("/nonexistent.pem"));
+    assert!(
+        matches!(absent, Err(CertificateFileError::Unreadable(_))),
+        "{absent:?}"
     );
 }
 

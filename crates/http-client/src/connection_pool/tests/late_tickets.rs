@@ -7,7 +7,7 @@ use super::{POST, ask};
 use crate::connection_pool::*;
 use crate::connector::{https_connector, tcp_connector};
 use crate::dns::{DnsCache, DnsResolver, SystemLookup};
-use crate::tls::RootCertificates;
+use crate::tls::{CaFile, RootCertificates};
 
 /// Tests a server over TLS that responds before its handshake is over, so that its session tickets
 /// come after its response.
@@ -36,7 +36,10 @@ async fn late_session_tickets_do_not_spoil_a_connection() {
     .parse()
     .unwrap();
     let resolver = DnsResolver::new(Arc::new(DnsCache::new(Arc::new(SystemLookup))));
-    let tls = RootCertificates::native().config(Some(&file)).unwrap();
+    let authorities = CaFile::read(&file).unwrap();
+    let tls = RootCertificates::native()
+        .config(Some(&authorities))
+        .unwrap();
     std::fs::remove_file(&file).unwrap();
     let lines = ConnectionPool::new(
         https_connector(
