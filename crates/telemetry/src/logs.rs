@@ -11,6 +11,7 @@ use std::panic;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use tracing::subscriber::set_global_default;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::MakeWriter;
@@ -18,7 +19,6 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload::Handle;
-use tracing_subscriber::util::SubscriberInitExt;
 use weir_text::local_time::TimeZone;
 
 use super::log_filter;
@@ -148,6 +148,8 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
         .with_ansi(ansi);
     // The formatter would print its own errors to standard error, and panic if that is full.
     let log = log.log_internal_errors(false);
+    // Messages of libraries that use the crate `log` are left out. Those of the Redis client repeat
+    // what weir says itself, several times a second while a node of a cluster is down.
     let (control, started) = if person.is_some() {
         // A person at a terminal knows the date.
         let log = log
@@ -156,13 +158,13 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
             .with_filter_reloading();
         (
             LogControl::new(log.reload_handle(), text, person),
-            log.finish().with(limit).try_init(),
+            set_global_default(log.finish().with(limit)),
         )
     } else if human {
         let log = log.compact().with_filter_reloading();
         (
             LogControl::new(log.reload_handle(), text, person),
-            log.finish().with(limit).try_init(),
+            set_global_default(log.finish().with(limit)),
         )
     } else {
         let log = log
@@ -172,7 +174,7 @@ pub fn start_log(plan: &LogPlan, wanted: Option<&str>) -> Result<LogControl, Str
             .with_filter_reloading();
         (
             LogControl::new(log.reload_handle(), text, person),
-            log.finish().with(limit).try_init(),
+            set_global_default(log.finish().with(limit)),
         )
     };
     started.map(|()| control).map_err(|error| error.to_string())
@@ -275,4 +277,16 @@ pub fn install_panic_hook() {
 /// The filter is invalid: the reason.
 pub fn check_filter(text: &str) -> Result<(), String> {
     log_filter::parse(text).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_the_crate_log_are_left_out() {
+        start_log(&LogPlan::default(), Some("trace")).expect("the first log");
+        assert_eq!(log::max_level(), log::LevelFilter::Off);
+        assert!(tracing::enabled!(tracing::Level::TRACE));
+    }
 }
