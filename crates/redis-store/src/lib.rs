@@ -50,7 +50,6 @@ mod shared_records;
 mod shared_replays;
 mod shared_tasks;
 mod start_error;
-mod store_outage;
 mod store_seal;
 mod task_list;
 mod task_writer;

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -22,6 +23,10 @@ pub(crate) struct LinkStatus {
     values: Mutex<StatusValues>,
     /// Writes in a row that the server refused: the time of the first, and their number.
     refused: Mutex<Option<(Instant, u32)>>,
+    /// The time of the first of the rounds of session writes that failed in a row.
+    rounds_failing_since: Mutex<Option<Instant>>,
+    /// True if a write succeeded while those rounds failed, and none was refused since.
+    is_written_meanwhile: AtomicBool,
 }
 
 /// The values of a [`LinkStatus`].
@@ -42,7 +47,10 @@ pub(crate) struct StatusValues {
 pub(crate) enum CommandEffect {
     /// It leaves them as they are, at least in most cases: its success proves no write.
     Reads,
-    /// It changes them, at least in most cases.
+    /// It removes data, or adds data in some cases only. A full server permits it then, so its success
+    /// proves no write either; but its refusal counts as one of a write.
+    MayWrite,
+    /// It adds data, at least in most cases.
     Writes,
 }
 
@@ -58,12 +66,20 @@ impl LinkStatus {
         let before = {
             let mut values = self.values.lock();
             values.latency = latency;
-            if effect == CommandEffect::Reads {
+            if effect != CommandEffect::Writes {
+                return;
+            }
+            if self.has_failing_rounds() {
+                self.is_written_meanwhile.store(true, Ordering::Relaxed);
                 return;
             }
             values.is_reachable.replace(true)
         };
         self.refused.lock().take();
+        Self::publish_reachable(before);
+    }
+
+    fn publish_reachable(before: Option<bool>) {
         if before != Some(true) {
             instruments().store_up.record(1, &[]);
         }
@@ -80,6 +96,7 @@ impl LinkStatus {
     /// Takes note of a write that the server refused. Answers to reads do not end a row of them: a full
     /// server gives those.
     pub(crate) fn note_refused_write(&self, error: &str) {
+        self.is_written_meanwhile.store(false, Ordering::Relaxed);
         let (since, count) = {
             let mut refused = self.refused.lock();
             let row = refused.get_or_insert_with(|| (Instant::now(), 0));
@@ -89,6 +106,32 @@ impl LinkStatus {
         if count >= REFUSED_WRITES && since.elapsed() >= REFUSING_TIME {
             self.note_unreachable(error);
         }
+    }
+
+    /// Takes note of a round of session writes. One node of a cluster may refuse them, or be missing,
+    /// while the heartbeats reach another one.
+    pub(crate) fn note_round(&self, has_failures: bool) {
+        if has_failures {
+            self.rounds_failing_since
+                .lock()
+                .get_or_insert_with(Instant::now);
+            if self.has_failing_rounds() {
+                self.note_unreachable(&self.values().last_error.unwrap_or_default());
+            }
+            return;
+        }
+        self.rounds_failing_since.lock().take();
+        // The sessions whose writes failed may also have ended.
+        if self.is_written_meanwhile.swap(false, Ordering::Relaxed) {
+            let before = self.values.lock().is_reachable.replace(true);
+            Self::publish_reachable(before);
+        }
+    }
+
+    /// Reports if the rounds of session writes have failed for a while.
+    fn has_failing_rounds(&self) -> bool {
+        let since = self.rounds_failing_since.lock();
+        since.is_some_and(|since| since.elapsed() >= REFUSING_TIME)
     }
 
     /// Takes note that the store does not answer, or refuses writes.
@@ -128,6 +171,7 @@ mod tests {
             status.note_refused_write("OOM");
             tokio::time::advance(Duration::from_millis(500)).await;
             status.note_answer(Duration::ZERO, CommandEffect::Reads);
+            status.note_answer(Duration::ZERO, CommandEffect::MayWrite);
         }
     }
 
@@ -140,6 +184,31 @@ mod tests {
         assert_eq!(status.values().last_error.as_deref(), Some("OOM"));
         status.note_answer(Duration::ZERO, CommandEffect::Writes);
         assert_eq!(status.values().is_reachable, Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rounds_of_session_writes_that_fail_are_an_outage_though_heartbeats_are_written() {
+        let status = LinkStatus::default();
+        let beat = || {
+            status.note_answer(Duration::ZERO, CommandEffect::Writes);
+            status.values().is_reachable
+        };
+        status.note_round(true);
+        assert_eq!(beat(), Some(true));
+        tokio::time::advance(REFUSING_TIME).await;
+        status.note_round(true);
+        assert_eq!(beat(), Some(false));
+        status.note_round(false);
+        assert_eq!(status.values().is_reachable, Some(true));
+        status.note_round(true);
+        assert_eq!(beat(), Some(true));
+        // Sessions that end while the server is full are no proof of writes.
+        tokio::time::advance(REFUSING_TIME).await;
+        status.note_round(true);
+        beat();
+        status.note_refused_write("OOM");
+        status.note_round(false);
+        assert_eq!(status.values().is_reachable, Some(false));
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ impl TokenExchange {
         if self.want == 0 && self.returned == 0 {
             CommandEffect::Reads
         } else {
-            CommandEffect::Writes
+            CommandEffect::MayWrite
         }
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_core::port::{RecordKey, ReplicaId, StoreError};
 
-use crate::link_status::CommandEffect;
 use crate::record_seal::RecordSeal;
 use crate::redis_link::{RedisLink, RunningCommand};
 use crate::scripts::{CLAIM, END, RELEASE, SAVE};
@@ -127,10 +126,7 @@ impl RecordCommands {
             .arg(ended.to_string());
         let limit = self.takeover_limit();
         // Most claims only find the owner.
-        let command = RunningCommand {
-            operation: "claim",
-            effect: CommandEffect::Reads,
-        };
+        let command = RunningCommand::may_write("claim");
         let reply: Vec<Vec<u8>> = self.link.run_script(command, limit, &call).await?;
         let mut reply = texts(reply);
         let kind = reply.next().unwrap_or_default();
@@ -182,7 +178,9 @@ impl RecordCommands {
                 RecordEnd::Expired => "expired",
             })
             .arg(millis_text(END_TTL));
-        let outcome: i64 = self.link.invoke("end", limit, &call).await?;
+        // A full server permits it, because it begins with a removal.
+        let command = RunningCommand::may_write("end");
+        let outcome: i64 = self.link.run_script(command, limit, &call).await?;
         Ok(match outcome {
             1 => EndOutcome::Ended,
             2 => EndOutcome::OwnedElsewhere,

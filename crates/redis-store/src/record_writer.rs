@@ -248,7 +248,8 @@ impl RecordWriter {
         is_due
     }
 
-    fn write_all_again(&self) {
+    /// Has all records written again.
+    pub(crate) fn write_all_again(&self) {
         self.state.lock().again.clear();
         self.write_again(|_| true);
     }
@@ -359,6 +360,10 @@ impl WriteRounds for RecordWriter {
             (key, write)
         }));
         state.in_flight.clone_from(&round);
+        if round.is_empty() {
+            // The last writes that failed may have been repeated by requests.
+            self.commands.link().status().note_round(false);
+        }
         round
     }
 
@@ -373,6 +378,8 @@ impl WriteRounds for RecordWriter {
     }
 
     fn end_round(&self, failed: Vec<Self::Write>) {
+        let status = self.commands.link().status();
+        status.note_round(!failed.is_empty());
         for (key, write) in failed {
             self.queue(&key, write);
         }

@@ -22,7 +22,7 @@ use weir_core::seal::{Sealer, SealingKeyName};
 use crate::change_seal::{
     ChangeSeal, UnusableValue, entry_end, field_name, millis_text, target_of,
 };
-use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
+use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
 use crate::scripts::WRITE_CHANGES;
 
 /// The topic of the messages that have other replicas look at once.
@@ -348,8 +348,8 @@ impl RedisChanges {
                 .arg(&entry.value)
                 .arg(&entry.replaces);
         }
-        let (before, after): (String, String) =
-            self.link.invoke("write_changes", limit, &call).await?;
+        let command = RunningCommand::may_write("write_changes");
+        let (before, after): (String, String) = self.link.run_script(command, limit, &call).await?;
         let mut stored = self.stored.lock();
         let written = entries.iter().map(|entry| (entry.target, entry.version));
         stored.versions.extend(written);

@@ -14,7 +14,7 @@ use weir_core::port::{
     Fut, LeaseIntent, LeaseRequest, LeaseState, LeaseStore, ReplicaId, StoreError,
 };
 
-use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
+use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
 
 /// The time after which an unused lease is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -110,8 +110,12 @@ impl RedisLeases {
             .arg(request.known_epoch)
             .arg(u8::from(request.is_held))
             .arg(FORGET_AFTER.as_millis().to_string());
-        let reply: (String, u64, u64, String) =
-            self.link.invoke("lease", BACKGROUND_TIMEOUT, &call).await?;
+        // Replicas other than the holder only read.
+        let command = RunningCommand::may_write("lease");
+        let reply: (String, u64, u64, String) = self
+            .link
+            .run_script(command, BACKGROUND_TIMEOUT, &call)
+            .await?;
         read_state(&reply)
     }
 }

@@ -22,7 +22,7 @@ use crate::opened_connection::OpenedConnection;
 use crate::pauses::next_pause;
 use crate::redis_client::RedisClient;
 use crate::redis_connection::RedisConnection;
-use crate::server_checks::{server_risks, server_run};
+use crate::server_checks::{read_info, server_risks, server_runs};
 
 /// The time limit of commands that no request waits for.
 pub(crate) const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,6 +33,8 @@ const COMMANDS_WAIT: Duration = Duration::from_secs(1);
 /// The bounds of the pauses between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The pause between looks at the runs of a cluster's nodes.
+const RUNS_PAUSE: Duration = Duration::from_secs(2);
 /// A connection that lasted less is followed by a pause, too.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
@@ -44,10 +46,10 @@ pub(crate) struct RedisLink {
     broken: Notify,
     breaker: CircuitBreaker,
     status: LinkStatus,
-    /// The run of the server that the last connection led to: another one after a restart or a
-    /// failover.
-    server_run: Mutex<Option<String>>,
-    /// Grows with every other run of the server.
+    /// The run of the server that the last connection led to, or those of a cluster's nodes: another
+    /// one after a restart or a failover.
+    known_runs: Mutex<Vec<String>>,
+    /// Grows with every other run of a server.
     server_runs: watch::Sender<u64>,
     random: Arc<dyn Random>,
     command_timeout: Duration,
@@ -76,6 +78,16 @@ pub(crate) struct RunningCommand {
     /// Its name for the metric.
     pub(crate) operation: &'static str,
     pub(crate) effect: CommandEffect,
+}
+
+impl RunningCommand {
+    /// A command that adds data in some cases only.
+    pub(crate) fn may_write(operation: &'static str) -> Self {
+        Self {
+            operation,
+            effect: CommandEffect::MayWrite,
+        }
+    }
 }
 
 /// The use of a connection after a failed command.
@@ -125,7 +137,7 @@ impl RedisLink {
             broken: Notify::new(),
             breaker: CircuitBreaker::new(),
             status: LinkStatus::default(),
-            server_run: Mutex::default(),
+            known_runs: Mutex::default(),
             server_runs: watch::Sender::new(0),
             random,
             command_timeout,
@@ -148,7 +160,7 @@ impl RedisLink {
     }
 
     /// A receiver of the moments when another server, or the same one after a restart, has the data:
-    /// it may lack the last writes. A failover within a cluster is not one of them.
+    /// it may lack the last writes.
     pub(crate) fn server_runs(&self) -> watch::Receiver<u64> {
         self.server_runs.subscribe()
     }
@@ -169,7 +181,12 @@ impl RedisLink {
         }
     }
 
-    /// Runs a script. It is sent whole if the server does not know it.
+    /// True if nodes of a cluster have the data.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.client, RedisClient::Cluster(..))
+    }
+
+    /// Runs a script that adds data. It is sent whole if the server does not know it.
     pub(crate) async fn invoke<T: FromRedisValue>(
         &self,
         operation: &'static str,
@@ -210,18 +227,15 @@ impl RedisLink {
         self.run_command(running, limit, command).await
     }
 
-    /// Runs one command that changes the data.
+    /// Runs one command that adds or removes data.
     pub(crate) async fn change(
         &self,
         operation: &'static str,
         limit: Duration,
         command: &redis::Cmd,
     ) -> Result<(), StoreError> {
-        let running = RunningCommand {
-            operation,
-            effect: CommandEffect::Writes,
-        };
-        self.run_command(running, limit, command).await
+        self.run_command(RunningCommand::may_write(operation), limit, command)
+            .await
     }
 
     async fn run_command<T: FromRedisValue>(
@@ -288,7 +302,7 @@ impl RedisLink {
             }
             Ok(Err(error)) => {
                 let text = error.to_string();
-                if effect == CommandEffect::Writes && error.code().is_some() {
+                if effect != CommandEffect::Reads && error.code().is_some() {
                     self.status.note_refused_write(&text);
                 }
                 (text, "error", usability_after(&error))
@@ -382,9 +396,9 @@ impl RedisLink {
                     self.breaker.reset();
                     let state = ConnectionState::Open(number, connection.clone());
                     self.state.send_replace(state);
-                    self.note_server_run(&info, &connection);
-                    self.check_settings(&info, connection).await;
-                    self.broken.notified().await;
+                    self.note_server_runs(&info);
+                    self.check_settings(&info, connection.clone()).await;
+                    self.wait_broken(&connection).await;
                     if opened.elapsed() < SHORT_LIFE {
                         let last = self.status.values().last_error.unwrap_or_default();
                         self.status.note_unreachable(&last);
@@ -421,16 +435,37 @@ impl RedisLink {
         }
     }
 
-    /// Compares the run of the server with that of the connection before.
-    fn note_server_run(&self, info: &str, connection: &RedisConnection) {
-        let RedisConnection::Server(_) = connection else {
-            return;
+    /// Waits until the connection is broken. Meanwhile it looks at the runs of a cluster's nodes: a
+    /// failover within a cluster does not break the connection to it.
+    async fn wait_broken(&self, connection: &RedisConnection) {
+        let looking = async {
+            loop {
+                sleep(RUNS_PAUSE).await;
+                let read = timeout(BACKGROUND_TIMEOUT, read_info(connection.clone())).await;
+                if let Ok(Ok(info)) = read {
+                    self.note_server_runs(&info);
+                }
+            }
         };
-        let Some(run) = server_run(info) else {
+        match connection {
+            RedisConnection::Server(_) => self.broken.notified().await,
+            RedisConnection::Cluster(_) => tokio::select! {
+                () = self.broken.notified() => {}
+                () = looking => {}
+            },
+        }
+    }
+
+    /// Compares the runs of the servers with those of the look before.
+    fn note_server_runs(&self, info: &str) {
+        let runs: Vec<String> = server_runs(info).map(str::to_owned).collect();
+        if runs.is_empty() {
             return;
-        };
-        let before = self.server_run.lock().replace(run.to_owned());
-        if before.is_some_and(|before| before != run) {
+        }
+        let mut known = self.known_runs.lock();
+        let has_other = !known.is_empty() && runs.iter().any(|run| !known.contains(run));
+        *known = runs;
+        if has_other {
             self.server_runs.send_modify(|runs| *runs += 1);
         }
     }

@@ -19,7 +19,7 @@ use weir_core::port::{
 
 use crate::bus_frame::encode_frame;
 use crate::list_value::{decode_value, encode_value, field_name, group_of};
-use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
+use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
 use crate::scripts::ANNOUNCE_LISTS;
 
 /// The topic of the messages that have other replicas look at once.
@@ -253,8 +253,9 @@ impl RedisLists {
         for (group, lists) in batch {
             call.arg(field_name(group)).arg(encode_value(lists));
         }
+        let command = RunningCommand::may_write("announce_lists");
         let limit = BACKGROUND_TIMEOUT;
-        let versions: Vec<u64> = self.link.invoke("announce_lists", limit, &call).await?;
+        let versions: Vec<u64> = self.link.run_script(command, limit, &call).await?;
         {
             let mut written = self.written.lock();
             for (group, lists) in batch {

@@ -19,12 +19,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use weir_core::port::{Clock, Fut, Rate, RateBucket, RateDecision, SharedRates, StoreError};
 use weir_core::telemetry::instruments;
+use weir_store::StoreOutage;
 
 use crate::lease_plan::LeasePlan;
 use crate::rate_commands::RateCommands;
 use crate::redis_link::BACKGROUND_TIMEOUT;
 use crate::replica_registry::ReplicaRegistry;
-use crate::store_outage::StoreOutage;
 use crate::token_lease::{LeaseAnswer, LeaseDecision, TokenLease, TripPurpose};
 
 /// Leases at once: 32 MiB at most. Beyond, the one used least makes room; its tokens are lost.

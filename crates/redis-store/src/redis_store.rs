@@ -417,6 +417,11 @@ impl RedisStore {
     /// Writes all records, and then announces the end of this replica: the others take over its
     /// sessions from now on. Returns the number of writes that did not reach the store in time.
     pub async fn begin_drain(&self) -> usize {
+        // Each node of a cluster may have lost data unnoticed.
+        if self.link.is_cluster() && self.status().is_connected {
+            let writers = self.writers.lock().clone();
+            writers.iter().for_each(|writer| writer.write_all_again());
+        }
         // The others find in the store what this replica has written before.
         let left = self.flush().await;
         self.registry.set_draining();

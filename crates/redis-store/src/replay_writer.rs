@@ -13,7 +13,7 @@ use weir_core::port::{StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
-use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
+use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink, RunningCommand};
 use crate::replay_queue::{LogWrite, ReplayQueue};
 use crate::replay_seal::{ReplayField, ReplaySeal};
 use crate::scripts::WRITE_LOG;
@@ -140,9 +140,9 @@ impl WriteRounds for ReplayWriter {
         for seq in &write.removed {
             call.arg(ReplayField::Event(*seq).name());
         }
-        self.link
-            .invoke("write_log", BACKGROUND_TIMEOUT, &call)
-            .await
+        let command = RunningCommand::may_write("write_log");
+        let written = self.link.run_script(command, BACKGROUND_TIMEOUT, &call);
+        Ok(written.await?)
     }
 
     fn end_round(&self, failed: Vec<LogWrite>) {

@@ -75,9 +75,9 @@ pub(crate) fn write_refusal(info: &str) -> Option<&'static str> {
     is_readable_alone.then_some(IS_REPLICA)
 }
 
-/// Returns the name of the run of a server with this `INFO`: another one after each start.
-pub(crate) fn server_run(info: &str) -> Option<&str> {
-    value_in(info, "run_id")
+/// Returns the names of the runs of the servers with this `INFO`: each has another one after a start.
+pub(crate) fn server_runs(info: &str) -> impl Iterator<Item = &str> {
+    values_in(info, "run_id")
 }
 
 /// Returns the product and version of a server with this `INFO`.

@@ -123,11 +123,9 @@ impl TaskWriter {
         };
         call.arg(&change.field).arg(sealed).arg(expiry(ttl));
         call.arg(MAX_LISTED).arg(expiry(MAX_TTL));
-        let written: Result<i64, _> = self
-            .link
-            .invoke("list_task", BACKGROUND_TIMEOUT, &call)
-            .await;
-        written.map(drop)
+        let command = RunningCommand::may_write("list_task");
+        let written = self.link.run_script(command, BACKGROUND_TIMEOUT, &call);
+        Ok(written.await?)
     }
 
     /// Sends the changes, those of one key in their order. It never ends.

@@ -12,6 +12,7 @@ mod parking;
 mod pending_count;
 mod records;
 mod replays;
+mod store_outage;
 mod tasks;
 
 pub use bus::{BusLinkId, MemoryBus};
@@ -22,6 +23,7 @@ pub use parking::{MemoryParking, ParkingCaps};
 pub use pending_count::{PendingCount, PendingSum};
 pub use records::{MemoryRecords, MovedRecord, RecordCaps};
 pub use replays::{MemoryReplays, MovedEvent, MovedLog, MovedStream, ReplayCaps};
+pub use store_outage::StoreOutage;
 pub use tasks::{MemoryTasks, MovedTask, TaskCaps};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use weir_core::SessionKey;
-use weir_core::port::{ReplayLog as _, ReplicaDirectory as _, StreamKey};
+use weir_core::port::{RecordStore as _, ReplayLog as _, ReplicaDirectory as _, StreamKey};
 use weir_replica_testkit::RedisServer;
 use weir_store::{MemoryReplays, ReplayCaps};
 use weir_testkit::TokioClock;
@@ -117,6 +117,34 @@ async fn server_that_refuses_writes_is_an_outage_while_it_answers_reads() {
         () = reading => {}
         () = wait_for_outage(&one, "OOM") => {}
     }
+    server.run(&["CONFIG", "SET", "maxmemory", "0"]);
+    wait_for("the end of it", || one.store.status().is_connected).await;
+}
+
+/// A full server permits the end of a session, which begins with a removal.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_server_stays_an_outage_while_sessions_end() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    for id in 0..100 {
+        one.open(&key(id), "value").await;
+    }
+    server.run(&["CONFIG", "SET", "maxmemory", "1"]);
+    let ending = async {
+        for id in (0..100).cycle() {
+            one.records
+                .remove(&key(id))
+                .await
+                .expect("the memory has it");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        () = ending => {}
+        () = wait_for_outage(&one, "OOM") => {}
+    }
+    assert!(one.records.remove(&key(99)).await.is_ok());
+    assert!(!one.store.status().is_connected);
     server.run(&["CONFIG", "SET", "maxmemory", "0"]);
     wait_for("the end of it", || one.store.status().is_connected).await;
 }

@@ -8,6 +8,7 @@ use weir_replica_testkit::{RedisCluster, SentinelServers};
 
 use super::replica::{
     FoundPlace, TestReplica, here, key, prompt, records_in, settings, shared_name, wait_for,
+    wait_for_outage,
 };
 use super::shared_use::{BusPair, share_session_and_message};
 use crate::{RedisSettings, RedisTopology};
@@ -19,7 +20,12 @@ pub(super) const BORN: &str = "{test:replicas}:born";
 
 /// A cluster with data of old, and the settings for it.
 pub(super) fn old_cluster() -> (RedisCluster, RedisSettings) {
-    let cluster = RedisCluster::start();
+    old_cluster_with(&[])
+}
+
+/// Like [`old_cluster`], with further directives for the nodes.
+fn old_cluster_with(directives: &[[&str; 2]]) -> (RedisCluster, RedisSettings) {
+    let cluster = RedisCluster::with_settings(directives);
     cluster.nodes()[cluster.node_of(BORN)].run(&["SET", BORN, "long ago"]);
     let store = RedisSettings {
         urls: cluster.urls(),
@@ -99,6 +105,57 @@ async fn cluster_without_one_of_its_nodes_is_an_outage_that_ends_with_it() {
         assert_eq!(records_of(&cluster), usize::from(ids.end));
         buses.expect_message("after").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_node_of_a_cluster_is_an_outage_though_heartbeats_reach_another() {
+    let (cluster, store) = old_cluster();
+    let one = TestReplica::start_with(&store, 1).await;
+    let full = &cluster.nodes()[other_node(&cluster)];
+    full.run(&["CONFIG", "SET", "maxmemory", "1"]);
+    for id in 0..30 {
+        prompt(one.open(&key(id), "value")).await;
+    }
+    wait_for_outage(&one, "OOM").await;
+    full.run(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(one.records.flush(WRITTEN).await, 0);
+    assert!(one.store.status().is_connected);
+    assert_eq!(records_of(&cluster), 30);
+}
+
+/// The number of a node other than the one of the registry, which notices the loss of its own data.
+fn other_node(cluster: &RedisCluster) -> usize {
+    (cluster.node_of(BORN) + 1) % 3
+}
+
+// As a failover of the node does to a replica that lacks its data.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_of_a_cluster_that_restarts_without_its_data_gets_all_sessions_again() {
+    let (mut cluster, store) = old_cluster_with(&[["appendonly", "no"]]);
+    let one = TestReplica::start_with(&store, 1).await;
+    for id in 0..30 {
+        one.open(&key(id), "value").await;
+    }
+    one.finish_writes().await;
+    let lost = other_node(&cluster);
+    cluster.node_mut(lost).restart();
+    cluster.wait_complete();
+    assert!(records_of(&cluster) < 30);
+    wait_for("all sessions", || records_of(&cluster) == 30).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_a_node_of_a_cluster_lost_unnoticed_are_written_at_the_stop_of_their_owner() {
+    let (cluster, store) = old_cluster();
+    let one = TestReplica::start_with(&store, 1).await;
+    for id in 0..30 {
+        one.open(&key(id), "value").await;
+    }
+    one.finish_writes().await;
+    cluster.nodes()[other_node(&cluster)].flush();
+    assert!(records_of(&cluster) < 30);
+    assert_eq!(one.store.begin_drain().await, 0);
+    assert_eq!(records_of(&cluster), 30);
 }
 
 /// Starts a primary server with data that are not new, its replica, and their sentinel.

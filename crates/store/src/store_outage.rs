@@ -10,30 +10,32 @@ const NONE: u64 = 0;
 
 /// An outage, from a failed command to the next one that succeeds.
 #[derive(Debug, Default)]
-pub(crate) struct StoreOutage {
+pub struct StoreOutage {
     /// The nanoseconds of the monotonic clock at which the next look is due.
     probe_at: AtomicU64,
 }
 
 impl StoreOutage {
     /// A command failed.
-    pub(crate) fn begin(&self, now: Duration) {
+    pub fn begin(&self, now: Duration) {
         let at = nanos(now + PROBE_PAUSE);
         self.probe_at.store(at, Ordering::Relaxed);
     }
 
     /// A command succeeded.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.probe_at.store(NONE, Ordering::Relaxed);
     }
 
     /// Reports if the store did not answer the last command.
-    pub(crate) fn is_on(&self) -> bool {
+    #[must_use]
+    pub fn is_on(&self) -> bool {
         self.probe_at.load(Ordering::Relaxed) != NONE
     }
 
     /// True for one caller in a pause: it looks if the store answers again.
-    pub(crate) fn claim_probe(&self, now: Duration) -> bool {
+    #[must_use]
+    pub fn claim_probe(&self, now: Duration) -> bool {
         let due = self.probe_at.load(Ordering::Relaxed);
         let next = nanos(now + PROBE_PAUSE);
         let is_due = due != NONE && due <= nanos(now);
