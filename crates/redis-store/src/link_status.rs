@@ -63,23 +63,20 @@ impl LinkStatus {
     /// Takes note of the answer to a command. Only a write proves that the store is of use: a full
     /// server, or a read-only one, still answers everything else.
     pub(crate) fn note_answer(&self, latency: Duration, effect: CommandEffect) {
-        let before = {
-            let mut values = self.values.lock();
-            values.latency = latency;
-            if effect != CommandEffect::Writes {
-                return;
-            }
-            if self.has_failing_rounds() {
-                self.is_written_meanwhile.store(true, Ordering::Relaxed);
-                return;
-            }
-            values.is_reachable.replace(true)
-        };
-        self.refused.lock().take();
-        Self::publish_reachable(before);
+        self.values.lock().latency = latency;
+        if effect == CommandEffect::Writes {
+            self.note_write();
+        }
     }
 
-    fn publish_reachable(before: Option<bool>) {
+    /// Takes note that data were added.
+    pub(crate) fn note_write(&self) {
+        if self.has_failing_rounds() {
+            self.is_written_meanwhile.store(true, Ordering::Relaxed);
+            return;
+        }
+        let before = self.values.lock().is_reachable.replace(true);
+        self.refused.lock().take();
         if before != Some(true) {
             instruments().store_up.record(1, &[]);
         }
@@ -123,8 +120,7 @@ impl LinkStatus {
         self.rounds_failing_since.lock().take();
         // The sessions whose writes failed may also have ended.
         if self.is_written_meanwhile.swap(false, Ordering::Relaxed) {
-            let before = self.values.lock().is_reachable.replace(true);
-            Self::publish_reachable(before);
+            self.note_write();
         }
     }
 

@@ -105,9 +105,12 @@ impl RecordCommands {
             .arg(self.own.to_string())
             .arg(self.seal.seal(key, value))
             .arg(millis_text(ttl));
-        let reply: Vec<Vec<u8>> = self.link.invoke("save", limit, &call).await?;
+        // A record that is lost is not written.
+        let command = RunningCommand::may_write("save");
+        let reply: Vec<Vec<u8>> = self.link.run_script(command, limit, &call).await?;
         let mut reply = texts(reply);
         if reply.next().as_deref() == Some("saved") {
+            self.link.status().note_write();
             return Ok(SaveOutcome::Saved);
         }
         let owner = reply.next().unwrap_or_default();
