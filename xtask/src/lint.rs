@@ -27,12 +27,16 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "--bin",
         "weir",
     ]))?;
-    // A rename leaves its old name in links of comments, which no other check reads.
+    // A rename leaves its old name in links of comments, which no other check reads. With
+    // `--examples`, the dependencies have the features of clippy's run, which has compiled them.
     checked(
         cargo()?
             .args([
                 "doc",
                 "--workspace",
+                "--lib",
+                "--bins",
+                "--examples",
                 "--locked",
                 "--no-deps",
                 "--document-private-items",

@@ -205,9 +205,9 @@ fn on_valkey(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
 /// The variable of nextest for the count of tests at a time.
 const TEST_THREADS_VARIABLE: &str = "NEXTEST_TEST_THREADS";
 
-/// The count of tests at a time. Half of them wait for a process or a clock.
+/// The count of tests at a time. More than half of them wait for a process or a clock.
 fn at_a_time() -> usize {
-    2 * available_parallelism().map_or(1, NonZero::get)
+    (5 * available_parallelism().map_or(1, NonZero::get)).div_ceil(2)
 }
 
 /// The messages of weir while the tests run, checked against the types of the official Python SDK
