@@ -25,12 +25,12 @@ use crate::context::CatalogContext;
 use crate::endpoint_lists::{EndpointLists, ListView, ListViews};
 use crate::filtered_views::FilteredViews;
 use crate::list_changes::{ChangeBroadcast, ChangeReceiver, ListChange};
-use crate::list_doubt::ListDoubt;
 use crate::outstanding_cursors::OutstandingCursors;
 use crate::resource_updates::SubscriptionTables;
 use crate::retiring_upstreams::RetiringUpstreams;
 use crate::session_lists::SessionViewCache;
 use crate::settings::{CatalogPorts, CatalogSettings};
+use crate::stale_list_signal::StaleListSignal;
 use crate::view::{EMPTY_VIEW, View};
 use crate::view_updater::{self, UpdateRound};
 
@@ -70,8 +70,8 @@ pub struct CallRoute {
     pub incarnation: u32,
     /// The timings of the upstream's calls.
     pub timings: Arc<CallTimings>,
-    /// The doubt about its lists.
-    pub doubt: Arc<ListDoubt>,
+    /// Tells that its lists may be out of date.
+    pub stale_lists: Arc<StaleListSignal>,
 }
 
 impl fmt::Debug for CallRoute {
@@ -434,7 +434,7 @@ impl Catalog {
             upstream: source.upstream().clone(),
             incarnation: source.incarnation,
             timings: source.timings.clone(),
-            doubt: source.doubt().clone(),
+            stale_lists: source.stale_lists().clone(),
         })
     }
 

@@ -13,9 +13,9 @@ use weir_core::upstream::{ListKind, ServerDescription, Upstream};
 use super::call_timings::CallTimings;
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
-use super::list_doubt::ListDoubt;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
 use super::list_watcher::ListWatcher;
+use super::stale_list_signal::StaleListSignal;
 use weir_items::ResolvedRules;
 
 /// An upstream and its feeds.
@@ -125,8 +125,8 @@ impl CatalogSource {
         &self.followed.server
     }
 
-    pub(super) fn doubt(&self) -> &Arc<ListDoubt> {
-        &self.followed.doubt
+    pub(super) fn stale_lists(&self) -> &Arc<StaleListSignal> {
+        &self.followed.stale_lists
     }
 
     pub(super) fn rules(&self) -> Arc<ResolvedRules> {

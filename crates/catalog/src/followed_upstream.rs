@@ -11,7 +11,7 @@ use weir_core::endpoint::UpstreamRules;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::{ListKind, ListKinds, Upstream};
 
-use crate::list_doubt::ListDoubt;
+use crate::stale_list_signal::StaleListSignal;
 use weir_items::ResolvedRules;
 
 /// The pause before a client's request has the server asked again for a list that it does not declare
@@ -30,7 +30,7 @@ struct UndeclaredLists {
 /// The parts of an upstream that all its watchers read.
 pub(super) struct FollowedUpstream {
     pub(super) server: Arc<dyn Upstream>,
-    pub(super) doubt: Arc<ListDoubt>,
+    pub(super) stale_lists: Arc<StaleListSignal>,
     rules: ArcSwap<ResolvedRules>,
     undeclared: Mutex<UndeclaredLists>,
     /// Cancelled once the upstream is not followed any more.
@@ -45,7 +45,7 @@ impl FollowedUpstream {
     ) -> Self {
         Self {
             server,
-            doubt: Arc::default(),
+            stale_lists: Arc::default(),
             rules: ArcSwap::from_pointee(ResolvedRules::new(rules)),
             undeclared: Mutex::default(),
             stop,

@@ -196,8 +196,8 @@ impl ListWatcher {
     }
 
     /// Waits for a reason to walk again: the upstream announces a change of the returned lists, an
-    /// operator asks, another replica has other lists, a call gave reason for doubt, or it is time to
-    /// look or to ask again for a list that failed.
+    /// operator asks, another replica has other lists, a call of a listed item failed as unknown, or
+    /// it is time to look or to ask again for a list that failed.
     async fn next_trigger(&self, watch: &mut dyn ListWatch) -> Result<WalkTrigger, Failure> {
         let about = watch.about();
         let poll = self.followed.rules().given.poll;
@@ -226,8 +226,8 @@ impl ListWatcher {
             (true, None) => jittered(poll.max(LOOK_INTERVAL), &*self.context.ports.random),
         };
         let soonest = tokio::time::sleep(poll);
-        let doubted = async {
-            self.followed.doubt.raised().await;
+        let stale = async {
+            self.followed.stale_lists.received().await;
             soonest.await;
         };
         let faults = snapshot.lists.iter().filter_map(|list| list.fault.as_ref());
@@ -245,7 +245,7 @@ impl ListWatcher {
                 Ok(WalkTrigger::Announced(said))
             }
             () = tokio::time::sleep(look) => Ok(WalkTrigger::Poll),
-            () = doubted => Ok(WalkTrigger::Poll),
+            () = stale => Ok(WalkTrigger::Poll),
             () = retry => Ok(WalkTrigger::Retry),
             () = self.feed.walk_now.notified() => Ok(WalkTrigger::Requested),
             () = self.feed.wait_for_need() => Ok(WalkTrigger::Requested),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use weir_catalog::{CallRoute, CallTimings, ListDoubt};
+use weir_catalog::{CallRoute, CallTimings, StaleListSignal};
 use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
@@ -44,8 +44,8 @@ pub(super) struct CallRecord {
     live: Option<LiveCallGuard>,
     /// The timings of its upstream.
     timings: Option<Arc<CallTimings>>,
-    /// The doubt about the lists of its upstream.
-    doubt: Option<Arc<ListDoubt>>,
+    /// Tells that the lists of its upstream may be out of date.
+    stale_lists: Option<Arc<StaleListSignal>>,
     carried_in: CarriedRevision,
     /// The changes of its content.
     changed: EndChanges,
@@ -71,16 +71,16 @@ impl CallRecord {
             is_upstreams: false,
             live: None,
             timings: None,
-            doubt: None,
+            stale_lists: None,
             carried_in: CarriedRevision::default(),
             changed: EndChanges::default(),
         }
     }
 
-    /// Times the call from its beginning, and has its failure raise doubt about its upstream's lists.
+    /// Times the call from its beginning, and has an unknown item tell that the lists may be out of date.
     pub(super) fn set_route(&mut self, route: &CallRoute) {
         self.timings = Some(route.timings.clone());
-        self.doubt = Some(route.doubt.clone());
+        self.stale_lists = Some(route.stale_lists.clone());
     }
 
     /// Marks that the call is handed to its upstream: it counts among the upstream's calls.
@@ -95,9 +95,9 @@ impl CallRecord {
             self.is_upstreams = false;
         }
         if is_unknown_item(self.begun.call.method, failure.kind())
-            && let Some(doubt) = &self.doubt
+            && let Some(stale_lists) = &self.stale_lists
         {
-            doubt.raise();
+            stale_lists.send();
         }
     }
 
