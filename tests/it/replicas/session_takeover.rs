@@ -131,8 +131,8 @@ async fn subscriptions_to_resources_outlive_the_owner() {
 }
 
 /// The time that an unused session lives, and the longer one for which its owner is paused.
-const IDLE_TIME: &str = "8s";
-const PAUSE: Duration = Duration::from_secs(12);
+const IDLE_TIME: &str = "15s";
+const PAUSE: Duration = Duration::from_secs(18);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_that_moved_in_a_long_pause_of_its_owner_is_not_unknown_there() {
