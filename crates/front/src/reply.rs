@@ -4,7 +4,5 @@
 pub(crate) mod client_asker;
 pub(crate) mod client_questions;
 pub(crate) mod encode;
-pub(crate) mod message_parts;
-pub(crate) mod question_id;
 pub(crate) mod running_call;
 pub(crate) mod url_visits;

@@ -10,5 +10,6 @@ pub mod forwarded_stream;
 pub mod head_guard;
 pub mod header_names;
 pub mod held_part;
+pub mod message_parts;
 pub mod sse_path;
 pub mod well_known_documents;

@@ -5,6 +5,7 @@ pub mod endpoint_meters;
 pub mod endpoint_request;
 pub mod kept_task;
 pub mod outcome;
+pub mod question_id;
 pub mod request_context;
 pub(crate) mod request_facts;
 pub mod request_span;

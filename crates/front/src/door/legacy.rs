@@ -38,9 +38,9 @@ use crate::method::tasks::{self, LegacyTaskRequest, may_be_in_predecessor};
 use crate::reply::client_asker::ClientAsker;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
-use crate::reply::message_parts::MessageParts;
 use crate::reply::running_call::{OwnedCall, RunningCall, SessionOwner};
 use crate::session::session_lookup::{NoSession, load_session, sessionless};
+use weir_layers::http::message_parts::MessageParts;
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(

@@ -21,10 +21,10 @@ use crate::door::client_response::deliver_response;
 use crate::door::legacy::{AnswerTarget, SessionOutcome, SessionRequestContext, serve_request};
 use crate::door::legacy_notification::handle_notification;
 use crate::reply::encode;
-use crate::reply::message_parts::MessageParts;
 use crate::session::session_lookup::{NoSession, load_session};
 use crate::session::session_use::CallSessionUse;
 use weir_layers::http::batch_budget::{BatchBudget, BatchedAnswer};
+use weir_layers::http::message_parts::MessageParts;
 
 /// Answers a batch. Each item is authenticated, admitted and answered by itself;
 /// one array comes back.

@@ -15,7 +15,7 @@ use weir_wire::{RequestId, Revision};
 
 use crate::method::extensions;
 use crate::method::offered_methods::{check_offered_or_ask, list_of_method};
-use crate::reply::message_parts::MessageParts;
+use weir_layers::http::message_parts::MessageParts;
 
 /// The result of a list. Its items are the cached page itself.
 pub(crate) struct ListResult {

@@ -17,7 +17,7 @@ use weir_wire::method::Method;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{RequestId, Revision};
 
-use crate::reply::question_id::new_question_id;
+use weir_layers::request::question_id::new_question_id;
 
 /// The open questions of one stream.
 pub(crate) struct ClientQuestions {

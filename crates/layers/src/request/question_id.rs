@@ -1,15 +1,15 @@
 //! The ids of requests to clients. If replicas share the sessions, an id names the replica that
 //! asks: the answer goes there, whichever replica owns the session by then.
 
+use crate::ports::FrontPorts;
+use crate::state::FrontState;
 use weir_core::port::ReplicaId;
-use weir_layers::ports::FrontPorts;
-use weir_layers::state::FrontState;
 use weir_wire::RequestId;
 
 const PREFIX: &str = "weir-";
 
 /// A new id: unique among all requests of this process, so also in the session.
-pub(crate) fn new_question_id(shared: &FrontState) -> RequestId {
+pub fn new_question_id(shared: &FrontState) -> RequestId {
     let name = shared.outer.request_name();
     let name = name.as_str();
     RequestId::from_text(&match &shared.ports.replicas {
@@ -19,7 +19,7 @@ pub(crate) fn new_question_id(shared: &FrontState) -> RequestId {
 }
 
 /// The replica that asks under this id; `None` if the id names none.
-pub(crate) fn asking_replica(id: &RequestId) -> Option<ReplicaId> {
+pub fn asking_replica(id: &RequestId) -> Option<ReplicaId> {
     let text = std::str::from_utf8(id.as_json()).ok()?;
     let text = text.strip_prefix('"')?.strip_prefix(PREFIX)?;
     let (replica, _) = text.split_once('-')?;
@@ -28,7 +28,7 @@ pub(crate) fn asking_replica(id: &RequestId) -> Option<ReplicaId> {
 
 /// The other replica that asks under this id, if it can be reached. One that is not known here is not
 /// looked for: an id costs no trip.
-pub(crate) fn reachable_asker(ports: &FrontPorts, id: &RequestId) -> Option<ReplicaId> {
+pub fn reachable_asker(ports: &FrontPorts, id: &RequestId) -> Option<ReplicaId> {
     let asker = asking_replica(id).filter(|asker| *asker != ports.replica)?;
     let directory = &ports.replicas.as_ref()?.directory;
     directory.address(&asker).map(|_| asker)

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context as Task, Poll};
 
@@ -9,16 +10,22 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 
 /// A message in parts. Each part is dropped once it is sent.
-pub(crate) struct MessageParts(VecDeque<Bytes>);
+pub struct MessageParts(VecDeque<Bytes>);
+
+impl fmt::Debug for MessageParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MessageParts({} parts)", self.0.len())
+    }
+}
 
 impl MessageParts {
     /// The message of these parts.
-    pub(crate) fn new(parts: impl IntoIterator<Item = Bytes>) -> Self {
+    pub fn new(parts: impl IntoIterator<Item = Bytes>) -> Self {
         Self(parts.into_iter().collect())
     }
 
     /// The array of these messages.
-    pub(crate) fn array(items: impl IntoIterator<Item = Bytes>) -> Self {
+    pub fn array(items: impl IntoIterator<Item = Bytes>) -> Self {
         let mut parts = VecDeque::new();
         for item in items {
             let before: &[u8] = if parts.is_empty() { b"[" } else { b"," };
@@ -33,7 +40,7 @@ impl MessageParts {
     }
 
     /// The message as one text.
-    pub(crate) fn joined(self) -> Bytes {
+    pub fn joined(self) -> Bytes {
         let mut out = BytesMut::with_capacity(self.0.iter().map(Bytes::len).sum());
         self.0.iter().for_each(|part| out.extend_from_slice(part));
         out.freeze()
