@@ -1,11 +1,11 @@
 //! The applied config, the time it was applied at, and the outcome of the last reload: for
 //! operators.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use weir_config::Config;
 
 /// The config in force and its history.

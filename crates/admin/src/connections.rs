@@ -1,12 +1,12 @@
 //! The connections of the operators' listener. A new one is always admitted: at the limit one
 //! without a request is closed, so that idle connections never keep a probe out.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 /// The open connections in order of arrival, up to a limit.

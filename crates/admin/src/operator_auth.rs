@@ -339,12 +339,12 @@ fn credential_of(headers: &HeaderMap) -> OperatorCredential<'_> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use parking_lot::Mutex;
     use std::collections::HashMap;
     use std::time::{Duration, SystemTime};
 
     use axum::response::IntoResponse as _;
     use data_encoding::BASE64URL_NOPAD;
+    use parking_lot::Mutex;
     use weir_core::Failure;
     use weir_core::port::{
         CallAttempt, DocumentFetcher, EndedCall, FetchRequest, FetchResponse, Fut, GateDecision,

@@ -3,12 +3,12 @@
 //! They are not config: they outlive reloads, go to the process that takes over, and end with the
 //! last process.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use weir_catalog::ClosingMode;

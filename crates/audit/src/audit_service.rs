@@ -23,11 +23,11 @@ mod rotation;
 mod running_audit;
 mod writer;
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use weir_core::port::{AuditLog, Clock};
 use weir_upstream::UpstreamFactory;

@@ -2,9 +2,9 @@
 //! at most one for each announcement, so that an upstream with different lists for different
 //! connections never has replicas walk in circles.
 
-use parking_lot::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use weir_core::content_version::ContentVersion;

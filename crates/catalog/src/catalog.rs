@@ -1,12 +1,12 @@
 //! The catalog: the lists of all endpoints over all upstreams.
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use opentelemetry::KeyValue;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use weir_core::capability::CapabilityClass;

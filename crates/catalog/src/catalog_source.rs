@@ -1,8 +1,8 @@
 //! One upstream as the catalog follows it, with a feed and a watcher for each capability class.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_core::capability::CapabilityClass;

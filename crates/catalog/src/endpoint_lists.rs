@@ -1,13 +1,13 @@
 //! The lists of one endpoint in the catalog: its upstreams, and a list view for each list and each
 //! capability class that asks.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use weir_core::capability::CapabilityClass;
 use weir_core::content_version::ContentVersion;

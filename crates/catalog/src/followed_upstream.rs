@@ -1,10 +1,10 @@
 //! An upstream that the catalog follows, and the operator's rules for it.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_core::endpoint::UpstreamRules;

@@ -4,11 +4,12 @@
 //! It is not a channel: there is no message to lose, only "it moved since you looked". A waiting
 //! stream costs one slot with a waker; it needs no task and allocates no memory.
 
-use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
 
 /// A change of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

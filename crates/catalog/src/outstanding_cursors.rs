@@ -4,10 +4,10 @@
 //! The table is bounded, so the count is a lower bound: with too many outstanding lists, further
 //! ones are not followed. A client that comes back on another replica counts as gone here.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use weir_core::names::EndpointId;
 

@@ -1,8 +1,8 @@
 //! The upstreams that a reload replaced or removed, while their calls and tasks end.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;

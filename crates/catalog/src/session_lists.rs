@@ -13,13 +13,13 @@ pub(crate) mod session_views;
 mod session_walk;
 mod walk_pace;
 
-use parking_lot::RwLock;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::RwLock;
 use weir_core::call::SessionKey;
 use weir_core::names::UpstreamId;
 use weir_core::port::{ListSession, SessionListObserver};

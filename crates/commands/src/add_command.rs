@@ -1,11 +1,11 @@
 //! `weir add NAME URL` and `weir add NAME -- COMMAND ARGUMENT...`: adds an upstream to a config.
 
-use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use parking_lot::Mutex;
 use weir_client_configs::import::credentials::has_credential;
 use weir_client_configs::import::upstream_entry::{UpstreamEntry, flow};
 use weir_config::{ConfigLoader, ConfigSource};

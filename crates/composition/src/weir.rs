@@ -10,11 +10,11 @@ mod replica_links;
 mod shared_keys;
 mod takeover;
 
-use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use weir_catalog::Catalog;
 use weir_core::port::OperatorAction;

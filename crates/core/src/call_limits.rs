@@ -218,10 +218,10 @@ impl PayloadSource for LimitedPayload {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use parking_lot::Mutex;
     use std::sync::{Arc, OnceLock};
 
     use futures_util::{StreamExt as _, stream};
+    use parking_lot::Mutex;
     use tokio::sync::Semaphore;
 
     use super::*;

@@ -6,9 +6,9 @@
 //! content, a result is held from the end of its `content` until the structured content is known;
 //! without free room, the value is left out.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::port::Fut;

@@ -5,11 +5,11 @@
 //! holds it, and dropping it cancels the call. [`crate::port::CallParking`] keeps parked calls, and
 //! bounds their number and time.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 pub use weir_wire::answer_shape::is_answer_shape;

@@ -4,13 +4,13 @@
 //! session of that client sends to it. There are no queues for clients without a stream: a message
 //! that cannot be delivered now is returned to its sender.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
 use weir_wire::log_level::LogLevel;
 

@@ -7,13 +7,13 @@
 pub mod own_span;
 mod trace_context;
 
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 
 pub use self::own_span::OwnSpan;
 pub use self::trace_context::{TraceContext, sent_span};

@@ -6,12 +6,12 @@ mod note_store;
 mod note_tools;
 mod notes_session;
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 use futures_util::{Stream, stream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_wire::error_code;
 use weir_wire::log_level::LogLevel;

@@ -14,7 +14,6 @@ mod router;
 pub(crate) mod session;
 mod successor_requests;
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -22,6 +21,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_core::seal::Sealer;
 use weir_layers::state::FrontState;

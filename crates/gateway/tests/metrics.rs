@@ -2,10 +2,10 @@
 //! these tests have a binary of their own and take turns in it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::UpstreamId;
 use weir_core::telemetry::{ItemMeter, UpstreamMeter, instruments};
 use weir_core::upstream::ListKind;

@@ -1,12 +1,12 @@
 //! The link between a process and its successor while both run: messages in both directions, and
 //! requests that are answered.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncWriteExt as _, BufReader, BufWriter, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, oneshot};

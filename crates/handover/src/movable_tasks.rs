@@ -1,11 +1,11 @@
 //! The task book of a process, with the results of calls that ended before they became tasks. The
 //! successor gets a copy, and every task that is kept here later.
 
-use parking_lot::RwLock;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::RwLock;
 use weir_core::names::EndpointId;
 use weir_core::port::{Fut, KeptTask, TaskBook};
 use weir_core::{Failure, HandoverArrival, Principal};

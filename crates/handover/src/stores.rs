@@ -1,13 +1,13 @@
 //! The session stores, which move to the successor. A process uses its own until then. Afterwards
 //! it uses the successor's for requests that still come over its old connections.
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use futures_util::future::Either;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 use weir_core::instant::millis;
 use weir_core::port::{

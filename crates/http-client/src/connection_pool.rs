@@ -1,11 +1,11 @@
 //! The pool of connections to one server: HTTP/1.1 connections, each driven by the request that
 //! uses it, or HTTP/2 connections if the server has that, as many as the open streams need.
 
-use parking_lot::MutexGuard;
 use std::future::poll_fn;
 use std::sync::Arc;
 
 use http::{Response, Uri};
+use parking_lot::MutexGuard;
 use tokio::time::Instant;
 use tower::Service;
 use weir_core::Budgets;

@@ -9,7 +9,6 @@
 //! The cache is not used for names that outsiders give: those are looked up for every connection
 //! (see `guard`).
 
-use parking_lot::Mutex;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::Shared;
 use hyper_util::client::legacy::connect::dns::Name;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::Service;
 use weir_core::port::Fut;

@@ -1,9 +1,9 @@
 //! The shared idle connections to one server: responses return theirs here, and a task closes those
 //! that rest for too long.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::http1_connection::Http1Connection;

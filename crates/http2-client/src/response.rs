@@ -4,7 +4,6 @@
 //! sends small frames, the connection takes those instead and joins their bytes: the library ends a
 //! connection on which too many small frames are unread, with all its requests.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,6 +15,7 @@ use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
 use http::Response;
 use http::response::Parts;
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 

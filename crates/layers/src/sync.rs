@@ -1,8 +1,9 @@
 //! The locks, atomics and tasks of this crate's own synchronization. `crates/interleavings` compiles
 //! the same code with those of loom, which tries every order of the threads' steps.
 
-pub(crate) use parking_lot::{Mutex, MutexGuard};
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+pub(crate) use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use tokio::runtime::Handle;
 pub(crate) use tokio::sync::oneshot;

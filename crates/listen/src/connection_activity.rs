@@ -1,9 +1,9 @@
 //! The activity of a connection, for its timers: it either answers requests or waits for one.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Counts a connection's requests from the parsed head to the end of the answer's body.

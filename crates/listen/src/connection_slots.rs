@@ -1,11 +1,12 @@
 //! Limits of open connections, overall and by address. An IPv6 address counts as its /64, because
 //! one client commonly has all addresses of it. A slot is released when it is dropped.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::client_network::client_network;
 

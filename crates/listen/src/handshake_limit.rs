@@ -1,11 +1,11 @@
 //! Limits of concurrent TLS handshakes, overall and from one network: silent ones of a few
 //! addresses must not shut TLS for the others.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::client_network::client_network;

@@ -70,9 +70,10 @@ impl<F: Future> Future for PollOnWake<F> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use parking_lot::Mutex;
     use std::future::poll_fn;
     use std::sync::atomic::AtomicUsize;
+
+    use parking_lot::Mutex;
 
     use super::*;
 

@@ -99,9 +99,10 @@ impl<F: Future + Unpin> Future for RepollOnWake<F> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use parking_lot::Mutex;
     use std::future::poll_fn;
     use std::sync::atomic::AtomicUsize;
+
+    use parking_lot::Mutex;
 
     use super::*;
 

@@ -4,7 +4,6 @@
 //! requests that need a token at the same time share one token request, and it goes on when they
 //! give up. After a failure the next attempt waits, longer each time.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -14,6 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::{ClientToken, Failure};
 use weir_oauth::BearerChallenge;
 use weir_upstream_core::retry_backoff::RetryBackoff;

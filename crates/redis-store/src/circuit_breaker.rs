@@ -1,9 +1,9 @@
 //! The circuit breaker of the shared store: while it fails, commands fail at once, so that no
 //! request waits its time limit for a store that does not answer.
 
-use parking_lot::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use weir_core::port::{Backoff, Random};
 

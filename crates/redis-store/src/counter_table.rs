@@ -1,9 +1,9 @@
 //! The values of shared counters as this replica knows them.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use weir_core::port::StoreError;
 
 /// The most counters that are known. Their names come from the config and from principals, so this

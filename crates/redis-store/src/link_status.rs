@@ -1,11 +1,11 @@
 //! The state of the shared store as commands find it, with its log lines and its gauge.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use weir_core::telemetry::instruments;
 

@@ -1,11 +1,11 @@
 //! Finds the owner of a record, and takes the record over if its owner has ended.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use weir_core::port::{

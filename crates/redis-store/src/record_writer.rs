@@ -1,11 +1,11 @@
 //! Writes records of this replica to the shared store, behind the requests that changed them.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};

@@ -1,7 +1,6 @@
 //! Operators' changes that replicas share: one hash in the shared store, and a copy of it in the
 //! memory of each replica. The newest version of each target wins, wherever it is.
 
-use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 use redis::cmd;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};

@@ -1,13 +1,13 @@
 //! The one connection for commands of this replica, reopened in the background. Each command has a
 //! time limit and passes the circuit breaker.
 
-use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
+use parking_lot::Mutex;
 use redis::{
     ErrorKind, FromRedisValue, RedisError, RedisResult, ScriptInvocation, ServerErrorKind,
 };

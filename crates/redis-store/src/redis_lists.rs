@@ -2,12 +2,12 @@
 //! them in the memory of each replica. A message has the others look at once; they look again every
 //! few seconds, because messages can be lost.
 
-use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::cmd;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, broadcast, watch};

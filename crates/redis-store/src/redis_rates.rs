@@ -4,7 +4,6 @@
 //! background before this one is used up; a request waits only if there is no token and no fresh
 //! refusal. While the store does not answer, this replica's own share of the rate decides.
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
@@ -14,6 +13,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;

@@ -1,12 +1,12 @@
 //! The shared store of one replica: its connection, its place in the registry, and the ports over
 //! both.
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::timeout;

@@ -1,12 +1,12 @@
 //! Writes the replay logs of this replica to the shared store, behind the streams.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use opentelemetry::KeyValue;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_core::instant::millis;
 use weir_core::port::{StoreError, StreamKey};

@@ -1,12 +1,12 @@
 //! The registry of replicas: heartbeats of this one, and the list of all as of the last heartbeat.
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 use redis::cmd;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};

@@ -5,10 +5,10 @@
 //! others. Replicas move to newer keys alone, each by its own view of the registry. No two of them
 //! need to move at the same moment, because all open both keys by then.
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use weir_core::port::ReplicaId;
 use weir_core::seal::{Sealer, SealerKey, SealingKeyName};
 use weir_core::telemetry::instruments;

@@ -1,12 +1,12 @@
 //! Replay logs with a copy in the shared store: a client whose replica ended resumes its stream at
 //! another one.
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_core::SessionKey;
 use weir_core::port::{Fut, LOST_ANSWER, ReplayLog, ReplayedEvents, StoreError, StreamKey};

@@ -1,12 +1,12 @@
 //! Writes the kept tasks of this replica to the shared store, behind the requests about them.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
+use parking_lot::Mutex;
 use redis::cmd;
 use tokio::sync::Notify;
 use tokio::time::sleep;

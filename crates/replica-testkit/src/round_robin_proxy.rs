@@ -2,7 +2,6 @@
 //! the next backend in turn, whichever connection it came over, in the version of HTTP that it came
 //! in. Headers and bodies pass unchanged, and bodies pass as they come.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::{TcpListener, TcpStream};
 
 use weir_testkit::accept::accept;

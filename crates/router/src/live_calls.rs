@@ -4,7 +4,6 @@
 //! written, and checks the entry while it waits. An operator's stop is only written into the entry,
 //! and the call ends itself.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -13,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use weir_core::Authenticated;
 use weir_core::call::Call;

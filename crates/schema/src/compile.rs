@@ -1,12 +1,12 @@
 //! Compiles the bytes of a schema to a validator, behind the cost bound, and shares it between
 //! tools with equal schemas.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 use jsonschema::{Draft, Retrieve, Uri, Validator};
+use parking_lot::Mutex;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

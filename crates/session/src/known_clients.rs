@@ -4,7 +4,6 @@
 //! request. Only the first request of a connection and then one in [`EXAMINED_EVERY`] is examined,
 //! because examining each would cost calls too much.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::instant::unix_millis;
 use weir_core::{EndpointId, Principal, SessionKey};
 use weir_wire::{Revision, scan};

@@ -1,11 +1,11 @@
 //! Permits for listen and GET streams, and for subscriptions: limited overall and by principal. A
 //! permit is released when it is dropped.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::Principal;
 use weir_core::budget::ByteReservation;
 

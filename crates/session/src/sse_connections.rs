@@ -1,6 +1,5 @@
 //! The open connections of HTTP+SSE clients, and the writing of answers to their streams.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
@@ -10,6 +9,7 @@ use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::BodyExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::port::{Random, ReplicaId};

@@ -1,9 +1,9 @@
 //! The links between the hosts: delays, cuts, and the trace of what passes.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::instant::millis;
 
 use crate::seeded::Seeded;

@@ -3,12 +3,12 @@
 //! As in TCP, a partition loses no byte of a stream: they arrive once it is over, unless the stream is
 //! reset meanwhile. A host that crashes closes its streams; what it sent before still arrives.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 

@@ -1,11 +1,11 @@
 //! The simulated server of the shared store: it speaks RESP2 on streams of the simulated network.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Buf as _, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use weir_core::instant::unix_millis;

@@ -1,8 +1,8 @@
 //! Numbers that follow from the seed.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use weir_core::port::Random;
 
 /// A sequence of numbers of a seed (splitmix64). Clones draw from the same sequence.

@@ -4,13 +4,13 @@
 //! tenure of the lease starts another child, and a write to a child that is not the newest one is a
 //! violation.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use weir_core::port::Fut;

@@ -1,8 +1,9 @@
 //! The events of a run, in order.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The events of a run, and what was found to be wrong. Clones are the same.
 #[derive(Clone, Debug, Default)]

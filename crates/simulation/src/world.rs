@@ -1,11 +1,11 @@
 //! A run: hosts, clients and faults of one seed, in simulated time.
 
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::client::{Client, ClientWorld, Doors};

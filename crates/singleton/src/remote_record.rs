@@ -1,9 +1,9 @@
 //! The record of an upstream as another replica runs it, for operators.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::upstream::{UpstreamHealth, UpstreamOwner};
 use weir_core::{CapabilityClass, Failure};
 use weir_wire::Revision;

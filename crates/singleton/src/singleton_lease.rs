@@ -4,12 +4,12 @@
 //! The lease is renewed at a third of its time. This replica stops using it at three quarters, by its
 //! own monotonic clock, and ends its children: they have the last quarter to end.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,6 @@
 //! All upstreams of this replica with `instances: one`: their leases, and the service of their
 //! streams for the other replicas.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{Request, Response};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use weir_core::names::UpstreamId;

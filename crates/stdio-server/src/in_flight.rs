@@ -1,9 +1,9 @@
 //! The host's unanswered requests, by their ids.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use weir_wire::RequestId;
 

@@ -15,7 +15,6 @@ mod remote;
 mod response_messages;
 mod streams;
 
-use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::poll;
 use http::{HeaderValue, Uri};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -1,9 +1,9 @@
 //! The tokens for the remote server: the given one, or those of the person's login.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use http::HeaderValue;
+use parking_lot::{Mutex, MutexGuard};
 use url::Url;
 use weir_core::port::Fut;
 use weir_mcp_client::login::{LoginAccount, LoginAccounts};

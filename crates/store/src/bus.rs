@@ -1,11 +1,11 @@
 //! The bus of a single replica: it delivers to the replica itself, and to the processes that it is
 //! linked to.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use weir_core::port::{BusMessage, MessageBus};
 

@@ -1,10 +1,10 @@
 //! Counters with a time to live, in memory.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
 use weir_core::telemetry::StoreOperation;
 

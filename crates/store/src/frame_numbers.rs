@@ -4,10 +4,10 @@
 //! frame has a number, and each heartbeat announces the last one: a number that is left out, or that
 //! was announced and does not arrive, is that of a lost frame.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use weir_core::port::ReplicaId;
 
 /// The last number of each replica's frames.

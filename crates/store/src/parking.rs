@@ -1,10 +1,10 @@
 //! Parked calls in memory: each is held until it is taken, or its time is over.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::parked::{ParkedCall, ParkedCallDetails, SharedParkedReply};
 use weir_core::port::{CallParking, Clock, Random, random_id};

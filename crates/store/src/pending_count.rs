@@ -1,10 +1,10 @@
 //! The numbers of writes that wait for the shared store, their sum, and the wait until one of them is
 //! zero.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use weir_core::telemetry::instruments;

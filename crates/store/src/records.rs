@@ -4,7 +4,6 @@
 //! map, one boxed entry, and one item in the heap of expiries. There is no task and no timer:
 //! expired records are found by the next query.
 
-use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::ready;
@@ -15,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::Either;
+use parking_lot::Mutex;
 use weir_core::Principal;
 use weir_core::instant::millis;
 use weir_core::port::{

@@ -1,13 +1,13 @@
 //! Replay logs in memory: one queue of events for each session, across its streams, so that its
 //! oldest event goes first.
 
-use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_core::SessionKey;
 use weir_core::port::{Clock, Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};

@@ -1,10 +1,10 @@
 //! The task book in memory: the tasks of each owner, with their states.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::{Clock, KeptTask, TaskBook};
 use weir_core::telemetry::StoreOperation;

@@ -1,8 +1,8 @@
 //! Telemetry by the config: the cap on names, the sampled requests, and the collector.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use weir_core::telemetry::set_max_names;
 use weir_core::trace::{self, SpanSink};
 use weir_upstream::{TlsError, UpstreamFactory};

@@ -1,13 +1,13 @@
 //! The queue between the log and standard error. A full disk, or a pipe without a reader, blocks
 //! only the writer thread. Lines beyond the queue's bound are dropped and counted.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use weir_core::telemetry::instruments;
 
 /// The most bytes of waiting lines, and the most lines.

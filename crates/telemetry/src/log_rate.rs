@@ -3,7 +3,6 @@
 //! A kind is a call site in the code and the line's upstream, if it has one. So a noisy upstream
 //! does not hide the others.
 
-use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLock;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};

@@ -4,7 +4,6 @@
 //! Instruments are process-wide, so this is too: all gateways in one process (as in tests) share
 //! one set of series.
 
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -18,6 +17,7 @@ use opentelemetry_sdk::metrics::{
     Aggregation, Instrument, InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Stream,
     Temporality,
 };
+use parking_lot::Mutex;
 use weir_catalog::Catalog;
 use weir_catalog::{UpstreamReach, UpstreamStatus};
 use weir_core::names::UpstreamId;

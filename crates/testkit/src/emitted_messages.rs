@@ -5,7 +5,6 @@
 //! numbers breaks no type that the first one keeps. Recording is on only if the environment names a
 //! folder and the tests declare that their peer is weir.
 
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,6 +12,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_wire::Revision;
 

@@ -1,10 +1,10 @@
 //! Fakes of core's ports for time, randomness and identities, so that a test controls them.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use weir_core::port::{Clock, Evidence, Fut, Random, Verifier};
 use weir_core::principal::VerifiedIdentity;

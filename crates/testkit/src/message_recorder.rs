@@ -1,9 +1,9 @@
 //! A recorder of every message that clients received, so that a test can check all of them against
 //! the schemas at its end.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use weir_wire::Revision;
 

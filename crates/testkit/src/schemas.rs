@@ -2,12 +2,12 @@
 //! are not part of this repository: they are the `schema.json` of each revision, named after it
 //! (`2025-06-18.json`), in one folder.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use jsonschema::Validator;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_wire::Revision;
 

@@ -3,7 +3,6 @@
 
 mod large_answer;
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -2,7 +2,6 @@
 //! a [`crate::MockServer`]. A GET opens a stream; its first event names the path for the client's
 //! messages, and every message of the server is an event of that stream.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,6 +16,7 @@ use http_body_util::{BodyExt as _, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};

@@ -1,7 +1,6 @@
 //! An authorization server over real loopback TCP that issues numbered tokens, answers as scripted,
 //! and remembers its requests. It does not verify them: tests inspect the received ones.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::sync::Arc;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

@@ -2,13 +2,13 @@
 //! Their number is bounded. The least recently used slot makes room, if it was unused for long
 //! enough. An owner of many slots leaves some to others.
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::retry_backoff::RetryBackoff;
 

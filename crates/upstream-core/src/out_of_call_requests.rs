@@ -2,12 +2,12 @@
 //! client's answers. They go to the client's own standing stream. In a session that belongs to no
 //! single client a server's questions are refused (SEP-2260).
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use weir_core::reply::ReplyEvent;
 use weir_core::session_notifier::{SessionLogMessage, SessionMessage};

@@ -12,12 +12,12 @@
 //! queue is full. Beyond the bound the session ends. An answer is never left out while the session
 //! lasts. Requests are counted by their caller.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use weir_wire::Message;

@@ -3,11 +3,11 @@
 //!
 //! The readers of a server's messages add updates, and its one subscription takes them.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use weir_core::upstream::{DeliverUpdate, ResourceUpdate};
 

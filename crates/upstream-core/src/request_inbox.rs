@@ -1,10 +1,10 @@
 //! The messages for one request on a channel that it shares with others.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::budget::ByteReservation;
 use weir_wire::{JsonLimits, Message, Request};
 

@@ -1,8 +1,8 @@
 //! The log level that weir set in a legacy session at a server, for all clients with calls in it.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::call::LogMessages;
 use weir_wire::LogLevel;
 

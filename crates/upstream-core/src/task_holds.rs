@@ -5,13 +5,13 @@
 //! At a graceful restart the holds move with the session or child process. Calls that began before
 //! go on in this process, and may become tasks there: the next process learns of these tasks later.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;

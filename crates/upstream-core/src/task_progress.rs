@@ -4,13 +4,13 @@
 //! standing stream. If both are missing, the newest report waits for the next request for the
 //! result.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use weir_core::call::TaskMode;

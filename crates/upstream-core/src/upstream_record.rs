@@ -1,10 +1,10 @@
 //! The record of one upstream that operators read: its last failure, and the last lines of a
 //! process that did not start.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use weir_core::Failure;
 use weir_core::port::Clock;
 

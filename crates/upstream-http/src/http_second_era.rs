@@ -1,12 +1,12 @@
 //! The sessions of a server that speaks both eras. It is modern for weir's own watch and for modern
 //! clients, and legacy for clients with sessions, which it can ask while a call runs.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use weir_core::upstream::ListKinds;

@@ -2,12 +2,12 @@
 //! finds it out runs in a task of its own: a caller that leaves does not end it, and calls of a
 //! server that is known already do not wait for a server that is silent on it.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
 use weir_core::FailureKind;

@@ -1,7 +1,6 @@
 //! The channel of one legacy session: the headers of its requests, its messages beside them, its
 //! GET stream, and its end.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use weir_core::budget::ByteReservation;
 use weir_core::port::SessionListObserver;

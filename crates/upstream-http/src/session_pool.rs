@@ -3,7 +3,6 @@
 //! Opening is single-flight for each key. After a failure the whole server gets one attempt at a
 //! time with backoff, so that a server that comes back is not flooded.
 
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use weir_core::instant::millis;
 use weir_core::principal::Principal;

@@ -6,12 +6,12 @@
 //! messages should not be related to a running request. Many servers send questions of a call there
 //! all the same.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::{CapabilityClass, SessionKey};
 use weir_era::{capability_forwarding, server_questions, upstream_messages};
 use weir_upstream_core::out_of_call_requests::{ClientSession, OutOfCallClient, OutOfCallRequests};

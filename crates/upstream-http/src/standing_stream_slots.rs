@@ -1,8 +1,9 @@
 //! The bound on GET streams that are open for notifications about a session's own lists: each is a
 //! connection.
 
-use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use super::session_channel::SessionChannel;
 

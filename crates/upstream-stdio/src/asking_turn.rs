@@ -1,8 +1,8 @@
 //! The turn to be asked in a legacy child. The questions of such a child do not name their call.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use weir_core::SessionKey;
 

@@ -2,10 +2,10 @@
 //! first message. So clients with sessions have processes of their own, which can ask them while a
 //! call runs.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use weir_core::CapabilityClass;
 use weir_era::upstream_messages::RevisionDialect;

@@ -1,11 +1,11 @@
 //! The start of a child process. It runs apart from its callers, for as long as `start` in the
 //! config allows, and operators see its progress.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
 use weir_core::upstream::{ListKinds, ProcessStart};

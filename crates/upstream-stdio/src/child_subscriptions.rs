@@ -3,10 +3,10 @@
 //! A child that serves several replicas has a holder for each of them. Several may subscribe to the
 //! same resource, of which a legacy child knows one subscription.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::resource_uri::containing_uris;
 use weir_upstream_core::pending_updates::PendingUpdates;
 

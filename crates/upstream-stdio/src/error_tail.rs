@@ -1,10 +1,10 @@
 //! The end of a child's error stream: kept for operators, and cut into lines for the log, with a
 //! limit per second.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_upstream_core::secret_mask::SecretMask;

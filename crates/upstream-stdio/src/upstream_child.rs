@@ -1,7 +1,6 @@
 //! One child process: the keeper starts it, its three streams are served here, and it is ended with
 //! all its descendants.
 
-use parking_lot::Mutex;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use tokio::io::AsyncRead;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};

@@ -5,10 +5,10 @@
 //! while the server was silent. A server that answered anything meanwhile does not hang: it is slow
 //! with one call, or breaks at it. Every answer, errors of tools included, is a sign of life.
 
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use weir_upstream_core::settings::FAILURES_TO_OPEN;
 
 /// The time between two probes while the breaker is open.

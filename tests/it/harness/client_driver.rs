@@ -1,10 +1,10 @@
 //! Drivers of foreign clients that run one scenario after another, each with a client of its own.
 
-use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::{self, JoinHandle};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::foreign_peers::DriverEvents;

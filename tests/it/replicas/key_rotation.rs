@@ -1,10 +1,10 @@
 //! Sealing keys are rotated under load: without a restart, and without a call or a session lost.
 
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use weir_testkit::{MockBehaviour, MockServer};

@@ -1,12 +1,12 @@
 //! Collectors: one that reads with the official types, one that keeps the raw requests, and one
 //! that never answers.
 
-use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::harness::{TestProcess, peers, wait_until};

@@ -1,10 +1,10 @@
 //! The steps of a tenant's client: allowed ones, and attempts to reach the other tenant's data.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_testkit::{ClientAnswer, MockServer};
 use weir_wire::Revision;

@@ -4,13 +4,14 @@
 //! Bytes written and not yet synced stay in memory and are written again after any error, at the
 //! same place. A full disk, a torn write and a lost page need this one remedy, and leave no gap.
 
-use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::record::AuditKey;
 

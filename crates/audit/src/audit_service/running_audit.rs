@@ -1,11 +1,11 @@
 //! The two chains while they are written, their change by new settings, and their end.
 
-use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use weir_core::port::Clock;
 

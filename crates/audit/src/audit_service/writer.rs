@@ -4,10 +4,11 @@
 mod left_path;
 mod path_handover;
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
 
 use crate::record::{
     AuditChain, AuditEvent, AuditLifecycle, ChainHead, EventKeeper as _, RefusalCounter,

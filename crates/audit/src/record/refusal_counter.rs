@@ -2,13 +2,13 @@
 //! Refusals without an identity are counted by network, endpoint and reason. Refusals of a
 //! principal are counted beyond the number that get a record each.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::Principal;
 use weir_core::names::EndpointId;
 use weir_core::network::SenderNetwork;

@@ -1,12 +1,12 @@
 //! The subscribers of one upstream's resources, and the subscriptions that the server has consented
 //! to.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use opentelemetry::KeyValue;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;

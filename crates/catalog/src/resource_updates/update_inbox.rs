@@ -1,11 +1,12 @@
 //! The updates that wait for a client: each resource once, in the order in which they were first
 //! updated.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Resources that wait for a client. Beyond this, parts of a resource are announced as the whole.
 const MAX_UPDATES: usize = 1024;

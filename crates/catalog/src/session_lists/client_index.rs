@@ -1,9 +1,9 @@
 //! The lists of sessions by the client sessions that they serve.
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weir_core::call::SessionKey;
 
 /// Weak references by client session: the upstreams' sessions own the lists.

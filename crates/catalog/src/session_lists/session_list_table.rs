@@ -1,11 +1,11 @@
 //! The lists of all sessions, by client session.
 
-use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, RwLock};
 use weir_core::budget::ByteBudget;
 use weir_core::call::SessionKey;
 use weir_core::names::UpstreamId;

@@ -4,12 +4,12 @@
 //! answered. So each subscriber knows if the server has consented, and no `unsubscribe` arrives
 //! after the `subscribe` of a newer subscriber.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::UpstreamId;

@@ -1,8 +1,8 @@
 //! The rate of walks over lists of sessions at one upstream.
 
-use parking_lot::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Walks a second at one upstream.

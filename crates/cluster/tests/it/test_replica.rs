@@ -1,6 +1,5 @@
 //! A replica with a public and a cluster listener, and one that forwards to it.
 
-use parking_lot::Mutex;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -1,6 +1,5 @@
 //! A service that shows the requests that it gets.
 
-use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Frame;
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use weir_core::port::ReplicaId;

@@ -1,13 +1,13 @@
 //! The metrics of each client, so that the source of a flood has a name. A bounded number of
 //! clients have one of their own: the first that came.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
+use parking_lot::Mutex;
 
 use super::instruments;
 use super::meters::{OTHER_NAME, max_names};

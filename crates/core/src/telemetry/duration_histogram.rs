@@ -5,11 +5,12 @@
 //! a request counts in two of them: here that is two additions, and no lock unless the request is
 //! traced.
 
-use parking_lot::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
 
 use super::instrument_row::{InstrumentKind, InstrumentRow};
 use crate::trace::SpanContext;

@@ -1,12 +1,12 @@
 //! The metrics of the leases of upstreams that one replica runs for all.
 
-use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
 use opentelemetry::metrics::BoundCounter;
+use parking_lot::Mutex;
 
 use super::instruments;
 use super::meters::upstream_label;

@@ -1,7 +1,8 @@
 //! The bound of one kind of log line.
 
-use parking_lot::Mutex;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// The bound of one kind of log line: [`LogLineRate::LINES`] a second. Further lines of the same
 /// second are counted, for one line with the number left out.

@@ -2,7 +2,6 @@
 //! choose become labels: a bounded number have series of their own, and the others are counted
 //! together as `other` (F16).
 
-use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +10,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
+use parking_lot::Mutex;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 

@@ -1,12 +1,12 @@
 //! The trace that a call belongs to, and the spans of requests in it.
 
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 
 use super::{
     AttributeValue, CLIENTS_DECIDE, FinishedCall, FinishedSpan, SINK, ServerSpan, SpanContext,

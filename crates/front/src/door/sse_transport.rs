@@ -4,7 +4,6 @@
 //! Its client belongs to a session like any other: its messages pass through the usual layers, and
 //! the answers' own bodies are written to the one stream, an event at a time.
 
-use parking_lot::Mutex;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::task::{Context as Task, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::Authenticated;

@@ -1,6 +1,5 @@
 //! Ports of core in their smallest form.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::future::ready;
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::Either;
+use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;

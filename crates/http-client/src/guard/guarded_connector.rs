@@ -106,10 +106,10 @@ impl Service<Uri> for GuardedConnector {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use parking_lot::Mutex;
     use std::net::SocketAddr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use parking_lot::Mutex;
     use tokio::net::TcpListener;
 
     use super::*;

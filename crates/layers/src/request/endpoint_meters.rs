@@ -1,7 +1,6 @@
 //! Metrics of an endpoint's requests. Series are looked up once: a lookup costs a call more than an
 //! update.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use http::{Method, StatusCode, Version};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundHistogram, BoundUpDownCounter};
+use parking_lot::Mutex;
 use weir_core::EndpointId;
 use weir_core::telemetry::{DurationSeries, MetricLabel, SERVER_DURATION, instruments};
 use weir_core::trace::SpanContext;

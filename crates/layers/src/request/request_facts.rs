@@ -1,8 +1,8 @@
 //! What the layers share about one request beside its head: the one extension of a request.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::call::RequestName;
 use weir_listen::{ClientPeer, RequestBody};
 

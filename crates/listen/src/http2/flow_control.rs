@@ -1,7 +1,6 @@
 //! The flow control of an HTTP/2 connection: its windows, the answers that wait for its client, and
 //! frames without data that cost work.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -10,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::ready;
 
 use bytes::{Buf, Bytes};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 

@@ -53,9 +53,9 @@ impl Client {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use parking_lot::Mutex;
     use std::collections::VecDeque;
 
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
     use weir_testkit::ScriptedServer;
     use weir_testkit::scripted_server::{ScriptedRequest, ServerAct, json_answer};

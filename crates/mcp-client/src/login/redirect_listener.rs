@@ -1,7 +1,6 @@
 //! The redirect endpoint of a login: a listener on loopback (RFC 8252, 7.3) that receives the code
 //! once.
 
-use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use url::form_urlencoded;

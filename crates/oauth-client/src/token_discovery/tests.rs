@@ -1,8 +1,8 @@
 //! Tests of the orders of discovery, and of the metadata that is not believed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-use parking_lot::Mutex;
 use std::collections::HashMap;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_core::port::{FetchResponse, Fut};
 use weir_core::{Failure, FailureKind};

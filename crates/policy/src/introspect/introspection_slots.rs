@@ -2,10 +2,10 @@
 //! requests in flight as are free, so that one network has at most half and leaves some for the
 //! others. The same holds for the requests that wait for a slot.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use weir_core::network::SenderNetwork;
 

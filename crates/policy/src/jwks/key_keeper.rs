@@ -4,7 +4,6 @@
 //! Requests never fetch: they notify the background task ([`KeyKeeper::run`]) and wait a bounded
 //! time for its next attempt. A client that disconnects cannot cancel a fetch that others wait for.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jsonwebtoken::DecodingKey;
 use opentelemetry::KeyValue;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use weir_core::port::{FetchRequest, UrlSource, doubled, jittered_by};
 use weir_core::telemetry::instruments;

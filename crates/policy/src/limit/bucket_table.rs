@@ -5,7 +5,6 @@
 //! so (F02). An evicted bucket begins anew, full: a table that is too small allows more, never
 //! less.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -16,6 +15,7 @@ use governor::clock::Clock as _;
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
+use parking_lot::Mutex;
 use weir_core::port::{Clock, Rate, RateBucket};
 
 /// Enough that few requests contend for one lock.

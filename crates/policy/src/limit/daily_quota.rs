@@ -1,12 +1,12 @@
 //! Daily quotas: a number of calls in a day of UTC, counted through core's `SharedCounters` port.
 //! So they outlive a reload and, with a shared store, are one budget for all replicas.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::failure::Failure;
 use weir_core::port::{Clock, OutageCounting, RateUnit, SharedCounters};
 

@@ -5,7 +5,6 @@
 //! does not delay the others. A full queue refuses the party with the longest sub-queue. A call
 //! that stops waiting leaves no trace.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::future::Future;
@@ -15,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use weir_core::fast::{FastMap, FastState};
 

@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use parking_lot::Mutex;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use weir_core::failure::FailureKind;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Fut, OutageCounting, Rate, StoreError};

@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use parking_lot::Mutex;
 use std::sync::Barrier;
 use std::thread;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;

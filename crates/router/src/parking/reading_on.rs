@@ -1,12 +1,12 @@
 //! Reads the reply of a parked call on while its client is away: the server gets answers to its
 //! pings, its further questions are kept for the next round, and the end of the call is noticed.
 
-use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use weir_core::parked::{ParkedReply, SharedParkedReply};
 use weir_core::reply::{NoteKind, ReplyEvent, ReplyNote, ReplySource as _};

@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use weir_core::names::{EndpointId, RequestName, UpstreamId};

@@ -1,10 +1,10 @@
 //! Calls through the router.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_catalog::CatalogSettings;
 use weir_core::call::RequestName;

@@ -1,10 +1,10 @@
 //! Replies that run on: an operator's stop, questions, and results that a task keeps.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::poll;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use weir_core::call::{CallResumption, InputMode, TaskMode};

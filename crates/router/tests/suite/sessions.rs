@@ -1,12 +1,12 @@
 //! Lists that belong to one session: times of reading, visibility, and the effects of servers that
 //! fail or hurry.
 
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_catalog::{CatalogPage, ListPageRequest, SessionClient, SessionLists, UpdateInbox};
 use weir_core::endpoint::NamePrefix;

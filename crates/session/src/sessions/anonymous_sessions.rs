@@ -1,9 +1,9 @@
 //! Sessions of the anonymous principal by the network that opened them. One network cannot take the
 //! share of the others.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::SessionKey;
 use weir_core::network::SenderNetwork;
 

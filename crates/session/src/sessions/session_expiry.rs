@@ -1,10 +1,10 @@
 //! The end of sessions: here, on the other replicas, and by their age.
 
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
+use parking_lot::MutexGuard;
 use tokio::sync::broadcast::error::RecvError;
 use weir_core::SessionKey;
 use weir_core::port::{BusMessage, RecordKey, RecordKind};

@@ -1,10 +1,10 @@
 //! A seed in a process of its own.
 
-use parking_lot::Mutex;
 use std::env;
 use std::process::Command;
 use std::thread;
 
+use parking_lot::Mutex;
 use weir_simulation::{FaultScenario, PlantedFault, SimulationOptions, simulate};
 
 const SEED: &str = "WEIR_SIMULATION_SEED";

@@ -1,10 +1,10 @@
 //! The state that the connections of a proxy share.
 
-use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::toxic::{ProxyDirection, Toxic};

@@ -1,8 +1,8 @@
 //! The state that all connections of a mock server share.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, oneshot, watch};
 use weir_wire::{LogLevel, Revision};

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc;
 use weir_core::names::UpstreamId;

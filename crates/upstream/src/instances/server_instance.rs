@@ -1,11 +1,11 @@
 //! One instance of a server that has several URLs: its transport, circuit breaker and load.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Uri;
+use parking_lot::{Mutex, MutexGuard};
 use weir_core::Failure;
 use weir_core::upstream::InstanceHealth;
 use weir_upstream_core::failed_attempt::FailedAttempt;

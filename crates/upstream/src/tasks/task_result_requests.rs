@@ -2,13 +2,13 @@
 //! streams. They are read all the time, so that answers reach the server at once. Questions wait
 //! here until the client gets the task's state.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use weir_core::port::Fut;

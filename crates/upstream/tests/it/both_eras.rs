@@ -1,9 +1,9 @@
 //! Servers that speak both eras on one URL: each caller is served in its own.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use weir_core::call::{Call, SessionKey};
 use weir_core::upstream::Upstream;

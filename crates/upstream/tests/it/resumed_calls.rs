@@ -1,8 +1,8 @@
 //! Calls whose stream broke, at a server that gives the rest of it later.
 
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_testkit::ScriptedServer;
 use weir_testkit::scripted_server::{ScriptedRequest, ServerAct, json_answer};

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
+
+use parking_lot::Mutex;
 
 use crate::record::{AuditChain, AuditEvent, AuditLifecycle, ChainHead};
 use bytes::Bytes;

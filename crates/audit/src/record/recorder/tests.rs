@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use weir_core::call::{RequestName, TraceContext};
 use weir_core::names::EndpointId;

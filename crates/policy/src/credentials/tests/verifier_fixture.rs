@@ -1,11 +1,11 @@
 //! A verifier with one issuer. Its documents are in memory and its time is tokio's.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_core::failure::{AuthenticationDenial, Failure, FailureKind};
 use weir_core::names::EndpointId;

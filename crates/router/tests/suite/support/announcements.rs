@@ -1,8 +1,8 @@
 //! The lists that other replicas announce, by the hand of a test.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use weir_core::capability::CapabilityClass;
 use weir_core::content_version::ContentVersion;

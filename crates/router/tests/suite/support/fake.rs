@@ -1,11 +1,11 @@
 //! An upstream that follows a script.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_core::capability::CapabilityClass;
 use weir_core::failure::UpstreamError;

@@ -1,11 +1,11 @@
 //! Gates without rules, or with few: rules by name decide on visibility, calls and waiting. They
 //! keep the records.
 
-use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::names::EndpointId;
 use weir_core::port::{

@@ -1,9 +1,9 @@
 //! Streams of updates of a fake upstream: its subscriptions, and the updates it sends.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use weir_core::port::Fut;
 use weir_core::upstream::{DeliverUpdate, RefusedSubscriptions, ResourceUpdate, ResourceUpdates};

@@ -7,7 +7,6 @@
 
 mod flags;
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value, json};
 use weir_testkit::{emitted_messages, relay, schemas};
 use weir_wire::{Revision, error_code, meta};
