@@ -232,7 +232,7 @@ impl Drop for HttpWatch {
 /// acknowledgment is its refusal.
 ///
 /// # Errors
-/// The server was not reached, or its answer was lost.
+/// The server was not reached.
 pub(crate) async fn open_subscription(
     modern: &ModernServer,
     class: CapabilityClass,
@@ -265,8 +265,12 @@ pub(crate) async fn open_subscription(
                 let failure = refused.into_refusal(context).failure;
                 return Ok(SubscriptionAnswer::Refused(failure));
             }
-            // The body is no message.
-            Err(attempt) if matches!(attempt.failure.kind(), FailureKind::BadAnswer) => {
+            // The body is no message, or a proxy in between takes no stream. The requests for the
+            // lists show if the server is gone.
+            Err(attempt)
+                if attempt.failure.is_connection_lost()
+                    || matches!(attempt.failure.kind(), FailureKind::BadAnswer) =>
+            {
                 return Ok(SubscriptionAnswer::Refused(attempt.failure));
             }
             Err(attempt) => return Err(attempt),

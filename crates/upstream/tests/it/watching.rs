@@ -133,6 +133,7 @@ async fn subscription_refused_without_a_message_is_requested_again() {
         MockBehaviour::status(501, "text/plain", "not implemented"),
         MockBehaviour::status(404, "text/html", page),
         MockBehaviour::status(200, "text/html", page),
+        MockBehaviour::steps([AnswerStep::ResetAfter(0), AnswerStep::Result(json!({}))]),
     ] {
         let mock = MockServer::modern().tools(1).start().await;
         mock.add_rule("subscriptions/listen", 1, refusal);
