@@ -270,7 +270,8 @@ fn is_safe(url: &str) -> bool {
 pub fn response(
     revision: Revision,
     id: &RequestId,
-    (method, task): (Method, Option<&str>),
+    method: Method,
+    task: Option<&str>,
     outcome: Result<Bytes, Bytes>,
 ) -> Bytes {
     match outcome {

@@ -31,7 +31,7 @@ mod uri_renaming;
 pub use admit::Gates;
 pub use call_repeats::CallRepeats;
 pub use router::Router;
-pub use task_names::{TaskLocation, TaskNames};
+pub use task_names::{TaskLocation, TaskNames, UpstreamTask};
 pub use tasks::TaskNews;
 pub use tasks::TaskRequests;
 pub use tasks::poll_backoff::PollBackoff;

@@ -41,7 +41,7 @@ use crate::recorded_reply::{ReplyHandling, ReplyRules};
 use crate::reply_transform::ReplyTransform;
 use crate::sent_call::SentCall;
 use crate::session_search::opening_call;
-use crate::task_names::TaskNames;
+use crate::task_names::{TaskNames, UpstreamTask};
 use crate::tasks::task_naming::TaskNaming;
 use crate::tasks::{TaskRequests, task_of_call};
 
@@ -270,12 +270,12 @@ impl Router {
     pub fn name_of_task(
         &self,
         principal: &Principal,
-        (endpoint, session): (&EndpointId, SessionKey),
-        upstream: &UpstreamId,
-        native: &str,
+        endpoint: &EndpointId,
+        session: SessionKey,
+        task: UpstreamTask<'_>,
     ) -> Option<Arc<str>> {
         let names = self.tasks.names.as_ref()?;
-        names.find_name(principal, (endpoint, session), upstream, native)
+        names.find_name(principal, endpoint, session, task)
     }
 
     /// Drops parked calls whose clients did not come back in time.

@@ -28,6 +28,15 @@ const LONGEST: usize = 4096;
 /// The most tasks of an owner that are searched for one of an upstream.
 const MAX_SEARCHED: usize = 1024;
 
+/// A task by the id that its upstream gave it.
+#[derive(Clone, Copy, Debug)]
+pub struct UpstreamTask<'a> {
+    /// The upstream.
+    pub upstream: &'a UpstreamId,
+    /// The upstream's own id.
+    pub native: &'a str,
+}
+
 /// The upstream, id and origin of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskLocation {
@@ -232,10 +241,11 @@ impl TaskNames {
     pub(crate) fn find_name(
         &self,
         principal: &Principal,
-        (endpoint, session): (&EndpointId, SessionKey),
-        upstream: &UpstreamId,
-        native: &str,
+        endpoint: &EndpointId,
+        session: SessionKey,
+        task: UpstreamTask<'_>,
     ) -> Option<Arc<str>> {
+        let UpstreamTask { upstream, native } = task;
         let all = self.task_book.page(principal, endpoint, 0, MAX_SEARCHED);
         let found = all.into_iter().filter_map(|(_, task)| {
             let home = self.locate(principal, endpoint, &task.name)?;
@@ -421,8 +431,9 @@ mod tests {
         ];
         let [_, _, first, second] = [0, 1, 2, 3].map(|nth: usize| Some(book[nth].name.clone()));
         let names = names(book);
-        let find =
-            |session, upstream, native| names.find_name(&ann, (&here, session), upstream, native);
+        let find = |session, upstream, native| {
+            names.find_name(&ann, &here, session, UpstreamTask { upstream, native })
+        };
         assert_eq!(find(own, &shop, "1"), first);
         assert_eq!(find(own, &shop, "2"), second, "at one of several URLs");
         assert_eq!(find(own, &shop, "3"), None);

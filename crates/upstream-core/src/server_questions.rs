@@ -128,7 +128,8 @@ impl ServerQuestions {
                         tell(server_questions::response(
                             revision,
                             &open.id,
-                            (open.method, open.task.as_deref()),
+                            open.method,
+                            open.task.as_deref(),
                             outcome,
                         ));
                         return false;

@@ -225,7 +225,8 @@ fn content_lists_become_single_blocks_where_a_revision_has_no_lists() {
         let told = response(
             revision,
             &id,
-            (Method::SamplingCreateMessage, None),
+            Method::SamplingCreateMessage,
+            None,
             Ok(answer.clone()),
         );
         serde_json::from_slice::<Value>(&told).unwrap()["result"]["content"].clone()
@@ -246,7 +247,8 @@ fn content_lists_become_single_blocks_where_a_revision_has_no_lists() {
         let told = response(
             Revision::V2025_06_18,
             &id,
-            (Method::SamplingCreateMessage, None),
+            Method::SamplingCreateMessage,
+            None,
             answered,
         );
         let told: Value = serde_json::from_slice(&told).unwrap();
@@ -264,7 +266,8 @@ fn audio_in_an_answer_becomes_text_for_servers_without_audio() {
         let response = response(
             revision,
             &id,
-            (Method::SamplingCreateMessage, None),
+            Method::SamplingCreateMessage,
+            None,
             Ok(Bytes::from(result.to_string())),
         );
         let response: Value = serde_json::from_slice(&response).unwrap();
@@ -292,7 +295,8 @@ fn errors_of_clients_reach_legacy_servers_as_they_are() {
     let told = response(
         Revision::NEWEST_LEGACY,
         &id,
-        (Method::SamplingCreateMessage, None),
+        Method::SamplingCreateMessage,
+        None,
         Err(error),
     );
     let told: Value = serde_json::from_slice(&told).unwrap();
@@ -355,8 +359,8 @@ fn answer_to_the_question_of_a_task_names_the_servers_task() {
     let given =
         json!({"action": "accept", "_meta": {"y": 2, meta::RELATED_TASK: {"taskId": "exposed"}}});
     let told = |task, outcome| -> Value {
-        let about = (Method::ElicitationCreate, task);
-        let told = response(Revision::V2025_11_25, &lifted.id, about, outcome);
+        let method = Method::ElicitationCreate;
+        let told = response(Revision::V2025_11_25, &lifted.id, method, task, outcome);
         serde_json::from_slice(&told).unwrap()
     };
     let answer = told(task, Ok(Bytes::from(given.to_string())));

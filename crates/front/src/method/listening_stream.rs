@@ -23,6 +23,7 @@ use weir_era::render::{self, WeirIdentity};
 use weir_era::{server_questions, tasks};
 use weir_layers::failure;
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_router::UpstreamTask;
 use weir_session::{GetStreamGuard, SessionListChanges, StreamPermit, SubscribedResource};
 use weir_wire::{RequestId, related_task, sse};
 
@@ -84,8 +85,9 @@ impl OutOfCallMessages {
     /// (2025-11-25, tasks, "Associating Task-Related Messages").
     fn name_of_task(&self, upstream: &UpstreamId, native: Option<Arc<str>>) -> Option<Arc<str>> {
         let router = &self.questions.shared.router;
-        let client = (&self.endpoint, self.session);
-        router.name_of_task(&self.principal, client, upstream, &native?)
+        let native = &*native?;
+        let task = UpstreamTask { upstream, native };
+        router.name_of_task(&self.principal, &self.endpoint, self.session, task)
     }
 
     fn poll_message(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
