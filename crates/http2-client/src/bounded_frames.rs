@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use weir_wire::http2_frames::{
-    DATA, END_STREAM, FrameParser, FramePiece, HEADERS, IdleFrames, PREFACE,
+    DATA, END_STREAM, FrameParser, FramePiece, HEADERS, IdleFrames, PREFACE, written_parts,
 };
 
 use crate::inbound_traffic::{EmptyDataFilter, InboundTraffic};
@@ -182,11 +182,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedFrames<S> {
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, data))?;
-        let mut left = written;
-        for slice in data {
-            let part = left.min(slice.len());
-            self.frames.sent(&slice[..part]);
-            left -= part;
+        for part in written_parts(data, written) {
+            self.frames.sent(part);
         }
         Poll::Ready(Ok(written))
     }

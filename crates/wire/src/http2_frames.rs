@@ -4,6 +4,7 @@
 //! HTTP/2 libraries show neither to a server or a client. The reader or writer of the bytes feeds
 //! them to this parser.
 
+use std::io::IoSlice;
 use std::time::Instant;
 
 /// The type of a DATA frame.
@@ -20,6 +21,18 @@ pub const PADDED: u8 = 8;
 /// The length of the client connection preface (RFC 9113, section 3.4).
 pub const PREFACE: usize = 24;
 const HEAD: usize = 9;
+
+/// Returns the bytes that a vectored write took of its slices, if it took `written` bytes.
+pub fn written_parts<'a>(
+    slices: &'a [IoSlice<'_>],
+    written: usize,
+) -> impl Iterator<Item = &'a [u8]> {
+    slices.iter().scan(written, |left, slice| {
+        let part = slice.len().min(*left);
+        *left -= part;
+        Some(&slice[..part])
+    })
+}
 
 /// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,5 +212,19 @@ impl IdleFrames {
         let more = time.as_secs_f64() * f64::from(IDLE_FRAMES_A_SECOND);
         self.left = (self.left + more).min(f64::from(IDLE_FRAMES)) - f64::from(frames);
         self.left >= 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectored_write_takes_the_first_bytes_of_its_slices() {
+        let slices = [&b"ab"[..], b"", b"cde", b"f"].map(IoSlice::new);
+        for written in 0..=6 {
+            let parts: Vec<&[u8]> = written_parts(&slices, written).collect();
+            assert_eq!(parts.concat(), b"abcdef"[..written], "{written}");
+        }
     }
 }

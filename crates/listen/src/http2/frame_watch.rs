@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use weir_wire::http2_frames::{FrameParser, PREFACE};
+use weir_wire::http2_frames::{FrameParser, PREFACE, written_parts};
 
 use super::flow_control::Http2Flow;
 
@@ -76,11 +76,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameWatch<S> {
         let this = &mut *self;
         let written = ready!(Pin::new(&mut this.inner).poll_write_vectored(cx, data))?;
         this.flow.add_moved(written);
-        let mut left = written;
-        for slice in data {
-            let part = left.min(slice.len());
-            this.observe_written(&slice[..part]);
-            left -= part;
+        for part in written_parts(data, written) {
+            this.observe_written(part);
         }
         Poll::Ready(Ok(written))
     }
