@@ -298,7 +298,6 @@ impl TokenAccount {
     }
 
     fn state(&self) -> MutexGuard<'_, TokenAccountState> {
-        // Every field is valid by itself after a panic of the lock's holder.
         self.state.lock()
     }
 }

@@ -195,7 +195,6 @@ impl Breaker {
     }
 
     fn lock(&self) -> parking_lot::MutexGuard<'_, Duration> {
-        // The time stays meaningful after a panic of its holder.
         self.next_probe.lock()
     }
 }

@@ -7,12 +7,12 @@ use weir_core::telemetry::instruments;
 use weir_layers::failure;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
+use weir_layers::request::question_id::{asking_replica, reachable_asker};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::LoadedSession;
 use weir_wire::message::Response;
 
 use crate::session::session_lookup::{NoSession, load_session};
-use weir_layers::request::question_id::{asking_replica, reachable_asker};
 
 /// Handles a client's response to a server's request within a call. A response that no call waits
 /// for is late, and is accepted.

@@ -16,6 +16,7 @@ use weir_layers::failure::response_table::log_and_render;
 use weir_layers::failure::{FailureCause, RequestResult};
 use weir_layers::http::answer::RenderedMessage;
 use weir_layers::http::body::ResponseBody;
+use weir_layers::http::message_parts::MessageParts;
 use weir_layers::request::kept_task::fetch_kept_task;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
@@ -40,7 +41,6 @@ use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall, SessionOwner};
 use crate::session::session_lookup::{NoSession, load_session, sessionless};
-use weir_layers::http::message_parts::MessageParts;
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(

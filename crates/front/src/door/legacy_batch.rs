@@ -8,7 +8,9 @@ use weir_layers::failure;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{RequestFailure, RequestResult};
 use weir_layers::http::answer::{self, RenderedMessage, with_labels};
+use weir_layers::http::batch_budget::{BatchBudget, BatchedAnswer};
 use weir_layers::http::body::ResponseBody;
+use weir_layers::http::message_parts::MessageParts;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_tracing::{LEGACY_REQUEST, begin_span, run_item_in_span};
@@ -23,8 +25,6 @@ use crate::door::legacy_notification::handle_notification;
 use crate::reply::encode;
 use crate::session::session_lookup::{NoSession, load_session};
 use crate::session::session_use::CallSessionUse;
-use weir_layers::http::batch_budget::{BatchBudget, BatchedAnswer};
-use weir_layers::http::message_parts::MessageParts;
 
 /// Answers a batch. Each item is authenticated, admitted and answered by itself;
 /// one array comes back.

@@ -8,6 +8,7 @@ use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::capabilities::OfferedCapabilities;
 use weir_era::render::{self, PageFacts};
+use weir_layers::http::message_parts::MessageParts;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -15,7 +16,6 @@ use weir_wire::{RequestId, Revision};
 
 use crate::method::extensions;
 use crate::method::offered_methods::{check_offered_or_ask, list_of_method};
-use weir_layers::http::message_parts::MessageParts;
 
 /// The result of a list. Its items are the cached page itself.
 pub(crate) struct ListResult {

@@ -11,13 +11,12 @@ use weir_core::names::UpstreamId;
 use weir_core::question::PendingQuestion;
 use weir_core::{SessionKey, UpstreamQuestion};
 use weir_era::server_questions::{self, QuestionLowering, QuestionRefusal};
+use weir_layers::request::question_id::new_question_id;
 use weir_layers::state::FrontState;
 use weir_session::{AskGuard, ClientReply, OutgoingMessages};
 use weir_wire::method::Method;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{RequestId, Revision};
-
-use weir_layers::request::question_id::new_question_id;
 
 /// The open questions of one stream.
 pub(crate) struct ClientQuestions {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::state::FrontState;
 use weir_core::hold::HoldReservation;
+
+use crate::state::FrontState;
 
 /// The size up to which a whole answer needs no reservation: each connection has that much.
 pub const UNRESERVED_BYTES: usize = 8 << 10;

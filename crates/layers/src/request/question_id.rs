@@ -1,10 +1,11 @@
 //! The ids of requests to clients. If replicas share the sessions, an id names the replica that
 //! asks: the answer goes there, whichever replica owns the session by then.
 
-use crate::ports::FrontPorts;
-use crate::state::FrontState;
 use weir_core::port::ReplicaId;
 use weir_wire::RequestId;
+
+use crate::ports::FrontPorts;
+use crate::state::FrontState;
 
 const PREFIX: &str = "weir-";
 

@@ -188,7 +188,6 @@ impl ServerInstance {
     }
 
     fn load(&self) -> MutexGuard<'_, InstanceLoad> {
-        // The load stays meaningful after a panic of its holder.
         self.load.lock()
     }
 }
