@@ -11,7 +11,7 @@ use crate::protocol::Era;
 use anyhow::{Context as _, Result, bail};
 use futures_util::{StreamExt as _, stream};
 use http::Uri;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -97,8 +97,8 @@ pub(crate) async fn serve(target: FleetTarget) -> Result<()> {
 
 /// Opens `count` more streams and starts a task that reads each.
 async fn open(log: &Arc<FleetLog>, target: &FleetTarget, era: Era, count: usize) {
-    let first = log.lock().heard.len();
-    log.lock().heard.resize(first + count, false);
+    let first = log.inner.lock().heard.len();
+    log.inner.lock().heard.resize(first + count, false);
     let opening = stream::iter(first..first + count).map(|index| async move {
         let opened = StreamListener::open(target.addr, &target.path, era, index as u64 + 1);
         let opened = timeout(Duration::from_secs(20), opened)
@@ -110,7 +110,7 @@ async fn open(log: &Arc<FleetLog>, target: &FleetTarget, era: Era, count: usize)
     while let Some((index, opened)) = opening.next().await {
         match opened {
             Ok(listener) => {
-                log.lock().now.open += 1;
+                log.inner.lock().now.open += 1;
                 // Owned by this process, which has no other work and ends with its standard input.
                 tokio::spawn(follow(Arc::clone(log), listener, index));
             }
@@ -125,7 +125,7 @@ async fn follow(log: Arc<FleetLog>, mut listener: StreamListener, index: usize) 
             Ok(0) => {}
             Ok(changes) => log.record_changes(index, changes),
             Err(error) => {
-                log.lock().now.open -= 1;
+                log.inner.lock().now.open -= 1;
                 log.broken(&error);
                 return;
             }
@@ -134,19 +134,15 @@ async fn follow(log: Arc<FleetLog>, mut listener: StreamListener, index: usize) 
 }
 
 impl FleetLog {
-    fn lock(&self) -> MutexGuard<'_, FleetState> {
-        self.inner.lock()
-    }
-
     fn arm(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.heard.fill(false);
         inner.arrivals.clear();
         inner.now.extra = 0;
     }
 
     fn record_changes(&self, index: usize, changes: usize) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let first = !std::mem::replace(&mut inner.heard[index], true);
         inner.now.extra += changes - usize::from(first);
         if first {
@@ -158,7 +154,7 @@ impl FleetLog {
     }
 
     fn broken(&self, error: &anyhow::Error) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.now.broken += 1;
         inner.now.error.get_or_insert_with(|| format!("{error:#}"));
         self.progress.notify_one();
@@ -168,7 +164,7 @@ impl FleetLog {
     async fn wait_for_all(&self, limit: Duration) {
         let all = async {
             while {
-                let inner = self.lock();
+                let inner = self.inner.lock();
                 inner.arrivals.len() < inner.now.open
             } {
                 self.progress.notified().await;
@@ -179,7 +175,7 @@ impl FleetLog {
     }
 
     fn report(&self) -> FleetReport {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let mut arrivals = inner.arrivals.clone();
         arrivals.sort_unstable();
         let told = arrivals.len();
@@ -208,8 +204,8 @@ mod tests {
     #[tokio::test]
     async fn a_second_notification_is_extra_and_arming_forgets() {
         let log = FleetLog::default();
-        log.lock().heard = vec![false; 2];
-        log.lock().now.open = 2;
+        log.inner.lock().heard = vec![false; 2];
+        log.inner.lock().now.open = 2;
         log.record_changes(0, 1);
         log.record_changes(0, 1);
         log.record_changes(1, 3);
@@ -225,8 +221,8 @@ mod tests {
     #[tokio::test]
     async fn unnotified_stream_does_not_block_the_run() {
         let log = FleetLog::default();
-        log.lock().heard = vec![false; 2];
-        log.lock().now.open = 2;
+        log.inner.lock().heard = vec![false; 2];
+        log.inner.lock().now.open = 2;
         log.record_changes(0, 1);
         log.wait_for_all(Duration::ZERO).await;
         assert_eq!(log.report().told, 1);

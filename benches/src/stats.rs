@@ -3,7 +3,7 @@
 //! Values are in nanoseconds inside and in microseconds in tables.
 
 use hdrhistogram::Histogram;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,17 +44,17 @@ impl LatencyHistogram {
     /// Counts one latency.
     pub(crate) fn record(&self, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        self.lock().saturating_record(nanos);
+        self.0.lock().saturating_record(nanos);
     }
 
     /// The count of latencies.
     pub(crate) fn count(&self) -> u64 {
-        self.lock().len()
+        self.0.lock().len()
     }
 
     /// The quantile in microseconds; 0 without latencies.
     pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
-        micros(self.lock().value_at_quantile(quantile))
+        micros(self.0.lock().value_at_quantile(quantile))
     }
 
     /// These latencies as a round that took `elapsed`, with `cpu_nanos` spent by the measured
@@ -69,10 +69,6 @@ impl LatencyHistogram {
             cpu_us: micros(cpu_nanos) / as_float(calls.max(1)),
             errors,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Histogram<u64>> {
-        self.0.lock()
     }
 }
 

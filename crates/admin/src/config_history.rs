@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_config::Config;
 
 /// The config in force and its history.
@@ -54,7 +54,7 @@ impl ConfigHistory {
         now: SystemTime,
     ) {
         self.config.store(config);
-        let mut history = self.lock();
+        let mut history = self.history.lock();
         (history.applied, history.needs_restart) = (now, unmoved);
         history.last = Some(ReloadOutcome {
             at: now,
@@ -66,7 +66,7 @@ impl ConfigHistory {
     /// digest. It clears the error of an earlier rejection.
     pub(crate) fn record_unchanged(&self, config: Arc<Config>, now: SystemTime) {
         self.config.store(config);
-        self.lock().last = Some(ReloadOutcome {
+        self.history.lock().last = Some(ReloadOutcome {
             at: now,
             error: None,
         });
@@ -74,7 +74,7 @@ impl ConfigHistory {
 
     /// Records a rejected config.
     pub(crate) fn record_rejected(&self, why: String, now: SystemTime) {
-        self.lock().last = Some(ReloadOutcome {
+        self.history.lock().last = Some(ReloadOutcome {
             at: now,
             error: Some(why),
         });
@@ -85,11 +85,7 @@ impl ConfigHistory {
     }
 
     pub(super) fn snapshot(&self) -> ConfigHistoryState {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ConfigHistoryState> {
-        self.history.lock()
+        self.history.lock().clone()
     }
 }
 

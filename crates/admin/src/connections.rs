@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// The open connections in order of arrival, up to a limit.
@@ -52,7 +52,7 @@ impl AdminConnections {
             busy: AtomicUsize::new(0),
             end: CancellationToken::new(),
         });
-        let mut open = self.open();
+        let mut open = self.open.lock();
         if open.len() >= self.most {
             let at = expendable(&open)?;
             open.remove(at).end.cancel();
@@ -62,10 +62,6 @@ impl AdminConnections {
             connections: self.clone(),
             entry,
         })
-    }
-
-    fn open(&self) -> MutexGuard<'_, Vec<Arc<AdminConnectionState>>> {
-        self.open.lock()
     }
 }
 
@@ -105,7 +101,8 @@ impl AdminConnection {
 impl Drop for AdminConnection {
     fn drop(&mut self) {
         self.connections
-            .open()
+            .open
+            .lock()
             .retain(|entry| !Arc::ptr_eq(entry, &self.entry));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::http::StatusCode;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use weir_catalog::ClosingMode;
@@ -119,7 +119,7 @@ impl OperatorOverrides {
         change: OperatorOverride,
         make: impl FnOnce() -> Result<T, AdminError>,
     ) -> Result<T, AdminError> {
-        let mut changes = self.lock();
+        let mut changes = self.changes.lock();
         if changes.len() >= MOST && !changes.contains_key(&target) {
             let text = "the maximum number of changes is in force: revert one first, or write it into the config";
             return Err(AdminError::new(StatusCode::CONFLICT, text));
@@ -136,7 +136,7 @@ impl OperatorOverrides {
 
     /// Returns the log level that an operator set.
     pub(crate) fn log(&self) -> Option<String> {
-        self.lock().keys().find_map(|target| match target {
+        self.changes.lock().keys().find_map(|target| match target {
             OverrideTarget::Log(level) => Some(level.clone()),
             OverrideTarget::Upstream(_) | OverrideTarget::Principal { .. } => None,
         })
@@ -144,14 +144,14 @@ impl OperatorOverrides {
 
     /// Removes the change of the log level and undoes it.
     pub(super) fn remove_log_level<T>(&self, undo: impl FnOnce() -> T) -> T {
-        let mut changes = self.lock();
+        let mut changes = self.changes.lock();
         changes.retain(|target, _| !matches!(target, OverrideTarget::Log(_)));
         undo()
     }
 
     /// Returns issuer and subject of each blocked principal.
     pub(crate) fn blocked(&self) -> Vec<(String, String)> {
-        let changes = self.lock();
+        let changes = self.changes.lock();
         let those = changes.keys().filter_map(|target| match target {
             OverrideTarget::Principal { issuer, subject } => {
                 Some((issuer.clone(), subject.clone()))
@@ -163,21 +163,22 @@ impl OperatorOverrides {
 
     /// Removes a change and undoes it under the same lock.
     pub(super) fn remove<T>(&self, target: &OverrideTarget, undo: impl FnOnce() -> T) -> T {
-        let mut changes = self.lock();
+        let mut changes = self.changes.lock();
         changes.remove(target);
         undo()
     }
 
     /// Returns all changes in force.
     pub(crate) fn all(&self) -> Vec<(OverrideTarget, OperatorOverride)> {
-        self.lock()
+        self.changes
+            .lock()
             .iter()
             .map(|(target, change)| (target.clone(), change.clone()))
             .collect()
     }
 
     pub(super) fn find(&self, target: &OverrideTarget) -> Option<OperatorOverride> {
-        self.lock().get(target).cloned()
+        self.changes.lock().get(target).cloned()
     }
 
     /// Reports if this change of the target is in force, by the same operator and with the same end.
@@ -199,7 +200,7 @@ impl OperatorOverrides {
         undo: impl Fn(&OverrideTarget),
     ) -> Vec<(OverrideTarget, OperatorOverride)> {
         let mut over = Vec::new();
-        self.lock().retain(|target, change| {
+        self.changes.lock().retain(|target, change| {
             let is_over = change.expires.is_some_and(|(_, ends)| ends <= now);
             if is_over {
                 undo(target);
@@ -217,15 +218,12 @@ impl OperatorOverrides {
 
     /// Returns the time at which the next change expires.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.lock()
+        self.changes
+            .lock()
             .values()
             .filter_map(|change| change.expires)
             .map(|(_, ends)| ends)
             .min()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<OverrideTarget, OperatorOverride>> {
-        self.changes.lock()
     }
 }
 

@@ -64,7 +64,7 @@ impl FeedAnnouncement {
         own: &[ContentVersion; 4],
         now: Instant,
     ) -> Option<Instant> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let known = state.newest.map(|newest| newest.lists.version);
         if known == Some(lists.version) {
             return None;
@@ -77,7 +77,7 @@ impl FeedAnnouncement {
 
     /// Begins an attempt to walk. `is_own` is true if this replica has a reason of its own.
     pub(super) fn begin_walk(&self, own: &[ContentVersion; 4], is_own: bool) -> FollowingWalk {
-        let state = self.lock();
+        let state = self.state.lock();
         let followed = state.differing(own).filter(|_| !is_own);
         FollowingWalk {
             version: state.newest.map(|newest| newest.lists.version),
@@ -87,12 +87,12 @@ impl FeedAnnouncement {
 
     /// An attempt to walk has ended: no other one is made for the same announcement.
     pub(super) fn end_walk(&self, walk: FollowingWalk) {
-        self.lock().followed = walk.version;
+        self.state.lock().followed = walk.version;
     }
 
     /// True if other lists are announced than these, and no walk followed yet.
     pub(super) fn is_behind(&self, own: &[ContentVersion; 4]) -> bool {
-        self.lock().differing(own).is_some()
+        self.state.lock().differing(own).is_some()
     }
 
     /// The end of the clients' wait for one list, if another one is announced than this replica has,
@@ -104,7 +104,7 @@ impl FeedAnnouncement {
         now: Instant,
     ) -> Option<Instant> {
         let at = kind as usize;
-        let newest = self.lock().differing(own)?;
+        let newest = self.state.lock().differing(own)?;
         let until = newest.at + LONGEST_WAIT;
         (newest.lists.lists.digests[at] != own[at] && until > now).then_some(until)
     }
@@ -114,10 +114,6 @@ impl FeedAnnouncement {
         while !self.is_behind(own) {
             self.changed.notified().await;
         }
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, AnnouncementState> {
-        self.state.lock()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use weir_core::capability::CapabilityClass;
 use weir_core::content_version::ContentVersion;
@@ -185,7 +185,8 @@ impl EndpointLists {
         segments.keep(&self.sources);
         for list_view in self.list_views.all() {
             list_view
-                .superseded()
+                .superseded
+                .lock()
                 .drop_older(Instant::now(), context.settings.superseded_time);
         }
         classes
@@ -196,7 +197,7 @@ impl EndpointLists {
         let mut versions = HashSet::new();
         for list_view in self.list_views.all() {
             versions.insert(list_view.view().version);
-            versions.extend(list_view.superseded().versions());
+            versions.extend(list_view.superseded.lock().versions());
         }
         versions
     }
@@ -240,11 +241,7 @@ impl ListView {
         if current.version == version {
             return Some(current);
         }
-        self.superseded().find(version, now, age)
-    }
-
-    fn superseded(&self) -> MutexGuard<'_, SupersededViews> {
-        self.superseded.lock()
+        self.superseded.lock().find(version, now, age)
     }
 
     fn mark_used(&self) {
@@ -260,7 +257,7 @@ impl ListView {
             || view.repeat_count() > before.repeat_count()
             || ChangeCount::is_news_after(view.change_count, before.change_count);
         if moved {
-            self.superseded().put(
+            self.superseded.lock().put(
                 before.clone(),
                 now,
                 context.settings.superseded_views,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_core::endpoint::UpstreamRules;
@@ -75,12 +75,12 @@ impl FollowedUpstream {
 
     /// The lists that the server is asked for although it does not declare them.
     pub(super) fn undeclared(&self) -> ListKinds {
-        self.undeclared_lists().walked
+        self.undeclared.lock().walked
     }
 
     /// Adds a list that the server does not declare; false if it was added before.
     pub(super) fn add_undeclared(&self, kind: ListKind) -> bool {
-        let mut lists = self.undeclared_lists();
+        let mut lists = self.undeclared.lock();
         let is_new = !lists.walked.has(kind);
         lists.walked = lists.walked.with(kind);
         is_new
@@ -89,18 +89,14 @@ impl FollowedUpstream {
     /// Has no walk ask for a list any more, nor a client's request for some time: the server does
     /// not answer, and its other lists would wait with every walk.
     pub(super) fn give_up_undeclared(&self, kind: ListKind) {
-        let mut lists = self.undeclared_lists();
+        let mut lists = self.undeclared.lock();
         lists.walked = lists.walked.without(kind);
         lists.paused_until[kind as usize] = Some(Instant::now() + UNDECLARED_PAUSE);
     }
 
     /// True if a list that the server does not declare may be asked for.
     pub(super) fn may_ask_undeclared(&self, kind: ListKind) -> bool {
-        let until = self.undeclared_lists().paused_until[kind as usize];
+        let until = self.undeclared.lock().paused_until[kind as usize];
         until.is_none_or(|until| until <= Instant::now())
-    }
-
-    fn undeclared_lists(&self) -> MutexGuard<'_, UndeclaredLists> {
-        self.undeclared.lock()
     }
 }

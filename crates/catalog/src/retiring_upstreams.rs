@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;
@@ -30,12 +30,8 @@ pub(crate) struct RetiringUpstream {
 }
 
 impl RetiringUpstreams {
-    fn lock(&self) -> MutexGuard<'_, Vec<RetiringUpstream>> {
-        self.all.lock()
-    }
-
     pub(crate) fn add(&self, retiring: RetiringUpstream) {
-        let mut all = self.lock();
+        let mut all = self.all.lock();
         let id = retiring.source.id();
         let mut of_id = all.iter().filter(|other| other.source.id() == id);
         if let Some(oldest) = of_id.next()
@@ -49,13 +45,14 @@ impl RetiringUpstreams {
     }
 
     pub(crate) fn remove(&self, source: &Arc<CatalogSource>) {
-        self.lock()
+        self.all
+            .lock()
             .retain(|other| !Arc::ptr_eq(&other.source, source));
     }
 
     /// All of them.
     pub(crate) fn upstreams(&self) -> Vec<Arc<dyn Upstream>> {
-        let all = self.lock();
+        let all = self.all.lock();
         let upstreams = all.iter().map(|one| one.source.upstream().clone());
         upstreams.collect()
     }
@@ -69,7 +66,7 @@ impl RetiringUpstreams {
         principal: &Principal,
         native: &str,
     ) -> Option<Arc<dyn Upstream>> {
-        let all = self.lock();
+        let all = self.all.lock();
         let of_number = all.iter().find(|one| one.source.incarnation == incarnation);
         let first = || {
             all.iter()
@@ -86,7 +83,7 @@ impl RetiringUpstreams {
         endpoint: &EndpointId,
         upstream: &UpstreamId,
     ) -> Option<Arc<CatalogSource>> {
-        let all = self.lock();
+        let all = self.all.lock();
         let mut newest_first = all.iter().rev();
         newest_first
             .find(|one| one.source.id() == upstream && one.endpoints.contains(endpoint))

@@ -90,7 +90,7 @@ enum WalkCause {
 
 impl SessionLists {
     fn notify_clients(&self, kinds: ListKinds) {
-        for client in self.clients().iter() {
+        for client in self.clients.read().iter() {
             // A client without a stream gets the notification when it opens one.
             let _unheard = self.notifier.notify(
                 client,
@@ -147,15 +147,11 @@ impl SessionLists {
             false => self.differing.fetch_sub(1, Ordering::Relaxed),
         };
     }
-
-    fn clients(&self) -> parking_lot::RwLockReadGuard<'_, HashSet<SessionKey>> {
-        self.clients.read()
-    }
 }
 
 impl SessionListObserver for SessionLists {
     fn serves(&self, client: SessionKey) {
-        if self.clients().contains(&client) {
+        if self.clients.read().contains(&client) {
             return;
         }
         let mut clients = self.clients.write();
@@ -221,7 +217,7 @@ impl fmt::Debug for SessionLists {
             f,
             "SessionLists({} of {} clients)",
             self.upstream,
-            self.clients().len()
+            self.clients.read().len()
         )
     }
 }

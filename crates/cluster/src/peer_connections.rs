@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::Budgets;
@@ -78,7 +78,7 @@ impl PeerConnections {
             known => known,
         };
         let Some(address) = found else {
-            self.peers().remove(to);
+            self.peers.lock().remove(to);
             return Err(OpenFailure("the replica has ended".into()));
         };
         let connection = self.choose(to, &address).await;
@@ -87,7 +87,7 @@ impl PeerConnections {
 
     /// The connection for the next request.
     fn choose(&self, to: &ReplicaId, address: &Arc<str>) -> SharedConnection {
-        let mut peers = self.peers();
+        let mut peers = self.peers.lock();
         if let Some(slot) = peers.get_mut(to)
             && slot.address == *address
             && let Some(connection) = slot.choose()
@@ -111,14 +111,14 @@ impl PeerConnections {
 
     /// The open connection with the most room, for a request that gets no further one.
     fn open_to(&self, to: &ReplicaId) -> Option<PeerConnection> {
-        let peers = self.peers();
+        let peers = self.peers.lock();
         let connections = &peers.get(to)?.connections;
         open(&connections[roomiest(connections)?]).cloned()
     }
 
     /// Takes note that a replica has ended, though there is a connection to its address.
     pub(crate) fn report_ended(&self, to: &ReplicaId) {
-        self.peers().remove(to);
+        self.peers.lock().remove(to);
         self.context.directory.report_unreachable(to);
     }
 
@@ -128,19 +128,15 @@ impl PeerConnections {
         let mut current = self.context.tls.lock();
         *current = tls;
         drop(current);
-        self.peers().clear();
+        self.peers.lock().clear();
     }
 
     /// Closes all connections, and waits for the end of their tasks.
     pub(crate) async fn shutdown(&self) {
         self.context.force.cancel();
-        self.peers().clear();
+        self.peers.lock().clear();
         self.context.tasks.close();
         self.context.tasks.wait().await;
-    }
-
-    fn peers(&self) -> MutexGuard<'_, HashMap<ReplicaId, PeerSlot>> {
-        self.peers.lock()
     }
 }
 

@@ -14,7 +14,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_catalog::Catalog;
 use weir_core::port::OperatorAction;
@@ -265,7 +265,7 @@ impl Weir {
             true => Arc::new(config.in_memory()),
             false => config.clone(),
         };
-        let lost = weakenings(&self.applied().config, config);
+        let lost = weakenings(&self.applied.lock().config, config);
         let (unmoved, lost) = match strictness {
             Strictness::NoWeaker if !lost.is_empty() => Err(ReloadError::Weaker(lost)),
             Strictness::NoWeaker | Strictness::AllowWeaker => {
@@ -364,7 +364,7 @@ impl Weir {
         if !self.is_in_memory {
             self.check_exposure(config)?;
         }
-        let mut applied = self.applied();
+        let mut applied = self.applied.lock();
         let singletons = components.replicas.as_ref().map(ReplicaLinks::singletons);
         let BuiltUpstreams {
             all: upstreams,
@@ -413,10 +413,6 @@ impl Weir {
         Ok(unmoved)
     }
 
-    fn applied(&self) -> MutexGuard<'_, AppliedConfig> {
-        self.applied.lock()
-    }
-
     /// Stops in phases: not ready, no new connections, open streams closed, calls drained until the
     /// config's deadline, upstreams retired, the operators' listener last.
     pub async fn shutdown(self) {
@@ -446,7 +442,7 @@ impl Weir {
             // Operators and their probes are the successor's at once.
             self.listeners.close_admin().await;
         }
-        let drain = self.applied().config.drain;
+        let drain = self.applied.lock().config.drain;
         if let Some(replicas) = &self.components.replicas {
             replicas.begin_drain(self.successor.is_some()).await;
         }

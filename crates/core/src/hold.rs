@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::port::Fut;
@@ -56,18 +56,14 @@ impl HoldBudget {
 
     /// Divides the room by other limits from now on.
     pub fn set_limits(&self, limits: HoldLimits) {
-        let mut current = self.lock();
+        let mut current = self.0.lock();
         if current.limits != limits {
             *current = HoldDivision::new(limits);
         }
     }
 
     fn current(&self) -> Arc<HoldDivision> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arc<HoldDivision>> {
-        self.0.lock()
+        self.0.lock().clone()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use weir_wire::log_level::LogLevel;
 
@@ -94,7 +94,8 @@ impl SessionNotifier {
     ) -> SessionReceiver {
         let (sender, rings) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let nth = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock()
+        self.receivers
+            .lock()
             .insert(session, OpenReceiver { nth, sender, logs });
         SessionReceiver {
             notifier: self.clone(),
@@ -106,7 +107,7 @@ impl SessionNotifier {
 
     /// Sets the log messages that the client of a session wants from now on.
     pub fn set_log_messages(&self, session: &SessionKey, logs: LogMessages) {
-        if let Some(receiver) = self.lock().get_mut(session) {
+        if let Some(receiver) = self.receivers.lock().get_mut(session) {
             receiver.logs = logs;
         }
     }
@@ -118,7 +119,7 @@ impl SessionNotifier {
     ///
     /// The session has no open receiver, or its client does not read: the message is returned.
     pub fn notify(&self, session: &SessionKey, ring: SessionMessage) -> Result<(), SessionMessage> {
-        let receivers = self.lock();
+        let receivers = self.receivers.lock();
         let Some(receiver) = receivers.get(session) else {
             return Err(ring);
         };
@@ -159,10 +160,6 @@ impl SessionNotifier {
         // The sender lives as long as `self`.
         let _seen = completed.wait_for(|names| names.iter().any(is_there)).await;
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, OpenReceiver>> {
-        self.receivers.lock()
-    }
 }
 
 impl SessionReceiver {
@@ -177,7 +174,7 @@ impl SessionReceiver {
 
 impl Drop for SessionReceiver {
     fn drop(&mut self) {
-        let mut lines = self.notifier.lock();
+        let mut lines = self.notifier.receivers.lock();
         if lines
             .get(&self.session)
             .is_some_and(|receiver| receiver.nth == self.nth)
@@ -258,7 +255,7 @@ mod tests {
         );
         drop(line);
         assert!(bells.notify(&own, visited("d")).is_err());
-        assert!(bells.lock().is_empty());
+        assert!(bells.receivers.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,6 @@
 
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(crate) use parking_lot::{Mutex, MutexGuard};
+pub(crate) use parking_lot::Mutex;
 
 pub(crate) use tokio::time::timeout;

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::io::{AsyncWriteExt as _, BufReader, BufWriter, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, oneshot};
@@ -47,7 +47,7 @@ struct LinkQueueState {
 
 impl LinkQueue {
     fn push(&self, outgoing: QueuedSend) {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if waiting.is_closed {
             return;
         }
@@ -64,7 +64,7 @@ impl LinkQueue {
 
     /// Returns the next message or mark; `None` if the queue is empty.
     fn pop(&self) -> Option<QueuedSend> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let outgoing = waiting.messages.pop_front();
         if let Some(QueuedSend::Message(_, bytes)) = &outgoing {
             waiting.bytes -= bytes;
@@ -74,7 +74,7 @@ impl LinkQueue {
 
     /// Refuses further messages, and with `drops` discards those in the queue.
     fn close(&self, drops: bool) {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         waiting.is_closed = true;
         let gone = if drops {
             std::mem::take(&mut waiting.messages)
@@ -87,12 +87,8 @@ impl LinkQueue {
     }
 
     fn is_over(&self) -> bool {
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         waiting.is_closed && waiting.messages.is_empty()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, LinkQueueState> {
-        self.waiting.lock()
     }
 }
 
@@ -165,7 +161,7 @@ impl HandoverLink {
         let gone = || StoreError("the process that has the sessions is gone".to_owned());
         let (sender, reply) = oneshot::channel();
         let number = {
-            let mut requests = self.requests();
+            let mut requests = self.requests.lock();
             requests.last += 1;
             let number = requests.last;
             requests
@@ -186,7 +182,8 @@ impl HandoverLink {
     /// Completes a request with its reply.
     pub(super) fn complete_request(&self, number: u64, reply: RecordReply) {
         let request = self
-            .requests()
+            .requests
+            .lock()
             .open
             .as_mut()
             .and_then(|open| open.remove(&number));
@@ -196,11 +193,7 @@ impl HandoverLink {
 
     /// Fails all requests from now on, because the other process is gone.
     pub(super) fn fail_requests(&self) {
-        self.requests().open = None;
-    }
-
-    fn requests(&self) -> MutexGuard<'_, PendingRecordRequests> {
-        self.requests.lock()
+        self.requests.lock().open = None;
     }
 }
 

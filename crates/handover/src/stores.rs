@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use futures_util::future::Either;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLock;
 use tokio::sync::watch;
 use weir_core::instant::millis;
 use weir_core::port::{
@@ -70,7 +70,7 @@ impl MovableRecords {
 
     /// Marks the arrival as complete.
     pub fn complete(&self) {
-        let mut location = self.change();
+        let mut location = self.location.write();
         if matches!(&*location, RecordsLocation::Arriving) {
             *location = RecordsLocation::Here;
         }
@@ -87,21 +87,13 @@ impl MovableRecords {
     /// of records sent.
     pub(super) fn move_to(&self, link: &Arc<HandoverLink>) -> usize {
         // Requests take the same lock, so no request runs in between.
-        let mut location = self.change();
+        let mut location = self.location.write();
         let all = self.own.take_all();
         let count = all.len();
         all.into_iter()
             .for_each(|record| link.send(HandoverMessage::Record(WireRecord::of(record))));
         *location = RecordsLocation::Moved(link.clone());
         count
-    }
-
-    fn location(&self) -> RwLockReadGuard<'_, RecordsLocation> {
-        self.location.read()
-    }
-
-    fn change(&self) -> RwLockWriteGuard<'_, RecordsLocation> {
-        self.location.write()
     }
 }
 
@@ -111,7 +103,7 @@ impl RecordStore for MovableRecords {
         key: &'a RecordKey,
         touch: Option<Duration>,
     ) -> ReadyOrFut<'a, Result<Option<StoredRecord>, StoreError>> {
-        let link = match &*self.location() {
+        let link = match &*self.location.read() {
             RecordsLocation::Here => return self.own.load(key, touch),
             RecordsLocation::Arriving => None,
             RecordsLocation::Moved(link) => Some(link.clone()),
@@ -149,7 +141,7 @@ impl RecordStore for MovableRecords {
         ttl: Duration,
         expect: WriteCondition,
     ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
-        let link = match &*self.location() {
+        let link = match &*self.location.read() {
             RecordsLocation::Here => return self.own.store(key, value, ttl, expect),
             // A new record cannot be among those that arrive.
             RecordsLocation::Arriving if expect == WriteCondition::Absent => {
@@ -181,7 +173,7 @@ impl RecordStore for MovableRecords {
     }
 
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
-        let link = match &*self.location() {
+        let link = match &*self.location.read() {
             RecordsLocation::Here => return self.own.remove(key),
             RecordsLocation::Arriving => None,
             RecordsLocation::Moved(link) => Some(link.clone()),

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use http::{Response, Uri};
-use parking_lot::MutexGuard;
+
 use tokio::time::Instant;
 use tower::Service;
 use weir_core::Budgets;
@@ -16,7 +16,7 @@ use crate::connector::{ConnectTimeout, UpstreamConnector};
 use crate::http_error::UpstreamHttpError;
 use crate::http1_connection::Http1Connection;
 use crate::http2_connection::{Http2Connection, StreamSlot};
-use crate::idle_connections::{IDLE_TIMEOUT, IdleConnections, RestedConnection, TRIAL_TIME};
+use crate::idle_connections::{IDLE_TIMEOUT, RestedConnection, TRIAL_TIME};
 use crate::idle_pool::IdlePool;
 use crate::response_body::HttpResponseBody;
 use weir_http1::OutgoingRequest;
@@ -82,7 +82,7 @@ impl ConnectionPool {
                         answer,
                         Err(UpstreamHttpError::Closed | UpstreamHttpError::Broken(_))
                     ) {
-                        self.idle().record_loss();
+                        self.idle.lock().record_loss();
                     }
                     return answer;
                 }
@@ -112,7 +112,7 @@ impl ConnectionPool {
         ask: OutgoingRequest<'_>,
     ) -> Option<Result<Response<HttpResponseBody>, UpstreamHttpError>> {
         loop {
-            let (many, slot) = self.idle().take_stream(Instant::now())?;
+            let (many, slot) = self.idle.lock().take_stream(Instant::now())?;
             match self.send_on_stream(many, slot, ask).await {
                 Err(UpstreamHttpError::NotSent(_)) => {}
                 answer => return Some(answer),
@@ -160,7 +160,7 @@ impl ConnectionPool {
         let connection = match Box::pin(self.open()).await {
             Ok(connection) => connection,
             // The request waits for a stream of an open connection.
-            Err(error) => match self.idle().take_coming_stream(Instant::now()) {
+            Err(error) => match self.idle.lock().take_coming_stream(Instant::now()) {
                 Some((many, slot)) => PooledConnection::Http2(many, slot),
                 None => return Err(error),
             },
@@ -171,10 +171,6 @@ impl ConnectionPool {
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, IdleConnections> {
-        self.idle.lock()
-    }
-
     /// Takes an idle connection that is open and has no unread bytes.
     async fn take_idle(&self) -> Option<Http1Connection> {
         loop {
@@ -182,14 +178,14 @@ impl ConnectionPool {
                 connection: mut line,
                 mut rest,
                 watch,
-            } = self.idle().take(Instant::now())?;
+            } = self.idle.lock().take(Instant::now())?;
             if let Some(watch) = watch {
                 let _still_quiet =
                     Box::pin(tokio::time::timeout(watch, line.wait_until_disturbed())).await;
                 rest = TRIAL_TIME;
             }
             let is_quiet = line.is_quiet(rest);
-            self.idle().record_check(is_quiet, rest);
+            self.idle.lock().record_check(is_quiet, rest);
             if is_quiet && rest < IDLE_TIMEOUT {
                 return Some(line);
             }
@@ -221,7 +217,7 @@ impl ConnectionPool {
             )));
         }
         let most = {
-            let mut idle = self.idle();
+            let mut idle = self.idle.lock();
             if let Some((many, slot)) = idle.take_stream(Instant::now()) {
                 return Ok(PooledConnection::Http2(many, slot));
             }
@@ -229,7 +225,7 @@ impl ConnectionPool {
         };
         let opened = Http2Connection::open(stream, descriptor, &self.windows, most).await?;
         let (many, slot) = {
-            let (mut idle, now) = (self.idle(), Instant::now());
+            let (mut idle, now) = (self.idle.lock(), Instant::now());
             idle.take_stream(now)
                 .unwrap_or_else(|| idle.add_http2(opened, now))
         };

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 #[derive(Debug)]
 pub(crate) struct Sender<T>(Arc<Channel<T>>);
@@ -38,19 +38,13 @@ pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     (Sender(channel.clone()), Receiver(channel))
 }
 
-impl<T> Channel<T> {
-    fn lock(&self) -> MutexGuard<'_, ChannelState<T>> {
-        self.0.lock()
-    }
-}
-
 impl<T> Sender<T> {
     pub(crate) fn is_closed(&self) -> bool {
-        !self.0.lock().has_receiver
+        !self.0.0.lock().has_receiver
     }
 
     pub(crate) fn send(self, value: T) -> Result<(), T> {
-        let mut state = self.0.lock();
+        let mut state = self.0.0.lock();
         if !state.has_receiver {
             return Err(value);
         }
@@ -62,7 +56,7 @@ impl<T> Sender<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         let waiting = {
-            let mut state = self.0.lock();
+            let mut state = self.0.0.lock();
             state.has_sender = false;
             state.waiting.take()
         };
@@ -76,7 +70,7 @@ impl<T> Future for Receiver<T> {
     type Output = Result<T, RecvError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.0.lock();
+        let mut state = self.0.0.lock();
         if let Some(value) = state.value.take() {
             return Poll::Ready(Ok(value));
         }
@@ -93,7 +87,7 @@ impl<T> Future for Receiver<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let value = {
-            let mut state = self.0.lock();
+            let mut state = self.0.0.lock();
             state.has_receiver = false;
             state.value.take()
         };

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use loom::future::block_on;
-pub(crate) use loom::sync::MutexGuard;
+use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::{AtomicU8, Ordering};
 
 pub(crate) use crate::oneshot;

@@ -23,9 +23,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::sync::{
-    AtomicBool, AtomicUsize, Handle, Mutex, MutexGuard, Ordering, oneshot, timeout, yield_now,
-};
+use crate::sync::{AtomicBool, AtomicUsize, Handle, Mutex, Ordering, oneshot, timeout, yield_now};
 
 /// The most requests that wait at a time. Beyond it the oldest one is refused.
 const MAX_QUEUED: usize = 10_000;
@@ -221,7 +219,7 @@ impl PermitQueue {
 
     fn join_queue(&self) -> oneshot::Receiver<InFlightPermit> {
         let (give, given) = oneshot::channel();
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         // Requests that timed out stand at the front.
         while queue.front().is_some_and(oneshot::Sender::is_closed) || queue.len() >= MAX_QUEUED {
             queue.pop_front();
@@ -233,7 +231,7 @@ impl PermitQueue {
 
     /// The next request in turn.
     fn next_in_turn(&self) -> Option<oneshot::Sender<InFlightPermit>> {
-        let (mut queue, long) = (self.queue(), LONG_QUEUE * self.workers());
+        let (mut queue, long) = (self.queue.lock(), LONG_QUEUE * self.workers());
         let mut next = || {
             if queue.len() > long {
                 queue.pop_back()
@@ -248,10 +246,6 @@ impl PermitQueue {
         }
         self.waiting.store(queue.len(), Ordering::SeqCst);
         given
-    }
-
-    fn queue(&self) -> MutexGuard<'_, VecDeque<oneshot::Sender<InFlightPermit>>> {
-        self.queue.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-pub(crate) use parking_lot::{Mutex, MutexGuard};
+pub(crate) use parking_lot::Mutex;
 
 pub(crate) use tokio::runtime::Handle;
 pub(crate) use tokio::sync::oneshot;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::client_network::client_network;
@@ -53,7 +53,8 @@ impl HandshakeLimit {
     pub(super) async fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<HandshakePermit> {
         let address = client_network(address);
         let semaphore = self
-            .networks()
+            .networks
+            .lock()
             .entry(address)
             .or_insert_with(|| Arc::new(Semaphore::new(self.each)))
             .clone();
@@ -70,16 +71,12 @@ impl HandshakeLimit {
             _own: own,
         })
     }
-
-    fn networks(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
-        self.networks.lock()
-    }
 }
 
 impl Drop for NetworkHandshakes {
     fn drop(&mut self) {
         self.permit = None;
-        let mut networks = self.handshakes.networks();
+        let mut networks = self.handshakes.networks.lock();
         self.semaphore = None;
         // Each running or waiting handshake of the network holds a reference; new ones are made
         // under the lock.
@@ -111,10 +108,10 @@ mod tests {
         let mut third = Box::pin(handshakes.acquire(own));
         assert!(third.as_mut().now_or_never().is_none());
         drop(handshakes.acquire(other).await.unwrap());
-        assert_eq!(handshakes.networks().len(), 1);
+        assert_eq!(handshakes.networks.lock().len(), 1);
         drop(first);
         let third = third.await.unwrap();
         drop((second, third));
-        assert_eq!(handshakes.networks().len(), 0);
+        assert_eq!(handshakes.networks.lock().len(), 0);
     }
 }

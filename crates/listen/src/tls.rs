@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -103,7 +103,7 @@ impl ListenerCertificates {
         self.clients
             .store(Arc::new(client_verifier(files, &self.provider)?));
         self.current.store(Arc::new(key));
-        *self.watched() = WatchedFiles::read(files, stamp);
+        *self.files.lock() = WatchedFiles::read(files, stamp);
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl ListenerCertificates {
     /// it must not run on a hot path. After a failure each call is a further attempt, because a file
     /// can become readable without being written; the same error is returned once.
     pub(crate) fn refresh(&self) -> Result<bool, ListenerTlsError> {
-        let known = self.watched().clone();
+        let known = self.files.lock().clone();
         let written = file_times(&known.files);
         if written == known.written {
             return Ok(false);
@@ -123,12 +123,8 @@ impl ListenerCertificates {
         if failed == known.failed {
             return Ok(false);
         }
-        self.watched().failed = failed;
+        self.files.lock().failed = failed;
         Err(error)
-    }
-
-    fn watched(&self) -> MutexGuard<'_, WatchedFiles> {
-        self.files.lock()
     }
 
     /// The acceptor's config: TLS 1.2 and 1.3, HTTP/2 preferred.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::{ClientToken, Failure};
 use weir_oauth::BearerChallenge;
 use weir_upstream_core::retry_backoff::RetryBackoff;
@@ -118,7 +118,7 @@ impl TokenAccount {
         }
         loop {
             let flight = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 match (&state.in_flight, state.last_forced) {
                     // Another call met the same refusal.
                     (Some(flight), _) => flight.clone(),
@@ -151,7 +151,7 @@ impl TokenAccount {
         let mut wanted = self.grant.permitted_scopes(challenge);
         loop {
             let (flight, is_final) = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 wanted.retain(|scope| !state.denied_scopes.contains(scope));
                 if wanted.is_empty() {
                     return None;
@@ -195,7 +195,7 @@ impl TokenAccount {
 
     /// Returns the request in flight, or starts one if the pace allows it.
     fn token_request(self: &Arc<Self>, now: Duration) -> Result<TokenFlight, Failure> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(flight) = &state.in_flight {
             return Ok(flight.clone());
         }
@@ -256,7 +256,7 @@ impl TokenAccount {
     /// waiting caller leaves.
     fn finish_request(&self, step_up: &[String], outcome: &Result<Arc<BearerToken>, TokenError>) {
         let context = self.grant.context();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.in_flight = None;
         match outcome {
             Ok(bearer) => {
@@ -295,10 +295,6 @@ impl TokenAccount {
 
     fn failure(&self, trouble: &TokenError) -> Failure {
         trouble.failure(self.grant.context())
-    }
-
-    fn state(&self) -> MutexGuard<'_, TokenAccountState> {
-        self.state.lock()
     }
 }
 

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -160,7 +160,7 @@ impl Introspector {
 
     /// Joins the request in flight about a token, or begins one.
     fn join_or_begin(&self, token: PresentedToken<'_>) -> Result<PendingAnswer, AuthFailure> {
-        let mut in_flight = self.state.in_flight();
+        let mut in_flight = self.state.in_flight.lock();
         if let Some(pending) = in_flight.get(token.digest) {
             return Ok(pending.clone());
         }
@@ -200,10 +200,6 @@ impl IntrospectionState {
             }
         }
     }
-
-    fn in_flight(&self) -> MutexGuard<'_, HashMap<[u8; 32], PendingAnswer>> {
-        self.in_flight.lock()
-    }
 }
 
 /// An introspection request in flight. It leaves the map of those when it ends, however it ends.
@@ -214,7 +210,7 @@ struct IntrospectionFlight {
 
 impl Drop for IntrospectionFlight {
     fn drop(&mut self) {
-        self.state.in_flight().remove(&self.digest);
+        self.state.in_flight.lock().remove(&self.digest);
     }
 }
 

@@ -16,7 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 
 use weir_testkit::accept::accept;
@@ -54,7 +54,7 @@ impl RoundRobinProxy {
             .local_addr()
             .unwrap_or_else(|error| panic!("no address: {error}"));
         let ring = Arc::new(BackendRing::default());
-        ring.lock().backends = backends.into_iter().collect();
+        ring.0.lock().backends = backends.into_iter().collect();
         let shared = Arc::clone(&ring);
         let server = async move {
             accept(listener, |client| serve(client, Arc::clone(&shared))).await;
@@ -80,20 +80,20 @@ impl RoundRobinProxy {
 
     /// Sends new requests to these backends. Requests on their way stay with theirs.
     pub fn set_backends(&self, backends: impl IntoIterator<Item = SocketAddr>) {
-        self.backends.lock().backends = backends.into_iter().collect();
+        self.backends.0.lock().backends = backends.into_iter().collect();
     }
 
     /// Counts the requests that a backend was sent so far.
     #[must_use]
     pub fn requests_to(&self, backend: SocketAddr) -> usize {
-        let state = self.backends.lock();
+        let state = self.backends.0.lock();
         state.requests.get(&backend).copied().unwrap_or_default()
     }
 
     /// Counts the requests that found no backend.
     #[must_use]
     pub fn refused_requests(&self) -> usize {
-        self.backends.lock().refused
+        self.backends.0.lock().refused
     }
 }
 
@@ -110,13 +110,9 @@ struct BackendRingState {
 }
 
 impl BackendRing {
-    fn lock(&self) -> MutexGuard<'_, BackendRingState> {
-        self.0.lock()
-    }
-
     /// Returns all backends, from the one whose turn it is.
     fn take_turn(&self) -> Vec<SocketAddr> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let mut turn = state.backends.clone();
         if !turn.is_empty() {
             turn.rotate_left(state.next % state.backends.len());
@@ -132,14 +128,14 @@ impl BackendRing {
             match TcpStream::connect(backend).await {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    *self.lock().requests.entry(backend).or_default() += 1;
+                    *self.0.lock().requests.entry(backend).or_default() += 1;
                     return Ok(stream);
                 }
                 // No byte of the request was sent, so another backend can get it.
                 Err(error) => refusal = error,
             }
         }
-        self.lock().refused += 1;
+        self.0.lock().refused += 1;
         Err(refusal)
     }
 }

@@ -187,22 +187,18 @@ impl SchemaCache {
     /// The contract of the schema in `bytes`.
     pub fn of(&self, bytes: &[u8]) -> ToolSchema {
         let key = Sha256::digest(bytes).into();
-        if let Some(known) = self.lock().by_bytes.get(&key).and_then(Weak::upgrade) {
+        if let Some(known) = self.0.lock().by_bytes.get(&key).and_then(Weak::upgrade) {
             return ToolSchema::Checked(known);
         }
         // Compiled without the lock: two that compile the same at once do no harm.
         match CompiledSchema::compile(bytes) {
             Ok(schema) => {
                 let schema = Arc::new(schema);
-                self.lock().keep(key, &schema);
+                self.0.lock().keep(key, &schema);
                 ToolSchema::Checked(schema)
             }
             Err(why) => ToolSchema::Unchecked(why),
         }
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, CachedSchemas> {
-        self.0.lock()
     }
 }
 
@@ -235,6 +231,6 @@ mod tests {
                 ToolSchema::Checked(_)
             ));
         }
-        assert!(contracts.lock().by_bytes.len() <= FIRST_SWEEP);
+        assert!(contracts.0.lock().by_bytes.len() <= FIRST_SWEEP);
     }
 }

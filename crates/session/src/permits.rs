@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::Principal;
 use weir_core::budget::ByteReservation;
 
@@ -49,7 +49,7 @@ impl StreamPermits {
         own_most: usize,
     ) -> Result<StreamPermit, NoStreamPermit> {
         let of = (!principal.is_anonymous()).then(|| *principal.digest());
-        let mut counts = self.counts();
+        let mut counts = self.0.lock();
         if counts.open >= most {
             return Err(NoStreamPermit::Total);
         }
@@ -68,10 +68,6 @@ impl StreamPermits {
             weight: None,
         })
     }
-
-    fn counts(&self) -> MutexGuard<'_, PermitCounts> {
-        self.0.lock()
-    }
 }
 
 impl StreamPermit {
@@ -84,7 +80,7 @@ impl StreamPermit {
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        let mut counts = self.permits.counts();
+        let mut counts = self.permits.0.lock();
         counts.open -= 1;
         if let Some(of) = self.principal
             && let Entry::Occupied(mut own) = counts.by_principal.entry(of)

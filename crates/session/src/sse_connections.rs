@@ -102,13 +102,17 @@ impl SseConnections {
 impl SseConnection {
     /// The headers that a client of Streamable HTTP would send.
     pub fn headers(&self) -> HeaderMap {
-        self.lock().clone().map(session_headers).unwrap_or_default()
+        self.session
+            .lock()
+            .clone()
+            .map(session_headers)
+            .unwrap_or_default()
     }
 
     /// Makes this the session of the connection; returns the session before it. If the connection
     /// has ended, nothing will end the session, which is the error.
     pub fn set_session(&self, session: HeaderValue) -> Result<Option<HeaderValue>, HeaderValue> {
-        let mut own = self.lock();
+        let mut own = self.session.lock();
         if self.closed.is_cancelled() {
             return Err(session);
         }
@@ -117,14 +121,14 @@ impl SseConnection {
 
     /// True if this is the session of the connection.
     pub fn has_session(&self, session: &HeaderValue) -> bool {
-        self.lock().as_ref() == Some(session)
+        self.session.lock().as_ref() == Some(session)
     }
 
     /// Ends the connection; returns its session.
     pub fn end(&self) -> Option<HeaderValue> {
         // In this order: a session that is set later sees the end.
         self.closed.cancel();
-        self.lock().take()
+        self.session.lock().take()
     }
 
     /// Seals the settings of a session of the connection, as the id of an event. A client that
@@ -224,10 +228,6 @@ impl SseConnection {
 
     async fn send(&self, piece: Bytes) -> Result<(), BodyError> {
         Ok(self.out.send(piece).await?)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<HeaderValue>> {
-        self.session.lock()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_core::telemetry::instruments;
@@ -75,7 +75,7 @@ impl StreamRegistry {
         let end = CancellationToken::new();
         let id = self.last.fetch_add(1, Ordering::Relaxed);
         let (principal, endpoint, since) = (principal.clone(), endpoint.clone(), Instant::now());
-        self.lock().insert(
+        self.open.lock().insert(
             id,
             RegisteredStream {
                 principal,
@@ -100,13 +100,13 @@ impl StreamRegistry {
             kind: entry.kind,
             age: entry.since.elapsed(),
         };
-        self.lock().values().map(seen).collect()
+        self.open.lock().values().map(seen).collect()
     }
 
     /// Ends the streams of a principal; returns their number.
     pub fn end_of_principal(&self, digest: &[u8; 16]) -> usize {
         let ends: Vec<_> = {
-            let open = self.lock();
+            let open = self.open.lock();
             open.values()
                 .filter(|entry| entry.principal.digest() == digest)
                 .map(|entry| entry.end.clone())
@@ -116,15 +116,11 @@ impl StreamRegistry {
         ends.iter().for_each(CancellationToken::cancel);
         ends.len()
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, RegisteredStream>> {
-        self.open.lock()
-    }
 }
 
 impl Drop for StreamRegistration {
     fn drop(&mut self) {
-        let gone = self.roll.lock().remove(&self.id);
+        let gone = self.roll.open.lock().remove(&self.id);
         if let Some(gone) = gone {
             count_open(gone.kind, -1);
         }

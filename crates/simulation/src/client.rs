@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{Method, Request};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -44,15 +44,11 @@ pub(crate) struct Doors(Arc<Mutex<Vec<OpenDoor>>>);
 
 impl Doors {
     pub(crate) fn open(&self, replica: usize, door: mpsc::UnboundedSender<DoorRequest>) {
-        self.lock().push((replica, door));
+        self.0.lock().push((replica, door));
     }
 
     pub(crate) fn close(&self, replica: usize) {
-        self.lock().retain(|(open, _)| *open != replica);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<OpenDoor>> {
-        self.0.lock()
+        self.0.lock().retain(|(open, _)| *open != replica);
     }
 }
 
@@ -167,6 +163,7 @@ impl Client {
         let replicas: Vec<_> = self
             .world
             .doors
+            .0
             .lock()
             .iter()
             .map(|(number, _)| *number)
@@ -399,7 +396,7 @@ impl Client {
         replica: Option<usize>,
         event: &str,
     ) -> Option<Answer> {
-        let open = self.world.doors.lock().clone();
+        let open = self.world.doors.0.lock().clone();
         let chosen = match replica {
             Some(number) => open.into_iter().find(|(open, _)| *open == number),
             None if open.is_empty() => None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::instant::millis;
 
 use crate::seeded::Seeded;
@@ -41,13 +41,13 @@ impl Links {
 
     /// Sets the longest delay of a part of a stream.
     pub(crate) fn set_delay(&self, most: u64) {
-        self.lock().most_delay = most.max(1);
+        self.0.lock().most_delay = most.max(1);
     }
 
     /// The delay of a part that is sent from one host to another now. It follows from the seed, the
     /// link and the moment: not from the number of parts, which differs if two of them are joined.
     pub(crate) fn delay(&self, now: Duration, from: HostName, to: HostName) -> Duration {
-        let state = self.lock();
+        let state = self.0.lock();
         let link = from.bytes().chain(to.bytes()).fold(0, |sum: u64, byte| {
             sum.wrapping_mul(131).wrapping_add(u64::from(byte))
         });
@@ -58,7 +58,7 @@ impl Links {
 
     /// Adds a part of a stream to the trace, if that is wanted.
     pub(crate) fn trace_part(&self, at: Duration, from: HostName, to: HostName, part: &[u8]) {
-        let trace = self.lock().trace.clone();
+        let trace = self.0.lock().trace.clone();
         if let Some(trace) = trace {
             let shown = String::from_utf8_lossy(part.get(..200).unwrap_or(part)).into_owned();
             trace.note(
@@ -70,12 +70,12 @@ impl Links {
 
     /// True while two hosts reach each other.
     pub(crate) fn is_open(&self, one: HostName, other: HostName) -> bool {
-        !self.lock().cut.contains(&pair(one, other))
+        !self.0.lock().cut.contains(&pair(one, other))
     }
 
     /// Cuts the link of two hosts.
     pub(crate) fn cut(&self, one: HostName, other: HostName) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if !state.cut.contains(&pair(one, other)) {
             state.cut.push(pair(one, other));
         }
@@ -83,11 +83,7 @@ impl Links {
 
     /// Ends the cut of two hosts.
     pub(crate) fn heal(&self, one: HostName, other: HostName) {
-        self.lock().cut.retain(|cut| *cut != pair(one, other));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LinkState> {
-        self.0.lock()
+        self.0.lock().cut.retain(|cut| *cut != pair(one, other));
     }
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -46,7 +46,7 @@ impl Network {
 
     /// Resets all streams of two hosts: bytes on their way are lost.
     pub(crate) fn reset(&self, one: HostName, other: HostName) {
-        let streams = std::mem::take(&mut self.lock().streams);
+        let streams = std::mem::take(&mut self.state.lock().streams);
         let mut left = Vec::new();
         for (ends, pipe) in streams {
             match pipe.upgrade() {
@@ -55,7 +55,7 @@ impl Network {
                 None => {}
             }
         }
-        self.lock().streams.extend(left);
+        self.state.lock().streams.extend(left);
     }
 
     /// Accepts streams at an address from now on. The address is free again once the receiver is
@@ -66,7 +66,8 @@ impl Network {
         host: HostName,
     ) -> mpsc::UnboundedReceiver<Accepted> {
         let (sender, accepted) = mpsc::unbounded_channel();
-        self.lock()
+        self.state
+            .lock()
             .listeners
             .insert(address.to_owned(), (host, sender));
         accepted
@@ -80,6 +81,7 @@ impl Network {
         address: &str,
     ) -> io::Result<SimStream> {
         let host = self
+            .state
             .lock()
             .listeners
             .get(address)
@@ -87,7 +89,7 @@ impl Network {
         sleep(self.links.delay(clock.now(), from, host)).await;
         let mut waited = Duration::ZERO;
         loop {
-            let found = self.lock().listeners.get(address).cloned();
+            let found = self.state.lock().listeners.get(address).cloned();
             let Some((host, listener)) = found else {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             };
@@ -110,10 +112,6 @@ impl Network {
 
     fn register(&self, stream: &SimStream, ends: (HostName, HostName)) {
         let pipes = stream.pipes().map(|pipe| (ends, Arc::downgrade(pipe)));
-        self.lock().streams.extend(pipes);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, NetworkState> {
-        self.state.lock()
+        self.state.lock().streams.extend(pipes);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Buf as _, BytesMut};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use weir_core::instant::unix_millis;
@@ -91,7 +91,7 @@ const REPLICATION_ID: &str = "a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0";
 impl RedisServer {
     /// Begins another run: clients, scripts and subscriptions of the last one are forgotten.
     pub(crate) fn begin_run(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.runs += 1;
         state.scripts.clear();
         state.subscribers.clear();
@@ -100,18 +100,18 @@ impl RedisServer {
 
     /// Refuses commands from now on.
     pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
-        self.lock().refusal = refusal;
+        self.0.lock().refusal = refusal;
     }
 
     /// Loses the messages that are published from now on.
     pub(crate) fn lose_messages(&self) {
-        self.lock().loses_messages = true;
+        self.0.lock().loses_messages = true;
     }
 
     /// Delivers messages again. Connections that lost some are closed, if their subscriptions end:
     /// the server does that with a subscriber that is too slow.
     pub(crate) fn deliver_messages(&self, after: Subscriptions) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.loses_messages = false;
         if after == Subscriptions::GoOn {
             return;
@@ -124,12 +124,12 @@ impl RedisServer {
 
     /// Leaves no mark of ended records from now on.
     pub(crate) fn forget_ends(&self) {
-        self.lock().forgets_ends = true;
+        self.0.lock().forgets_ends = true;
     }
 
     /// True if there is a record whose name has this text, and no mark of its end.
     pub(crate) fn has_record(&self, part: &str) -> bool {
-        let state = self.lock();
+        let state = self.0.lock();
         let found = state.data.names().find(|name| {
             let text = String::from_utf8_lossy(name);
             text.contains(":s:") && text.contains(part)
@@ -146,7 +146,7 @@ impl RedisServer {
         since: SystemTime,
     ) -> bool {
         let since = unix_millis(since);
-        let state = self.lock();
+        let state = self.0.lock();
         let mut claims = state.missed_claims.iter();
         claims.any(|((host, name), at)| {
             *host == replica && *at >= since && String::from_utf8_lossy(name).contains(part)
@@ -155,13 +155,13 @@ impl RedisServer {
 
     /// The times that a replica claimed a record that it had before, from another replica.
     pub(crate) fn count_taken_back(&self) -> usize {
-        self.lock().taken_back
+        self.0.lock().taken_back
     }
 
     /// The time since a replica asked to end a record whose name has this text, and since `replica`
     /// could know of it without a message.
     pub(crate) fn times_since_end(&self, part: &str, replica: HostName) -> Option<[Duration; 2]> {
-        let state = self.lock();
+        let state = self.0.lock();
         let (_, end) = state
             .ends_asked
             .iter()
@@ -174,7 +174,7 @@ impl RedisServer {
     /// The process of a replica ended: its messages are announced no more, and the next process has
     /// no copies of ended records.
     pub(crate) fn forget_process(&self, replica: HostName) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let now = state.data.now;
         for end in state.ends_asked.values_mut() {
             end.noticed.insert(replica, now);
@@ -229,7 +229,7 @@ impl RedisServer {
         clock: &HostClock,
         messages: &mpsc::UnboundedSender<Published>,
     ) -> Vec<Reply> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.data.set_time(unix_millis(clock.wall()));
         let name = command
             .first()
@@ -245,10 +245,6 @@ impl RedisServer {
             return args.iter().map(subscribe).collect();
         }
         vec![state.run(&name, args, host)]
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ServerState> {
-        self.0.lock()
     }
 }
 

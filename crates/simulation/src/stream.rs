@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use weir_front::AcceptedStream;
@@ -57,14 +57,10 @@ impl Pipe {
 
     /// Loses all bytes on their way, and fails both ends.
     pub(crate) fn reset(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.is_reset = true;
         state.parts.clear();
         state.wake();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PipeState> {
-        self.0.lock()
     }
 }
 
@@ -125,7 +121,7 @@ impl SimStream {
 
     fn next_part(&self, cx: &Context<'_>) -> NextPart {
         let is_open = self.links.is_open(self.ends.0, self.ends.1);
-        let mut state = self.incoming.lock();
+        let mut state = self.incoming.0.lock();
         if state.is_reset {
             return NextPart::Reset;
         }
@@ -156,7 +152,7 @@ impl SimStream {
                 NextPart::Absent => return Poll::Pending,
                 NextPart::In(left) => {
                     // A reset wakes the reader, too.
-                    self.incoming.lock().reader = Some(cx.waker().clone());
+                    self.incoming.0.lock().reader = Some(cx.waker().clone());
                     let mut waiting = Box::pin(sleep(left));
                     if waiting.as_mut().poll(cx).is_pending() {
                         *timer = Some(waiting);
@@ -174,7 +170,7 @@ impl SimStream {
         let (now, (from, to)) = (self.clock.now(), self.ends);
         let due = now + self.links.delay(now, from, to);
         self.links.trace_part(now, from, to, data);
-        let mut state = self.outgoing.lock();
+        let mut state = self.outgoing.0.lock();
         if state.is_reset || state.is_finished {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
@@ -207,7 +203,7 @@ impl AsyncRead for SimStream {
             NextPart::Finished | NextPart::Absent | NextPart::In(_) => return Poll::Ready(Ok(())),
             NextPart::Due => {}
         }
-        let mut state = self.incoming.lock();
+        let mut state = self.incoming.0.lock();
         if let Some((_, part)) = state.parts.front_mut() {
             let taken = part.len().min(buffer.remaining());
             buffer.put_slice(&part[..taken]);
@@ -239,7 +235,7 @@ impl AsyncWrite for SimStream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.outgoing.lock();
+        let mut state = self.outgoing.0.lock();
         state.is_finished = true;
         state.wake();
         Poll::Ready(Ok(()))
@@ -254,11 +250,11 @@ impl AcceptedStream for SimStream {
 
 impl Drop for SimStream {
     fn drop(&mut self) {
-        let mut sent = self.outgoing.lock();
+        let mut sent = self.outgoing.0.lock();
         sent.is_finished = true;
         sent.wake();
         drop(sent);
-        let mut received = self.incoming.lock();
+        let mut received = self.incoming.0.lock();
         received.is_reader_gone = true;
         received.wake();
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use weir_core::port::Fut;
@@ -77,7 +77,8 @@ impl ToolServer {
 
     /// The principals that a call was executed for, once for each execution.
     pub(crate) fn executions(&self, call: &str) -> Vec<String> {
-        self.lock()
+        self.state
+            .lock()
             .executions
             .get(call)
             .cloned()
@@ -86,11 +87,11 @@ impl ToolServer {
 
     /// All calls with their executions.
     pub(crate) fn all_executions(&self) -> BTreeMap<String, Vec<String>> {
-        self.lock().executions.clone()
+        self.state.lock().executions.clone()
     }
 
     fn execute(&self, call: &str, principal: &str) {
-        let mut record = self.lock();
+        let mut record = self.state.lock();
         record
             .executions
             .entry(call.to_owned())
@@ -100,12 +101,12 @@ impl ToolServer {
 
     /// Takes note that the client of a principal ends its session.
     pub(crate) fn note_end(&self, principal: &str) {
-        self.lock().ended.insert(principal.to_owned());
+        self.state.lock().ended.insert(principal.to_owned());
     }
 
     /// The principal of a session that the child hears the end of, though its client goes on.
     fn find_early_end(&self, sessions: &HashSet<SessionKey>) -> Option<String> {
-        let record = self.lock();
+        let record = self.state.lock();
         let known = record.sessions.iter();
         let mut heard = known.filter(|(key, _)| sessions.contains(&SessionKey(**key)));
         let early = heard.find(|(_, principal)| !record.ended.contains(*principal))?;
@@ -113,17 +114,13 @@ impl ToolServer {
     }
 
     fn start_child(&self) -> u64 {
-        let mut record = self.lock();
+        let mut record = self.state.lock();
         record.newest_child += 1;
         record.newest_child
     }
 
     fn newest_child(&self) -> u64 {
-        self.lock().newest_child
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ServerRecord> {
-        self.state.lock()
+        self.state.lock().newest_child
     }
 }
 
@@ -211,7 +208,7 @@ impl SimUpstream {
             .map_or("", |(_, subject)| subject);
         let call = argument(&outbound, "call");
         if let (Some(_), Some(SessionKey(key))) = (&self.child, outbound.call.session) {
-            let mut record = self.server.lock();
+            let mut record = self.server.state.lock();
             record.sessions.insert(key, principal.to_owned());
         }
         let outcome = match &self.child {

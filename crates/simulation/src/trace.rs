@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// The events of a run, and what was found to be wrong. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -19,28 +19,24 @@ impl Trace {
     /// Adds an event.
     pub(crate) fn note(&self, at: Duration, event: impl AsRef<str>) {
         let line = format!("{:>7.3} {}", at.as_secs_f64(), event.as_ref());
-        self.lock().events.push(line);
+        self.0.lock().events.push(line);
     }
 
     /// Adds a violation of an invariant.
     pub(crate) fn violate(&self, at: Duration, violation: impl AsRef<str>) {
         let line = format!("{:>7.3} VIOLATED: {}", at.as_secs_f64(), violation.as_ref());
-        let mut lines = self.lock();
+        let mut lines = self.0.lock();
         lines.events.push(line.clone());
         lines.violations.push(line);
     }
 
     /// All events.
     pub(crate) fn events(&self) -> Vec<String> {
-        self.lock().events.clone()
+        self.0.lock().events.clone()
     }
 
     /// All violations.
     pub(crate) fn violations(&self) -> Vec<String> {
-        self.lock().violations.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TraceLines> {
-        self.0.lock()
+        self.0.lock().violations.clone()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::SystemTime;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::upstream::{UpstreamHealth, UpstreamOwner};
 use weir_core::{CapabilityClass, Failure};
 use weir_wire::Revision;
@@ -39,12 +39,12 @@ impl RemoteState {
 impl RemoteRecord {
     /// Takes note of an answer of the owner.
     pub(crate) fn note_reached(&self) {
-        self.lock().set_down(false);
+        self.state.lock().set_down(false);
     }
 
     /// Takes note of a failure to reach the owner, or the server there.
     pub(crate) fn note_failure(&self, failure: &Failure) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.set_down(true);
         state.last_error = Some((failure.cause(), SystemTime::now()));
     }
@@ -52,7 +52,7 @@ impl RemoteRecord {
     /// Takes note of the facts of the server.
     pub(crate) fn note_facts(&self, facts: UpstreamFacts) {
         self.carries.store(facts.carries, Ordering::Relaxed);
-        self.lock().facts = facts;
+        self.state.lock().facts = facts;
     }
 
     /// The classes that are carried to the server, as far as its owner has sent them.
@@ -62,7 +62,7 @@ impl RemoteRecord {
 
     /// The health, with so many calls in flight from this replica.
     pub(crate) fn health(&self, in_flight: usize, owner: Option<UpstreamOwner>) -> UpstreamHealth {
-        let state = self.lock();
+        let state = self.state.lock();
         let revision = |text: &Option<String>| {
             let revision = text.as_deref().and_then(Revision::parse);
             revision.map(Revision::as_str)
@@ -79,10 +79,6 @@ impl RemoteRecord {
             owner,
             ..UpstreamHealth::default()
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RemoteState> {
-        self.state.lock()
     }
 }
 

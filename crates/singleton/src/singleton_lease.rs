@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -127,7 +127,7 @@ impl SingletonLease {
 
     /// True if forwarded requests of this epoch may begin here.
     pub(crate) fn accepts(&self, epoch: u64) -> bool {
-        self.own_epoch() == Some(epoch) && self.lock().phase == LeasePhase::Competing
+        self.own_epoch() == Some(epoch) && self.control.lock().phase == LeasePhase::Competing
     }
 
     /// The token that is cancelled once a successor process has the children. Calls that run go on
@@ -152,7 +152,7 @@ impl SingletonLease {
             let wait = {
                 let _turn = self.turn.lock().await;
                 if matches!(
-                    self.lock().phase,
+                    self.control.lock().phase,
                     LeasePhase::HandedOver | LeasePhase::Ended
                 ) {
                     return;
@@ -194,7 +194,7 @@ impl SingletonLease {
         // A child of before may still be ending.
         let may_take = is_held || self.fence.is_vacant();
         let (token, known_epoch, phase) = {
-            let mut control = self.lock();
+            let mut control = self.control.lock();
             // A lease that this process has taken by itself is under its own token.
             if let Some((token, epoch)) = control.inherited.take()
                 && !is_held
@@ -249,7 +249,7 @@ impl SingletonLease {
 
     fn gain(&self, epoch: u64, begun: Duration) {
         let ending = begun + self.ports.time * 3 / 4;
-        self.lock().ending = Some(ending);
+        self.control.lock().ending = Some(ending);
         let goes_on = self.fence.extend(ending);
         if self.note_epoch(epoch) || !goes_on {
             tracing::info!(upstream = %self.upstream, epoch, "upstream lease taken: its child processes run here");
@@ -283,7 +283,7 @@ impl SingletonLease {
 
     /// Ends the use of the lease, if this replica had it.
     fn lose(&self, reason: &'static str) {
-        let had = self.lock().ending.take().is_some();
+        let had = self.control.lock().ending.take().is_some();
         self.fence.close();
         if had {
             tracing::warn!(upstream = %self.upstream, reason, "upstream lease lost: child processes end");
@@ -300,7 +300,7 @@ impl SingletonLease {
     /// Waits for the end of the lease by the clock; without a lease it never returns.
     async fn wait_for_ending(&self) {
         loop {
-            let Some(ending) = self.lock().ending else {
+            let Some(ending) = self.control.lock().ending else {
                 return std::future::pending().await;
             };
             let now = self.ports.clock.monotonic();
@@ -313,7 +313,7 @@ impl SingletonLease {
 
     /// Takes no lease from now on. One that is held is kept.
     pub(crate) fn begin_drain(&self) {
-        let mut control = self.lock();
+        let mut control = self.control.lock();
         if control.phase == LeasePhase::Competing {
             control.phase = LeasePhase::Draining;
         }
@@ -323,7 +323,7 @@ impl SingletonLease {
     /// this replica does not hold the lease.
     pub(crate) fn hand_over(&self) -> Option<(LeaseToken, u64)> {
         let epoch = self.own_epoch()?;
-        let mut control = self.lock();
+        let mut control = self.control.lock();
         control.phase = LeasePhase::HandedOver;
         // The end of the lease here is not the end of the children.
         control.ending = None;
@@ -340,7 +340,7 @@ impl SingletonLease {
     /// holds the lease by then. Waits up to `most` until the store confirms a lease of this
     /// process; false if it does not.
     pub(crate) async fn adopt(&self, token: LeaseToken, epoch: u64, most: Duration) -> bool {
-        self.lock().inherited = Some((token, epoch));
+        self.control.lock().inherited = Some((token, epoch));
         self.wake.notify_one();
         self.wait_until_owned(most).await
     }
@@ -356,7 +356,7 @@ impl SingletonLease {
     pub(crate) async fn release(&self, is_last: bool) {
         let _turn = self.turn.lock().await;
         {
-            let mut control = self.lock();
+            let mut control = self.control.lock();
             match control.phase {
                 LeasePhase::HandedOver | LeasePhase::Ended => return,
                 LeasePhase::Competing | LeasePhase::Draining if is_last => {
@@ -368,7 +368,7 @@ impl SingletonLease {
             }
         }
         self.wake.notify_one();
-        let had = self.lock().ending.take().is_some();
+        let had = self.control.lock().ending.take().is_some();
         self.fence.close();
         self.fence.wait_until_vacant(CHILD_END_TIME).await;
         if had && self.fence.is_vacant() {
@@ -378,7 +378,7 @@ impl SingletonLease {
 
     async fn give_back(&self) {
         let (token, known_epoch) = {
-            let control = self.lock();
+            let control = self.control.lock();
             (control.token, control.known_epoch)
         };
         let request = LeaseRequest {
@@ -419,17 +419,13 @@ impl SingletonLease {
 
     /// Takes note of the epoch of a holder; true if it is a new one.
     fn note_epoch(&self, epoch: u64) -> bool {
-        let mut control = self.lock();
+        let mut control = self.control.lock();
         let is_new = control.known_epoch != epoch;
         if is_new {
             control.known_epoch = epoch;
             self.meter.count_change();
         }
         is_new
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LeaseControl> {
-        self.control.lock()
     }
 }
 

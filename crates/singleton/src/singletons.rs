@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{Request, Response};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use weir_core::names::UpstreamId;
@@ -58,7 +58,7 @@ impl PreparedSingleton {
         } = self;
         let lease = upstream.lease.clone();
         singletons.tasks.spawn(async move { lease.keep().await });
-        let mut upstreams = singletons.lock();
+        let mut upstreams = singletons.upstreams.lock();
         upstreams.retain(|_, upstream| upstream.strong_count() > 0);
         upstreams.insert(upstream.local.id().clone(), Arc::downgrade(&upstream));
     }
@@ -124,7 +124,12 @@ impl Singletons {
     /// ended. Ends after `most` at the latest; leases that are still held then go with the end of
     /// their upstreams.
     pub async fn drain(&self, most: Duration) {
-        let upstreams: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        let upstreams: Vec<_> = self
+            .upstreams
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
         let drains = upstreams.iter().map(|upstream| upstream.drain());
         let _in_time = timeout(most, join_all(drains)).await;
     }
@@ -136,7 +141,7 @@ impl Singletons {
     }
 
     fn find(&self, id: &UpstreamId) -> Option<Arc<SingletonUpstream>> {
-        self.lock().get(id)?.upgrade()
+        self.upstreams.lock().get(id)?.upgrade()
     }
 
     /// Serves one stream of another replica.
@@ -164,10 +169,6 @@ impl Singletons {
         }
         reader.set_most(upstream.max_frame());
         serve_request(upstream, &first, OwnerStream { reader, writer }).await
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<UpstreamId, Weak<SingletonUpstream>>> {
-        self.upstreams.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_wire::RequestId;
 
@@ -52,7 +52,7 @@ impl InFlightRequests {
         is_modern: bool,
     ) -> Result<InFlightRequest, BeginRequestError> {
         let (id, withdrawn): (Box<[u8]>, _) = (id.as_json().into(), CancellationToken::new());
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         if all.contains_key(&id) {
             return Err(BeginRequestError::SameId);
         }
@@ -76,16 +76,12 @@ impl InFlightRequests {
     /// Cancels a request. Returns true for a modern one, because dropping its response is its whole
     /// cancellation.
     pub(super) fn withdraw(&self, id: &RequestId) -> bool {
-        let all = self.lock();
+        let all = self.0.lock();
         let Some(entry) = all.get(id.as_json()) else {
             return false;
         };
         entry.withdrawn.cancel();
         entry.is_modern
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, InFlightEntry>> {
-        self.0.lock()
     }
 }
 
@@ -103,7 +99,7 @@ impl InFlightRequest {
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.all.lock().remove(&self.id);
+        self.all.0.lock().remove(&self.id);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use http::HeaderValue;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use url::Url;
 use weir_core::port::Fut;
 use weir_mcp_client::login::{LoginAccount, LoginAccounts};
@@ -82,7 +82,7 @@ impl TokenProvider for LoginKeeper {
 
 impl UserLogin {
     async fn token(&self, is_refused: bool) -> Option<ProvidedToken> {
-        let refused = self.last().clone().filter(|_| is_refused);
+        let refused = self.last.lock().clone().filter(|_| is_refused);
         let account = self
             .accounts
             .token(&self.server, refused.as_ref())
@@ -92,17 +92,13 @@ impl UserLogin {
                 tracing::warn!(%error, "stored login not usable, continuing without a token");
                 None
             });
-        self.last().clone_from(&account);
+        self.last.lock().clone_from(&account);
         let account = account?;
         let lifetime = account.lifetime(SystemTime::now());
         Some(ProvidedToken {
             header: bearer(account.access_token())?,
             lifetime,
         })
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<LoginAccount>> {
-        self.last.lock()
     }
 }
 

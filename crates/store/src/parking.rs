@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::parked::{ParkedCall, ParkedCallDetails, SharedParkedReply};
 use weir_core::port::{CallParking, Clock, Random, random_id};
@@ -84,7 +84,7 @@ impl MemoryParking {
 
     /// Changes the caps for later calls; calls that are parked already stay.
     pub fn set_caps(&self, caps: ParkingCaps) {
-        self.lock().caps = caps;
+        self.parked.lock().caps = caps;
     }
 
     fn park_now(
@@ -97,7 +97,7 @@ impl MemoryParking {
         let principal = &stay.principal;
         let fresh = || ParkedId::new(self.generation, random_id(&*self.random));
         let id = again.unwrap_or_else(fresh);
-        let mut lot = self.lock();
+        let mut lot = self.parked.lock();
         let own = || {
             lot.calls
                 .keys()
@@ -135,13 +135,14 @@ impl MemoryParking {
 
     fn take_now(&self, principal: &Principal, id: ParkedId) -> Option<SharedParkedReply> {
         self.sweep();
-        let place = self.lock().calls.remove(&(principal.clone(), id))?;
+        let place = self.parked.lock().calls.remove(&(principal.clone(), id))?;
         count_parked(-1);
         Some(place.call)
     }
 
     fn drop_matching(&self, which: impl Fn(&ParkedEntry) -> bool) -> usize {
         let those: Vec<_> = self
+            .parked
             .lock()
             .calls
             .extract_if(|_, place| which(place))
@@ -149,10 +150,6 @@ impl MemoryParking {
         // Dropped without the lock.
         count_parked(-those.len().cast_signed());
         those.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ParkedCalls> {
-        self.parked.lock()
     }
 }
 
@@ -172,7 +169,8 @@ impl CallParking for MemoryParking {
 
     fn is_parked(&self, principal: &Principal, id: ParkedId) -> bool {
         let now = self.clock.monotonic();
-        self.lock()
+        self.parked
+            .lock()
             .calls
             .get(&(principal.clone(), id))
             .is_some_and(|place| place.until > now)
@@ -192,7 +190,7 @@ impl CallParking for MemoryParking {
             age: now.saturating_sub(place.since),
             left: place.until.saturating_sub(now),
         };
-        let mut all: Vec<_> = self.lock().calls.values().map(seen).collect();
+        let mut all: Vec<_> = self.parked.lock().calls.values().map(seen).collect();
         all.sort_by_key(|call| call.number);
         all
     }
@@ -210,7 +208,7 @@ fn count_parked(change: isize) {
 
 impl std::fmt::Debug for MemoryParking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MemoryParking({} calls)", self.lock().calls.len())
+        write!(f, "MemoryParking({} calls)", self.parked.lock().calls.len())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::{Clock, KeptTask, TaskBook};
 use weir_core::telemetry::StoreOperation;
@@ -116,7 +116,7 @@ impl MemoryTasks {
     ) -> Result<(), Failure> {
         let now = self.clock.monotonic();
         let until = now + ttl.unwrap_or(self.caps.time).min(self.caps.time);
-        let mut book = self.lock();
+        let mut book = self.table.lock();
         // A task with a new state keeps its position in the list.
         let own = book.owners.get(&owner);
         let known = own.and_then(|own| {
@@ -173,7 +173,7 @@ impl MemoryTasks {
     /// Copies all tasks, for another process.
     pub fn copy_all(&self) -> Vec<MovedTask> {
         let now = self.clock.monotonic();
-        let book = self.lock();
+        let book = self.table.lock();
         let of_owner = |((principal, endpoint), own): (&TaskOwner, &BTreeMap<u64, TaskEntry>)| {
             let alive = own.iter().filter(|(_, entry)| entry.until > now);
             let moved = alive.map(|(nth, entry)| MovedTask {
@@ -197,7 +197,7 @@ impl MemoryTasks {
         name: &str,
     ) -> Option<MovedTask> {
         let now = self.clock.monotonic();
-        let book = self.lock();
+        let book = self.table.lock();
         let mut own = book.tasks_of(principal, endpoint)?.iter();
         let (nth, entry) = own.find(|(_, entry)| &*entry.task.name == name)?;
         Some(MovedTask {
@@ -231,17 +231,13 @@ impl MemoryTasks {
             // The caps of this process are full: the task is lost here.
             return;
         }
-        let mut book = self.lock();
+        let mut book = self.table.lock();
         book.set_position(&owner, &name, position);
         let own = book.owners.get_mut(&owner);
         let mut entries = own.into_iter().flat_map(BTreeMap::values_mut);
         if let Some(entry) = entries.find(|entry| entry.task.name == name) {
             entry.fetched = is_fetched;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TaskTable> {
-        self.table.lock()
     }
 }
 
@@ -346,7 +342,7 @@ impl TaskBook for MemoryTasks {
     fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<KeptTask> {
         let now = self.clock.monotonic();
         let found = FIND.time(|| {
-            let book = self.lock();
+            let book = self.table.lock();
             book.tasks_of(principal, endpoint)?
                 .values()
                 .find(|entry| &*entry.task.name == name)
@@ -358,7 +354,7 @@ impl TaskBook for MemoryTasks {
     }
 
     fn note_fetched(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
-        let mut book = self.lock();
+        let mut book = self.table.lock();
         let own = book.owners.get_mut(&(principal.clone(), endpoint.clone()));
         let entries = own.into_iter().flat_map(BTreeMap::values_mut);
         entries
@@ -367,7 +363,8 @@ impl TaskBook for MemoryTasks {
     }
 
     fn forget(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
-        self.lock()
+        self.table
+            .lock()
             .remove(&(principal.clone(), endpoint.clone()), |_, entry| {
                 &*entry.task.name == name
             });
@@ -381,7 +378,7 @@ impl TaskBook for MemoryTasks {
         most: usize,
     ) -> Vec<(u64, KeptTask)> {
         let now = self.clock.monotonic();
-        let book = self.lock();
+        let book = self.table.lock();
         let Some(own) = book.tasks_of(principal, endpoint) else {
             return Vec::new();
         };
@@ -396,7 +393,7 @@ impl TaskBook for MemoryTasks {
 
 impl std::fmt::Debug for MemoryTasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MemoryTasks({} tasks)", self.lock().total)
+        write!(f, "MemoryTasks({} tasks)", self.table.lock().total)
     }
 }
 

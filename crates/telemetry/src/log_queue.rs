@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use weir_core::telemetry::instruments;
 
 /// The most bytes of waiting lines, and the most lines.
@@ -38,7 +38,7 @@ struct QueueState {
 impl LogQueue {
     /// Adds a line, or counts it as dropped.
     pub(super) fn push(&self, line: &[u8]) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.bytes + line.len() > MOST_BYTES || state.lines.len() >= MOST_LINES {
             state.dropped += 1;
             drop(state);
@@ -53,21 +53,21 @@ impl LogQueue {
 
     /// Wakes the writer.
     pub(super) fn wake(&self) {
-        self.state().woken = true;
+        self.state.lock().woken = true;
         self.filled.notify_one();
     }
 
     /// Waits until all lines are written, at most for `within`.
     pub(super) fn drain(&self, within: Duration) {
         let waiting = |state: &mut QueueState| state.bytes > 0;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.emptied.wait_while_for(&mut state, waiting, within);
     }
 
     /// Waits for lines, at most for `within`, and takes them all.
     pub(super) fn take(&self, within: Option<Duration>) -> VecDeque<Vec<u8>> {
         let idle = |state: &mut QueueState| state.lines.is_empty() && !state.woken;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match within {
             Some(within) => {
                 self.filled.wait_while_for(&mut state, idle, within);
@@ -80,7 +80,7 @@ impl LogQueue {
 
     /// Records that the writer is done with a line.
     fn done(&self, bytes: usize, written: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.bytes -= bytes;
         state.dropped += u64::from(!written);
         let is_empty = state.bytes == 0;
@@ -95,11 +95,7 @@ impl LogQueue {
 
     /// Returns the lines dropped since the last call.
     pub(super) fn take_dropped(&self) -> u64 {
-        std::mem::take(&mut self.state().dropped)
-    }
-
-    fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock()
+        std::mem::take(&mut self.state.lock().dropped)
     }
 }
 

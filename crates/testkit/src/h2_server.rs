@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{
     AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf,
@@ -424,7 +424,8 @@ async fn act(shared: Arc<H2ServerState>, writer: H2Writer, acts: Vec<H2Act>) -> 
 impl H2ServerState {
     fn acts(&self, request: &H2Request) -> Vec<H2Act> {
         *self
-            .requests()
+            .requests
+            .lock()
             .entry(request.method().to_owned())
             .or_default() += 1;
         let is_call = request.method() == "tools/call";
@@ -442,17 +443,14 @@ impl H2ServerState {
         });
         vec![h2_answer(request.stream, status, &message)]
     }
-
-    fn requests(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.requests.lock()
-    }
 }
 
 impl H2Server {
     /// Complete requests of a JSON-RPC method; those without a method are under the empty name.
     pub fn requests_of(&self, method: &str) -> usize {
         self.shared
-            .requests()
+            .requests
+            .lock()
             .get(method)
             .copied()
             .unwrap_or_default()

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::accept::answer_all;
@@ -103,27 +103,28 @@ impl IdentityProvider {
 
     /// Signs with another key from now on; the old key leaves the set.
     pub fn rotate_key(&self, signer: TokenSigner) {
-        self.state().signer = Arc::new(signer);
+        self.state.lock().signer = Arc::new(signer);
     }
 
     /// The key it signs with.
     pub fn signer(&self) -> Arc<TokenSigner> {
-        Arc::clone(&self.state().signer)
+        Arc::clone(&self.state.lock().signer)
     }
 
     /// Changes the answer to key requests; `None` restores it.
     pub fn set_misbehaviour(&self, how: Option<IdpMisbehaviour>) {
-        self.state().misbehaviour = how;
+        self.state.lock().misbehaviour = how;
     }
 
     /// Sets the introspection response for this token.
     pub fn set_introspection(&self, token: &str, answer: Value) {
-        self.state().opaque.push((token.to_owned(), answer));
+        self.state.lock().opaque.push((token.to_owned(), answer));
     }
 
     /// Counts the requests of this path.
     pub fn request_count(&self, path: &str) -> usize {
-        self.state()
+        self.state
+            .lock()
             .asked
             .iter()
             .filter(|asked| *asked == path)
@@ -142,10 +143,6 @@ impl IdentityProvider {
     /// Returns a valid token of `subject` for `audience`.
     pub fn token(&self, subject: &str, audience: &str) -> String {
         self.signer().token(&self.claims(subject, audience))
-    }
-
-    fn state(&self) -> MutexGuard<'_, IdpState> {
-        self.state.lock()
     }
 }
 

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
@@ -80,12 +80,16 @@ impl SseRelay {
     /// on.
     pub fn refuse(&self, name: &str, status: u16) {
         let status = StatusCode::from_u16(status).unwrap_or_default();
-        self.shared.lock().refused.insert(name.to_owned(), status);
+        self.shared
+            .inner
+            .lock()
+            .refused
+            .insert(name.to_owned(), status);
     }
 
     /// The number of streams so far.
     pub fn streams(&self) -> u64 {
-        self.shared.lock().last
+        self.shared.inner.lock().last
     }
 }
 
@@ -138,12 +142,6 @@ impl SseRelayStreams {
     }
 }
 
-impl SseRelayState {
-    fn lock(&self) -> MutexGuard<'_, SseRelayStreams> {
-        self.inner.lock()
-    }
-}
-
 async fn serve(connection: TcpStream, shared: Arc<SseRelayState>) {
     let service = service_fn(move |request| {
         let shared = shared.clone();
@@ -169,7 +167,7 @@ async fn answer(shared: &Arc<SseRelayState>, request: Request<Incoming>) -> Resp
     match (head.method, number) {
         (Method::GET, None) if head.uri.path() == STREAM => open(shared),
         (Method::POST, Some(number)) => {
-            let Some(stream) = shared.lock().streams.get(&number).cloned() else {
+            let Some(stream) = shared.inner.lock().streams.get(&number).cloned() else {
                 return empty(StatusCode::NOT_FOUND);
             };
             let Ok(body) = body.collect().await else {
@@ -177,11 +175,11 @@ async fn answer(shared: &Arc<SseRelayState>, request: Request<Incoming>) -> Resp
             };
             let message = String::from_utf8_lossy(&body.to_bytes()).into_owned();
             let parsed: Value = serde_json::from_str(&message).unwrap_or_default();
-            if let Some(status) = shared.lock().refusal_of(&parsed) {
+            if let Some(status) = shared.inner.lock().refusal_of(&parsed) {
                 return refusal(status);
             }
             let answered = (shared.responds_late && parsed["method"].is_string())
-                .then(|| shared.lock().wait_for_answer(number, &parsed["id"]))
+                .then(|| shared.inner.lock().wait_for_answer(number, &parsed["id"]))
                 .flatten();
             // An error means that the stream was closed in between.
             let is_open = stream.send(message).await.is_ok();
@@ -202,7 +200,7 @@ async fn answer(shared: &Arc<SseRelayState>, request: Request<Incoming>) -> Resp
 fn open(shared: &Arc<SseRelayState>) -> Response<SseRelayBody> {
     let (sender, relayed, messages) = relay::connect(&shared.url);
     let number = {
-        let mut inner = shared.lock();
+        let mut inner = shared.inner.lock();
         inner.last += 1;
         let number = inner.last;
         inner.streams.insert(number, sender);
@@ -258,7 +256,7 @@ impl SseRelayEvents {
         }
         let guard = &self.guard;
         let event = |message: String| {
-            guard.shared.lock().end_wait(guard.number, &message);
+            guard.shared.inner.lock().end_wait(guard.number, &message);
             format!("event: message\ndata: {message}\n\n")
         };
         let mut events = event(self.messages.recv().await?);
@@ -279,7 +277,7 @@ struct StreamGuard {
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        let mut inner = self.shared.lock();
+        let mut inner = self.shared.inner.lock();
         inner.streams.remove(&self.number);
         inner
             .unanswered

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -102,6 +102,7 @@ impl TokenServer {
     /// Serves a document.
     pub fn serve_document(&self, path: &str, document: &Value) {
         self.shared
+            .inner
             .lock()
             .documents
             .insert(path.to_owned(), document.to_string());
@@ -111,6 +112,7 @@ impl TokenServer {
     /// given.
     pub fn queue_answer(&self, status: u16, body: &Value) {
         self.shared
+            .inner
             .lock()
             .answers
             .push_back((status, body.to_string()));
@@ -118,7 +120,7 @@ impl TokenServer {
 
     /// The `expires_in` of tokens from now on.
     pub fn set_lifetime(&self, expires_in: Value) {
-        self.shared.lock().lifetime = expires_in;
+        self.shared.inner.lock().lifetime = expires_in;
     }
 
     /// Holds token requests, or lets them go on.
@@ -128,7 +130,7 @@ impl TokenServer {
 
     /// The token requests so far, waiting ones included.
     pub fn requests(&self) -> Vec<TokenRequest> {
-        self.shared.lock().requests.clone()
+        self.shared.inner.lock().requests.clone()
     }
 
     /// Waits until so many token requests have come.
@@ -148,16 +150,10 @@ impl TokenServer {
     }
 }
 
-impl TokenServerState {
-    fn lock(&self) -> MutexGuard<'_, TokenServerRecords> {
-        self.inner.lock()
-    }
-}
-
 async fn answer(shared: &TokenServerState, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     if head.uri.path() != "/token" {
-        let document = shared.lock().documents.get(head.uri.path()).cloned();
+        let document = shared.inner.lock().documents.get(head.uri.path()).cloned();
         return document.map_or_else(
             || json_response(404, String::new()),
             |text| json_response(200, text),
@@ -181,11 +177,11 @@ async fn answer(shared: &TokenServerState, request: Request<Incoming>) -> Respon
         authorization: authorization.map(str::to_owned),
         form,
     };
-    shared.lock().requests.push(request);
+    shared.inner.lock().requests.push(request);
     shared.pulse.send_modify(|pulse| *pulse += 1);
     // An error would mean that the server is gone.
     let _ = shared.open.subscribe().wait_for(|open| *open).await;
-    let mut inner = shared.lock();
+    let mut inner = shared.inner.lock();
     if let Some((status, body)) = inner.answers.pop_front() {
         return json_response(status, body);
     }

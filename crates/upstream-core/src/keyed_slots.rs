@@ -84,7 +84,7 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
         makes_room: bool,
         is_own: impl Fn(&K) -> bool,
     ) -> Option<SlotAndEvicted<T>> {
-        if let Some(slot) = self.read().get(key) {
+        if let Some(slot) = self.map.read().get(key) {
             slot.used.store(now, Ordering::Relaxed);
             return Some((slot.clone(), None));
         }
@@ -131,7 +131,7 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
 
     /// Returns the values of these keys.
     pub fn values_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
-        let map = self.read();
+        let map = self.map.read();
         map.iter()
             .filter(|(key, _)| wanted(key))
             .filter_map(|(_, slot)| slot.current.load_full())
@@ -140,21 +140,21 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
 
     /// True if the slot of this key is filled.
     pub fn is_filled(&self, key: &K) -> bool {
-        let map = self.read();
+        let map = self.map.read();
         map.get(key)
             .is_some_and(|slot| slot.current.load().is_some())
     }
 
     /// True if `slot` is the one of this key. One that was taken out meanwhile is not.
     pub fn holds(&self, key: &K, slot: &KeyedSlot<T>) -> bool {
-        let map = self.read();
+        let map = self.map.read();
         map.get(key)
             .is_some_and(|held| std::ptr::eq(Arc::as_ptr(held), slot))
     }
 
     /// Returns the keys and values of all filled slots.
     pub fn filled(&self) -> Vec<(K, Arc<T>)> {
-        let map = self.read();
+        let map = self.map.read();
         map.iter()
             .filter_map(|(key, slot)| Some((key.clone(), slot.current.load_full()?)))
             .collect()
@@ -178,14 +178,11 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
 
     /// Returns the number of filled slots.
     pub fn open_count(&self) -> usize {
-        self.read()
+        self.map
+            .read()
             .values()
             .filter(|slot| slot.current.load().is_some())
             .count()
-    }
-
-    fn read(&self) -> parking_lot::RwLockReadGuard<'_, HashMap<K, Arc<KeyedSlot<T>>>> {
-        self.map.read()
     }
 }
 
@@ -298,7 +295,10 @@ mod tests {
         held.truncate(47);
         assert!(slot_of(1, 100).is_none(), "used a short while ago");
         assert!(slot_at(1, 100, 1100).is_some(), "in place of its own");
-        assert_eq!(slots.values_where(|_| true).len() + slots.read().len(), 48);
+        assert_eq!(
+            slots.values_where(|_| true).len() + slots.map.read().len(),
+            48
+        );
         // A small number of slots has no shares.
         let few: KeyedSlots<(u8, u8), u8> = KeyedSlots::new(3, 1000);
         let all: Vec<_> = (0..4)

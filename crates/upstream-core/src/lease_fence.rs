@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -58,7 +58,7 @@ impl LeaseFence {
     /// Opens the fence until `ending`, by the monotonic clock. True if that goes on with the tenure
     /// of before; otherwise a new one begins.
     pub fn extend(&self, ending: Duration) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(tenure) = &state.tenure {
             if is_open(tenure, &*self.clock) {
                 tenure.ending.fetch_max(millis(ending), Ordering::AcqRel);
@@ -76,19 +76,19 @@ impl LeaseFence {
 
     /// Closes the fence, and ends the tenure.
     pub fn close(&self) {
-        if let Some(tenure) = self.lock().tenure.take() {
+        if let Some(tenure) = self.state.lock().tenure.take() {
             tenure.over.cancel();
         }
     }
 
     /// True if no child of any tenure runs any more.
     pub fn is_vacant(&self) -> bool {
-        self.lock().children.is_empty()
+        self.state.lock().children.is_empty()
     }
 
     /// Waits until no child of any tenure runs, at most `most`.
     pub async fn wait_until_vacant(&self, most: Duration) {
-        let children = self.lock().children.clone();
+        let children = self.state.lock().children.clone();
         children.close();
         let _in_time = tokio::time::timeout(most, children.wait()).await;
         children.reopen();
@@ -97,12 +97,12 @@ impl LeaseFence {
     /// Lets nothing new pass: another process goes on with the lease. Passes of before stay, until
     /// their end by the clock.
     pub fn hand_over(&self) {
-        self.lock().is_handed_over = true;
+        self.state.lock().is_handed_over = true;
     }
 
     /// Returns a pass; absent while the fence is closed.
     pub fn enter(&self) -> Option<FencePass> {
-        let state = self.lock();
+        let state = self.state.lock();
         let tenure = state.tenure.as_ref().filter(|_| !state.is_handed_over)?;
         is_open(tenure, &*self.clock).then(|| FencePass {
             clock: self.clock.clone(),
@@ -112,15 +112,11 @@ impl LeaseFence {
 
     /// True while the fence is open.
     pub fn is_open(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state
             .tenure
             .as_ref()
             .is_some_and(|tenure| is_open(tenure, &*self.clock))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, FenceState> {
-        self.state.lock()
     }
 }
 

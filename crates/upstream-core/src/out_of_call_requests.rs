@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use weir_core::reply::ReplyEvent;
 use weir_core::session_notifier::{SessionLogMessage, SessionMessage};
@@ -44,21 +44,17 @@ impl ClientSession {
 
     /// Returns the session, if the client has one.
     pub fn get(&self) -> Option<SessionKey> {
-        *self.lock()
+        *self.0.lock()
     }
 
     /// Replaces the session and returns the previous one.
     pub fn set(&self, session: Option<SessionKey>) -> Option<SessionKey> {
-        std::mem::replace(&mut *self.lock(), session)
+        std::mem::replace(&mut *self.0.lock(), session)
     }
 
     /// Removes the session if it is one of these.
     pub fn remove(&self, sessions: &HashSet<SessionKey>) {
-        self.lock().take_if(|session| sessions.contains(session));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<SessionKey>> {
-        self.0.lock()
+        self.0.lock().take_if(|session| sessions.contains(session));
     }
 }
 

@@ -17,7 +17,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use weir_wire::Message;
@@ -134,7 +134,7 @@ impl<T> Outbox<T> {
     /// Queues a message.
     pub fn push(&self, message: Bytes, with: T) -> PushOutcome {
         let kind = OutboxKind::of(&message);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if self.over.is_cancelled() {
             return PushOutcome::Over;
         }
@@ -155,7 +155,7 @@ impl<T> Outbox<T> {
 
     /// Queues a request.
     pub fn push_request(&self, id: u64, message: Bytes, with: T) -> PushOutcome {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if self.over.is_cancelled() {
             PushOutcome::Over
         } else {
@@ -165,7 +165,7 @@ impl<T> Outbox<T> {
 
     /// Withdraws a request; false if it was sent already.
     pub fn withdraw_request(&self, id: u64) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(at) = state
             .waiting
             .iter()
@@ -198,7 +198,7 @@ impl<T> Outbox<T> {
 
     /// Ends the session. Returns the ids of the requests that were not sent.
     pub fn end(&self) -> Vec<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.over.cancel();
         let id = |waiting: &OutboxEntry<T>| {
             if let OutboxKind::Request(id) = waiting.kind {
@@ -230,7 +230,7 @@ impl<T> Outbox<T> {
         &self,
         is_wanted: impl Fn(OutboxLane) -> bool,
     ) -> Option<(OutboxLane, Bytes, T)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = state.take_first(is_wanted);
         state.is_posting = [next.is_some(); OutboxLane::COUNT];
         next
@@ -238,14 +238,10 @@ impl<T> Outbox<T> {
 
     /// Takes the next message of a lane.
     fn next_in(&self, lane: OutboxLane) -> Option<(Bytes, T)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = state.take_first(|waiting| waiting == lane);
         state.is_posting[lane as usize] = next.is_some();
         next.map(|(_, message, with)| (message, with))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OutboxState<T>> {
-        self.state.lock()
     }
 }
 

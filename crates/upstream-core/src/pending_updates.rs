@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_core::upstream::{DeliverUpdate, ResourceUpdate};
 
@@ -34,7 +34,7 @@ struct UpdateQueue {
 impl PendingUpdates {
     /// Adds the update of a resource.
     pub fn add(&self, uri: &str) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.order.len() >= MAX_RESOURCES || waiting.bytes + uri.len() > MAX_NAME_BYTES {
             waiting.any = true;
         } else if !waiting.known.contains(uri) {
@@ -57,7 +57,7 @@ impl PendingUpdates {
 
     /// Adds an update of all resources.
     pub fn add_all(&self) {
-        self.lock().any = true;
+        self.waiting.lock().any = true;
         self.added.notify_one();
     }
 
@@ -89,7 +89,7 @@ impl PendingUpdates {
 
     /// Takes an update that waits.
     pub fn take(&self) -> Option<ResourceUpdate> {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.any {
             *waiting = UpdateQueue::default();
             return Some(ResourceUpdate::Any);
@@ -98,10 +98,6 @@ impl PendingUpdates {
         waiting.known.remove(&uri);
         waiting.bytes -= uri.len();
         Some(ResourceUpdate::Resource(uri))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, UpdateQueue> {
-        self.waiting.lock()
     }
 }
 

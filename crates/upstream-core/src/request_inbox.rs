@@ -48,7 +48,7 @@ impl RequestInbox {
 
     /// Adds a message. Returns a question that there is no room for.
     pub fn push(&self, message: Message) -> Option<Request> {
-        let mut arrived = self.lock();
+        let mut arrived = self.arrived.lock();
         let reservation = match &message {
             Message::Response(_) if arrived.is_answered => return None,
             Message::Response(_) => {
@@ -83,14 +83,14 @@ impl RequestInbox {
 
     /// Ends the inbox: no more messages will come.
     pub fn close(&self) {
-        let mut arrived = self.lock();
+        let mut arrived = self.arrived.lock();
         arrived.closed = true;
         wake(arrived);
     }
 
     /// Polls the next message; absent once the inbox is closed and empty.
     pub fn poll_message(&self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        let mut arrived = self.lock();
+        let mut arrived = self.arrived.lock();
         if let Some((message, _)) = arrived.messages.pop_front() {
             arrived.bytes -= size(&message);
             return Poll::Ready(Some(message));
@@ -105,7 +105,7 @@ impl RequestInbox {
     /// Polls for a message, without taking it: true if there is one, false once the inbox is closed
     /// and empty.
     pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        let mut arrived = self.lock();
+        let mut arrived = self.arrived.lock();
         let has_message = !arrived.messages.is_empty();
         if has_message || arrived.closed {
             return Poll::Ready(has_message);
@@ -116,12 +116,12 @@ impl RequestInbox {
 
     /// True once the response has come.
     pub fn is_answered(&self) -> bool {
-        self.lock().is_answered
+        self.arrived.lock().is_answered
     }
 
     /// Takes out the unread requests.
     pub fn take_questions(&self) -> Vec<Request> {
-        let mut arrived = self.lock();
+        let mut arrived = self.arrived.lock();
         arrived.bytes = 0;
         let waiting = std::mem::take(&mut arrived.messages);
         drop(arrived);
@@ -140,10 +140,6 @@ impl RequestInbox {
             return None;
         }
         self.messages.try_reserve(size)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RequestInboxState> {
-        self.arrived.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::call::LogMessages;
 use weir_wire::LogLevel;
 
@@ -31,7 +31,7 @@ impl SessionLogLevel {
 
     /// Returns the least severe level that the server was asked for.
     pub fn get(&self) -> Option<LogLevel> {
-        *self.lock()
+        *self.current.lock()
     }
 
     /// Returns the log messages of a call in this session, for a client that wants `wanted`.
@@ -69,16 +69,12 @@ impl SessionLogLevel {
             return Ok(());
         }
         ask().await?;
-        *self.lock() = Some(level);
+        *self.current.lock() = Some(level);
         Ok(())
     }
 
     fn includes(&self, level: LogLevel) -> bool {
         self.get().is_some_and(|current| current <= level)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<LogLevel>> {
-        self.current.lock()
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
@@ -160,7 +160,7 @@ impl TaskHolds {
     /// the description that its [`TaskHolds::export`] makes.
     pub fn tasks_after_export(&self) -> mpsc::Receiver<Bytes> {
         let (descriptions, later) = mpsc::channel(MAX_WAITING_DESCRIPTIONS);
-        self.lock().moved.descriptions = Some(descriptions);
+        self.table.lock().moved.descriptions = Some(descriptions);
         later
     }
 
@@ -176,7 +176,7 @@ impl TaskHolds {
             _place: Arc::downgrade(held) as Weak<dyn Send + Sync>,
         };
         let held = address(held);
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.moved.places.insert(held, moved);
         let all = table.owners.iter();
         let all = all.flat_map(|(owner, own)| own.values().map(move |hold| (owner, hold)));
@@ -228,14 +228,14 @@ impl TaskHolds {
         let TaskOwner { principal, session } = owner;
         let held_address = held.as_ref().map(address);
         let until = Instant::now() + time.min(MAX_HOLD_TIME);
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.last += 1;
         let nth = table.last;
         let (holds, of) = (self.clone(), principal.clone());
         let keeper = self.tasks.spawn_endless(async move {
             tokio::time::sleep_until(until).await;
             drop(held);
-            holds.lock().remove(&of, |one, _| one == nth);
+            holds.table.lock().remove(&of, |one, _| one == nth);
         });
         // After the end of the upstream nothing is held.
         let Some(keeper) = keeper else { return };
@@ -255,7 +255,7 @@ impl TaskHolds {
 
     /// Ends the hold of a task that is over.
     pub fn release(&self, principal: &Principal, native: &str) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.holds(principal, native) {
             table.describe_end(principal, native);
             table.remove(principal, |_, hold| &*hold.native == native);
@@ -268,7 +268,7 @@ impl TaskHolds {
 
     /// Returns true if there is a hold for this task, or was one until the task's end.
     pub fn knows(&self, principal: &Principal, native: &str) -> bool {
-        let table = self.lock();
+        let table = self.table.lock();
         let is_it =
             |(owner, ended): &(Principal, Arc<str>)| owner == principal && **ended == *native;
         table.holds(principal, native) || table.ended.iter().any(is_it)
@@ -276,16 +276,16 @@ impl TaskHolds {
 
     /// Returns true if there is no hold.
     pub fn is_empty(&self) -> bool {
-        self.lock().count == 0
+        self.table.lock().count == 0
     }
 
     /// Waits until there is no hold. Cancel safe.
     pub async fn wait_for_end(&self) {
-        let none_left = self.lock().none_left.clone();
+        let none_left = self.table.lock().none_left.clone();
         loop {
             let mut notified = std::pin::pin!(none_left.notified());
             notified.as_mut().enable();
-            if self.lock().count == 0 {
+            if self.table.lock().count == 0 {
                 return;
             }
             notified.await;
@@ -294,7 +294,7 @@ impl TaskHolds {
 
     /// Ends the holds of tasks that began in these sessions of clients.
     pub fn end_sessions(&self, sessions: &HashSet<SessionKey>) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let ended = |hold: &TaskHold| hold.session.is_some_and(|own| sessions.contains(&own));
         let owners: Vec<Principal> = table
             .owners
@@ -305,10 +305,6 @@ impl TaskHolds {
         for principal in owners {
             table.remove(&principal, |_, hold| ended(hold));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TaskHoldTable> {
-        self.table.lock()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use weir_core::call::TaskMode;
@@ -144,7 +144,7 @@ impl TaskProgress {
     }
 
     fn track(self: &Arc<Self>, id: u64, track: TrackedCall) -> Option<TaskProgressHandle> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let owners = state.tracks.values().map(|track| &track.owner);
         if !has_room(&track.owner, owners) {
             return None;
@@ -173,7 +173,7 @@ impl TaskProgress {
                 .parse::<f64>()
                 .ok()
         });
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(id) = upstream_messages::request_of(message) else {
             return false;
         };
@@ -196,7 +196,7 @@ impl TaskProgress {
             let upstream = self.upstream.clone();
             let message = SessionMessage::TaskProgress(upstream, task, report.clone());
             if self.notifier.notify(&client, message).is_err() {
-                self.lock().keep(id, report);
+                self.state.lock().keep(id, report);
             }
         }
         true
@@ -205,7 +205,7 @@ impl TaskProgress {
     /// Listens to the progress of a task from now on, and gets the undelivered report.
     pub fn listen(self: &Arc<Self>, task: TaskProgressKey) -> Option<TaskProgressStream> {
         let (sender, reports) = mpsc::channel(MAX_WAITING_REPORTS);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let owners = state.listeners.keys().map(|(owner, _)| owner);
         if !has_room(&task.0, owners) {
             return None;
@@ -229,13 +229,10 @@ impl TaskProgress {
 
     /// Ends the tracking of a task that is over.
     pub fn end_task(&self, task: &TaskProgressKey) {
-        self.lock()
+        self.state
+            .lock()
             .tracks
             .retain(|_, track| track.task.as_ref() != Some(task));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TaskProgressState> {
-        self.state.lock()
     }
 }
 
@@ -274,7 +271,7 @@ impl TaskProgressState {
 impl TaskProgressHandle {
     /// Describes the tracking for the next process; absent after its end.
     pub fn export(&self) -> Option<ExportedTaskProgress> {
-        let state = self.tracks.lock();
+        let state = self.tracks.state.lock();
         let track = state.tracks.get(&self.id)?;
         Some(ExportedTaskProgress {
             id: self.id,
@@ -286,7 +283,9 @@ impl TaskProgressHandle {
     /// Notes that the call became the task of this answer.
     pub fn set_task(&self, created: &Bytes) {
         let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]));
-        if let (Some(native), Some(track)) = (native, self.tracks.lock().tracks.get_mut(&self.id)) {
+        if let (Some(native), Some(track)) =
+            (native, self.tracks.state.lock().tracks.get_mut(&self.id))
+        {
             track.task = Some((track.owner.clone(), (*native).into()));
         }
     }
@@ -294,7 +293,7 @@ impl TaskProgressHandle {
 
 impl Drop for TaskProgressHandle {
     fn drop(&mut self) {
-        self.tracks.lock().tracks.remove(&self.id);
+        self.tracks.state.lock().tracks.remove(&self.id);
     }
 }
 
@@ -310,6 +309,7 @@ impl Drop for TaskProgressStream {
     fn drop(&mut self) {
         self.reports.close();
         self.tracks
+            .state
             .lock()
             .listeners
             .retain(|_, ear| !ear.is_closed());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
 use weir_core::FailureKind;
@@ -181,9 +181,9 @@ impl ServerEra {
         self: &Arc<Self>,
         one: OwnedMutexGuard<()>,
     ) -> Result<ProbeReceiver, FailedAttempt> {
-        let admitted = self.pace().admit(self.context.clock.now());
+        let admitted = self.pace.lock().admit(self.context.clock.now());
         admitted.map_err(|wait| {
-            let last = self.pace().last_failure();
+            let last = self.pace.lock().last_failure();
             FailedAttempt::too_early(
                 &self.context.label,
                 last,
@@ -191,7 +191,7 @@ impl ServerEra {
                 wait,
             )
         })?;
-        *self.lock_since() = Some(Instant::now());
+        *self.probing_since.lock() = Some(Instant::now());
         let running = RunningProbe {
             era: self.clone(),
             _one: one,
@@ -213,14 +213,14 @@ impl ServerEra {
     ) -> Result<Arc<ServerDialog>, FailedAttempt> {
         match probed {
             Ok(found) => {
-                self.pace().record_success();
+                self.pace.lock().record_success();
                 self.settle(found)
             }
             Err(refusal) => {
                 self.guess.postpone(self.context.clock.millis());
                 // An unread request is no sign of the server's state, and is sent again.
                 if refusal.proof.is_none() {
-                    let mut pace = self.pace();
+                    let mut pace = self.pace.lock();
                     pace.record_failure(self.context.clock.now(), self.context.clock.random());
                     pace.keep_failure(&refusal.failure);
                 }
@@ -230,20 +230,12 @@ impl ServerEra {
     }
 
     fn since(&self) -> Option<Instant> {
-        *self.lock_since()
-    }
-
-    fn lock_since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.probing_since.lock()
-    }
-
-    fn pace(&self) -> MutexGuard<'_, RetryBackoff> {
-        self.pace.lock()
+        *self.probing_since.lock()
     }
 }
 
 impl Drop for RunningProbe {
     fn drop(&mut self) {
-        *self.era.lock_since() = None;
+        *self.era.probing_since.lock() = None;
     }
 }

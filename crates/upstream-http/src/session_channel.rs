@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_core::budget::ByteReservation;
 use weir_core::port::SessionListObserver;
@@ -230,7 +230,7 @@ impl SessionChannel {
 
     /// Notes if changes of its lists are received from now on, by a reader with a permit.
     pub(crate) fn set_lists_heard(&self, permit: ReadingPermit, is_heard: bool) {
-        let reading = self.lock_reading();
+        let reading = self.reading.lock();
         // A stream that is left open beside another process can still be lost.
         let may_set = reading.permits(permit) && !(is_heard && self.has_left());
         if let Some(lists) = self.lists.get().filter(|_| may_set) {
@@ -300,12 +300,12 @@ impl SessionChannel {
     /// Permits to read the GET stream until the next stop, or until another process owns the
     /// session.
     pub(crate) fn permit_reading(&self) -> ReadingPermit {
-        self.lock_reading().permit()
+        self.reading.lock().permit()
     }
 
     /// True until the permit ends.
     pub(crate) fn permits(&self, permit: ReadingPermit) -> bool {
-        self.is_permitted(&self.lock_reading(), permit)
+        self.is_permitted(&self.reading.lock(), permit)
     }
 
     fn is_permitted(&self, reading: &SessionReading, permit: ReadingPermit) -> bool {
@@ -315,7 +315,7 @@ impl SessionChannel {
     /// Makes a task the reader of the GET stream, if there is one. Without permission the task
     /// ends.
     pub(crate) fn set_reading(&self, permit: ReadingPermit, task: Option<ReadingTask>) {
-        let mut reading = self.lock_reading();
+        let mut reading = self.reading.lock();
         if self.is_permitted(&reading, permit) {
             if let Some(task) = task {
                 reading.begin(task);
@@ -327,17 +327,17 @@ impl SessionChannel {
 
     /// True if the GET stream is read.
     pub(crate) fn is_reading(&self) -> bool {
-        self.lock_reading().is_reading()
+        self.reading.lock().is_reading()
     }
 
     /// Stops reading the GET stream.
     pub(crate) fn stop_reading(&self) {
-        self.lock_reading().stop();
+        self.reading.lock().stop();
     }
 
     /// Stops reading a GET stream that is open for list changes only.
     pub(crate) fn stop_listening(&self) {
-        let mut reading = self.lock_reading();
+        let mut reading = self.reading.lock();
         reading.stop();
         self.set_unread();
     }
@@ -350,14 +350,10 @@ impl SessionChannel {
         }
     }
 
-    fn lock_reading(&self) -> MutexGuard<'_, SessionReading> {
-        self.reading.lock()
-    }
-
     /// Notes that another process owns the session from now on.
     pub(crate) fn leave(&self) {
         // Under the lock, so that no reader begins afterwards.
-        let _reading = self.lock_reading();
+        let _reading = self.reading.lock();
         self.has_left.store(true, Ordering::Relaxed);
     }
 

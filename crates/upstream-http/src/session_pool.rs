@@ -116,15 +116,11 @@ impl ImportedSessions {
     }
 
     pub(super) fn add(&self, session: &[u8]) {
-        self.lock().push(Bytes::copy_from_slice(session));
+        self.sessions.lock().push(Bytes::copy_from_slice(session));
     }
 
     fn take(&self) -> Vec<Bytes> {
-        std::mem::take(&mut self.lock())
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, Vec<Bytes>> {
-        self.sessions.lock()
+        std::mem::take(&mut self.sessions.lock())
     }
 }
 
@@ -559,13 +555,13 @@ impl SessionPool {
         own: Option<&UpstreamHttpClient>,
     ) -> Result<OpenedSession, FailedAttempt> {
         // Without failures sessions are opened side by side; after a failure one at a time.
-        let failing = self.pace().is_failing();
+        let failing = self.pace.lock().is_failing();
         let _turn = if failing {
             let turn = self
                 .attempt
                 .try_lock()
                 .map_err(|_| self.backoff_failure(Duration::ZERO))?;
-            let admitted = self.pace().admit(self.context.clock.now());
+            let admitted = self.pace.lock().admit(self.context.clock.now());
             admitted.map_err(|wait| self.backoff_failure(wait))?;
             Some(turn)
         } else {
@@ -576,7 +572,7 @@ impl SessionPool {
         match &opened {
             Ok(session) => {
                 self.is_refused.store(false, Ordering::Release);
-                self.pace().record_success();
+                self.pace.lock().record_success();
                 self.chosen_revision
                     .get_or_init(|| session.dialect().revision());
             }
@@ -587,7 +583,7 @@ impl SessionPool {
             Err(refusal) => {
                 let is_refused = refusal.refuses_sessions();
                 self.is_refused.store(is_refused, Ordering::Release);
-                let mut pace = self.pace();
+                let mut pace = self.pace.lock();
                 pace.record_failure(self.context.clock.now(), self.context.clock.random());
                 pace.keep_failure(&refusal.failure);
             }
@@ -597,7 +593,7 @@ impl SessionPool {
 
     fn backoff_failure(&self, wait: Duration) -> FailedAttempt {
         let usual = "The upstream does not open sessions now: try again shortly";
-        let last = self.pace().last_failure();
+        let last = self.pace.lock().last_failure();
         FailedAttempt::too_early(&self.context.label, last, usual, wait)
     }
 
@@ -617,10 +613,6 @@ impl SessionPool {
                 unused.into_iter().for_each(UpstreamSession::close_later);
             }
         });
-    }
-
-    fn pace(&self) -> parking_lot::MutexGuard<'_, RetryBackoff> {
-        self.pace.lock()
     }
 }
 

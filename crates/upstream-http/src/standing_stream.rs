@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::{CapabilityClass, SessionKey};
 use weir_era::{capability_forwarding, server_questions, upstream_messages};
 use weir_upstream_core::out_of_call_requests::{ClientSession, OutOfCallClient, OutOfCallRequests};
@@ -108,7 +108,7 @@ impl StandingStream {
     pub(crate) fn register(self: &Arc<Self>, id: u64, kind: RequestKind) -> CallRegistration {
         let context = &self.client.context;
         let inbox = Arc::new(RequestInbox::new(context.messages.clone()));
-        self.lock().insert(id, (inbox.clone(), kind));
+        self.calls.lock().insert(id, (inbox.clone(), kind));
         CallRegistration {
             standing: self.clone(),
             id,
@@ -118,13 +118,13 @@ impl StandingStream {
 
     /// True if no running request is registered.
     pub(crate) fn is_idle(&self) -> bool {
-        self.lock().is_empty()
+        self.calls.lock().is_empty()
     }
 
     /// Dispatches a message to its call.
     fn dispatch(&self, message: Message) -> DispatchOutcome {
         let message = copy_out_of_chunk(message);
-        let calls = self.lock();
+        let calls = self.calls.lock();
         let of_clients = || {
             let is_call = |kind: &RequestKind| *kind != RequestKind::Own;
             calls.values().filter(move |(_, kind)| is_call(kind))
@@ -171,10 +171,6 @@ impl StandingStream {
             None => DispatchOutcome::ForNoCall(Box::new(message)),
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Arc<RequestInbox>, RequestKind)>> {
-        self.calls.lock()
-    }
 }
 
 impl CallRegistration {
@@ -188,7 +184,7 @@ impl CallRegistration {
 
     /// Ends the registration. Returns the questions that the call has not taken.
     pub(crate) fn take_questions(self) -> Vec<RequestId> {
-        self.standing.lock().remove(&self.id);
+        self.standing.calls.lock().remove(&self.id);
         self.inbox
             .take_questions()
             .into_iter()
@@ -199,7 +195,7 @@ impl CallRegistration {
 
 impl Drop for CallRegistration {
     fn drop(&mut self) {
-        self.standing.lock().remove(&self.id);
+        self.standing.calls.lock().remove(&self.id);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_core::SessionKey;
 
@@ -27,7 +27,7 @@ pub(crate) struct AskingPermit(Arc<AskingTurn>);
 impl AskingTurn {
     /// Takes the turn if no call has it, or calls of the same session have it.
     pub(crate) fn try_take(self: &Arc<Self>, session: Option<SessionKey>) -> Option<AskingPermit> {
-        let mut holder = self.lock();
+        let mut holder = self.holder.lock();
         if holder.calls > 0 && (session.is_none() || holder.session != session) {
             return None;
         }
@@ -51,15 +51,11 @@ impl AskingTurn {
             freed.await;
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, TurnHolder> {
-        self.holder.lock()
-    }
 }
 
 impl Drop for AskingPermit {
     fn drop(&mut self) {
-        let mut holder = self.0.lock();
+        let mut holder = self.0.holder.lock();
         holder.calls -= 1;
         if holder.calls == 0 {
             drop(holder);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -186,7 +186,7 @@ impl ChildChannel {
     /// Notes that the child no longer reads. It may still answer earlier messages.
     pub(crate) fn close_input(&self) {
         let unsent = self.outbox.end();
-        let state = self.lock();
+        let state = self.state.lock();
         unsent
             .iter()
             .filter_map(|id| state.requests.get(id))
@@ -268,7 +268,8 @@ impl ChildChannel {
         if !self.asks.load(Ordering::Relaxed) {
             return true;
         }
-        self.lock()
+        self.state
+            .lock()
             .requests
             .values()
             .any(|request| matches!(request.purpose, RequestPurpose::Call { asks: true, .. }))
@@ -276,7 +277,7 @@ impl ChildChannel {
 
     /// True while a call runs.
     pub(super) fn has_calls(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut running = state.requests.values();
         running.any(|request| matches!(request.purpose, RequestPurpose::Call { .. }))
     }
@@ -351,7 +352,7 @@ impl ChildChannel {
 
     /// Closes the channel: no more messages will come.
     pub fn close(&self, why: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.closed.is_none() {
             state.closed = Some(why.into());
         }
@@ -363,7 +364,7 @@ impl ChildChannel {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed.is_some()
+        self.state.lock().closed.is_some()
     }
 
     /// Returns the token that is cancelled once the channel is closed.
@@ -391,7 +392,8 @@ impl ChildChannel {
                 }
                 Some(Method::Cancelled) => {
                     // It withdraws a question, of any call.
-                    self.lock()
+                    self.state
+                        .lock()
                         .requests
                         .values()
                         .for_each(|request| drop(request.pending.inbox.push(message.clone())));
@@ -416,7 +418,7 @@ impl ChildChannel {
 
     /// Dispatches a message to its request.
     fn dispatch_to_request(&self, message: Message) {
-        let state = self.lock();
+        let state = self.state.lock();
         let request = match upstream_messages::request_of(&message) {
             Some(id) => state.requests.get(&id),
             // A response without a known id answers no request, and must not take the place of the
@@ -452,7 +454,7 @@ impl ChildChannel {
             // No client capability was declared to it.
             return self.send(upstream_messages::answer_request(request));
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(call) = state.asked_call(request) {
             let name = string_at(
                 request.params.as_deref().unwrap_or_default(),
@@ -480,7 +482,7 @@ impl ChildChannel {
             notification.params.as_deref().unwrap_or_default(),
             &["elicitationId"],
         );
-        let state = self.lock();
+        let state = self.state.lock();
         let mut calls = state.requests.values();
         match calls.find(|call| {
             name.as_ref()
@@ -503,10 +505,6 @@ impl ChildChannel {
         self.out_of_call
             .get()
             .is_some_and(|sender| sender.try_send(message.clone()).is_ok())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ChannelState> {
-        self.state.lock()
     }
 }
 

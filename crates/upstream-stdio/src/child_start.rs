@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
 use weir_core::upstream::{ListKinds, ProcessStart};
@@ -153,7 +153,7 @@ impl ChildStarter {
 
     /// Returns the process that has not answered yet, for operators.
     pub(super) fn starting(&self) -> Option<ProcessStart> {
-        let starting = self.lock_starting().clone()?;
+        let starting = self.starting.lock().clone()?;
         Some(ProcessStart {
             time: starting.since.elapsed(),
             last_line: starting.errors.last_line(),
@@ -199,7 +199,7 @@ impl ChildStarter {
         let patience = self.eras.start_timeout(key.is_legacy, self.start_time());
         let started =
             tokio::time::timeout(patience, self.reporting(self.start(key, clients))).await;
-        let starting = self.lock_starting().take();
+        let starting = self.starting.lock().take();
         match started {
             Ok(Ok(running)) => Ok(RunningChild {
                 used: slot.use_clock(),
@@ -267,7 +267,7 @@ impl ChildStarter {
     /// Shows a process as starting.
     fn show_starting(&self, child: &UpstreamChild, since: Instant) {
         let (errors, channel) = (child.errors.clone(), child.channel.clone());
-        *self.lock_starting() = Some(Arc::new(StartingChild {
+        *self.starting.lock() = Some(Arc::new(StartingChild {
             since,
             errors,
             channel,
@@ -374,9 +374,5 @@ impl ChildStarter {
             Some(cause) => failure.and_because(cause),
             None => failure,
         }
-    }
-
-    fn lock_starting(&self) -> MutexGuard<'_, Option<Arc<StartingChild>>> {
-        self.starting.lock()
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::resource_uri::containing_uris;
 use weir_upstream_core::pending_updates::PendingUpdates;
 
@@ -31,7 +31,7 @@ impl ChildSubscriptions {
     /// Adds a holder without subscriptions.
     pub(crate) fn add_holder(&self) -> Arc<SubscriptionHolder> {
         let holder = Arc::<SubscriptionHolder>::default();
-        let mut holders = self.lock();
+        let mut holders = self.holders.lock();
         holders.retain(|known| known.strong_count() > 0);
         holders.push(Arc::downgrade(&holder));
         holder
@@ -59,39 +59,35 @@ impl ChildSubscriptions {
     }
 
     fn holders(&self) -> Vec<Arc<SubscriptionHolder>> {
-        self.lock().iter().filter_map(Weak::upgrade).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<SubscriptionHolder>>> {
-        self.holders.lock()
+        self.holders
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
     }
 }
 
 impl SubscriptionHolder {
     /// Returns true if this holder is subscribed to this resource.
     pub(crate) fn holds(&self, uri: &str) -> bool {
-        self.lock().contains(uri)
+        self.uris.lock().contains(uri)
     }
 
     /// Returns the subscriptions.
     pub(crate) fn held(&self) -> BTreeSet<Arc<str>> {
-        self.lock().clone()
+        self.uris.lock().clone()
     }
 
     /// Records a subscription.
     pub(crate) fn add(&self, uri: Arc<str>) {
-        self.lock().insert(uri);
+        self.uris.lock().insert(uri);
     }
 
     /// Replaces all subscriptions by these, and returns those that ended.
     pub(crate) fn replace(&self, uris: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
-        let mut held = self.lock();
+        let mut held = self.uris.lock();
         let before = std::mem::replace(&mut *held, uris);
         before.difference(&held).cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<Arc<str>>> {
-        self.uris.lock()
     }
 }
 

@@ -71,7 +71,7 @@ impl Breaker {
             return Ok(());
         }
         let now = clock();
-        let mut next_probe = self.lock();
+        let mut next_probe = self.next_probe.lock();
         if now < *next_probe {
             return Err(*next_probe - now);
         }
@@ -166,7 +166,7 @@ impl Breaker {
 
     /// Makes a change, and notes its time if the server is down or up by it.
     fn change(&self, now: Duration, change: impl FnOnce(&mut Duration)) {
-        let mut next_probe = self.lock();
+        let mut next_probe = self.next_probe.lock();
         let was_down = self.is_down();
         change(&mut next_probe);
         if self.is_down() != was_down {
@@ -192,10 +192,6 @@ impl Breaker {
     /// Returns the time at which [`Self::is_down`] changed last.
     pub(crate) fn changed(&self) -> Option<Duration> {
         self.changed.get()
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, Duration> {
-        self.next_probe.lock()
     }
 }
 

@@ -96,7 +96,7 @@ impl SubscriptionTable {
 
     /// Adds a client. Returns its number, and the server's consent as soon as that is known.
     pub(super) fn enter(&self, subscriber: ResourceSubscriber) -> (u64, ConsentReceiver) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.next += 1;
         let nth = state.next;
         let wanted = state
@@ -118,7 +118,7 @@ impl SubscriptionTable {
     }
 
     pub(super) fn leave(&self, native: &Arc<str>, nth: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(wanted) = state.wanted.get_mut(native) else {
             return;
         };
@@ -132,12 +132,12 @@ impl SubscriptionTable {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().wanted.is_empty()
+        self.state.lock().wanted.is_empty()
     }
 
     /// The wanted resources, in order, if they changed since the last time.
     pub(super) fn take_wanted(&self) -> Option<Vec<Arc<str>>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !std::mem::take(&mut state.changed) {
             return None;
         }
@@ -154,7 +154,7 @@ impl SubscriptionTable {
         mut refused: RefusedSubscriptions,
     ) -> Vec<ResourceSubscriber> {
         let mut restored = Vec::new();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for uri in wanted {
             let refusal = refused
                 .iter()
@@ -183,20 +183,20 @@ impl SubscriptionTable {
 
     /// True if the server refuses a resource that it consented to before.
     pub(super) fn is_interrupted(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut all = state.wanted.values();
         all.any(|own| own.was_consented && !own.is_consented)
     }
 
     /// All subscriptions have to be sent again.
     pub(super) fn send_again(&self) {
-        self.lock().changed = true;
+        self.state.lock().changed = true;
     }
 
     /// The stream to the server is lost, or could not be opened: waiting clients get the failure,
     /// and all subscriptions have to be sent again.
     pub(super) fn record_loss(&self, failure: &Failure) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.changed = true;
         for own in state.wanted.values_mut() {
             own.is_consented = false;
@@ -208,7 +208,7 @@ impl SubscriptionTable {
 
     /// The subscribers of an updated URI, and of the resources that it may be a part of.
     pub(super) fn subscribers_of(&self, uri: &str) -> Vec<ResourceSubscriber> {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut found: Vec<_> = containing_uris(uri)
             .filter_map(|whole| state.wanted.get(whole))
             .collect();
@@ -225,7 +225,7 @@ impl SubscriptionTable {
 
     /// All subscribers.
     pub(super) fn all(&self) -> Vec<ResourceSubscriber> {
-        let state = self.lock();
+        let state = self.state.lock();
         state
             .wanted
             .values()
@@ -237,10 +237,6 @@ impl SubscriptionTable {
     pub(super) fn label(&self) -> KeyValue {
         KeyValue::new("upstream", self.upstream.as_str().to_owned())
     }
-
-    fn lock(&self) -> MutexGuard<'_, SubscriptionTableState> {
-        self.state.lock()
-    }
 }
 
 impl fmt::Debug for SubscriptionTable {
@@ -248,7 +244,7 @@ impl fmt::Debug for SubscriptionTable {
         write!(
             f,
             "Table({} of {})",
-            self.lock().wanted.len(),
+            self.state.lock().wanted.len(),
             self.upstream
         )
     }

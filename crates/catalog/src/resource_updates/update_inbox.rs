@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Resources that wait for a client. Beyond this, parts of a resource are announced as the whole.
 const MAX_UPDATES: usize = 1024;
@@ -38,7 +38,7 @@ impl UpdateReader {
     /// The next updated resource, by the client's name for it; pending for ever once a newer reader
     /// was opened. For a caller that is polled itself, such as a response body.
     pub fn poll_updated(&self, cx: &mut Context<'_>) -> Poll<Arc<str>> {
-        let mut waiting = self.inbox.lock();
+        let mut waiting = self.inbox.0.lock();
         if waiting.reader != self.nth {
             return Poll::Pending;
         }
@@ -60,7 +60,7 @@ impl UpdateInbox {
     /// Opens a reader in place of the one before.
     #[must_use]
     pub fn open_reader(&self) -> UpdateReader {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         waiting.reader += 1;
         UpdateReader {
             inbox: self.clone(),
@@ -75,7 +75,7 @@ impl UpdateInbox {
 
     /// Adds an update, or `whole` in its place if too much waits already.
     pub(crate) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         let has_room =
             waiting.order.len() < MAX_UPDATES && waiting.bytes + uri.len() <= MAX_UPDATE_BYTES;
         let uri = if has_room { uri } else { whole.clone() };
@@ -90,15 +90,11 @@ impl UpdateInbox {
             waker.wake();
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, QueuedUpdates> {
-        self.0.lock()
-    }
 }
 
 impl fmt::Debug for UpdateInbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "UpdateInbox({} waiting)", self.lock().order.len())
+        write!(f, "UpdateInbox({} waiting)", self.0.lock().order.len())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLock;
 use weir_core::call::SessionKey;
 
 /// Weak references by client session: the upstreams' sessions own the lists.
@@ -18,7 +18,8 @@ impl<T> Default for ClientIndex<T> {
 impl<T> ClientIndex<T> {
     /// The lists that serve a client session.
     pub(super) fn of(&self, client: &SessionKey) -> Vec<Arc<T>> {
-        self.read()
+        self.0
+            .read()
             .get(client)
             .map(|lists| lists.iter().filter_map(Weak::upgrade).collect())
             .unwrap_or_default()
@@ -26,7 +27,8 @@ impl<T> ClientIndex<T> {
 
     /// All lists; those that serve several client sessions come as often.
     pub(super) fn all(&self) -> Vec<Arc<T>> {
-        self.read()
+        self.0
+            .read()
             .values()
             .flatten()
             .filter_map(Weak::upgrade)
@@ -34,13 +36,13 @@ impl<T> ClientIndex<T> {
     }
 
     pub(super) fn enter(&self, client: SessionKey, lists: Weak<T>) {
-        self.write().entry(client).or_default().push(lists);
+        self.0.write().entry(client).or_default().push(lists);
     }
 
     /// Removes the lists of a session that is being dropped from the client sessions that it
     /// served.
     pub(super) fn leave(&self, clients: &HashSet<SessionKey>) {
-        let mut by_client = self.write();
+        let mut by_client = self.0.write();
         for client in clients {
             let Some(lists) = by_client.get_mut(client) else {
                 continue;
@@ -54,18 +56,10 @@ impl<T> ClientIndex<T> {
 
     /// Removes client sessions that ended. Returns each with the lists that served it.
     pub(super) fn remove(&self, sessions: &HashSet<SessionKey>) -> Vec<(SessionKey, Vec<Weak<T>>)> {
-        let mut by_client = self.write();
+        let mut by_client = self.0.write();
         sessions
             .iter()
             .filter_map(|client| Some((*client, by_client.remove(client)?)))
             .collect()
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<SessionKey, Vec<Weak<T>>>> {
-        self.0.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<SessionKey, Vec<Weak<T>>>> {
-        self.0.write()
     }
 }

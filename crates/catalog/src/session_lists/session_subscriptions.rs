@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::UpstreamId;
@@ -80,13 +80,14 @@ impl SessionSubscriptions {
         };
         // Collected first: the drop of a resource takes the same lock.
         let meant: Vec<Arc<SessionResource>> = self
+            .resources
             .lock()
             .iter()
             .filter(|(whole, _)| is_meant(whole))
             .filter_map(|(_, resource)| resource.upgrade())
             .collect();
         for resource in meant {
-            let subscribers = resource.lock_subscribers();
+            let subscribers = resource.subscribers.lock();
             subscribers.iter().for_each(|(_, tell)| tell(&uri));
         }
     }
@@ -94,11 +95,7 @@ impl SessionSubscriptions {
     /// The number of resources with a subscriber or a running request.
     #[cfg(test)]
     pub(super) fn resource_count(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<SessionResource>>> {
-        self.resources.lock()
+        self.resources.lock().len()
     }
 
     /// Subscribes to a resource in this session. Cancel safe.
@@ -147,7 +144,7 @@ impl SessionSubscriptions {
         tell: UpdateCallback,
     ) -> SessionSubscription {
         let resource = {
-            let mut resources = self.lock();
+            let mut resources = self.resources.lock();
             let known = resources.get(&uri).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {
                 let resource = Arc::new(SessionResource {
@@ -161,20 +158,16 @@ impl SessionSubscriptions {
             })
         };
         let nth = self.next.fetch_add(1, Ordering::Relaxed);
-        resource.lock_subscribers().push((nth, tell));
+        resource.subscribers.lock().push((nth, tell));
         SessionSubscription { resource, nth }
     }
 }
 
 impl SessionResource {
-    fn lock_subscribers(&self) -> MutexGuard<'_, Vec<(u64, UpdateCallback)>> {
-        self.subscribers.lock()
-    }
-
     /// Ends the subscription at the server, unless the resource has a subscriber again.
     async fn end_unused(&self) {
         let mut consent = self.consent.lock().await;
-        if *consent == ServerConsent::Absent || !self.lock_subscribers().is_empty() {
+        if *consent == ServerConsent::Absent || !self.subscribers.lock().is_empty() {
             return;
         }
         *consent = ServerConsent::Absent;
@@ -193,7 +186,7 @@ impl Drop for SessionResource {
         let Some(subscriptions) = self.subscriptions.upgrade() else {
             return;
         };
-        let mut resources = subscriptions.lock();
+        let mut resources = subscriptions.resources.lock();
         // A new subscriber may have put another one in its place.
         if resources
             .get(&self.uri)
@@ -207,7 +200,7 @@ impl Drop for SessionResource {
 impl Drop for SessionSubscription {
     fn drop(&mut self) {
         let is_last = {
-            let mut subscribers = self.resource.lock_subscribers();
+            let mut subscribers = self.resource.subscribers.lock();
             subscribers.retain(|(nth, _)| *nth != self.nth);
             subscribers.is_empty()
         };

@@ -206,7 +206,7 @@ fn ended_client_session_is_removed() {
         (
             table.of(&one).len(),
             table.of(&other).len(),
-            lists.clients().len()
+            lists.clients.read().len()
         ),
         (0, 1, 1)
     );

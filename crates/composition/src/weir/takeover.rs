@@ -68,7 +68,8 @@ impl RunningGateway for Weir {
             bus: bus.clone(),
             front: self.listeners.front.moving_sessions(),
             upstreams: self
-                .applied()
+                .applied
+                .lock()
                 .upstreams
                 .iter()
                 .map(|(_, upstream)| upstream.clone())

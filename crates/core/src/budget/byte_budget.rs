@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::budget_owner::BudgetOwner;
 use crate::fast::FastMap;
-use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, timeout};
+use crate::sync::{AtomicUsize, Mutex, Ordering, timeout};
 use crate::telemetry::instruments;
 
 /// A number of bytes that many owners share.
@@ -153,7 +153,7 @@ impl ByteBudget {
                 .is_ok()
         };
         let Some(owner) = owner else { return take() };
-        let mut owners = self.owners();
+        let mut owners = self.0.owners.lock();
         let own = owners.get(&owner).copied().unwrap_or(0) + bytes;
         let left = more(self.used()).map(|sum| limit - sum);
         let is_fair = left.is_some_and(|left| own <= left.saturating_mul(OWNER_TO_FREE_RATIO));
@@ -190,10 +190,6 @@ impl ByteBudget {
         if self.0.waiting.load(Ordering::SeqCst) > 0 {
             self.0.freed.notify_waiters();
         }
-    }
-
-    fn owners(&self) -> MutexGuard<'_, FastMap<BudgetOwner, usize>> {
-        self.0.owners.lock()
     }
 
     fn count_refusal(&self) {
@@ -286,7 +282,7 @@ impl ByteReservation {
             return;
         }
         if let Some(owner) = self.owner {
-            let mut owners = self.budget.owners();
+            let mut owners = self.budget.0.owners.lock();
             if let Some(own) = owners.get_mut(&owner) {
                 *own = own.saturating_sub(bytes);
                 if *own == 0 {
@@ -416,7 +412,7 @@ mod tests {
         );
         drop((second, third));
         assert_eq!(budget.used(), 0);
-        assert!(budget.owners().is_empty());
+        assert!(budget.0.owners.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -260,7 +260,8 @@ async fn a_dead_connection_is_found_before_a_request_is_written_to_it() {
         assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200);
         // The runtime learns of the connection's end when it polls its sockets.
         while lines
-            .idle()
+            .idle
+            .lock()
             .http1
             .last_mut()
             .is_some_and(|(line, _)| line.is_quiet(TRIAL_TIME))
@@ -464,7 +465,7 @@ async fn an_answer_before_the_whole_request_is_read_is_an_answer() {
     let (status, _, body) = seen.unwrap();
     assert_eq!((status, &body[..]), (413, &b"much"[..]));
     assert!(
-        lines.idle().http1.is_empty(),
+        lines.idle.lock().http1.is_empty(),
         "the rest of the request would be read as another"
     );
 }
@@ -506,7 +507,11 @@ async fn dropping_an_answer_closes_the_connection_unless_only_its_end_was_left()
             answer.body().readable().await;
         }
         drop(answer);
-        assert_eq!(lines.idle().http1.len(), usize::from(is_kept), "{rest:?}");
+        assert_eq!(
+            lines.idle.lock().http1.len(),
+            usize::from(is_kept),
+            "{rest:?}"
+        );
         if !is_kept {
             assert_eq!(stream.read(&mut [0; 1]).await.unwrap_or(0), 0, "{rest:?}");
         }
@@ -522,8 +527,11 @@ async fn an_unused_connection_is_closed_after_a_while() {
         false,
     );
     ask(&lines, &uri, &POST, b"{}").await.unwrap();
-    assert_eq!(lines.idle().http1.len(), 1);
+    assert_eq!(lines.idle.lock().http1.len(), 1);
     tokio::time::sleep(IDLE_TIMEOUT * 2 + Duration::from_millis(1)).await;
-    assert!(lines.idle().http1.is_empty());
-    assert!(!lines.idle().is_swept, "somebody still looks after nothing");
+    assert!(lines.idle.lock().http1.is_empty());
+    assert!(
+        !lines.idle.lock().is_swept,
+        "somebody still looks after nothing"
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::call::RequestName;
 use weir_listen::{ClientPeer, RequestBody};
 
@@ -52,17 +52,17 @@ impl RequestFacts {
 
     /// The body, unless it was taken before.
     pub(crate) fn take_body(&self) -> Option<RequestBody> {
-        self.lock().body.take()
+        self.parts.lock().body.take()
     }
 
     /// Keeps the in-flight permit until the answer begins.
     pub(crate) fn hold_permit(&self, permit: InFlightPermit) {
-        self.lock().permit = Some(permit);
+        self.parts.lock().permit = Some(permit);
     }
 
     /// The in-flight permit, unless it was taken before.
     pub fn take_permit(&self) -> Option<InFlightPermit> {
-        self.lock().permit.take()
+        self.parts.lock().permit.take()
     }
 
     /// Leaves the method and the era to the metrics of a request that ends before its answer begins.
@@ -79,23 +79,19 @@ impl RequestFacts {
 
     /// Leaves the metrics of the endpoint for a request that ends before its answer begins.
     pub(crate) fn leave_meters(&self, meters: Arc<EndpointMeters>) {
-        self.lock().labels.meters = Some(meters);
+        self.parts.lock().labels.meters = Some(meters);
     }
 
     /// Leaves the labels and the outcome of the answer to the metrics.
     pub(crate) fn leave_labels(&self, labels: RequestLabels, outcome: Option<ResponseOutcome>) {
-        let mut parts = self.lock();
+        let mut parts = self.parts.lock();
         (parts.labels, parts.outcome) = (labels, outcome);
     }
 
     /// The labels and the outcome of the answer.
     pub(crate) fn take_labels(&self) -> (RequestLabels, Option<ResponseOutcome>) {
-        let mut parts = self.lock();
+        let mut parts = self.parts.lock();
         let labels = std::mem::replace(&mut parts.labels, RequestLabels::NONE);
         (labels, parts.outcome.take())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SharedParts> {
-        self.parts.lock()
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::ready;
 
 use bytes::{Buf, Bytes};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -167,7 +167,7 @@ impl Http2Flow {
     /// The bytes granted so far, if answers wait and the connection's window is used up. A growing
     /// number shows that the client is alive.
     pub(super) fn exhausted_grant(&self) -> Option<u64> {
-        let windows = self.windows();
+        let windows = self.windows.lock();
         (self.waiting() > 0 && windows.connection <= 0).then_some(windows.granted)
     }
 
@@ -186,7 +186,7 @@ impl Http2Flow {
 
     /// The window of a stream that is answered from now on.
     pub(super) fn open_window(self: &Arc<Self>, stream: u32) -> StreamWindow {
-        let mut windows = self.windows();
+        let mut windows = self.windows.lock();
         let granted = windows
             .early
             .iter()
@@ -208,16 +208,16 @@ impl Http2Flow {
         match seen {
             FramePiece::Head(head) => self.charge_idle_frame(&head),
             FramePiece::Setting(INITIAL_WINDOW_SIZE, bytes) => {
-                self.windows().initial = i64::from(bytes)
+                self.windows.lock().initial = i64::from(bytes)
             }
             FramePiece::Setting(..) => {}
             FramePiece::Window(0, bytes) => {
-                let mut windows = self.windows();
+                let mut windows = self.windows.lock();
                 windows.connection += i64::from(bytes);
                 windows.granted += u64::from(bytes);
             }
             FramePiece::Window(stream, bytes) => {
-                let mut windows = self.windows();
+                let mut windows = self.windows.lock();
                 if let Some(granted) = windows.streams.get_mut(&stream) {
                     *granted += i64::from(bytes);
                     return;
@@ -235,7 +235,7 @@ impl Http2Flow {
         if !matches!(head.kind, DATA | HEADERS) {
             return;
         }
-        let mut windows = self.windows();
+        let mut windows = self.windows.lock();
         windows.idle_frames.add(IDLE_FRAMES_AN_ANSWER);
         if head.kind == DATA {
             self.answered
@@ -253,16 +253,13 @@ impl Http2Flow {
             return;
         }
         if !self
-            .windows()
+            .windows
+            .lock()
             .idle_frames
             .take(1, Instant::now().into_std())
         {
             self.flooded.store(true, Ordering::Release);
         }
-    }
-
-    fn windows(&self) -> MutexGuard<'_, FlowWindows> {
-        self.windows.lock()
     }
 }
 
@@ -338,14 +335,14 @@ impl StreamWindow {
 
     /// True if the stream's own window is used up, independent of the connection's.
     pub(super) fn is_exhausted(&self) -> bool {
-        let windows = self.flow.windows();
+        let windows = self.flow.windows.lock();
         windows.initial + windows.streams.get(&self.stream).copied().unwrap_or(0) <= self.sent
     }
 }
 
 impl Drop for StreamWindow {
     fn drop(&mut self) {
-        self.flow.windows().streams.remove(&self.stream);
+        self.flow.windows.lock().streams.remove(&self.stream);
     }
 }
 

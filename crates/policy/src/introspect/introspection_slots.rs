@@ -5,7 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use weir_core::network::SenderNetwork;
 
@@ -50,7 +50,7 @@ impl IntrospectionSlots {
     /// Begins a request, if fewer of this network are in flight than are free; else it waits, if
     /// fewer of this network wait than may still wait.
     pub(super) fn begin(self: &Arc<Self>, network: SenderNetwork) -> SlotRequest {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         table.waiting.retain(|waiter| !waiter.granted.is_closed());
         let is_of_network = |waiter: &&SlotWaiter| waiter.network == network;
         let waiting = table.waiting.iter().filter(is_of_network).count();
@@ -68,7 +68,7 @@ impl IntrospectionSlots {
     /// Ends a request, and begins those that waited and may begin now.
     fn end(self: &Arc<Self>, network: SenderNetwork) {
         let mut begun = Vec::new();
-        let mut table = self.table();
+        let mut table = self.0.lock();
         table.release(network);
         while let Some(waiter) = table.next_waiter() {
             begun.push(waiter);
@@ -85,10 +85,6 @@ impl IntrospectionSlots {
             slots: self.clone(),
             network,
         }
-    }
-
-    fn table(&self) -> MutexGuard<'_, SlotTable> {
-        self.0.lock()
     }
 }
 
@@ -182,7 +178,7 @@ mod tests {
         );
         assert!(matches!(slots.begin(network(0)), SlotRequest::Waiting(_)));
         drop((first, others));
-        assert!(slots.table().in_flight.is_empty());
+        assert!(slots.0.lock().in_flight.is_empty());
         let held: Vec<_> = (0..5).map(|n| fill(&slots, n).0).collect();
         assert!(held.iter().map(Vec::len).sum::<usize>() < MAX_IN_FLIGHT);
         assert!(
@@ -204,7 +200,7 @@ mod tests {
         let slot = place.try_recv().expect("the slot of the one that ended");
         assert!(matches!(slots.begin(network(0)), SlotRequest::Waiting(_)));
         drop((first, slot));
-        assert!(slots.table().in_flight.is_empty());
+        assert!(slots.0.lock().in_flight.is_empty());
     }
 
     #[test]

@@ -215,7 +215,7 @@ async fn renewal_has_its_own_slots_if_its_network_has_no_more() {
         fixture.introspector.state.renewals.available_permits(),
         RENEWALS
     );
-    assert!(fixture.introspector.state.in_flight().is_empty());
+    assert!(fixture.introspector.state.in_flight.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jsonwebtoken::DecodingKey;
 use opentelemetry::KeyValue;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use weir_core::port::{FetchRequest, UrlSource, doubled, jittered_by};
 use weir_core::telemetry::instruments;
@@ -161,7 +161,11 @@ impl KeyKeeper {
             .load()
             .as_ref()
             .map(|known| now.saturating_sub(known.fetched));
-        (self.fresh().is_some(), self.fetch_state().failures, age)
+        (
+            self.fresh().is_some(),
+            self.fetch_state.lock().failures,
+            age,
+        )
     }
 
     /// A number that changes whenever the keys do; results with earlier keys must be checked again.
@@ -232,7 +236,7 @@ impl KeyKeeper {
     /// The result of the last one does not matter.
     fn request_fetch(&self) -> bool {
         let now = self.ports.clock.monotonic();
-        let mut state = self.fetch_state();
+        let mut state = self.fetch_state.lock();
         if state
             .forced
             .is_some_and(|last| now.saturating_sub(last) < COOLDOWN)
@@ -326,13 +330,13 @@ impl KeyKeeper {
             fetched: now,
             failing_since: None,
         })));
-        let mut state = self.fetch_state();
+        let mut state = self.fetch_state.lock();
         state.failures = 0;
         state.alarmed = false;
     }
 
     fn fail(&self, why: &str, now: Duration) -> Duration {
-        let mut state = self.fetch_state();
+        let mut state = self.fetch_state.lock();
         state.failures += 1;
         // The metadata may have moved.
         state.place = None;
@@ -414,18 +418,14 @@ impl KeyKeeper {
                 named_by: UrlSource::Operator,
             }),
             KeySource::Metadata => {
-                if let Some(place) = self.fetch_state().place.clone() {
+                if let Some(place) = self.fetch_state.lock().place.clone() {
                     return Ok(place);
                 }
                 let place = discovery::find(&*self.ports.fetch, &self.issuer, FETCH_TIME).await?;
-                self.fetch_state().place = Some(place.clone());
+                self.fetch_state.lock().place = Some(place.clone());
                 Ok(place)
             }
         }
-    }
-
-    fn fetch_state(&self) -> MutexGuard<'_, FetchState> {
-        self.fetch_state.lock()
     }
 }
 

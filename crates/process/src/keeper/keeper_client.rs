@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -152,7 +152,7 @@ impl ChildKeeper {
     /// The descriptor is no usable socket.
     pub fn take_over(&self, pipe: StdStream) -> io::Result<()> {
         pipe.set_nonblocking(true)?;
-        *self.lock() = Some(RunningKeeper {
+        *self.running.lock() = Some(RunningKeeper {
             pipe: Arc::new(UnixStream::from_std(pipe)?),
             process: None,
         });
@@ -164,7 +164,8 @@ impl ChildKeeper {
     /// # Errors
     /// The system has no descriptor left.
     pub fn clone_pipe(&self) -> io::Result<Option<OwnedFd>> {
-        self.lock()
+        self.running
+            .lock()
             .as_ref()
             .map(|running| running.pipe.as_fd().try_clone_to_owned())
             .transpose()
@@ -250,7 +251,7 @@ impl ChildKeeper {
 
     /// Returns the pipe to the running keeper, or starts one.
     fn pipe(&self) -> io::Result<Arc<UnixStream>> {
-        let mut running = self.lock();
+        let mut running = self.running.lock();
         if let Some(running) = &*running {
             return Ok(running.pipe.clone());
         }
@@ -287,7 +288,7 @@ impl ChildKeeper {
 
     /// Forgets the keeper behind this pipe. The next child is started by a new one.
     fn forget_lost(&self, pipe: &Arc<UnixStream>) {
-        let mut running = self.lock();
+        let mut running = self.running.lock();
         if let Some(lost) = running.take_if(|running| Arc::ptr_eq(&running.pipe, pipe)) {
             drop(running);
             let status = lost
@@ -298,10 +299,6 @@ impl ChildKeeper {
                 "child process keeper lost: restarting it and its children"
             );
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<RunningKeeper>> {
-        self.running.lock()
     }
 }
 

@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use weir_core::names::EndpointId;
@@ -87,7 +87,7 @@ impl SharedPoll {
 
     /// Marks a question as answered, unless the mark is dropped.
     pub(crate) fn mark_answered(&self, key: &str) -> AnsweredMark<'_> {
-        self.lock_answered().insert(key.to_owned());
+        self.answered.lock().insert(key.to_owned());
         AnsweredMark {
             poll: self,
             key: Some(key.to_owned()),
@@ -96,11 +96,7 @@ impl SharedPoll {
 
     /// True if the question of this key is answered.
     pub(crate) fn is_answered(&self, key: &str) -> bool {
-        self.lock_answered().contains(key)
-    }
-
-    fn lock_answered(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.answered.lock()
+        self.answered.lock().contains(key)
     }
 }
 
@@ -120,7 +116,7 @@ impl AnsweredMark<'_> {
 impl Drop for AnsweredMark<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.poll.lock_answered().remove(&key);
+            self.poll.answered.lock().remove(&key);
         }
     }
 }
@@ -135,7 +131,7 @@ pub(crate) struct PollShare {
 impl SharedPolls {
     /// A share in the polls of a task.
     pub(crate) fn join(&self, task: PolledTask) -> PollShare {
-        let mut polls = self.lock();
+        let mut polls = self.0.lock();
         let known = polls.get(&task).and_then(Weak::upgrade);
         let poll = known.unwrap_or_default();
         polls.insert(task.clone(), Arc::downgrade(&poll));
@@ -158,14 +154,10 @@ impl SharedPolls {
     /// Uses the polls of a task, if it is polled: under the lock, so that no reference to them is
     /// left when the last share is dropped.
     fn with_poll(&self, task: &PolledTask, note: impl FnOnce(&SharedPoll)) {
-        let polls = self.lock();
+        let polls = self.0.lock();
         if let Some(poll) = polls.get(task).and_then(Weak::upgrade) {
             note(&poll);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PolledTask, Weak<SharedPoll>>> {
-        self.0.lock()
     }
 }
 
@@ -228,7 +220,7 @@ impl Drop for PollShare {
         let Some((table, task)) = self.entry.take() else {
             return;
         };
-        let mut polls = table.lock();
+        let mut polls = table.0.lock();
         // Shares are made and dropped under the lock, so the last one sees that it is the last.
         self.poll = Arc::default();
         if polls
@@ -248,6 +240,6 @@ impl fmt::Debug for TaskNews {
 
 impl fmt::Debug for SharedPolls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedPolls({})", self.lock().len())
+        write!(f, "SharedPolls({})", self.0.lock().len())
     }
 }

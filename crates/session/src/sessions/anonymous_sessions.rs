@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::SessionKey;
 use weir_core::network::SenderNetwork;
 
@@ -20,7 +20,7 @@ struct AnonymousCounts {
 impl AnonymousSessions {
     /// Counts a session if its network has fewer than `most`.
     pub(super) fn add(&self, key: SessionKey, network: SenderNetwork, most: usize) -> bool {
-        let mut opened = self.opened();
+        let mut opened = self.0.lock();
         let own = opened.by_network.entry(network).or_default();
         if *own >= most {
             if *own == 0 {
@@ -35,7 +35,7 @@ impl AnonymousSessions {
 
     /// Forgets a session that ended, or was not opened.
     pub(super) fn remove(&self, key: &SessionKey) {
-        let mut opened = self.opened();
+        let mut opened = self.0.lock();
         let Some(network) = opened.by_key.remove(key) else {
             return;
         };
@@ -49,15 +49,12 @@ impl AnonymousSessions {
 
     /// The sessions, and the network of each.
     pub(super) fn all(&self) -> Vec<(SessionKey, SenderNetwork)> {
-        self.opened()
+        self.0
+            .lock()
             .by_key
             .iter()
             .map(|(key, network)| (*key, *network))
             .collect()
-    }
-
-    fn opened(&self) -> MutexGuard<'_, AnonymousCounts> {
-        self.0.lock()
     }
 }
 
@@ -91,6 +88,6 @@ mod tests {
         for n in [1, 2, 20, 21] {
             sessions.remove(&SessionKey([n; 16]));
         }
-        assert!(sessions.opened().by_network.is_empty() && sessions.opened().by_key.is_empty());
+        assert!(sessions.0.lock().by_network.is_empty() && sessions.0.lock().by_key.is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
-use parking_lot::MutexGuard;
+
 use tokio::sync::broadcast::error::RecvError;
 use weir_core::SessionKey;
 use weir_core::port::{BusMessage, RecordKey, RecordKind};
@@ -43,7 +43,7 @@ impl LegacySessions {
     /// Ends sessions here, and announces their end to every other replica.
     pub(super) fn end_and_announce(&self, keys: &[SessionKey]) {
         self.count_ended(keys);
-        self.lock_ended().extend_from_slice(keys);
+        self.ended.lock().extend_from_slice(keys);
         self.ended_notify.notify_one();
         for keys in keys.chunks(ENDED_PER_MESSAGE) {
             let mut body = BytesMut::with_capacity(16 * (1 + keys.len()));
@@ -100,10 +100,6 @@ impl LegacySessions {
                 .collect(),
             _ => Vec::new(),
         }
-    }
-
-    fn lock_ended(&self) -> MutexGuard<'_, Vec<SessionKey>> {
-        self.ended.lock()
     }
 
     /// Removes the local state of an ended session.
@@ -185,7 +181,7 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
                 Err(RecvError::Closed) => return,
             },
             () = sessions.ended_notify.notified() => {
-                let ended = std::mem::take(&mut *sessions.lock_ended());
+                let ended = std::mem::take(&mut *sessions.ended.lock());
                 end_all(&upkeep, &ended).await;
                 sessions.remove_abandoned().await;
             }

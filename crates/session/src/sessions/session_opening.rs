@@ -1,8 +1,6 @@
 //! Sessions that are being opened. A client that leaves before the shared store answers never learns
 //! the id, so its session is removed.
 
-use parking_lot::MutexGuard;
-
 use futures_util::future::join_all;
 use weir_core::port::RecordKey;
 
@@ -35,7 +33,7 @@ impl Drop for SessionOpening<'_> {
             return;
         };
         self.sessions.anonymous.remove(&session_key(&record.id));
-        self.sessions.lock_abandoned().push(record);
+        self.sessions.abandoned.lock().push(record);
         self.sessions.ended_notify.notify_one();
     }
 }
@@ -44,15 +42,11 @@ impl LegacySessions {
     /// Removes the records of sessions whose client left while they were written. Such a session
     /// has no other state: no request has named it.
     pub(super) async fn remove_abandoned(&self) {
-        let abandoned = std::mem::take(&mut *self.lock_abandoned());
+        let abandoned = std::mem::take(&mut *self.abandoned.lock());
         let removals = abandoned
             .iter()
             .map(|record| self.ports.records.remove(record));
         // A record that the store cannot remove now expires, or is removed by a write that waits.
         join_all(removals).await;
-    }
-
-    fn lock_abandoned(&self) -> MutexGuard<'_, Vec<RecordKey>> {
-        self.abandoned.lock()
     }
 }

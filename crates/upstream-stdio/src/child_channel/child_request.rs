@@ -41,7 +41,7 @@ impl ChildChannel {
         let pending = Arc::new(PendingRequest::new(id, self.context.messages.clone()));
         let cancels = purpose != RequestPurpose::Handshake;
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if let Some(why) = &state.closed {
                 return Err(self
                     .context
@@ -158,7 +158,7 @@ impl ChildRequest {
     /// Ends an answered call. Its unanswered questions, and the unread ones, go to another call,
     /// because they may be meant for that.
     pub(crate) fn end_with_questions(&mut self, heard: Vec<Request>) {
-        self.channel.lock().requests.remove(&self.id);
+        self.channel.state.lock().requests.remove(&self.id);
         let left = heard.into_iter().chain(self.pending.inbox.take_questions());
         left.for_each(|question| self.channel.dispatch(Message::Request(question)));
     }
@@ -167,7 +167,7 @@ impl ChildRequest {
 impl Drop for ChildRequest {
     fn drop(&mut self) {
         self.pending.end();
-        self.channel.lock().requests.remove(&self.id);
+        self.channel.state.lock().requests.remove(&self.id);
         if self.cancels
             && let Some(wait) = &self.wait
         {

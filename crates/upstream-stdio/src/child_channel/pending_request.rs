@@ -1,6 +1,6 @@
 //! A request in flight, as its caller and its sender share it: the messages for it, and its end.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use tokio_util::sync::CancellationToken;
 use weir_upstream_core::failed_attempt::FailedAttempt;
@@ -45,20 +45,16 @@ impl PendingRequest {
 
     /// Fails the request alone. An answer that came before counts.
     pub fn refuse(&self, refusal: FailedAttempt) {
-        *self.lock_refusal() = Some(refusal);
+        *self.refusal.lock() = Some(refusal);
         self.inbox.close();
     }
 
     pub(crate) fn take_refusal(&self) -> Option<FailedAttempt> {
-        self.lock_refusal().take()
+        self.refusal.lock().take()
     }
 
     /// Notes that its caller waits for it no more.
     pub(crate) fn end(&self) {
         self.over.cancel();
-    }
-
-    fn lock_refusal(&self) -> MutexGuard<'_, Option<FailedAttempt>> {
-        self.refusal.lock()
     }
 }

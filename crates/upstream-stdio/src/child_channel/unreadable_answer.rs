@@ -48,7 +48,7 @@ impl ChildChannel {
         }
         let label = &self.context.label;
         let failure = label.fail(FailureKind::BadAnswer, UNREADABLE_TEXT);
-        let state = self.lock();
+        let state = self.state.lock();
         match state.requests.get(&id) {
             Some(request) => {
                 let refusal = FailedAttempt::new(failure.because(error.text.clone()));

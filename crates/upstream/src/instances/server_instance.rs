@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Uri;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use weir_core::Failure;
 use weir_core::upstream::InstanceHealth;
 use weir_upstream_core::failed_attempt::FailedAttempt;
@@ -68,7 +68,7 @@ impl ServerInstance {
 
     /// Describes it for the choice at `now`.
     pub(crate) fn as_candidate(&self, index: usize, now: Duration) -> Candidate {
-        let load = *self.load();
+        let load = *self.load.lock();
         Candidate {
             index,
             weight: self.weight.max(1),
@@ -82,7 +82,7 @@ impl ServerInstance {
     pub(crate) fn begin_call(self: &Arc<Self>) -> InstanceCall {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
         let began = self.context.clock.now();
-        self.load().recent.count_call(began);
+        self.load.lock().recent.count_call(began);
         InstanceCall {
             began,
             start: self.begin_attempt(),
@@ -182,13 +182,9 @@ impl ServerInstance {
             watched,
             in_flight: self.in_flight(),
             sessions: self.http.sessions(),
-            latency: self.load().latency.estimate(self.context.clock.now()),
+            latency: self.load.lock().latency.estimate(self.context.clock.now()),
             last_error: self.context.record.last_error().map(|(cause, _)| cause),
         }
-    }
-
-    fn load(&self) -> MutexGuard<'_, InstanceLoad> {
-        self.load.lock()
     }
 }
 
@@ -239,7 +235,7 @@ impl InstanceCall {
         }
         let now = self.instance.context.clock.now();
         let latency = now.saturating_sub(self.began);
-        self.instance.load().latency.record(latency, now);
+        self.instance.load.lock().latency.record(latency, now);
         self.instance.record_success();
     }
 
@@ -262,7 +258,11 @@ impl Drop for InstanceCall {
         if !self.is_measured {
             let now = self.instance.context.clock.now();
             let waited = now.saturating_sub(self.began);
-            self.instance.load().latency.record_at_least(waited, now);
+            self.instance
+                .load
+                .lock()
+                .latency
+                .record_at_least(waited, now);
         }
     }
 }

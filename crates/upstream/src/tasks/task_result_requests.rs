@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use weir_core::port::Fut;
@@ -89,10 +89,11 @@ impl TaskResultRequests {
 
     /// Returns the held request for this task, if it still runs.
     pub(crate) fn find(&self, key: &TaskOwnerKey) -> Option<Arc<TaskResultRequest>> {
-        self.lock()
+        self.held
+            .lock()
             .get(key)
             .map(|entry| entry.held.clone())
-            .filter(|held| !held.lock().over)
+            .filter(|held| !held.state.lock().over)
     }
 
     /// Returns the held request for this task, or begins one. `begin` gets the bound of its permit.
@@ -104,8 +105,8 @@ impl TaskResultRequests {
         key: &TaskOwnerKey,
         begin: impl FnOnce(InFlightLimit) -> Fut<'static, Reply>,
     ) -> Result<Arc<TaskResultRequest>, Failure> {
-        let mut all = self.lock();
-        all.retain(|_, entry| !entry.held.lock().over);
+        let mut all = self.held.lock();
+        all.retain(|_, entry| !entry.held.state.lock().over);
         if let Some(entry) = all.get(key) {
             return Ok(entry.held.clone());
         }
@@ -146,11 +147,7 @@ impl TaskResultRequests {
 
     /// Ends the request, if it exists.
     pub(crate) fn forget(&self, key: &TaskOwnerKey) {
-        drop(self.lock().remove(key));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskOwnerKey, TaskResultEntry>> {
-        self.held.lock()
+        drop(self.held.lock().remove(key));
     }
 }
 
@@ -172,7 +169,7 @@ async fn read(held: Arc<TaskResultRequest>, begun: Fut<'static, Reply>) {
             ReplyEvent::End(_) => break,
         }
     }
-    let mut state = held.lock();
+    let mut state = held.state.lock();
     state.over = true;
     state.open.clear();
     drop(state);
@@ -183,7 +180,7 @@ impl TaskResultRequest {
     /// Waits for a question, but not for long.
     pub(crate) async fn wait_for_question(&self) {
         let question = async {
-            while self.open_questions().is_empty() && !self.lock().over {
+            while self.open_questions().is_empty() && !self.state.lock().over {
                 self.bell.notified().await;
             }
         };
@@ -193,12 +190,12 @@ impl TaskResultRequest {
 
     /// True if the server has asked on this request.
     pub(crate) fn has_asked(&self) -> bool {
-        self.lock().question_count > 0
+        self.state.lock().question_count > 0
     }
 
     /// Returns the open questions.
     pub(crate) fn open_questions(&self) -> Vec<TaskQuestion> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // The server may have withdrawn a question.
         let withdrawn = |open: &mut HeldTaskQuestion| {
             std::future::poll_fn(|cx| open.ask.poll_withdrawn(cx))
@@ -222,7 +219,7 @@ impl TaskResultRequest {
     /// # Errors
     /// `InvalidParams`: one of them is no answer to its question. In that case no answer is sent.
     pub(crate) fn answer(&self, answers: &Bytes) -> Result<(), Failure> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for open in &state.open {
             let Some(range) = scan::find(answers, &open.key) else {
                 continue;
@@ -246,7 +243,7 @@ impl TaskResultRequest {
 
     /// Sends the client's errors to the server, by the keys of their questions.
     pub(crate) fn refuse(&self, errors: &Bytes) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for one in std::mem::take(&mut state.open) {
             match scan::find(errors, &one.key) {
                 Some(range) => one.ask.answer(Err(errors.slice(range))),
@@ -256,7 +253,7 @@ impl TaskResultRequest {
     }
 
     fn take(&self, ask: PendingQuestion) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // A dropped question is answered with an error.
         if state.open.len() < MAX_OPEN_QUESTIONS {
             state.question_count += 1;
@@ -265,10 +262,6 @@ impl TaskResultRequest {
         }
         drop(state);
         self.bell.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TaskResultState> {
-        self.state.lock()
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use weir_testkit::{emitted_messages, relay, schemas};
 use weir_wire::{Revision, error_code, meta};
@@ -160,10 +160,10 @@ impl MockStdioServer {
                 let (server, id) = (Arc::clone(self), message["id"].to_string());
                 // Registered before the next line is read, because that may be its cancellation.
                 let (sender, cancelled) = channel();
-                self.state().running.insert(id.clone(), sender);
+                self.state.lock().running.insert(id.clone(), sender);
                 std::thread::spawn(move || {
                     server.request(&message, &cancelled);
-                    server.state().running.remove(&id);
+                    server.state.lock().running.remove(&id);
                 });
             } else {
                 self.notification(&message);
@@ -187,7 +187,7 @@ impl MockStdioServer {
             Revision::NEWEST_LEGACY
         };
         let revision = named.or(self.flags.revision).unwrap_or(newest);
-        let state = self.state();
+        let state = self.state.lock();
         let answered = state
             .asking
             .get(&message["id"].to_string())
@@ -201,7 +201,7 @@ impl MockStdioServer {
     }
 
     fn notification(&self, message: &Value) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if message["method"] == "notifications/cancelled" {
             let id = &message["params"]["requestId"];
             state.cancelled += usize::from(state.running.remove(&id.to_string()).is_some());
@@ -262,7 +262,7 @@ impl MockStdioServer {
         };
         // Locked over both, so that no change comes before the acknowledgement or is missed after
         // it.
-        let mut state = self.state();
+        let mut state = self.state.lock();
         notify(
             "notifications/subscriptions/acknowledged",
             &json!({"notifications": granted, "_meta": mark}),
@@ -289,7 +289,7 @@ impl MockStdioServer {
             "count",
         ];
         let numbered = (0..self.flags.tools).map(|number| format!("tool_{number:04}"));
-        let added = (0..self.state().added).map(|number| format!("added_{number}"));
+        let added = (0..self.state.lock().added).map(|number| format!("added_{number}"));
         let names = own
             .into_iter()
             .map(str::to_owned)
@@ -362,7 +362,7 @@ impl MockStdioServer {
                 std::thread::sleep(Duration::from_millis(number("wait_ms")));
                 structured(json!({"count": counted, "pid": std::process::id()}))
             }
-            "cancelled" => structured(json!({"calls": self.state().cancelled})),
+            "cancelled" => structured(json!({"calls": self.state.lock().cancelled})),
             "add_tool" => self.add_tool(),
             "pids" => {
                 let grandchild = self.grandchild.as_ref().map(Child::id);
@@ -406,7 +406,8 @@ impl MockStdioServer {
             (asked["method"], asked["params"]) = (method.clone(), arguments["params"].clone());
         }
         let method = asked["method"].as_str().unwrap_or_default().to_owned();
-        self.state()
+        self.state
+            .lock()
             .asking
             .insert(question.to_string(), (method, sender));
         write_message(&asked);
@@ -420,7 +421,7 @@ impl MockStdioServer {
 
     /// Counts a call, in memory and in the file.
     fn count(&self) -> usize {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.counted += 1;
         if let Some(path) = &self.flags.calls_file {
             append_line(path, &format!("{} {}", std::process::id(), state.counted))
@@ -430,7 +431,7 @@ impl MockStdioServer {
     }
 
     fn add_tool(&self) -> Value {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.added += 1;
         if !self.flags.modern {
             write_message(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
@@ -443,10 +444,6 @@ impl MockStdioServer {
         }
         let added = state.added;
         structured(json!({"tools": added}))
-    }
-
-    fn state(&self) -> MutexGuard<'_, MockStdioState> {
-        self.state.lock()
     }
 }
 
