@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 use crate::{
     run::root,
-    test_report::{report_file, test_cases},
+    test_report::{ALL_TESTS_PROFILE, report_file, test_cases},
 };
 
 /// The revisions of the protocol, oldest first.
@@ -210,7 +210,7 @@ struct MatrixResults(BTreeMap<(RevisionPairing, &'static str), FeatureState>);
 
 impl MatrixResults {
     fn read() -> anyhow::Result<Self> {
-        let file = report_file("default")?;
+        let file = report_file(ALL_TESTS_PROFILE)?;
         let text = fs::read_to_string(&file).with_context(|| {
             format!(
                 "cannot read {}: the tables need a run of cargo-nextest",

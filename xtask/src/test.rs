@@ -15,7 +15,7 @@ use crate::{
     bench, compat_tables, conformance,
     peers::{self, ForeignPeers},
     run::{build_with_tests, cargo, checked, empty_folder, has_cargo_command, root},
-    test_report::{all_of, checked_tests},
+    test_report::{ALL_TESTS_PROFILE, all_of, checked_tests},
 };
 
 /// The filter of `--quick`: the crates' own tests, and the pairings of each era's newest revision.
@@ -131,9 +131,10 @@ fn tests(
     let mut tests = cargo()?;
     if has_cargo_command("nextest")? {
         tests.args(["nextest", "run", "--workspace", "--locked"]);
+        tests.args(["--profile", ALL_TESTS_PROFILE]);
         // A flag among the further arguments, or the caller's own variable, takes precedence.
         if env::var_os(TEST_THREADS_VARIABLE).is_none() {
-            tests.env(TEST_THREADS_VARIABLE, at_a_time().to_string());
+            tests.env(TEST_THREADS_VARIABLE, test_threads().to_string());
         }
         if options.quick && options.args.is_empty() {
             tests.args(["-E", QUICK_FILTER]);
@@ -146,7 +147,7 @@ fn tests(
     if let Some(emitted) = emitted {
         tests.env("WEIR_EMITTED", &emitted.folder);
     }
-    checked_tests(&mut tests, "default")
+    checked_tests(&mut tests, ALL_TESTS_PROFILE)
 }
 
 /// Runs the pairings in front of replicas behind a load balancer, with optimized tests. `scope` is
@@ -174,7 +175,7 @@ fn replicated_pairings(
         pairings.args(["nextest", "run", "--profile", "replicas"]);
         pairings.args(scope).args(["-E", filter]);
         if env::var_os(TEST_THREADS_VARIABLE).is_none() {
-            pairings.env(TEST_THREADS_VARIABLE, at_a_time().to_string());
+            pairings.env(TEST_THREADS_VARIABLE, test_threads().to_string());
         }
     } else {
         pairings.arg("test").args(scope).args(["--", "matrix::"]);
@@ -196,18 +197,20 @@ fn on_valkey(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
     tests.args(["nextest", "run", "--workspace", "--locked"]);
     tests.args(["--profile", "replicas", "-E", ON_VALKEY]);
     if env::var_os(TEST_THREADS_VARIABLE).is_none() {
-        tests.env(TEST_THREADS_VARIABLE, at_a_time().to_string());
+        tests.env(TEST_THREADS_VARIABLE, test_threads().to_string());
     }
     environment(&mut tests, weir, Some(peers))?;
     checked_tests(tests.env(STORE_VARIABLE, server), "replicas")
 }
 
-/// The variable of nextest for the count of tests at a time.
+/// The variable of nextest for the count of its threads.
 const TEST_THREADS_VARIABLE: &str = "NEXTEST_TEST_THREADS";
 
-/// The count of tests at a time. More than half of them wait for a process or a clock.
-fn at_a_time() -> usize {
-    (5 * available_parallelism().map_or(1, NonZero::get)).div_ceil(2)
+/// The count of nextest's threads. In its profiles of all tests and of replicas a test takes three,
+/// so that five run at a time for each two CPUs: more than half of them wait for a process or a
+/// clock. A test that hardly does anything else takes one.
+fn test_threads() -> usize {
+    (15 * available_parallelism().map_or(1, NonZero::get)).div_ceil(2)
 }
 
 /// The messages of weir while the tests run, checked against the types of the official Python SDK

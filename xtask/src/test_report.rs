@@ -13,6 +13,9 @@ const SHOWN_LINES: usize = 12;
 /// The failures that are repeated at the end of a run. The rest are counted.
 const SHOWN_FAILURES: usize = 10;
 
+/// The runner's profile for all tests, whose report the compatibility tables are made of.
+pub(crate) const ALL_TESTS_PROFILE: &str = "all";
+
 /// One test of a report.
 pub(crate) struct TestCase<'a> {
     /// The path of the test in its program.
