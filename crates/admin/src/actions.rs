@@ -111,7 +111,7 @@ pub(super) async fn on_upstream(
     body: Body,
 ) -> Result<Response, AdminError> {
     let lasting = matches!(act, UpstreamAction::Disable | UpstreamAction::Drain);
-    let wish = ActionRequest::read(body, lasting).await?;
+    let request = ActionRequest::read(body, lasting).await?;
     let known = UpstreamId::new(id.as_str()).ok();
     let known = known.filter(|id| {
         state
@@ -124,15 +124,15 @@ pub(super) async fn on_upstream(
         return Err(state.refuse_unknown(&operator, act.word(), "upstream", &id));
     };
     let target = OverrideTarget::Upstream(id.clone());
-    let expires = wish.expires(&state);
+    let expires = request.expires(&state);
     let record = || {
-        let detail = wish.detail(&format!("upstream {id}"), expires.as_deref());
+        let detail = request.detail(&format!("upstream {id}"), expires.as_deref());
         state.record_operator_action(&operator, act.word(), &detail, true);
     };
     let mut effect = OverrideEffect::default();
     let replicas = match act {
         UpstreamAction::Disable | UpstreamAction::Drain => {
-            let change = wish.change(act.word(), &operator, &state);
+            let change = request.change(act.word(), &operator, &state);
             effect = state.make_override(&target, change.clone())?;
             record();
             state.share_override(&target, &change).await
@@ -140,7 +140,7 @@ pub(super) async fn on_upstream(
         UpstreamAction::Enable => {
             effect.changed = state.revert_override(&target);
             record();
-            let removal = wish.removal(act.word(), &operator);
+            let removal = request.removal(act.word(), &operator);
             state.share_removal(&target, removal).await
         }
         UpstreamAction::Refresh => {
@@ -166,8 +166,8 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
     body: Body,
 ) -> Result<Response, AdminError> {
-    let wish = ActionRequest::read(body, false).await?;
-    let Some((request, tool)) = state
+    let request = ActionRequest::read(body, false).await?;
+    let Some((request_id, tool)) = state
         .cancel_running(&id)
         .or_else(|| state.cancel_parked(&id))
     else {
@@ -175,10 +175,10 @@ pub(crate) async fn cancel(
     };
     let what = format!(
         "call {id}, request {}, of {}",
-        request.as_str(),
+        request_id.as_str(),
         request::audit_text(&tool)
     );
-    state.record_operator_action(&operator, "cancel", &wish.detail(&what, None), true);
+    state.record_operator_action(&operator, "cancel", &request.detail(&what, None), true);
     Ok(ActionResponse::answer("cancel", true))
 }
 

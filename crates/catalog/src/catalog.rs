@@ -94,7 +94,7 @@ impl CatalogLayout {
     pub(crate) fn sources_of(&self, endpoint: &EndpointId) -> &[Arc<CatalogSource>] {
         self.endpoint_lists
             .get(endpoint)
-            .map(|stand| &stand.sources[..])
+            .map(|lists| &lists.sources[..])
             .unwrap_or_default()
     }
 
@@ -206,9 +206,9 @@ impl Catalog {
             sources,
             by_id,
         }));
-        for (id, stand) in &before.endpoint_lists {
+        for (id, lists) in &before.endpoint_lists {
             if !self.layout.load().endpoint_lists.contains_key(id) {
-                stand.list_views.close();
+                lists.list_views.close();
             }
         }
         for source in &gone {
@@ -220,9 +220,9 @@ impl Catalog {
             .load()
             .endpoint_lists
             .values()
-            .for_each(|stand| {
+            .for_each(|lists| {
                 for kind in ListKind::ALL {
-                    drop(stand.list_view(&self.context, kind, CapabilityClass::BASE));
+                    drop(lists.list_view(&self.context, kind, CapabilityClass::BASE));
                 }
             });
         self.refresh(Instant::now());
@@ -278,13 +278,13 @@ impl Catalog {
         let used: Vec<_> = layout
             .endpoint_lists
             .values()
-            .flat_map(|stand| stand.drop_unused(&self.context))
+            .flat_map(|lists| lists.drop_unused(&self.context))
             .collect();
         layout.sources.iter().for_each(|source| source.keep(&used));
         let kept = layout
             .endpoint_lists
             .iter()
-            .map(|(id, stand)| (id, stand.versions()))
+            .map(|(id, lists)| (id, lists.versions()))
             .collect();
         self.filtered_views.keep(&kept);
         for endpoint in self
@@ -305,7 +305,7 @@ impl Catalog {
         let due = layout
             .endpoint_lists
             .values()
-            .filter_map(|stand| stand.refresh_views(&self.context, now))
+            .filter_map(|lists| lists.refresh_views(&self.context, now))
             .min();
         self.context.rebuild.end(begun);
         if self.context.ports.announcements.is_some() {
@@ -321,7 +321,7 @@ impl Catalog {
             .load()
             .endpoint_lists
             .get(id)
-            .map(|stand| stand.endpoint.clone())
+            .map(|lists| lists.endpoint.clone())
     }
 
     /// All endpoints, in config order.
@@ -339,8 +339,8 @@ impl Catalog {
         class: CapabilityClass,
     ) -> Option<Arc<View>> {
         let layout = self.layout.load();
-        let stand = layout.endpoint_lists.get(endpoint)?;
-        Some(stand.view(&self.context, kind, class))
+        let lists = layout.endpoint_lists.get(endpoint)?;
+        Some(lists.view(&self.context, kind, class))
     }
 
     /// The list that an endpoint shows once the first walks over its upstreams have ended, or as it
@@ -353,15 +353,15 @@ impl Catalog {
         kind: ListKind,
         class: CapabilityClass,
     ) -> Arc<View> {
-        let Some(desk) = self.list_view(endpoint, kind, class) else {
+        let Some(list_view) = self.list_view(endpoint, kind, class) else {
             return EMPTY_VIEW.clone();
         };
         if self.may_be_behind() {
             Box::pin(self.catch_up(endpoint, kind, class)).await;
         }
-        let mut built = desk.view_changes.watch();
+        let mut built = list_view.view_changes.watch();
         loop {
-            let view = desk.view();
+            let view = list_view.view();
             let Some(until) = view
                 .wait_until
                 .filter(|until| !view.settled && *until > Instant::now())
@@ -370,7 +370,7 @@ impl Catalog {
             };
             match timeout_at(until, built.changed()).await {
                 Ok(ListChange::Changed) => {}
-                Ok(ListChange::EndpointGone) | Err(_) => return desk.view(),
+                Ok(ListChange::EndpointGone) | Err(_) => return list_view.view(),
             }
         }
     }
@@ -391,7 +391,7 @@ impl Catalog {
         kind: ListKind,
     ) -> ChangeReceiver {
         match self.list_view(endpoint, kind, class) {
-            Some(desk) => desk.announcements.watch(),
+            Some(list_view) => list_view.announcements.watch(),
             None => {
                 let nowhere = Arc::new(ChangeBroadcast::default());
                 nowhere.close();
@@ -430,7 +430,7 @@ impl Catalog {
             endpoint: layout
                 .endpoint_lists
                 .get(endpoint)
-                .map(|stand| stand.endpoint.clone()),
+                .map(|lists| lists.endpoint.clone()),
             upstream: source.upstream().clone(),
             incarnation: source.incarnation,
             timings: source.timings.clone(),
@@ -448,7 +448,7 @@ impl Catalog {
             layout
                 .endpoint_lists
                 .values()
-                .for_each(|stand| stand.list_views.close());
+                .for_each(|lists| lists.list_views.close());
         }
         self.context.tasks.close();
         self.context.tasks.wait().await;
@@ -464,7 +464,7 @@ impl Catalog {
             .load()
             .endpoint_lists
             .get(endpoint)
-            .map(|stand| stand.list_view(&self.context, kind, class))
+            .map(|lists| lists.list_view(&self.context, kind, class))
     }
 }
 
@@ -502,7 +502,7 @@ fn list_views_of(before: &CatalogLayout, endpoint: &Endpoint) -> Arc<ListViews> 
     before
         .endpoint_lists
         .get(&endpoint.id)
-        .map(|stand| stand.list_views.clone())
+        .map(|lists| lists.list_views.clone())
         .unwrap_or_default()
 }
 

@@ -76,20 +76,20 @@ impl Catalog {
         kind: ListKind,
         class: CapabilityClass,
     ) -> bool {
-        let (source, desk) = (
+        let (source, list_view) = (
             self.only_source(endpoint),
             self.list_view(endpoint, kind, class),
         );
-        let (Some(source), Some(desk)) = (source, desk) else {
+        let (Some(source), Some(list_view)) = (source, list_view) else {
             return false;
         };
-        let mut built = desk.view_changes.watch();
+        let mut built = list_view.view_changes.watch();
         let asked = async {
             source.ask_undeclared(kind).await;
             let offers = source.base().snapshot().list(kind).offers;
             // The view of this class is built a moment later, and after a walk of its own.
             while offers
-                && !desk.view().is_asked_for
+                && !list_view.view().is_asked_for
                 && built.changed().await == ListChange::Changed
             {}
             offers
@@ -116,7 +116,7 @@ impl Catalog {
         layout
             .endpoint_lists
             .get(endpoint)
-            .is_some_and(|stand| stand.endpoint.mode.is_transparent())
+            .is_some_and(|lists| lists.endpoint.mode.is_transparent())
     }
 
     /// True if an upstream of the endpoint completes arguments for clients of a class, or is still
@@ -164,11 +164,11 @@ impl Catalog {
     /// The one upstream of a transparent endpoint.
     fn only_source(&self, endpoint: &EndpointId) -> Option<Arc<CatalogSource>> {
         let layout = self.layout.load();
-        let stand = layout
+        let lists = layout
             .endpoint_lists
             .get(endpoint)
-            .filter(|stand| stand.endpoint.mode.is_transparent())?;
-        stand.sources.first().cloned()
+            .filter(|lists| lists.endpoint.mode.is_transparent())?;
+        lists.sources.first().cloned()
     }
 }
 

@@ -120,16 +120,16 @@ impl Catalog {
         }
         hidden.retain(|upstream| !reachable.contains(upstream));
         let layout = self.layout.load();
-        let Some(stand) = layout.endpoint_lists.get(endpoint) else {
+        let Some(lists) = layout.endpoint_lists.get(endpoint) else {
             return hidden;
         };
         // No view has the items of a disabled upstream.
-        let disabled = stand
+        let disabled = lists
             .sources
             .iter()
             .filter(|source| self.closed(source.id()).is_some());
         for source in disabled {
-            let mut items = last_items(source, &stand.endpoint).peekable();
+            let mut items = last_items(source, &lists.endpoint).peekable();
             if items.peek().is_some() && items.all(|item| is_hidden(&item)) {
                 hidden.insert(source.id().clone());
             }

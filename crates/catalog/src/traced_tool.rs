@@ -151,22 +151,22 @@ impl Catalog {
     #[must_use]
     pub fn trace(&self, endpoint: &EndpointId, name: &str) -> Vec<TracedTool> {
         let layout = self.layout.load();
-        let Some(stand) = layout.endpoint_lists.get(endpoint) else {
+        let Some(lists) = layout.endpoint_lists.get(endpoint) else {
             return Vec::new();
         };
         let Some(view) = self.view(endpoint, ListKind::Tools, CapabilityClass::BASE) else {
             return Vec::new();
         };
         let mut found: Vec<(u8, TracedTool)> = Vec::new();
-        for source in &stand.sources {
+        for source in &lists.sources {
             let (rules, snapshot) = (source.rules(), source.base().snapshot());
             let ranked = snapshot
                 .list(ListKind::Tools)
                 .items
                 .iter()
                 .filter_map(|tool| {
-                    let traced = TracedTool::new(&stand.endpoint, tool, &rules, shown(&view, tool));
-                    Some((traced.rank(&stand.endpoint, name)?, traced))
+                    let traced = TracedTool::new(&lists.endpoint, tool, &rules, shown(&view, tool));
+                    Some((traced.rank(&lists.endpoint, name)?, traced))
                 });
             found.extend(ranked);
         }

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 pub(super) struct ViewRebuild {
     requested: AtomicU64,
     built: watch::Sender<u64>,
-    bell: Notify,
+    wanted: Notify,
 }
 
 impl Default for ViewRebuild {
@@ -17,7 +17,7 @@ impl Default for ViewRebuild {
         Self {
             requested: AtomicU64::new(0),
             built: watch::Sender::new(0),
-            bell: Notify::new(),
+            wanted: Notify::new(),
         }
     }
 }
@@ -26,12 +26,12 @@ impl ViewRebuild {
     /// Requests that views are built from what is published now.
     pub(super) fn request(&self) {
         self.requested.fetch_add(1, Ordering::AcqRel);
-        self.bell.notify_one();
+        self.wanted.notify_one();
     }
 
     /// Waits for a request.
     pub(super) async fn requested(&self) {
-        self.bell.notified().await;
+        self.wanted.notified().await;
     }
 
     /// The requests so far. Views that are built afterwards have what these are about.

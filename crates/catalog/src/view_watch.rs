@@ -65,7 +65,7 @@ impl Catalog {
             .load()
             .endpoint_lists
             .values()
-            .for_each(|stand| stand.list_views.announce_all());
+            .for_each(|lists| lists.list_views.announce_all());
     }
 
     /// The audience for [`crate::cursor::CursorScope`]: a cursor is good only as long as its owner

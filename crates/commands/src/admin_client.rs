@@ -57,8 +57,8 @@ impl AdminClient {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
-    pub(super) async fn post(&self, path: &str, wish: &Value) -> Result<Value, AdminRequestError> {
-        self.send(Method::POST, path, Bytes::from(wish.to_string()))
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, AdminRequestError> {
+        self.send(Method::POST, path, Bytes::from(body.to_string()))
             .await
     }
 

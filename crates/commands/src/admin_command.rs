@@ -64,18 +64,18 @@ pub async fn admin(options: AdminOptions) -> ExitCode {
         replicas,
         command,
     } = options;
-    let desk = match operators
+    let client = match operators
         .url()
         .and_then(|admin| AdminClient::new(&admin, token_file.as_deref()))
     {
-        Ok(desk) => desk,
+        Ok(client) => client,
         Err(why) => return exit_with_error(EXIT_USAGE, why),
     };
     let answered = match command.request() {
-        AdminRequest::Get(path) => desk.get(&replicas.add_to(path)).await,
-        AdminRequest::Post(path, wish) => {
+        AdminRequest::Get(path) => client.get(&replicas.add_to(path)).await,
+        AdminRequest::Post(path, members) => {
             let path = replicas.add_to(path);
-            desk.post(&path, &Value::Object(wish)).await
+            client.post(&path, &Value::Object(members)).await
         }
     };
     match answered {

@@ -161,11 +161,11 @@ async fn ask_running_weir(
     token: Option<&Path>,
     question: &AccessQuestion,
 ) -> Result<Explanation, AdminRequestError> {
-    let desk = AdminClient::new(admin, token).map_err(|why| AdminRequestError {
+    let client = AdminClient::new(admin, token).map_err(|why| AdminRequestError {
         code: EXIT_USAGE,
         why,
     })?;
-    let answer = desk
+    let answer = client
         .get(&format!("{EXPLAIN_PATH}?{}", question.query()))
         .await?;
     serde_json::from_value(answer).map_err(|error| AdminRequestError {

@@ -60,12 +60,12 @@ pub async fn login(options: LoginOptions) -> ExitCode {
     };
     let logged_in = async {
         let accounts = LoginAccounts::of_this_user()?;
-        let wishes = LoginChoices {
+        let choices = LoginChoices {
             client_id,
             scope,
             port,
         };
-        let account = login::login(&server, &challenge, &wishes, &accounts, &mut show).await?;
+        let account = login::login(&server, &challenge, &choices, &accounts, &mut show).await?;
         accounts.keep(&account)?;
         Ok::<_, LoginError>((accounts, account))
     };

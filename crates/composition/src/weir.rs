@@ -135,13 +135,9 @@ impl Weir {
         keeper: Arc<ChildKeeper>,
         listeners: BoundListeners,
     ) -> Result<Self, StartError> {
-        let HandoverResources {
-            sealing,
-            state: will,
-            ..
-        } = resources;
+        let HandoverResources { sealing, state, .. } = resources;
         let is_in_memory = listeners.clients.is_none();
-        let base = ComponentBase::new(&config, sealing, keeper, &will);
+        let base = ComponentBase::new(&config, sealing, keeper, &state);
         let telemetry = Telemetry::start(
             &config.telemetry,
             base.metrics.clone(),
@@ -150,7 +146,7 @@ impl Weir {
         let cluster = listeners.cluster.as_ref();
         let cluster = cluster.and_then(|cluster| cluster.local_addr().ok());
         let replicas = ReplicaLinks::start(&config, base.replica_base(), cluster)?;
-        if let (Some(replicas), Some(others)) = (&replicas, &will.other_replicas) {
+        if let (Some(replicas), Some(others)) = (&replicas, &state.other_replicas) {
             replicas.import_view(others);
         }
         let singletons = replicas.as_ref().map(ReplicaLinks::singletons);
@@ -158,11 +154,11 @@ impl Weir {
             all: upstreams,
             to_share,
         } = build(&config, &[], &base.factory, singletons)?;
-        let heads = will.chain_heads();
-        let deciders = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
+        let heads = state.chain_heads();
+        let policy = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
         to_share.into_iter().for_each(PreparedSingleton::share);
-        let previous = PreviousState { will, replicas };
-        let components = Components::new(&config, base, deciders, &upstreams, previous);
+        let previous = PreviousState { state, replicas };
+        let components = Components::new(&config, base, policy, &upstreams, previous);
         components.learn_from_replicas().await;
         let open = match OpenListeners::new(&config, &components, listeners).await {
             Ok(open) => open,

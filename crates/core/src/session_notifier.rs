@@ -92,7 +92,7 @@ impl SessionNotifier {
         session: SessionKey,
         logs: LogMessages,
     ) -> SessionReceiver {
-        let (sender, rings) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        let (sender, messages) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let nth = self.next.fetch_add(1, Ordering::Relaxed);
         self.receivers
             .lock()
@@ -101,7 +101,7 @@ impl SessionNotifier {
             notifier: self.clone(),
             session,
             nth,
-            messages: rings,
+            messages,
         }
     }
 
@@ -118,12 +118,16 @@ impl SessionNotifier {
     /// # Errors
     ///
     /// The session has no open receiver, or its client does not read: the message is returned.
-    pub fn notify(&self, session: &SessionKey, ring: SessionMessage) -> Result<(), SessionMessage> {
+    pub fn notify(
+        &self,
+        session: &SessionKey,
+        message: SessionMessage,
+    ) -> Result<(), SessionMessage> {
         let receivers = self.receivers.lock();
         let Some(receiver) = receivers.get(session) else {
-            return Err(ring);
+            return Err(message);
         };
-        if let SessionMessage::Log(log) = &ring {
+        if let SessionMessage::Log(log) = &message {
             let has_room = receiver.sender.capacity() > PLACES_WITHOUT_LOGS;
             if !receiver.logs.include(log.level) || !has_room {
                 return Ok(());
@@ -131,7 +135,7 @@ impl SessionNotifier {
         }
         receiver
             .sender
-            .try_send(ring)
+            .try_send(message)
             .map_err(mpsc::error::TrySendError::into_inner)
     }
 
@@ -166,7 +170,7 @@ impl SessionReceiver {
     /// The next message; pending for ever once another receiver was opened in place of this one.
     pub fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<SessionMessage> {
         match self.messages.poll_recv(cx) {
-            Poll::Ready(Some(ring)) => Poll::Ready(ring),
+            Poll::Ready(Some(message)) => Poll::Ready(message),
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
@@ -174,12 +178,12 @@ impl SessionReceiver {
 
 impl Drop for SessionReceiver {
     fn drop(&mut self) {
-        let mut lines = self.notifier.receivers.lock();
-        if lines
+        let mut receivers = self.notifier.receivers.lock();
+        if receivers
             .get(&self.session)
             .is_some_and(|receiver| receiver.nth == self.nth)
         {
-            lines.remove(&self.session);
+            receivers.remove(&self.session);
         }
     }
 }
@@ -207,18 +211,18 @@ mod tests {
 
     #[test]
     fn a_burst_of_log_messages_leaves_room_for_others() {
-        let bells = Arc::<SessionNotifier>::default();
+        let notifier = Arc::<SessionNotifier>::default();
         let session = SessionKey([1; 16]);
-        let mut line = bells.open_receiver(session, LogMessages::ServerChoice);
+        let mut receiver = notifier.open_receiver(session, LogMessages::ServerChoice);
         for _ in 0..10 * MAX_QUEUED_MESSAGES {
-            bells.notify(&session, log(LogLevel::Info)).unwrap();
+            notifier.notify(&session, log(LogLevel::Info)).unwrap();
         }
         for n in 0..PLACES_WITHOUT_LOGS {
-            bells.notify(&session, visited(&n.to_string())).unwrap();
+            notifier.notify(&session, visited(&n.to_string())).unwrap();
         }
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut logs = 0;
-        while let Poll::Ready(SessionMessage::Log(_)) = line.poll_message(&mut cx) {
+        while let Poll::Ready(SessionMessage::Log(_)) = receiver.poll_message(&mut cx) {
             logs += 1;
         }
         assert_eq!(logs, MAX_QUEUED_MESSAGES - PLACES_WITHOUT_LOGS);
@@ -226,65 +230,68 @@ mod tests {
 
     #[test]
     fn only_log_messages_of_the_clients_level_are_delivered() {
-        let bells = Arc::<SessionNotifier>::default();
+        let notifier = Arc::<SessionNotifier>::default();
         let session = SessionKey([1; 16]);
-        let mut line = bells.open_receiver(session, LogMessages::ServerChoice);
+        let mut receiver = notifier.open_receiver(session, LogMessages::ServerChoice);
         let mut delivered = |level| {
-            bells.notify(&session, log(level)).unwrap();
+            notifier.notify(&session, log(level)).unwrap();
             let mut cx = Context::from_waker(std::task::Waker::noop());
-            line.poll_message(&mut cx).is_ready()
+            receiver.poll_message(&mut cx).is_ready()
         };
         assert!(delivered(LogLevel::Debug));
-        bells.set_log_messages(&session, LogMessages::From(LogLevel::Error));
+        notifier.set_log_messages(&session, LogMessages::From(LogLevel::Error));
         assert!(!delivered(LogLevel::Warning));
         assert!(delivered(LogLevel::Error));
     }
 
     #[tokio::test]
     async fn only_the_newest_receiver_of_the_session_gets_messages() {
-        let bells = Arc::<SessionNotifier>::default();
+        let notifier = Arc::<SessionNotifier>::default();
         let (own, other) = (SessionKey([1; 16]), SessionKey([2; 16]));
-        assert!(bells.notify(&own, visited("a")).is_err(), "nobody is there");
-        let before = bells.open_receiver(own, NO_LOGS);
-        let mut line = bells.open_receiver(own, NO_LOGS);
-        drop(before);
-        assert!(bells.notify(&other, visited("b")).is_err());
-        bells.notify(&own, visited("c")).unwrap();
         assert!(
-            matches!(poll_fn(|cx| line.poll_message(cx)).await, SessionMessage::ElicitationComplete(_, name) if &*name == "c")
+            notifier.notify(&own, visited("a")).is_err(),
+            "nobody is there"
         );
-        drop(line);
-        assert!(bells.notify(&own, visited("d")).is_err());
-        assert!(bells.receivers.lock().is_empty());
+        let before = notifier.open_receiver(own, NO_LOGS);
+        let mut receiver = notifier.open_receiver(own, NO_LOGS);
+        drop(before);
+        assert!(notifier.notify(&other, visited("b")).is_err());
+        notifier.notify(&own, visited("c")).unwrap();
+        assert!(
+            matches!(poll_fn(|cx| receiver.poll_message(cx)).await, SessionMessage::ElicitationComplete(_, name) if &*name == "c")
+        );
+        drop(receiver);
+        assert!(notifier.notify(&own, visited("d")).is_err());
+        assert!(notifier.receivers.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn completed_elicitation_is_noticed_before_and_during_the_wait() {
-        let bells = Arc::<SessionNotifier>::default();
+        let notifier = Arc::<SessionNotifier>::default();
         let [shop, other] = ["shop", "other"].map(|name| UpstreamId::new(name).unwrap());
-        let mut wait = Box::pin(bells.wait_for_elicitation(&shop, |name| name == "sign-in"));
+        let mut wait = Box::pin(notifier.wait_for_elicitation(&shop, |name| name == "sign-in"));
         assert!(futures_util::poll!(&mut wait).is_pending());
-        bells.record_elicitation_complete(&other, "sign-in");
-        bells.record_elicitation_complete(&shop, "pay");
+        notifier.record_elicitation_complete(&other, "sign-in");
+        notifier.record_elicitation_complete(&shop, "pay");
         assert!(futures_util::poll!(&mut wait).is_pending());
-        bells.record_elicitation_complete(&shop, "sign-in");
+        notifier.record_elicitation_complete(&shop, "sign-in");
         wait.await;
-        bells
+        notifier
             .wait_for_elicitation(&shop, |name| name == "sign-in")
             .await;
         for nth in 0..2 * MAX_COMPLETED {
-            bells.record_elicitation_complete(&shop, &nth.to_string());
-            bells.record_elicitation_complete(&shop, &"x".repeat(LONGEST_REMEMBERED + 1));
+            notifier.record_elicitation_complete(&shop, &nth.to_string());
+            notifier.record_elicitation_complete(&shop, &"x".repeat(LONGEST_REMEMBERED + 1));
         }
-        assert_eq!(bells.completed.borrow().len(), MAX_COMPLETED);
+        assert_eq!(notifier.completed.borrow().len(), MAX_COMPLETED);
     }
 
     #[test]
     fn client_that_does_not_read_gets_no_more_messages() {
-        let bells = Arc::<SessionNotifier>::default();
-        let _line = bells.open_receiver(SessionKey([1; 16]), NO_LOGS);
+        let notifier = Arc::<SessionNotifier>::default();
+        let _receiver = notifier.open_receiver(SessionKey([1; 16]), NO_LOGS);
         let taken = (0..2 * MAX_QUEUED_MESSAGES)
-            .filter(|_| bells.notify(&SessionKey([1; 16]), visited("a")).is_ok())
+            .filter(|_| notifier.notify(&SessionKey([1; 16]), visited("a")).is_ok())
             .count();
         assert_eq!(taken, MAX_QUEUED_MESSAGES);
     }

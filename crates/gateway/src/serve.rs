@@ -238,7 +238,7 @@ impl ServingGateway<'_> {
         follower.reload_if_changed(weir);
         loop {
             tokio::select! {
-                wish = signals.next() => match wish {
+                signal = signals.next() => match signal {
                     SignalAction::Stop => return,
                     SignalAction::Reload => {
                         tracing::info!("SIGHUP received: reloading the config");

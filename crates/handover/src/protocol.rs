@@ -168,10 +168,10 @@ impl Predecessor {
         write_line(self.socket.get_ref(), PREPARED)?;
         let message = read_line(&mut self.socket)?;
         match message.strip_prefix(GO).map(serde_json::from_str) {
-            Some(Ok(will)) => {
-                let will: HandoverState = will;
-                self.moves_tasks = will.tasks_move;
-                Ok(will)
+            Some(Ok(state)) => {
+                let state: HandoverState = state;
+                self.moves_tasks = state.tasks_move;
+                Ok(state)
             }
             _ => Err(io::Error::other(format!(
                 "unexpected message `{message:.40}`"

@@ -69,13 +69,13 @@ impl ConnectionPool {
     /// replaced by another.
     pub(crate) async fn send_request(
         self: &Arc<Self>,
-        ask: OutgoingRequest<'_>,
+        request: OutgoingRequest<'_>,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
-        if let Some(answer) = self.send_over_http2(ask).await {
+        if let Some(answer) = self.send_over_http2(request).await {
             return answer;
         }
-        while let Some(line) = self.take_idle().await {
-            match self.send_over_http1(line, ask).await {
+        while let Some(connection) = self.take_idle().await {
+            match self.send_over_http1(connection, request).await {
                 Err(UpstreamHttpError::NotSent(_)) => {}
                 answer => {
                     if matches!(
@@ -89,7 +89,7 @@ impl ConnectionPool {
             }
         }
         // On the heap: most requests need no new connection.
-        Box::pin(self.send_over_new(ask)).await
+        Box::pin(self.send_over_new(request)).await
     }
 
     /// Sends a request as [`Self::send_request`] does, but never on a kept HTTP/1.1 connection.
@@ -98,22 +98,22 @@ impl ConnectionPool {
     /// The request got no response.
     pub(crate) async fn send_on_new_connection(
         self: &Arc<Self>,
-        ask: OutgoingRequest<'_>,
+        request: OutgoingRequest<'_>,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
-        match self.send_over_http2(ask).await {
+        match self.send_over_http2(request).await {
             Some(answer) => answer,
-            None => self.send_over_new(ask).await,
+            None => self.send_over_new(request).await,
         }
     }
 
     /// Sends a request over an open HTTP/2 connection; absent if none takes it.
     async fn send_over_http2(
         self: &Arc<Self>,
-        ask: OutgoingRequest<'_>,
+        request: OutgoingRequest<'_>,
     ) -> Option<Result<Response<HttpResponseBody>, UpstreamHttpError>> {
         loop {
-            let (many, slot) = self.idle.lock().take_stream(Instant::now())?;
-            match self.send_on_stream(many, slot, ask).await {
+            let (connection, slot) = self.idle.lock().take_stream(Instant::now())?;
+            match self.send_on_stream(connection, slot, request).await {
                 Err(UpstreamHttpError::NotSent(_)) => {}
                 answer => return Some(answer),
             }
@@ -124,11 +124,11 @@ impl ConnectionPool {
     /// the request.
     async fn send_on_stream(
         &self,
-        many: Http2Connection,
+        connection: Http2Connection,
         slot: StreamSlot,
-        ask: OutgoingRequest<'_>,
+        request: OutgoingRequest<'_>,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
-        let sent = Box::pin(many.send_request(ask)).await;
+        let sent = Box::pin(connection.send_request(request)).await;
         if let Err(UpstreamHttpError::NotSent(_)) = sent {
             // A connection may refuse new requests before it ends.
             self.idle.retire(&slot);
@@ -139,12 +139,12 @@ impl ConnectionPool {
     /// Sends a request over an HTTP/1.1 connection.
     async fn send_over_http1(
         &self,
-        line: Http1Connection,
-        ask: OutgoingRequest<'_>,
+        connection: Http1Connection,
+        request: OutgoingRequest<'_>,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
-        let (line, head) = line.send_request(ask).await?;
+        let (connection, head) = connection.send_request(request).await?;
         let mut answer = Response::new(HttpResponseBody::http1(
-            line,
+            connection,
             head.framing,
             head.persists.then(|| self.idle.clone()),
         ));
@@ -155,19 +155,21 @@ impl ConnectionPool {
 
     async fn send_over_new(
         self: &Arc<Self>,
-        ask: OutgoingRequest<'_>,
+        request: OutgoingRequest<'_>,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
         let connection = match Box::pin(self.open()).await {
             Ok(connection) => connection,
             // The request waits for a stream of an open connection.
             Err(error) => match self.idle.lock().take_coming_stream(Instant::now()) {
-                Some((many, slot)) => PooledConnection::Http2(many, slot),
+                Some((connection, slot)) => PooledConnection::Http2(connection, slot),
                 None => return Err(error),
             },
         };
         match connection {
-            PooledConnection::Http1(line) => self.send_over_http1(line, ask).await,
-            PooledConnection::Http2(many, slot) => self.send_on_stream(many, slot, ask).await,
+            PooledConnection::Http1(connection) => self.send_over_http1(connection, request).await,
+            PooledConnection::Http2(connection, slot) => {
+                self.send_on_stream(connection, slot, request).await
+            }
         }
     }
 
@@ -175,19 +177,22 @@ impl ConnectionPool {
     async fn take_idle(&self) -> Option<Http1Connection> {
         loop {
             let RestedConnection {
-                connection: mut line,
+                mut connection,
                 mut rest,
                 watch,
             } = self.idle.lock().take(Instant::now())?;
             if let Some(watch) = watch {
-                let _still_quiet =
-                    Box::pin(tokio::time::timeout(watch, line.wait_until_disturbed())).await;
+                let _still_quiet = Box::pin(tokio::time::timeout(
+                    watch,
+                    connection.wait_until_disturbed(),
+                ))
+                .await;
                 rest = TRIAL_TIME;
             }
-            let is_quiet = line.is_quiet(rest);
+            let is_quiet = connection.is_quiet(rest);
             self.idle.lock().record_check(is_quiet, rest);
             if is_quiet && rest < IDLE_TIMEOUT {
-                return Some(line);
+                return Some(connection);
             }
         }
     }
@@ -218,18 +223,18 @@ impl ConnectionPool {
         }
         let most = {
             let mut idle = self.idle.lock();
-            if let Some((many, slot)) = idle.take_stream(Instant::now()) {
-                return Ok(PooledConnection::Http2(many, slot));
+            if let Some((connection, slot)) = idle.take_stream(Instant::now()) {
+                return Ok(PooledConnection::Http2(connection, slot));
             }
             idle.assumed_max_streams()
         };
         let opened = Http2Connection::open(stream, descriptor, &self.windows, most).await?;
-        let (many, slot) = {
+        let (connection, slot) = {
             let (mut idle, now) = (self.idle.lock(), Instant::now());
             idle.take_stream(now)
                 .unwrap_or_else(|| idle.add_http2(opened, now))
         };
         self.idle.start_sweep();
-        Ok(PooledConnection::Http2(many, slot))
+        Ok(PooledConnection::Http2(connection, slot))
     }
 }

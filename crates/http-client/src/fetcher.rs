@@ -59,13 +59,13 @@ impl Fetcher {
         Self { agent, clients }
     }
 
-    async fn fetch_document(&self, ask: FetchRequest<'_>) -> Result<FetchResponse, Failure> {
-        let response = self.send(&ask)?.await;
+    async fn fetch_document(&self, fetch: FetchRequest<'_>) -> Result<FetchResponse, Failure> {
+        let response = self.send(&fetch)?.await;
         let response = response.map_err(|error| {
             unavailable("The document's server cannot be reached").because(with_trust_advice(error))
         })?;
         let (status, max_age) = (response.status().as_u16(), max_age(response.headers()));
-        match Limited::new(response.into_body(), ask.limit)
+        match Limited::new(response.into_body(), fetch.limit)
             .collect()
             .await
         {
@@ -82,23 +82,27 @@ impl Fetcher {
         }
     }
 
-    fn send(&self, ask: &FetchRequest<'_>) -> Result<ResponseFuture, Failure> {
+    fn send(&self, fetch: &FetchRequest<'_>) -> Result<ResponseFuture, Failure> {
         let no_tls = |error: &TlsError| {
             unavailable("The document cannot be fetched").because(error.to_string())
         };
         let clients = self.clients.as_ref().map_err(no_tls)?;
-        match ask.url_source {
-            UrlSource::Operator => Ok(clients.operator.request(self.request(ask, ask.url)?)),
+        match fetch.url_source {
+            UrlSource::Operator => Ok(clients.operator.request(self.request(fetch, fetch.url)?)),
             UrlSource::Outsider => {
                 let refused = |why| unavailable("The document's URL is not opened").because(why);
-                let url = guard::check_url(ask.url).map_err(refused)?;
-                Ok(clients.outsider.request(self.request(ask, &url)?))
+                let url = guard::check_url(fetch.url).map_err(refused)?;
+                Ok(clients.outsider.request(self.request(fetch, &url)?))
             }
         }
     }
 
-    fn request(&self, ask: &FetchRequest<'_>, url: &str) -> Result<Request<Full<Bytes>>, Failure> {
-        let mut request = match ask.form {
+    fn request(
+        &self,
+        fetch: &FetchRequest<'_>,
+        url: &str,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
+        let mut request = match fetch.form {
             None => Request::new(Full::default()),
             Some(form) => {
                 let mut request =
@@ -120,7 +124,7 @@ impl Fetcher {
         let headers = request.headers_mut();
         headers.insert(header::USER_AGENT, self.agent.clone());
         headers.insert(header::ACCEPT, JSON_TYPE);
-        if let Some(authorization) = ask.authorization {
+        if let Some(authorization) = fetch.authorization {
             let mut value = HeaderValue::try_from(authorization.expose())
                 .map_err(|_| unavailable("The credentials are no header value"))?;
             value.set_sensitive(true);
@@ -131,9 +135,9 @@ impl Fetcher {
 }
 
 impl DocumentFetcher for Fetcher {
-    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
+    fn fetch<'a>(&'a self, fetch: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
         Box::pin(async move {
-            match tokio::time::timeout(ask.timeout, self.fetch_document(ask)).await {
+            match tokio::time::timeout(fetch.timeout, self.fetch_document(fetch)).await {
                 Ok(document) => document,
                 Err(_) => Err(Failure::new(
                     FailureKind::TimedOut,
@@ -159,12 +163,12 @@ fn unavailable(text: &'static str) -> Failure {
 /// Returns `max-age` of `Cache-Control`; zero if the answer must not be kept at all (RFC 9111,
 /// 5.2.2).
 fn max_age(headers: &HeaderMap) -> Option<Duration> {
-    let lines = headers
+    let values = headers
         .get_all(header::CACHE_CONTROL)
         .iter()
         .filter_map(|value| value.to_str().ok());
-    let directives: Vec<&str> = lines
-        .flat_map(|line| line.split(','))
+    let directives: Vec<&str> = values
+        .flat_map(|value| value.split(','))
         .map(str::trim)
         .collect();
     if directives

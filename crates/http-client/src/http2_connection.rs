@@ -164,7 +164,7 @@ impl Http2Connection {
     /// it waits until one ends.
     pub(super) async fn send_request(
         self,
-        ask: OutgoingRequest<'_>,
+        outgoing: OutgoingRequest<'_>,
     ) -> Result<Response<Http2Response>, UpstreamHttpError> {
         let turn = self.use_state.turns.clone().acquire_owned().await;
         let turn = turn.map_err(not_sent)?;
@@ -173,14 +173,14 @@ impl Http2Connection {
             return Err(not_sent("the connection takes no more requests"));
         }
         let (response, mut body) = sender
-            .send_request(request_head(ask), ask.body.is_empty())
+            .send_request(request_head(outgoing), outgoing.body.is_empty())
             .map_err(not_sent)?;
         let mut response = self.use_state.responses.add(response, Some(turn));
         drop(sender);
-        if !ask.body.is_empty() {
+        if !outgoing.body.is_empty() {
             // The library keeps the bytes until the server has room for them. The response reports
             // a failure.
-            let _ = body.send_data(ask.body.clone(), true);
+            let _ = body.send_data(outgoing.body.clone(), true);
         }
         drop(body);
         let head = response.head().await.map_err(failure_of)?;
@@ -188,20 +188,23 @@ impl Http2Connection {
     }
 }
 
-fn request_head(ask: OutgoingRequest<'_>) -> Request<()> {
+fn request_head(outgoing: OutgoingRequest<'_>) -> Request<()> {
     let mut request = Request::new(());
-    *request.method_mut() = ask.method.clone();
-    *request.uri_mut() = ask.to.http2_uri().clone();
+    *request.method_mut() = outgoing.method.clone();
+    *request.uri_mut() = outgoing.to.http2_uri().clone();
     *request.version_mut() = Version::HTTP_2;
     let fields = request.headers_mut();
-    for (name, value) in ask.fields() {
+    for (name, value) in outgoing.fields() {
         if !CONNECTION_FIELDS.contains(name) {
             fields.append(name, value.clone());
         }
     }
-    let has_content = !ask.body.is_empty() || *ask.method == Method::POST;
+    let has_content = !outgoing.body.is_empty() || *outgoing.method == Method::POST;
     if has_content && !fields.contains_key(header::CONTENT_LENGTH) {
-        fields.insert(header::CONTENT_LENGTH, HeaderValue::from(ask.body.len()));
+        fields.insert(
+            header::CONTENT_LENGTH,
+            HeaderValue::from(outgoing.body.len()),
+        );
     }
     request
 }

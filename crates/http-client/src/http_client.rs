@@ -66,14 +66,14 @@ impl HttpClient {
         let tls = roots.config(server.ca_file)?;
         let names = DnsCache::new(Arc::new(SystemLookup));
         let tcp = tcp_connector(DnsResolver::new(Arc::new(names)), connect);
-        let lines = ConnectionPool::new(
+        let pool = ConnectionPool::new(
             https_connector(tcp, tls, connect),
             server.url.clone(),
             server.h2c,
             budgets,
         );
         let inner = Arc::new(HttpClientInner {
-            pool: lines,
+            pool,
             to: Destination::new(server.url, headers),
         });
         Ok(Self {
@@ -120,17 +120,17 @@ impl HttpClient {
         own: &[HeaderField],
         body: &Bytes,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
-        let HttpClientInner { pool: lines, to } = &*self.inner;
-        let ask = OutgoingRequest {
+        let HttpClientInner { pool, to } = &*self.inner;
+        let request = OutgoingRequest {
             method,
             to,
             own,
             body,
         };
         if self.is_without_reuse {
-            Box::pin(lines.send_on_new_connection(ask)).await
+            Box::pin(pool.send_on_new_connection(request)).await
         } else {
-            lines.send_request(ask).await
+            pool.send_request(request).await
         }
     }
 }

@@ -56,7 +56,7 @@ impl IdleConnections {
         let is_cautious = self
             .lost_at
             .is_some_and(|lost| now.duration_since(lost) < CAUTION_AFTER_LOSS);
-        let (line, since) = if is_cautious {
+        let (connection, since) = if is_cautious {
             let is_rested = self
                 .http1
                 .first()
@@ -74,16 +74,16 @@ impl IdleConnections {
                 .filter(|watch| !watch.is_zero())
         };
         Some(RestedConnection {
-            connection: line,
+            connection,
             rest,
             watch,
         })
     }
 
     /// Adds a connection, unless the pool is full.
-    pub(super) fn add(&mut self, line: Http1Connection) {
+    pub(super) fn add(&mut self, connection: Http1Connection) {
         if self.http1.len() < MAX_IDLE_CONNECTIONS {
-            self.http1.push((line, Instant::now()));
+            self.http1.push((connection, Instant::now()));
         }
     }
 
@@ -94,12 +94,15 @@ impl IdleConnections {
         let free = self
             .http2
             .iter()
-            .position(|(many, _)| many.has_free_stream());
+            .position(|(connection, _)| connection.has_free_stream());
         if let Some(index) = free {
             return self.take_stream_of(index, now);
         }
         // A server that allows no stream would not allow one on a further connection either.
-        let is_refused = self.http2.iter().all(|(many, _)| many.max_streams() == 0);
+        let is_refused = self
+            .http2
+            .iter()
+            .all(|(connection, _)| connection.max_streams() == 0);
         if is_refused || self.http2.len() >= MAX_HTTP2_CONNECTIONS {
             return self.take_coming_stream(now);
         }
@@ -113,9 +116,9 @@ impl IdleConnections {
         now: Instant,
     ) -> Option<(Http2Connection, StreamSlot)> {
         self.remove_retired();
-        let load = self.http2.iter().map(|(many, _)| {
-            let allows_none = many.max_streams() == 0;
-            (allows_none, many.is_crowded(), many.streams())
+        let load = self.http2.iter().map(|(connection, _)| {
+            let allows_none = connection.max_streams() == 0;
+            (allows_none, connection.is_crowded(), connection.streams())
         });
         let (index, _) = load.enumerate().min_by_key(|(_, load)| *load)?;
         self.take_stream_of(index, now)
@@ -126,31 +129,34 @@ impl IdleConnections {
         index: usize,
         now: Instant,
     ) -> Option<(Http2Connection, StreamSlot)> {
-        let (many, used) = self.http2.get_mut(index)?;
+        let (connection, used) = self.http2.get_mut(index)?;
         *used = now;
-        Some((many.clone(), many.take_slot()))
+        Some((connection.clone(), connection.take_slot()))
     }
 
     /// Returns the streams that a new HTTP/2 connection is taken to allow: no more than the others.
     pub(super) fn assumed_max_streams(&self) -> usize {
-        let known = self.http2.iter().map(|(many, _)| many.max_streams());
+        let known = self
+            .http2
+            .iter()
+            .map(|(connection, _)| connection.max_streams());
         known.fold(ASSUMED_MAX_STREAMS, usize::min)
     }
 
     /// Adds a new HTTP/2 connection, and takes a stream of it.
     pub(super) fn add_http2(
         &mut self,
-        many: Http2Connection,
+        connection: Http2Connection,
         now: Instant,
     ) -> (Http2Connection, StreamSlot) {
-        let slot = many.take_slot();
-        self.http2.push((many.clone(), now));
-        (many, slot)
+        let slot = connection.take_slot();
+        self.http2.push((connection.clone(), now));
+        (connection, slot)
     }
 
     /// Removes the HTTP/2 connections that take no more requests.
     pub(super) fn remove_retired(&mut self) {
-        self.http2.retain(|(many, _)| many.is_open());
+        self.http2.retain(|(connection, _)| connection.is_open());
     }
 
     /// Notes the state in which an idle connection was found after `rest`.
@@ -172,9 +178,9 @@ impl IdleConnections {
     pub(super) fn prune(&mut self, now: Instant) -> bool {
         self.http1
             .retain(|(_, since)| now.duration_since(*since) < IDLE_TIMEOUT);
-        self.http2.retain(|(many, used)| {
-            let is_used = many.streams() > 0 || now.duration_since(*used) < IDLE_TIMEOUT;
-            many.is_open() && is_used
+        self.http2.retain(|(connection, used)| {
+            let is_used = connection.streams() > 0 || now.duration_since(*used) < IDLE_TIMEOUT;
+            connection.is_open() && is_used
         });
         self.http1.is_empty() && self.http2.is_empty()
     }

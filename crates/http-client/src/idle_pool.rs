@@ -27,8 +27,8 @@ impl IdlePool {
     }
 
     /// Returns a connection that is ready for another request to the pool.
-    pub(super) fn return_to_pool(self: &Arc<Self>, line: Http1Connection) {
-        self.lock().add(line);
+    pub(super) fn return_to_pool(self: &Arc<Self>, connection: Http1Connection) {
+        self.lock().add(connection);
         self.start_sweep();
     }
 
@@ -48,11 +48,11 @@ impl IdlePool {
     }
 }
 
-async fn close_idle(lines: Weak<IdlePool>) {
+async fn close_idle(pool: Weak<IdlePool>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT).await;
-        let Some(lines) = lines.upgrade() else { return };
-        let mut idle = lines.lock();
+        let Some(pool) = pool.upgrade() else { return };
+        let mut idle = pool.lock();
         if idle.prune(Instant::now()) {
             idle.is_swept = false;
             return;

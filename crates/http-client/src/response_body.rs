@@ -50,21 +50,21 @@ struct Http1Body {
 
 impl HttpResponseBody {
     pub(super) fn http1(
-        line: Http1Connection,
+        connection: Http1Connection,
         framing: ResponseFraming,
-        home: Option<Arc<IdlePool>>,
+        pool: Option<Arc<IdlePool>>,
     ) -> Self {
-        let is_kept = line.is_kept;
-        let mut single = Http1Body {
-            connection: Some(line),
+        let is_kept = connection.is_kept;
+        let mut body = Http1Body {
+            connection: Some(connection),
             framing,
-            pool: home,
+            pool,
         };
-        if single.framing.is_over() {
-            single.return_connection();
+        if body.framing.is_over() {
+            body.return_connection();
         }
         Self {
-            kind: BodyProtocol::Http1(single),
+            kind: BodyProtocol::Http1(body),
             is_kept,
         }
     }
@@ -91,7 +91,7 @@ impl HttpResponseBody {
     /// requests and is closed after those it has; this one is reset when the body is dropped.
     pub fn retire_connection(&mut self) {
         match &mut self.kind {
-            BodyProtocol::Http1(single) => single.pool = None,
+            BodyProtocol::Http1(body) => body.pool = None,
             BodyProtocol::Http2(Http2Body { slot, pool, .. }) => pool.retire(slot),
         }
     }
@@ -102,13 +102,13 @@ impl HttpResponseBody {
     /// Waits until more of the body is readable.
     pub(super) async fn readable(&self) {
         if let BodyProtocol::Http1(Http1Body {
-            connection: Some(line),
+            connection: Some(connection),
             framing,
             ..
         }) = &self.kind
             && !framing.is_over()
         {
-            line.readable().await;
+            connection.readable().await;
         }
     }
 }
@@ -122,16 +122,16 @@ impl Http1Body {
             if self.framing.is_over() {
                 return Poll::Ready(None);
             }
-            let Some(line) = &mut self.connection else {
+            let Some(connection) = &mut self.connection else {
                 return Poll::Ready(None);
             };
-            match self.framing.next(&mut line.unread) {
+            match self.framing.next(&mut connection.unread) {
                 Ok(None) if self.framing.is_over() => return Poll::Ready(None),
                 Ok(None) => {}
                 Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
                 Err(error) => return self.failed(error.into()),
             }
-            match (ready!(line.poll_read(cx)), &self.framing) {
+            match (ready!(connection.poll_read(cx)), &self.framing) {
                 (Ok(()), _) => {}
                 (Err(UpstreamHttpError::Closed), ResponseFraming::Close) => self.connection = None,
                 (Err(error), _) => return self.failed(error),
@@ -149,10 +149,10 @@ impl Http1Body {
 
     /// Returns the connection to the pool.
     fn return_connection(&mut self) {
-        if let (Some(line), Some(home)) = (self.connection.take(), self.pool.take())
-            && let Some(line) = line.into_idle()
+        if let (Some(connection), Some(pool)) = (self.connection.take(), self.pool.take())
+            && let Some(connection) = connection.into_idle()
         {
-            home.return_to_pool(line);
+            pool.return_to_pool(connection);
         }
     }
 
@@ -187,7 +187,7 @@ impl http_body::Body for HttpResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamHttpError>>> {
         match &mut self.kind {
-            BodyProtocol::Http1(single) => single.poll_data(cx).map_ok(Frame::data),
+            BodyProtocol::Http1(body) => body.poll_data(cx).map_ok(Frame::data),
             BodyProtocol::Http2(body) => body
                 .response
                 .poll_data(cx)
@@ -198,14 +198,14 @@ impl http_body::Body for HttpResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            BodyProtocol::Http1(single) => single.is_over(),
+            BodyProtocol::Http1(body) => body.is_over(),
             BodyProtocol::Http2(body) => body.response.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            BodyProtocol::Http1(single) => match &single.framing {
+            BodyProtocol::Http1(body) => match &body.framing {
                 ResponseFraming::Length(rest) => SizeHint::with_exact(*rest),
                 ResponseFraming::Chunked(_) | ResponseFraming::Close => SizeHint::default(),
             },

@@ -454,10 +454,10 @@ mod tests {
         client.write_all(b"head").await.unwrap();
         let mut buffer = [0; 64];
         assert_eq!(guarded.read(&mut buffer).await.unwrap(), 4);
-        let beat = activity.begin_request();
+        let guard = activity.begin_request();
         let busy = tokio::time::timeout(Duration::from_secs(3600), guarded.read(&mut buffer)).await;
         assert!(busy.is_err(), "a busy connection has no read timer");
-        drop(beat);
+        drop(guard);
         let (kind, after) = error_of(&mut guarded).await;
         assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 120));
     }
@@ -473,7 +473,7 @@ mod tests {
             client.write_all(b"head").await.unwrap();
             let mut buffer = [0; 64];
             assert_eq!(guarded.read(&mut buffer).await.unwrap(), 4);
-            let beat = activity.begin_request();
+            let guard = activity.begin_request();
             if busy_at_a_read {
                 assert!(
                     tokio::time::timeout(Duration::from_secs(1), guarded.read(&mut buffer))
@@ -481,7 +481,7 @@ mod tests {
                         .is_err()
                 );
             }
-            drop(beat);
+            drop(guard);
             // The next head begins before the connection is polled again.
             client.write_all(b"he").await.unwrap();
             let (kind, after) = error_of(&mut guarded).await;

@@ -369,10 +369,10 @@ mod tests {
         let began = Instant::now();
         old_or_idle(&activity, age, idle).await;
         assert_eq!(began.elapsed(), idle);
-        let beat = activity.begin_request();
+        let guard = activity.begin_request();
         let began = Instant::now();
         old_or_idle(&activity, age, idle).await;
         assert_eq!(began.elapsed(), age);
-        drop(beat);
+        drop(guard);
     }
 }

@@ -18,7 +18,7 @@ const MAX_POLLS: usize = 4;
 /// The future `inner`, polled again if it was woken during its poll.
 pub(super) struct RepollOnWake<F> {
     inner: F,
-    bell: Option<(Arc<WakeRecorder>, Waker)>,
+    recorder: Option<(Arc<WakeRecorder>, Waker)>,
 }
 
 /// Records a wake, and passes it on only if no poll is running.
@@ -36,7 +36,10 @@ const WOKEN: u8 = 2;
 
 impl<F> RepollOnWake<F> {
     pub(super) fn new(inner: F) -> Self {
-        Self { inner, bell: None }
+        Self {
+            inner,
+            recorder: None,
+        }
     }
 
     pub(super) fn inner(&mut self) -> &mut F {
@@ -45,15 +48,17 @@ impl<F> RepollOnWake<F> {
 
     /// The recorder of the current task: a future may move to another one.
     fn wake_recorder(&mut self, task: &Waker) -> (Arc<WakeRecorder>, Waker) {
-        match &self.bell {
-            Some((bell, waker)) if bell.task.will_wake(task) => (bell.clone(), waker.clone()),
+        match &self.recorder {
+            Some((recorder, waker)) if recorder.task.will_wake(task) => {
+                (recorder.clone(), waker.clone())
+            }
             _ => {
-                let bell = Arc::new(WakeRecorder {
+                let recorder = Arc::new(WakeRecorder {
                     state: AtomicU8::new(IDLE),
                     task: task.clone(),
                 });
-                let waker = Waker::from(bell.clone());
-                self.bell.insert((bell, waker)).clone()
+                let waker = Waker::from(recorder.clone());
+                self.recorder.insert((recorder, waker)).clone()
             }
         }
     }
@@ -75,14 +80,14 @@ impl<F: Future + Unpin> Future for RepollOnWake<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let (bell, waker) = self.wake_recorder(cx.waker());
+        let (recorder, waker) = self.wake_recorder(cx.waker());
         let mut own = Context::from_waker(&waker);
         for _ in 0..MAX_POLLS {
-            bell.state.store(POLLED, Ordering::Release);
+            recorder.state.store(POLLED, Ordering::Release);
             if let Poll::Ready(output) = Pin::new(&mut self.inner).poll(&mut own) {
                 return Poll::Ready(output);
             }
-            if bell
+            if recorder
                 .state
                 .compare_exchange(POLLED, IDLE, Ordering::AcqRel, Ordering::Acquire)
                 .is_ok()

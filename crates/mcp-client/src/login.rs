@@ -56,19 +56,19 @@ pub struct LoginChoices {
 pub async fn login(
     server: &Url,
     challenge: &BearerChallenge,
-    wishes: &LoginChoices,
+    choices: &LoginChoices,
     accounts: &LoginAccounts,
     show: &mut (dyn FnMut(&Url) + Send),
 ) -> Result<LoginAccount, LoginError> {
     let found = LoginDiscovery::of(server, challenge).await?;
-    let callback = RedirectListener::bind(wishes.port).await?;
+    let callback = RedirectListener::bind(choices.port).await?;
     let redirect_uri = callback.redirect_uri();
-    let client = match &wishes.client_id {
+    let client = match &choices.client_id {
         Some(id) => LoginClient::known(id),
         None => LoginClient::register(&found, &redirect_uri).await?,
     };
     let (state, verifier) = (random(), random());
-    let earlier = match wishes.scope {
+    let earlier = match choices.scope {
         Some(_) => accounts.scope(&found.resource)?,
         None => None,
     };
@@ -76,7 +76,7 @@ pub async fn login(
         &[
             challenge.scope.as_deref().or(found.scope.as_deref()),
             earlier.as_deref(),
-            wishes.scope.as_deref(),
+            choices.scope.as_deref(),
         ],
         &found,
     );

@@ -116,50 +116,50 @@ impl MemoryTasks {
     ) -> Result<(), Failure> {
         let now = self.clock.monotonic();
         let until = now + ttl.unwrap_or(self.caps.time).min(self.caps.time);
-        let mut book = self.table.lock();
+        let mut table = self.table.lock();
         // A task with a new state keeps its position in the list.
-        let own = book.owners.get(&owner);
+        let own = table.owners.get(&owner);
         let known = own.and_then(|own| {
             own.iter()
                 .find(|(_, entry)| entry.task.name == task.name)
                 .map(|(nth, _)| *nth)
         });
-        book.remove(&owner, |_, entry| entry.until <= now);
+        table.remove(&owner, |_, entry| entry.until <= now);
         let evicted = if owner.0.is_anonymous() {
             Some(HashSet::new())
         } else {
-            book.evicted_for(&owner, known, task.state.len(), &self.caps)
+            table.evicted_for(&owner, known, task.state.len(), &self.caps)
         };
-        let is_full = |book: &TaskTable, evicted: &HashSet<u64>| {
+        let is_full = |table: &TaskTable, evicted: &HashSet<u64>| {
             let gone = |nth: &u64| Some(*nth) == known || evicted.contains(nth);
-            let own = book.owners.get(&owner).into_iter().flatten();
+            let own = table.owners.get(&owner).into_iter().flatten();
             let going = own.filter(|(nth, _)| gone(nth));
             let (count, bytes) = going.fold((0, 0), |(count, bytes), (_, entry)| {
                 (count + 1, bytes + entry.task.state.len())
             });
-            book.total - count >= self.caps.total
-                || book.bytes - bytes + task.state.len() > self.caps.bytes
+            table.total - count >= self.caps.total
+                || table.bytes - bytes + task.state.len() > self.caps.bytes
         };
         let evicted = evicted.filter(|evicted| {
-            if is_full(&book, evicted) {
-                book.sweep(now);
+            if is_full(&table, evicted) {
+                table.sweep(now);
             }
-            !is_full(&book, evicted)
+            !is_full(&table, evicted)
         });
         let Some(evicted) = evicted else {
-            drop(book);
+            drop(table);
             // The call was sent before: to make it again would run it twice.
             let text = "No more tasks can be kept now, so this one cannot be followed: the call may have run. Check before calling again";
             return Err(Failure::new(FailureKind::ResultUnknown, text));
         };
-        book.remove(&owner, |nth, _| {
+        table.remove(&owner, |nth, _| {
             Some(nth) == known || evicted.contains(&nth)
         });
-        let nth = known.unwrap_or(book.next + 1);
-        book.next = book.next.max(nth);
-        book.total += 1;
-        book.bytes += task.state.len();
-        book.owners.entry(owner).or_default().insert(
+        let nth = known.unwrap_or(table.next + 1);
+        table.next = table.next.max(nth);
+        table.total += 1;
+        table.bytes += task.state.len();
+        table.owners.entry(owner).or_default().insert(
             nth,
             TaskEntry {
                 task,
@@ -173,7 +173,7 @@ impl MemoryTasks {
     /// Copies all tasks, for another process.
     pub fn copy_all(&self) -> Vec<MovedTask> {
         let now = self.clock.monotonic();
-        let book = self.table.lock();
+        let table = self.table.lock();
         let of_owner = |((principal, endpoint), own): (&TaskOwner, &BTreeMap<u64, TaskEntry>)| {
             let alive = own.iter().filter(|(_, entry)| entry.until > now);
             let moved = alive.map(|(nth, entry)| MovedTask {
@@ -186,7 +186,7 @@ impl MemoryTasks {
             });
             moved.collect::<Vec<_>>()
         };
-        book.owners.iter().flat_map(of_owner).collect()
+        table.owners.iter().flat_map(of_owner).collect()
     }
 
     /// Copies one task, for another process.
@@ -197,8 +197,8 @@ impl MemoryTasks {
         name: &str,
     ) -> Option<MovedTask> {
         let now = self.clock.monotonic();
-        let book = self.table.lock();
-        let mut own = book.tasks_of(principal, endpoint)?.iter();
+        let table = self.table.lock();
+        let mut own = table.tasks_of(principal, endpoint)?.iter();
         let (nth, entry) = own.find(|(_, entry)| &*entry.task.name == name)?;
         Some(MovedTask {
             principal: principal.clone(),
@@ -231,9 +231,9 @@ impl MemoryTasks {
             // The caps of this process are full: the task is lost here.
             return;
         }
-        let mut book = self.table.lock();
-        book.set_position(&owner, &name, position);
-        let own = book.owners.get_mut(&owner);
+        let mut table = self.table.lock();
+        table.set_position(&owner, &name, position);
+        let own = table.owners.get_mut(&owner);
         let mut entries = own.into_iter().flat_map(BTreeMap::values_mut);
         if let Some(entry) = entries.find(|entry| entry.task.name == name) {
             entry.fetched = is_fetched;
@@ -342,8 +342,9 @@ impl TaskBook for MemoryTasks {
     fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<KeptTask> {
         let now = self.clock.monotonic();
         let found = FIND.time(|| {
-            let book = self.table.lock();
-            book.tasks_of(principal, endpoint)?
+            let table = self.table.lock();
+            table
+                .tasks_of(principal, endpoint)?
                 .values()
                 .find(|entry| &*entry.task.name == name)
                 .map(|entry| (entry.until, entry.task.clone()))
@@ -354,8 +355,8 @@ impl TaskBook for MemoryTasks {
     }
 
     fn note_fetched(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
-        let mut book = self.table.lock();
-        let own = book.owners.get_mut(&(principal.clone(), endpoint.clone()));
+        let mut table = self.table.lock();
+        let own = table.owners.get_mut(&(principal.clone(), endpoint.clone()));
         let entries = own.into_iter().flat_map(BTreeMap::values_mut);
         entries
             .filter(|entry| &*entry.task.name == name)
@@ -378,8 +379,8 @@ impl TaskBook for MemoryTasks {
         most: usize,
     ) -> Vec<(u64, KeptTask)> {
         let now = self.clock.monotonic();
-        let book = self.table.lock();
-        let Some(own) = book.tasks_of(principal, endpoint) else {
+        let table = self.table.lock();
+        let Some(own) = table.tasks_of(principal, endpoint) else {
             return Vec::new();
         };
         let rest = own
@@ -415,8 +416,9 @@ mod tests {
         }
     }
 
-    fn names(book: &MemoryTasks, principal: &Principal, endpoint: &EndpointId) -> Vec<String> {
-        book.page(principal, endpoint, 0, 100)
+    fn names(table: &MemoryTasks, principal: &Principal, endpoint: &EndpointId) -> Vec<String> {
+        table
+            .page(principal, endpoint, 0, 100)
             .iter()
             .map(|(_, task)| task.name.to_string())
             .collect()
@@ -433,39 +435,41 @@ mod tests {
             owner_bytes: 100,
             time: Duration::from_secs(60),
         };
-        let book = MemoryTasks::new(clock.clone(), caps);
+        let table = MemoryTasks::new(clock.clone(), caps);
         let (ann, bob) = (principal("ann"), principal("bob"));
         let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
         for name in ["1", "2", "3"] {
-            book.enter(&ann, &here, task(name, 10), None).unwrap();
+            table.enter(&ann, &here, task(name, 10), None).unwrap();
         }
-        assert_eq!(names(&book, &ann, &here), ["2", "3"], "the oldest went");
-        book.enter(&ann, &here, task("2", 20), None).unwrap();
+        assert_eq!(names(&table, &ann, &here), ["2", "3"], "the oldest went");
+        table.enter(&ann, &here, task("2", 20), None).unwrap();
         assert_eq!(
-            names(&book, &ann, &here),
+            names(&table, &ann, &here),
             ["2", "3"],
             "told of anew, in its place"
         );
-        assert_eq!(book.page(&ann, &here, 2, 1)[0].1.name, "3".into());
-        assert!(names(&book, &bob, &here).is_empty() && names(&book, &ann, &there).is_empty());
-        assert_eq!(book.find(&bob, &here, "2"), None);
-        assert_eq!(book.find(&ann, &here, "2").unwrap().state.len(), 20);
+        assert_eq!(table.page(&ann, &here, 2, 1)[0].1.name, "3".into());
+        assert!(names(&table, &bob, &here).is_empty() && names(&table, &ann, &there).is_empty());
+        assert_eq!(table.find(&bob, &here, "2"), None);
+        assert_eq!(table.find(&ann, &here, "2").unwrap().state.len(), 20);
         assert_eq!(
-            book.enter(&bob, &here, task("4", 90), None)
+            table
+                .enter(&bob, &here, task("4", 90), None)
                 .unwrap_err()
                 .kind(),
             &FailureKind::ResultUnknown,
             "its call was sent"
         );
-        book.enter(&bob, &here, task("4", 10), Some(Duration::from_secs(5)))
+        table
+            .enter(&bob, &here, task("4", 10), Some(Duration::from_secs(5)))
             .unwrap();
         clock.advance(Duration::from_secs(5));
-        assert_eq!(book.find(&bob, &here, "4"), None, "its time is over");
+        assert_eq!(table.find(&bob, &here, "4"), None, "its time is over");
         clock.advance(Duration::from_secs(60));
-        book.enter(&bob, &here, task("5", 90), None).unwrap();
-        assert!(names(&book, &ann, &here).is_empty());
-        book.forget(&bob, &here, "5");
-        assert_eq!(format!("{book:?}"), "MemoryTasks(0 tasks)");
+        table.enter(&bob, &here, task("5", 90), None).unwrap();
+        assert!(names(&table, &ann, &here).is_empty());
+        table.forget(&bob, &here, "5");
+        assert_eq!(format!("{table:?}"), "MemoryTasks(0 tasks)");
     }
 
     #[tokio::test]
@@ -475,18 +479,19 @@ mod tests {
             owner_bytes: 30,
             ..TaskCaps::default()
         };
-        let book = MemoryTasks::new(Arc::new(FakeClock::default()), caps);
+        let table = MemoryTasks::new(Arc::new(FakeClock::default()), caps);
         let (ann, bob) = (principal("ann"), principal("bob"));
         let here = EndpointId::new("/mcp");
         for n in 0..20 {
-            book.enter(&ann, &here, task(&n.to_string(), 10), None)
+            table
+                .enter(&ann, &here, task(&n.to_string(), 10), None)
                 .unwrap();
         }
-        assert_eq!(names(&book, &ann, &here), ["17", "18", "19"]);
-        book.enter(&ann, &here, task("large", 25), None).unwrap();
-        assert_eq!(names(&book, &ann, &here), ["large"]);
-        book.enter(&bob, &here, task("1", 30), None).unwrap();
-        assert_eq!(names(&book, &bob, &here), ["1"]);
+        assert_eq!(names(&table, &ann, &here), ["17", "18", "19"]);
+        table.enter(&ann, &here, task("large", 25), None).unwrap();
+        assert_eq!(names(&table, &ann, &here), ["large"]);
+        table.enter(&bob, &here, task("1", 30), None).unwrap();
+        assert_eq!(names(&table, &bob, &here), ["1"]);
     }
 
     fn result(name: &str) -> KeptTask {
@@ -504,29 +509,29 @@ mod tests {
             ..TaskCaps::default()
         };
         let clock = Arc::new(FakeClock::default());
-        let book = MemoryTasks::new(clock.clone(), caps);
+        let table = MemoryTasks::new(clock.clone(), caps);
         let ann = principal("ann");
         let here = EndpointId::new("/mcp");
         let hour = Some(Duration::from_secs(3600));
         for task in [result("unread"), result("read"), task("open", 10)] {
-            book.enter(&ann, &here, task, hour).unwrap();
+            table.enter(&ann, &here, task, hour).unwrap();
         }
-        book.note_fetched(&ann, &here, "read");
-        book.enter(&ann, &here, result("second"), hour).unwrap();
-        assert_eq!(names(&book, &ann, &here), ["unread", "read", "second"]);
-        book.enter(&ann, &here, result("third"), hour).unwrap();
-        assert_eq!(names(&book, &ann, &here), ["unread", "second", "third"]);
+        table.note_fetched(&ann, &here, "read");
+        table.enter(&ann, &here, result("second"), hour).unwrap();
+        assert_eq!(names(&table, &ann, &here), ["unread", "read", "second"]);
+        table.enter(&ann, &here, result("third"), hour).unwrap();
+        assert_eq!(names(&table, &ann, &here), ["unread", "second", "third"]);
 
         for task in [result("fourth"), task("open", 10)] {
-            let refused = book.enter(&ann, &here, task, hour).unwrap_err();
+            let refused = table.enter(&ann, &here, task, hour).unwrap_err();
             assert_eq!(refused.kind(), &FailureKind::ResultUnknown);
         }
-        assert_eq!(names(&book, &ann, &here), ["unread", "second", "third"]);
-        book.enter(&ann, &here, result("second"), hour).unwrap();
-        assert_eq!(names(&book, &ann, &here), ["unread", "second", "third"]);
+        assert_eq!(names(&table, &ann, &here), ["unread", "second", "third"]);
+        table.enter(&ann, &here, result("second"), hour).unwrap();
+        assert_eq!(names(&table, &ann, &here), ["unread", "second", "third"]);
         clock.advance(Duration::from_secs(3600));
-        book.enter(&ann, &here, result("fourth"), hour).unwrap();
-        assert_eq!(names(&book, &ann, &here), ["fourth"]);
+        table.enter(&ann, &here, result("fourth"), hour).unwrap();
+        assert_eq!(names(&table, &ann, &here), ["fourth"]);
     }
 
     #[tokio::test]

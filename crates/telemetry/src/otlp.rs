@@ -70,7 +70,7 @@ impl OtlpExporters {
         metrics: &Metrics,
         factory: &UpstreamFactory,
     ) -> Result<Self, TlsError> {
-        let line = |signal, settings, rejected: fn(&[u8]) -> u64| {
+        let exporter = |signal, settings, rejected: fn(&[u8]) -> u64| {
             let post = factory.document_poster(settings)?;
             Ok(SignalExporter {
                 signal,
@@ -82,8 +82,8 @@ impl OtlpExporters {
             })
         };
         let (metrics, traces) = (
-            line("metrics", &plan.metrics, export_messages::rejected_points)?,
-            line("traces", &plan.traces, export_messages::rejected_spans)?,
+            exporter("metrics", &plan.metrics, export_messages::rejected_points)?,
+            exporter("traces", &plan.traces, export_messages::rejected_spans)?,
         );
         Ok(Self {
             metrics,

@@ -212,9 +212,9 @@ impl OutOfCallRequests {
             .notifier
             .record_elicitation_complete(upstream, &name);
         if let Some(session) = session.get() {
-            let ring = SessionMessage::ElicitationComplete(upstream.clone(), (*name).into());
+            let message = SessionMessage::ElicitationComplete(upstream.clone(), (*name).into());
             // A client without a stream sees it when it comes back to the page or calls again.
-            let _unheard = context.notifier.notify(&session, ring);
+            let _unheard = context.notifier.notify(&session, message);
         }
     }
 }

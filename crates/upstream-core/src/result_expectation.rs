@@ -41,12 +41,12 @@ impl ResultExpectation {
     /// size.
     pub fn for_own_request(
         dialect: RevisionDialect,
-        ear: MessageFilter,
+        filter: MessageFilter,
         class: CapabilityClass,
     ) -> Self {
         Self {
             dialect,
-            filter: ear,
+            filter,
             class,
             task_owner: None,
             tracked: None,

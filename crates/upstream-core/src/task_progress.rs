@@ -247,14 +247,14 @@ impl TaskProgressState {
     /// Sends a report to the listener of its task; false if there is none.
     fn deliver(&self, id: u64, report: &Bytes) -> bool {
         let task = self.tracks.get(&id).and_then(|track| track.task.as_ref());
-        let Some(ear) = task
+        let Some(sender) = task
             .and_then(|task| self.listeners.get(task))
-            .filter(|ear| !ear.is_closed())
+            .filter(|sender| !sender.is_closed())
         else {
             return false;
         };
         // A listener that does not read gets a later report.
-        let _full = ear.try_send(report.clone());
+        let _full = sender.try_send(report.clone());
         true
     }
 
@@ -312,6 +312,6 @@ impl Drop for TaskProgressStream {
             .state
             .lock()
             .listeners
-            .retain(|_, ear| !ear.is_closed());
+            .retain(|_, sender| !sender.is_closed());
     }
 }

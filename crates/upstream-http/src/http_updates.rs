@@ -198,12 +198,12 @@ pub(crate) async fn follow_task(
                 publisher,
             )),
     );
-    let rings = stream::unfold((seen, reading), |(mut seen, reading)| async move {
+    let updates = stream::unfold((seen, reading), |(mut seen, reading)| async move {
         seen.changed().await.ok()?;
         let is_lost = seen.borrow().lost.is_some();
         (!is_lost).then_some(((), (seen, reading)))
     });
-    Some(Box::pin(rings))
+    Some(Box::pin(updates))
 }
 
 /// Subscribes and unsubscribes the difference between the held and the wanted resources.

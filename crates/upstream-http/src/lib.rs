@@ -163,7 +163,7 @@ impl HttpUpstream {
 
     /// Opens the session for the calls of a client's session, if the server has sessions and no
     /// other session has to end for it. Failures are left to the first call.
-    pub async fn welcome(&self, outbound: &OutboundCall) {
+    pub async fn open_client_session(&self, outbound: &OutboundCall) {
         let Ok(own) = self.caller_client(outbound) else {
             return;
         };

@@ -172,8 +172,8 @@ impl ModernServer {
                 log_messages: LogMessages::None,
             },
         );
-        let ear = self.dialect.message_filter(id, false, LogMessages::None);
-        let expectation = ResultExpectation::for_own_request(self.dialect, ear, class);
+        let filter = self.dialect.message_filter(id, false, LogMessages::None);
+        let expectation = ResultExpectation::for_own_request(self.dialect, filter, class);
         let reply = self
             .post(self.headers(method), body, expectation, id)
             .await?;

@@ -252,7 +252,7 @@ impl UpstreamSession {
                 log_messages: logs,
             },
         );
-        let ear = self
+        let filter = self
             .dialect
             .message_filter(id, call.wants_progress, logs)
             .with_questions(self.class, server_questions::may_ask_in(call));
@@ -266,7 +266,7 @@ impl UpstreamSession {
         let (class, whole) = (CapabilityClass::BASE, outbound.whole);
         let expectation = ResultExpectation {
             dialect: self.dialect,
-            filter: ear,
+            filter,
             class,
             task_owner,
             tracked,
@@ -296,11 +296,12 @@ impl UpstreamSession {
     ) -> Result<Bytes, FailedAttempt> {
         let id = self.context.request_ids.next_id();
         let body = lower::legacy_request(id, method, members);
-        let (dialect, ear) = (
+        let (dialect, filter) = (
             self.dialect,
             self.dialect.message_filter(id, false, LogMessages::None),
         );
-        let expectation = ResultExpectation::for_own_request(dialect, ear, CapabilityClass::BASE);
+        let expectation =
+            ResultExpectation::for_own_request(dialect, filter, CapabilityClass::BASE);
         let request = SessionPost {
             id,
             headers: self.channel.headers(),

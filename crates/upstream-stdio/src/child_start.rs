@@ -196,9 +196,8 @@ impl ChildStarter {
             }
             refusal
         })?;
-        let patience = self.eras.start_timeout(key.is_legacy, self.start_time());
-        let started =
-            tokio::time::timeout(patience, self.reporting(self.start(key, clients))).await;
+        let timeout = self.eras.start_timeout(key.is_legacy, self.start_time());
+        let started = tokio::time::timeout(timeout, self.reporting(self.start(key, clients))).await;
         let starting = self.starting.lock().take();
         match started {
             Ok(Ok(running)) => Ok(RunningChild {
@@ -215,7 +214,7 @@ impl ChildStarter {
                 let failure = self.context.label.fail(FailureKind::Unavailable, text);
                 Err(self.not_started(
                     key,
-                    failure.because(self.explain_timeout(patience, starting.as_deref())),
+                    failure.because(self.explain_timeout(timeout, starting.as_deref())),
                 ))
             }
         }
@@ -296,10 +295,10 @@ impl ChildStarter {
 
     /// The cause of a start that timed out, with advice: lines of the process, and the usual
     /// reasons of its program.
-    fn explain_timeout(&self, patience: Duration, starting: Option<&StartingChild>) -> String {
+    fn explain_timeout(&self, timeout: Duration, starting: Option<&StartingChild>) -> String {
         let mut text = format!(
             "no answer to the first message within {} s",
-            patience.as_secs()
+            timeout.as_secs()
         );
         let ChildSource::Process(settings, _) = &self.origin else {
             return text;

@@ -225,7 +225,7 @@ pub(crate) async fn follow_task(
         return None;
     }
     // Kept with it, so that the process counts as in use.
-    let rings = stream::unfold((ticket, running), |(mut ticket, running)| async move {
+    let updates = stream::unfold((ticket, running), |(mut ticket, running)| async move {
         loop {
             match std::future::poll_fn(|cx| ticket.poll_message(cx)).await? {
                 Message::Notification(notification)
@@ -241,7 +241,7 @@ pub(crate) async fn follow_task(
             }
         }
     });
-    Some(Box::pin(rings))
+    Some(Box::pin(updates))
 }
 
 impl ResourceUpdates for StdioUpdates {

@@ -109,15 +109,17 @@ impl CallAttempts {
     }
 
     /// Opens the session for the calls of a client's session, at a server over HTTP.
-    pub(crate) async fn welcome(&self, outbound: OutboundCall) {
+    pub(crate) async fn open_client_session(&self, outbound: OutboundCall) {
         let (outbound, route) = self.server.route(outbound);
         match (&self.server, route) {
             (CalledServer::One(one), _) => {
                 if let ServerTransport::Http(server) = &one.transport {
-                    server.welcome(&outbound).await;
+                    server.open_client_session(&outbound).await;
                 }
             }
-            (CalledServer::Several(all), Some(route)) => all.welcome(&outbound, &route).await,
+            (CalledServer::Several(all), Some(route)) => {
+                all.open_client_session(&outbound, &route).await
+            }
             (CalledServer::Several(_), None) => {}
         }
     }

@@ -116,10 +116,10 @@ async fn call_within_limits(
     permit: OwnedSemaphorePermit,
     mut running: Fut<'static, Reply>,
 ) -> Reply {
-    let patience = limits
+    let deadline = limits
         .next_deadline()
         .min(limits.last_activity() + FIRST_EVENT_WAIT);
-    let reply = match tokio::time::timeout_at(patience, &mut running).await {
+    let reply = match tokio::time::timeout_at(deadline, &mut running).await {
         Ok(reply) => reply,
         Err(_) => Reply::of_call(running),
     };

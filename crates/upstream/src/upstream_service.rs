@@ -96,7 +96,7 @@ impl Upstream for UpstreamService {
         let context = self.context.clone();
         context.tasks.spawn(async move {
             let _permit = permit;
-            self.stack.attempts.welcome(outbound).await;
+            self.stack.attempts.open_client_session(outbound).await;
         });
     }
 

@@ -36,7 +36,7 @@ struct PrincipalAction {
     target: OverrideTarget,
     /// The principal as audit records name it.
     what: String,
-    wish: ActionRequest,
+    request: ActionRequest,
 }
 
 impl PrincipalAction {
@@ -64,7 +64,7 @@ impl PrincipalAction {
                 request::audit_text(&issuer)
             ),
             target: OverrideTarget::Principal { issuer, subject },
-            wish: ActionRequest::new(reason, ttl, lasting)?,
+            request: ActionRequest::new(reason, ttl, lasting)?,
         })
     }
 }
@@ -76,7 +76,7 @@ pub(crate) async fn end(
     Path(id): Path<String>,
     body: Body,
 ) -> Result<Response, AdminError> {
-    let wish = ActionRequest::read(body, false).await?;
+    let request = ActionRequest::read(body, false).await?;
     let ended = match session_of(&id) {
         Some(key) => state.front.end_session(key).await,
         None => None,
@@ -88,7 +88,7 @@ pub(crate) async fn end(
         "session {id} of {}",
         request::audit_text(&principal.to_string())
     );
-    state.record_operator_action(&operator, "end", &wish.detail(&what, None), true);
+    state.record_operator_action(&operator, "end", &request.detail(&what, None), true);
     Ok(ActionResponse::answer("end", true))
 }
 
@@ -98,14 +98,18 @@ pub(crate) async fn block(
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, AdminError> {
-    let PrincipalAction { target, what, wish } = PrincipalAction::read(body, true).await?;
-    let expires = wish.expires(&state);
-    let change = wish.change(words::BLOCK, &operator, &state);
+    let PrincipalAction {
+        target,
+        what,
+        request,
+    } = PrincipalAction::read(body, true).await?;
+    let expires = request.expires(&state);
+    let change = request.change(words::BLOCK, &operator, &state);
     let effect = state.make_override(&target, change.clone())?;
     state.record_operator_action(
         &operator,
         "block",
-        &wish.detail(&what, expires.as_deref()),
+        &request.detail(&what, expires.as_deref()),
         true,
     );
     let replicas = state.share_override(&target, &change).await;
@@ -119,10 +123,14 @@ pub(crate) async fn unblock(
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, AdminError> {
-    let PrincipalAction { target, what, wish } = PrincipalAction::read(body, false).await?;
+    let PrincipalAction {
+        target,
+        what,
+        request,
+    } = PrincipalAction::read(body, false).await?;
     let changed = state.revert_override(&target);
-    state.record_operator_action(&operator, "unblock", &wish.detail(&what, None), true);
-    let removal = wish.removal("unblock", &operator);
+    state.record_operator_action(&operator, "unblock", &request.detail(&what, None), true);
+    let removal = request.removal("unblock", &operator);
     let done = ActionResponse {
         replicas: state.share_removal(&target, removal).await,
         ..ActionResponse::new("unblock", changed)

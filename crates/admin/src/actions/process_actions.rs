@@ -40,11 +40,11 @@ pub(crate) async fn log(
     body: Body,
 ) -> Result<Response, AdminError> {
     let LogLevelBody { level, reason, ttl } = request::read(body).await?;
-    let wish = ActionRequest::new(reason, ttl, level.is_some())?;
+    let request = ActionRequest::new(reason, ttl, level.is_some())?;
     let Some(controls) = state.controls() else {
         return Err(no_control_handles());
     };
-    let expires = wish.expires(&state);
+    let expires = request.expires(&state);
     let shown = request::audit_text(level.as_deref().unwrap_or("as from the beginning"));
     let refused = |why: String| {
         state.record_operator_action(
@@ -57,7 +57,7 @@ pub(crate) async fn log(
     };
     match level {
         Some(level) => {
-            let change = wish.change(words::LOG, &operator, &state);
+            let change = request.change(words::LOG, &operator, &state);
             state
                 .overrides
                 .apply(OverrideTarget::Log(shown.clone()), change, || {
@@ -72,7 +72,7 @@ pub(crate) async fn log(
     state.record_operator_action(
         &operator,
         "log",
-        &wish.detail(&shown, expires.as_deref()),
+        &request.detail(&shown, expires.as_deref()),
         true,
     );
     Ok(json(
@@ -102,7 +102,7 @@ pub(crate) async fn reload(
         reason,
         allow_weaker,
     } = request::read(body).await?;
-    let wish = ActionRequest::new(reason, None, false)?;
+    let request = ActionRequest::new(reason, None, false)?;
     let Some(controls) = state.controls() else {
         return Err(no_control_handles());
     };
@@ -112,7 +112,7 @@ pub(crate) async fn reload(
         "asked for"
     };
     let may = !allow_weaker || operator.is_logged_in();
-    state.record_operator_action(&operator, "reload", &wish.detail(asked, None), may);
+    state.record_operator_action(&operator, "reload", &request.detail(asked, None), may);
     if !may {
         let text = "only an operator with a token may allow a weaker config: this listener requires none (`admin.auth`)";
         return Err(AdminError::new(StatusCode::FORBIDDEN, text));

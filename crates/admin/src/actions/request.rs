@@ -110,11 +110,11 @@ mod tests {
 
     #[tokio::test]
     async fn action_body_is_an_object_with_reason_and_ttl() {
-        let wish = of(r#"{"reason":" why\nnot ","ttl":"5m"}"#, true)
+        let request = of(r#"{"reason":" why\nnot ","ttl":"5m"}"#, true)
             .await
             .unwrap();
         assert_eq!(
-            (wish.reason.as_deref(), wish.ttl),
+            (request.reason.as_deref(), request.ttl),
             (Some("why not"), Some(Duration::from_secs(300)))
         );
         assert!(of("", true).await.unwrap().ttl.is_none());

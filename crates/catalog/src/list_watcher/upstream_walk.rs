@@ -125,12 +125,12 @@ impl ListWatcher {
             let listed = {
                 let (feed, since) = (self.feed.clone(), self.context.wall());
                 let shows_early = self.shows_early();
-                let patience = sleep(self.context.settings.first_list_wait / 2);
+                let early_view = sleep(self.context.settings.first_list_wait / 2);
                 let mut listing = pin!(self.list(watch, &about, kind));
                 tokio::select! {
                     biased;
                     listed = &mut listing => listed,
-                    () = patience, if shows_early && !walked.given.is_empty() => {
+                    () = early_view, if shows_early && !walked.given.is_empty() => {
                         show_early(&feed, walked, since);
                         listing.await
                     }

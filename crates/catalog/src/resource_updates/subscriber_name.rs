@@ -30,16 +30,16 @@ impl Catalog {
             authorizer.may_see(principal, endpoint, item) == Visibility::Visible
         };
         // Rules may have changed since it subscribed, and the endpoint may be gone.
-        let stand = self
+        let settings = self
             .endpoint(endpoint)
-            .filter(|stand| stand.mode.upstreams().contains(&item.tool.upstream))?;
+            .filter(|settings| settings.mode.upstreams().contains(&item.tool.upstream))?;
         if !sees(item) {
             return None;
         }
         if *native == item.tool.native {
             return Some(item.exposed.clone());
         }
-        let exposed = match &stand.mode {
+        let exposed = match &settings.mode {
             EndpointMode::Aggregate { .. } if item.exposed != item.tool.native => {
                 resource_uri::expose(&item.tool.upstream, native)
             }

@@ -195,14 +195,14 @@ impl Catalog {
             principal,
             ..
         } = *client;
-        let Some(stand) = self
+        let Some(settings) = self
             .endpoint(endpoint)
-            .filter(|stand| stand.mode.upstreams().contains(upstream))
+            .filter(|settings| settings.mode.upstreams().contains(upstream))
         else {
             return ListKinds::default();
         };
-        if stand.mode.is_transparent()
-            && stand.tools.is_none()
+        if settings.mode.is_transparent()
+            && settings.tools.is_none()
             && self.audience(endpoint, principal).is_none()
         {
             return kinds;

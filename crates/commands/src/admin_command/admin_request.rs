@@ -219,14 +219,14 @@ impl AdminCommand {
                 with_principal(why.to_members(), issuer, subject),
             ),
             Self::Log { level, why } => {
-                let mut wish = why.to_members();
-                wish.extend(level.iter().map(|level| ("level".to_owned(), json!(level))));
-                AdminRequest::Post("/admin/log".to_owned(), wish)
+                let mut members = why.to_members();
+                members.extend(level.iter().map(|level| ("level".to_owned(), json!(level))));
+                AdminRequest::Post("/admin/log".to_owned(), members)
             }
             Self::Reload { allow_weaker, why } => {
-                let mut wish = why.to_members();
-                wish.extend(allow_weaker.then(|| ("allow_weaker".to_owned(), json!(true))));
-                AdminRequest::Post("/admin/reload".to_owned(), wish)
+                let mut members = why.to_members();
+                members.extend(allow_weaker.then(|| ("allow_weaker".to_owned(), json!(true))));
+                AdminRequest::Post("/admin/reload".to_owned(), members)
             }
         }
     }
@@ -265,10 +265,14 @@ fn ttl(text: &str) -> Result<String, String> {
     }
 }
 
-fn with_principal(mut wish: Map<String, Value>, issuer: &str, subject: &str) -> Map<String, Value> {
-    wish.insert("issuer".to_owned(), json!(issuer));
-    wish.insert("subject".to_owned(), json!(subject));
-    wish
+fn with_principal(
+    mut members: Map<String, Value>,
+    issuer: &str,
+    subject: &str,
+) -> Map<String, Value> {
+    members.insert("issuer".to_owned(), json!(issuer));
+    members.insert("subject".to_owned(), json!(subject));
+    members
 }
 
 /// Encodes any text as a segment of a path.

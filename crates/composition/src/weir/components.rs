@@ -69,19 +69,19 @@ impl ComponentBase {
         config: &Config,
         sealing: Option<GeneratedSealKey>,
         keeper: Arc<ChildKeeper>,
-        will: &HandoverState,
+        state: &HandoverState,
     ) -> Self {
         // First, because an instrument used before the installation would never record.
         let metrics = Metrics::install(config.telemetry.measured, &SystemRandom);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let sealing = sealing.unwrap_or_else(|| GeneratedSealKey::fresh(&*random));
-        let arrival = if will.sessions_move {
+        let arrival = if state.sessions_move {
             HandoverArrival::awaited()
         } else {
             HandoverArrival::default()
         };
-        let replica = will.replica_id().unwrap_or_else(|| {
+        let replica = state.replica_id().unwrap_or_else(|| {
             let mut name = [0; 8];
             random.fill(&mut name);
             ReplicaId(name)
@@ -116,7 +116,7 @@ impl ComponentBase {
             keeper,
             arrival,
             replica,
-            generation: will.generation,
+            generation: state.generation,
         }
     }
 }
@@ -285,7 +285,7 @@ impl Stores {
 /// The state that was there before the components.
 pub(super) struct PreviousState {
     /// The previous process's last state.
-    pub(super) will: HandoverState,
+    pub(super) state: HandoverState,
     /// The links to other replicas, if the store is shared.
     pub(super) replicas: Option<ReplicaLinks>,
 }
@@ -314,45 +314,45 @@ impl Components {
     pub(crate) fn new(
         config: &Arc<Config>,
         base: ComponentBase,
-        deciders: PolicyStack,
+        policy: PolicyStack,
         upstreams: &[BuiltUpstream],
         previous: PreviousState,
     ) -> Self {
-        let PreviousState { will, replicas } = previous;
-        let catalog = catalog(config, &base, &deciders.gates, replicas.as_ref());
+        let PreviousState { state, replicas } = previous;
+        let catalog = catalog(config, &base, &policy.gates, replicas.as_ref());
         catalog.apply(topology(config, upstreams));
         // Before the first request is served.
-        let book = weir_admin::apply_inherited(
-            will.changes,
+        let overrides = weir_admin::apply_inherited(
+            state.changes,
             &catalog,
-            &deciders.blocked,
-            &*deciders.gates.audit,
+            &policy.blocked,
+            &*policy.gates.audit,
             base.clock.wall(),
         );
         base.metrics.observe_catalog(&catalog);
         let kept = Stores::new(config, &base, replicas.as_ref());
         let overview = replicas.as_ref().map(ReplicaLinks::overview);
-        let ready = Readiness::new(deciders.clients.verifier(), overview);
+        let ready = Readiness::new(policy.clients.verifier(), overview);
         let asked = ready.clone();
         base.metrics.set_ready_check(move || asked.is_ready());
         let sources = ExplainerSources {
-            rules: deciders.rules.clone(),
-            limits: deciders.limits.clone(),
+            rules: policy.rules.clone(),
+            limits: policy.limits.clone(),
             clock: base.clock.clone(),
             catalog: catalog.clone(),
-            overrides: book.clone(),
+            overrides: overrides.clone(),
         };
         let explainer = Arc::new(Explainer::live(config.clone(), sources));
         let bus = kept.bus.clone();
-        let predecessor = PredecessorForwarder::new(will.sessions_move, base.budgets.clone());
+        let predecessor = PredecessorForwarder::new(state.sessions_move, base.budgets.clone());
         Self {
             base,
-            policy: deciders,
+            policy,
             stores: kept,
             catalog,
             ready,
             explainer,
-            overrides: book,
+            overrides,
             predecessor: Arc::new(predecessor),
             changes: replicas.as_ref().map(|replicas| replicas.changes(&bus)),
             replicas,

@@ -132,7 +132,7 @@ async fn front(
     config: &Config,
     Components {
         base,
-        policy: deciders,
+        policy,
         stores: kept,
         replicas,
         predecessor,
@@ -141,7 +141,7 @@ async fn front(
     router: Router,
     listener: Option<TcpListener>,
 ) -> Result<Front, StartError> {
-    let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
+    let (clock, random, gates) = (&base.clock, &base.random, &policy.gates);
     let task_book: Arc<dyn TaskBook> = kept.tasks.clone();
     let task_book = match replicas {
         Some(replicas) => replicas.tasks(task_book),
@@ -156,7 +156,7 @@ async fn front(
     .of_replica(replicas.as_ref().map(|_| base.replica.clone()));
     let router = Arc::new(router.with_parking(kept.parking.clone()).with_tasks(tasks));
     let ports = weir_front::FrontPorts {
-        verifier: deciders.clients.verifier(),
+        verifier: policy.clients.verifier(),
         authorizer: gates.authorizer.clone(),
         limiter: gates.limiter.clone(),
         audit: gates.audit.clone(),
@@ -262,7 +262,7 @@ fn admin_state(
     config: &Arc<Config>,
     Components {
         base,
-        policy: deciders,
+        policy,
         stores: kept,
         catalog,
         ready,
@@ -275,7 +275,7 @@ fn admin_state(
     front: &Front,
     live: Arc<LiveCalls>,
 ) -> AdminState {
-    let (clock, audit, clients) = (&base.clock, &deciders.gates.audit, &deciders.clients);
+    let (clock, audit, clients) = (&base.clock, &policy.gates.audit, &policy.clients);
     let parts = AdminParts {
         metrics: base.metrics.clone(),
         ready: ready.clone(),
@@ -284,8 +284,8 @@ fn admin_state(
         live,
         parking: kept.parking.clone(),
         front: front.overview(),
-        limits: deciders.limits.clone(),
-        blocked: deciders.blocked.clone(),
+        limits: policy.limits.clone(),
+        blocked: policy.blocked.clone(),
         credentials: clients.verifier(),
         config_history: ConfigHistory::new(config.clone(), clock.wall()),
         operator_auth: OperatorAuth::new(

@@ -131,9 +131,9 @@ impl ByteBudget {
     }
 
     /// The same as [`Self::try_reserve`], but waits up to `patience` for others to give some back.
-    pub async fn reserve(&self, bytes: usize, patience: Duration) -> Option<ByteReservation> {
+    pub async fn reserve(&self, bytes: usize, wait_limit: Duration) -> Option<ByteReservation> {
         let mut none = self.empty();
-        none.grow(bytes, patience).await.then_some(none)
+        none.grow(bytes, wait_limit).await.then_some(none)
     }
 
     pub(super) fn measure(&self) {
@@ -166,7 +166,7 @@ impl ByteBudget {
 
     /// Takes `bytes` as soon as there are so many; false if there are not in time, or if too many
     /// wait already.
-    async fn wait(&self, bytes: usize, owner: Option<BudgetOwner>, patience: Duration) -> bool {
+    async fn wait(&self, bytes: usize, owner: Option<BudgetOwner>, wait_limit: Duration) -> bool {
         let Some(_waiting) = WaitingReservation::begin(&self.0.waiting) else {
             return false;
         };
@@ -181,7 +181,7 @@ impl ByteBudget {
                 freed.await;
             }
         };
-        timeout(patience, taking).await.is_ok()
+        timeout(wait_limit, taking).await.is_ok()
     }
 
     /// Wakes every waiting reservation: the share that each owner has decides which of them may
@@ -237,11 +237,11 @@ impl ByteReservation {
 
     /// Takes more, waiting up to `patience` for others to give some back. False if they do not;
     /// then the reservation is unchanged.
-    pub async fn grow(&mut self, bytes: usize, patience: Duration) -> bool {
+    pub async fn grow(&mut self, bytes: usize, wait_limit: Duration) -> bool {
         let budget = self.budget.clone();
         // The usual case needs no timer.
         let taken = budget.take(bytes, self.owner)
-            || (bytes <= self.most() && budget.wait(bytes, self.owner, patience).await);
+            || (bytes <= self.most() && budget.wait(bytes, self.owner, wait_limit).await);
         self.grown(bytes, taken)
     }
 

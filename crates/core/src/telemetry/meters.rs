@@ -200,30 +200,30 @@ impl UpstreamMeter {
             by_outcome: Vec::new(),
             _place: None,
         };
-        let shelf = &mut methods.entry(name.clone()).or_insert_with(none).by_outcome;
-        if let Some((_, series)) = shelf.iter().find(|(own, _)| *own == outcome) {
+        let series_by_key = &mut methods.entry(name.clone()).or_insert_with(none).by_outcome;
+        if let Some((_, series)) = series_by_key.iter().find(|(own, _)| *own == outcome) {
             return series.clone();
         }
         let series = CLIENT_DURATION.series(&with_outcome(
             vec![("upstream", self.label.clone()), (METHOD, name)],
             outcome,
         ));
-        shelf.push((outcome, series.clone()));
+        series_by_key.push((outcome, series.clone()));
         series
     }
 }
 
 fn on_shelf(
-    shelf: &SeriesByKey,
+    series_by_key: &SeriesByKey,
     key: SeriesKey,
     labels: impl FnOnce() -> Vec<MetricLabel>,
 ) -> Arc<DurationSeries> {
-    let mut shelf = shelf.lock();
-    if let Some((_, series)) = shelf.iter().find(|(own, _)| *own == key) {
+    let mut series_by_key = series_by_key.lock();
+    if let Some((_, series)) = series_by_key.iter().find(|(own, _)| *own == key) {
         return series.clone();
     }
     let series = CLIENT_DURATION.series(&labels());
-    shelf.push((key, series.clone()));
+    series_by_key.push((key, series.clone()));
     series
 }
 

@@ -341,7 +341,7 @@ mod tests {
     // Proves E09, R207, R208.
     #[test]
     fn only_the_calls_own_messages_pass() {
-        let mut ear = MessageFilter::legacy(7, true, LogMessages::None);
+        let mut filter = MessageFilter::legacy(7, true, LogMessages::None);
         for (text, expected) in [
             (progress("7", "1"), "note Progress"),
             (progress("7", "1.0"), "dropped progress_not_increasing"),
@@ -382,7 +382,7 @@ mod tests {
                 "dropped unknown_notification",
             ),
         ] {
-            assert_eq!(word(&ear.classify(message(&text))), expected, "{text}");
+            assert_eq!(word(&filter.classify(message(&text))), expected, "{text}");
         }
         let unasked = word(
             &MessageFilter::modern(7, false, LogMessages::None)
@@ -398,11 +398,14 @@ mod tests {
                 r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}"}}}}"#
             ))
         };
-        let mut ear = MessageFilter::modern(1, false, LogMessages::From(LogLevel::Warning));
-        assert_eq!(word(&ear.classify(log("info"))), "nothing");
-        assert_eq!(word(&ear.classify(log("warning"))), "note Log(Warning)");
-        assert_eq!(word(&ear.classify(log("emergency"))), "note Log(Emergency)");
-        assert_eq!(word(&ear.classify(log("loud"))), "dropped bad_log_level");
+        let mut filter = MessageFilter::modern(1, false, LogMessages::From(LogLevel::Warning));
+        assert_eq!(word(&filter.classify(log("info"))), "nothing");
+        assert_eq!(word(&filter.classify(log("warning"))), "note Log(Warning)");
+        assert_eq!(
+            word(&filter.classify(log("emergency"))),
+            "note Log(Emergency)"
+        );
+        assert_eq!(word(&filter.classify(log("loud"))), "dropped bad_log_level");
         assert_eq!(
             word(&MessageFilter::modern(1, false, LogMessages::None).classify(log("error"))),
             "nothing"
@@ -420,12 +423,12 @@ mod tests {
                 r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#
             ))
         };
-        let mut ear = MessageFilter::legacy(1, false, LogMessages::None);
+        let mut filter = MessageFilter::legacy(1, false, LogMessages::None);
         assert_eq!(
-            word(&ear.classify(ask("ping"))),
+            word(&filter.classify(ask("ping"))),
             r#"{"jsonrpc":"2.0","id":"a","result":{}}"#
         );
-        let declined = word(&ear.classify(ask("sampling/createMessage")));
+        let declined = word(&filter.classify(ask("sampling/createMessage")));
         assert!(
             declined.starts_with(r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"#),
             "{declined}"

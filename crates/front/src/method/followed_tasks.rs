@@ -169,9 +169,9 @@ impl TaskFollower {
     async fn wait_for_next_poll(&mut self) {
         if matches!(self.announcements, TaskAnnouncements::Unasked) {
             let tasks = self.context.shared.router.tasks();
-            if let Some(rings) = tasks.follow_task(&self.call).await {
+            if let Some(stream) = tasks.follow_task(&self.call).await {
                 // The next poll covers changes from before the request to announce.
-                self.announcements = TaskAnnouncements::Announced(rings);
+                self.announcements = TaskAnnouncements::Announced(stream);
                 return;
             }
             self.announcements = TaskAnnouncements::Silent;
@@ -235,10 +235,10 @@ impl TaskFollower {
 impl TaskAnnouncements {
     /// Waits for the next announcement; returns false if there will be no more.
     async fn next(&mut self) -> bool {
-        let Self::Announced(rings) = self else {
+        let Self::Announced(stream) = self else {
             return std::future::pending().await;
         };
-        let is_announced = rings.next().await.is_some();
+        let is_announced = stream.next().await.is_some();
         if !is_announced {
             *self = Self::Silent;
         }

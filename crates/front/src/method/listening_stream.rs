@@ -91,8 +91,8 @@ impl OutOfCallMessages {
     }
 
     fn poll_message(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
-        while let Poll::Ready(ring) = self.messages.poll_message(cx) {
-            match ring {
+        while let Poll::Ready(message) = self.messages.poll_message(cx) {
+            match message {
                 SessionMessage::Ask(mut ask) => {
                     self.questions
                         .shared

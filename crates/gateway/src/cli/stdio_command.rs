@@ -278,12 +278,12 @@ async fn serve(
                 None => std::future::pending().await,
             }
         };
-        let wish = tokio::select! {
+        let signal = tokio::select! {
             () = &mut serving => return,
-            wish = signals.next() => Some(wish),
+            signal = signals.next() => Some(signal),
             () = changed => None,
         };
-        match (wish, &mut *follower) {
+        match (signal, &mut *follower) {
             (Some(SignalAction::Stop), _) => return,
             (Some(SignalAction::Reload), Some(follower)) => {
                 follower.reload(weir, Strictness::NoWeaker)

@@ -26,7 +26,7 @@ use weir_http1::Destination;
 const GET: Method = Method::GET;
 const POST: Method = Method::POST;
 
-fn lines(to: std::net::SocketAddr) -> (Arc<ConnectionPool>, Uri) {
+fn pool(to: std::net::SocketAddr) -> (Arc<ConnectionPool>, Uri) {
     let uri: Uri = format!("http://somebody:secret@{to}/mcp?a=b")
         .parse()
         .unwrap();
@@ -49,15 +49,15 @@ fn lines(to: std::net::SocketAddr) -> (Arc<ConnectionPool>, Uri) {
 
 async fn listening() -> (TcpListener, Arc<ConnectionPool>, Uri) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (lines, uri) = lines(listener.local_addr().unwrap());
-    (listener, lines, uri)
+    let (pool, uri) = pool(listener.local_addr().unwrap());
+    (listener, pool, uri)
 }
 
 /// Status, headers (sorted) and body of a response, or the point that a failed request reached.
 type SeenResponse = Result<(u16, Vec<(String, Vec<u8>)>, Vec<u8>), RequestProgress>;
 
 async fn ask(
-    lines: &Arc<ConnectionPool>,
+    pool: &Arc<ConnectionPool>,
     uri: &Uri,
     method: &Method,
     body: &'static [u8],
@@ -69,7 +69,7 @@ async fn ask(
         own: &[],
         body: &body,
     };
-    let answer = lines
+    let answer = pool
         .send_request(ask)
         .await
         .map_err(|error| error.progress())?;
@@ -143,7 +143,7 @@ fn counted(counts: &[AtomicUsize; 2]) -> [usize; 2] {
 
 #[tokio::test]
 async fn own_header_field_replaces_the_usual_one() {
-    let (listener, lines, uri) = listening().await;
+    let (listener, pool, uri) = listening().await;
     let host = uri
         .authority()
         .unwrap()
@@ -185,7 +185,7 @@ async fn own_header_field_replaces_the_usual_one() {
             own: &own,
             body: &body,
         };
-        let accepted = lines.send_request(first).await.unwrap();
+        let accepted = pool.send_request(first).await.unwrap();
         let nothing = Bytes::new();
         let second = OutgoingRequest {
             method: &GET,
@@ -193,7 +193,7 @@ async fn own_header_field_replaces_the_usual_one() {
             body: &nothing,
             ..first
         };
-        let second = lines.send_request(second).await.unwrap();
+        let second = pool.send_request(second).await.unwrap();
         (accepted.status(), second.status())
     };
     let ((first, second), (accepted, nothing)) = tokio::join!(server, client);
@@ -238,10 +238,10 @@ async fn a_connection_is_used_again_after_a_whole_answer_and_never_after_another
         (BAD_LENGTH, 3),
         (MORE, 3),
     ] {
-        let (listener, lines, uri) = listening().await;
+        let (listener, pool, uri) = listening().await;
         let counts = serve(listener, answer, false);
         for _ in 0..3 {
-            let (status, _, body) = ask(&lines, &uri, &POST, b"{}").await.unwrap();
+            let (status, _, body) = ask(&pool, &uri, &POST, b"{}").await.unwrap();
             assert_eq!((status, &body[..]), (200, &b"ok"[..]), "{answer}");
         }
         assert_eq!(counted(&counts), [connections, 3], "{answer}");
@@ -250,16 +250,16 @@ async fn a_connection_is_used_again_after_a_whole_answer_and_never_after_another
 
 #[tokio::test]
 async fn a_dead_connection_is_found_before_a_request_is_written_to_it() {
-    let (listener, lines, uri) = listening().await;
+    let (listener, pool, uri) = listening().await;
     let counts = serve(
         listener,
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
         true,
     );
     for round in 1..=20 {
-        assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200);
+        assert_eq!(ask(&pool, &uri, &POST, b"{}").await.unwrap().0, 200);
         // The runtime learns of the connection's end when it polls its sockets.
-        while lines
+        while pool
             .idle
             .lock()
             .http1
@@ -308,7 +308,7 @@ fn blocking(
 async fn late_bytes_on_an_idle_connection_are_seen_without_a_runtime_poll() {
     use std::io::Write as _;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (lines, uri) = lines(listener.local_addr().unwrap());
+    let (pool, uri) = pool(listener.local_addr().unwrap());
     let late = |stream: &mut std::net::TcpStream| {
         #[expect(
             clippy::disallowed_methods,
@@ -321,7 +321,7 @@ async fn late_bytes_on_an_idle_connection_are_seen_without_a_runtime_poll() {
     };
     let (go, is_done) = blocking(listener, late);
     for round in 0..15 {
-        let (_, _, body) = ask(&lines, &uri, &POST, b"{}").await.unwrap();
+        let (_, _, body) = ask(&pool, &uri, &POST, b"{}").await.unwrap();
         assert_eq!(&body[..], b"ok", "{round}");
         // From here to the next request this thread's runtime does not poll its sockets.
         go.send(()).unwrap();
@@ -331,14 +331,14 @@ async fn late_bytes_on_an_idle_connection_are_seen_without_a_runtime_poll() {
 
 #[tokio::test]
 async fn a_server_that_closes_after_each_answer_loses_no_request() {
-    let (listener, lines, uri) = listening().await;
+    let (listener, pool, uri) = listening().await;
     let counts = serve(
         listener,
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
         true,
     );
     for round in 1..=50 {
-        assert_eq!(ask(&lines, &uri, &POST, b"{}").await.unwrap().0, 200);
+        assert_eq!(ask(&pool, &uri, &POST, b"{}").await.unwrap().0, 200);
         assert_eq!(counted(&counts), [round, round]);
     }
 }
@@ -346,7 +346,7 @@ async fn a_server_that_closes_after_each_answer_loses_no_request() {
 #[tokio::test(start_paused = true)]
 async fn after_a_lost_connection_pooled_ones_rest_before_reuse() {
     const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-    let (listener, lines, uri) = listening().await;
+    let (listener, pool, uri) = listening().await;
     // Each connection answers twice, and takes a third request without an answer.
     let accepted = Arc::new(AtomicUsize::new(0));
     let counter = accepted.clone();
@@ -365,16 +365,16 @@ async fn after_a_lost_connection_pooled_ones_rest_before_reuse() {
         }
     });
     for _ in 0..2 {
-        ask(&lines, &uri, &POST, b"{}").await.unwrap();
+        ask(&pool, &uri, &POST, b"{}").await.unwrap();
     }
     assert_eq!(
-        ask(&lines, &uri, &POST, b"{}").await,
+        ask(&pool, &uri, &POST, b"{}").await,
         Err(RequestProgress::MaybeExecuted),
         "the third on a connection"
     );
     assert_eq!(accepted.load(Ordering::SeqCst), 1);
     for made in 2..6 {
-        ask(&lines, &uri, &POST, b"{}").await.unwrap();
+        ask(&pool, &uri, &POST, b"{}").await.unwrap();
         assert_eq!(
             accepted.load(Ordering::SeqCst),
             made,
@@ -382,7 +382,7 @@ async fn after_a_lost_connection_pooled_ones_rest_before_reuse() {
         );
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    ask(&lines, &uri, &POST, b"{}").await.unwrap();
+    ask(&pool, &uri, &POST, b"{}").await.unwrap();
     assert_eq!(accepted.load(Ordering::SeqCst), 5, "one that has");
 }
 
@@ -393,10 +393,10 @@ async fn transfer_coding_of_http_1_0_is_refused() {
     const BOTH: &str =
         "HTTP/1.0 200 OK\r\ntransfer-encoding: identity\r\ncontent-length: 2\r\n\r\nok";
     for answer in [CHUNKED, BOTH] {
-        let (listener, lines, uri) = listening().await;
+        let (listener, pool, uri) = listening().await;
         let counts = serve(listener, answer, false);
         for _ in 0..2 {
-            let seen = ask(&lines, &uri, &POST, b"{}").await;
+            let seen = ask(&pool, &uri, &POST, b"{}").await;
             assert_eq!(seen, Err(RequestProgress::MaybeExecuted), "{answer}");
         }
         assert_eq!(counted(&counts), [2, 2], "{answer}");
@@ -406,14 +406,14 @@ async fn transfer_coding_of_http_1_0_is_refused() {
 #[tokio::test]
 async fn endless_interim_responses_and_empty_lines_are_refused() {
     for endless in ["HTTP/1.1 102 Processing\r\n\r\n", "\r\n", "\n"] {
-        let (listener, lines, uri) = listening().await;
+        let (listener, pool, uri) = listening().await;
         let server = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             request(&mut stream).await.unwrap();
             let endless = endless.repeat(1000);
             while stream.write_all(endless.as_bytes()).await.is_ok() {}
         };
-        let (seen, ()) = tokio::join!(ask(&lines, &uri, &POST, b"{}"), server);
+        let (seen, ()) = tokio::join!(ask(&pool, &uri, &POST, b"{}"), server);
         assert_eq!(seen, Err(RequestProgress::MaybeExecuted), "{endless:?}");
     }
 }
@@ -421,28 +421,28 @@ async fn endless_interim_responses_and_empty_lines_are_refused() {
 #[tokio::test]
 async fn empty_lines_before_a_response_are_skipped() {
     const AFTER_OTHERS: &str = "\n\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-    let (listener, lines, uri) = listening().await;
+    let (listener, pool, uri) = listening().await;
     let counts = serve(listener, AFTER_OTHERS, false);
     for _ in 0..2 {
-        assert!(ask(&lines, &uri, &POST, b"{}").await.is_ok());
+        assert!(ask(&pool, &uri, &POST, b"{}").await.is_ok());
     }
     assert_eq!(counted(&counts), [1, 2]);
 }
 
 #[tokio::test]
 async fn errors_state_how_far_a_request_got() {
-    let (listener, lines, uri) = listening().await;
+    let (listener, pool, uri) = listening().await;
     serve(listener, "", true);
     assert_eq!(
-        ask(&lines, &uri, &POST, b"{}").await,
+        ask(&pool, &uri, &POST, b"{}").await,
         Err(RequestProgress::MaybeExecuted),
         "read, and then closed"
     );
 
     let nobody = ClosedPort::new();
-    let (lines, uri) = self::lines(nobody.address());
+    let (pool, uri) = self::pool(nobody.address());
     assert_eq!(
-        ask(&lines, &uri, &POST, b"{}").await,
+        ask(&pool, &uri, &POST, b"{}").await,
         Err(RequestProgress::NoConnection)
     );
 }
@@ -450,7 +450,7 @@ async fn errors_state_how_far_a_request_got() {
 #[tokio::test]
 async fn an_answer_before_the_whole_request_is_read_is_an_answer() {
     static LARGE: [u8; 32 << 20] = [b' '; 32 << 20];
-    let (listener, lines, uri) = listening().await;
+    let (listener, pool, uri) = listening().await;
     let server = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut some = [0; 100];
@@ -461,11 +461,11 @@ async fn an_answer_before_the_whole_request_is_read_is_an_answer() {
             .unwrap();
         stream
     };
-    let (seen, _stream) = tokio::join!(ask(&lines, &uri, &POST, &LARGE), server);
+    let (seen, _stream) = tokio::join!(ask(&pool, &uri, &POST, &LARGE), server);
     let (status, _, body) = seen.unwrap();
     assert_eq!((status, &body[..]), (413, &b"much"[..]));
     assert!(
-        lines.idle.lock().http1.is_empty(),
+        pool.idle.lock().http1.is_empty(),
         "the rest of the request would be read as another"
     );
 }
@@ -474,7 +474,7 @@ async fn an_answer_before_the_whole_request_is_read_is_an_answer() {
 async fn dropping_an_answer_closes_the_connection_unless_only_its_end_was_left() {
     const EVENT: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n";
     for (rest, is_kept) in [("", false), ("2\r\nok\r\n", false), ("0\r\n\r\n", true)] {
-        let (listener, lines, uri) = listening().await;
+        let (listener, pool, uri) = listening().await;
         let server = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             request(&mut stream).await.unwrap();
@@ -490,7 +490,7 @@ async fn dropping_an_answer_closes_the_connection_unless_only_its_end_was_left()
                 own: &[],
                 body: &body,
             };
-            let mut answer = lines.send_request(ask).await.unwrap();
+            let mut answer = pool.send_request(ask).await.unwrap();
             let data = answer
                 .body_mut()
                 .frame()
@@ -508,7 +508,7 @@ async fn dropping_an_answer_closes_the_connection_unless_only_its_end_was_left()
         }
         drop(answer);
         assert_eq!(
-            lines.idle.lock().http1.len(),
+            pool.idle.lock().http1.len(),
             usize::from(is_kept),
             "{rest:?}"
         );
@@ -520,18 +520,18 @@ async fn dropping_an_answer_closes_the_connection_unless_only_its_end_was_left()
 
 #[tokio::test(start_paused = true)]
 async fn an_unused_connection_is_closed_after_a_while() {
-    let (listener, lines, uri) = listening().await;
+    let (listener, pool, uri) = listening().await;
     serve(
         listener,
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
         false,
     );
-    ask(&lines, &uri, &POST, b"{}").await.unwrap();
-    assert_eq!(lines.idle.lock().http1.len(), 1);
+    ask(&pool, &uri, &POST, b"{}").await.unwrap();
+    assert_eq!(pool.idle.lock().http1.len(), 1);
     tokio::time::sleep(IDLE_TIMEOUT * 2 + Duration::from_millis(1)).await;
-    assert!(lines.idle.lock().http1.is_empty());
+    assert!(pool.idle.lock().http1.is_empty());
     assert!(
-        !lines.idle.lock().is_swept,
+        !pool.idle.lock().is_swept,
         "somebody still looks after nothing"
     );
 }

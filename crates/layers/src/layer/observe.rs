@@ -94,7 +94,7 @@ where
         let name = forwarded
             .and_then(|forwarded| forwarded.request.clone())
             .unwrap_or_else(|| self.state.request_name());
-        let beat = peer.activity.begin_request();
+        let guard = peer.activity.begin_request();
         let version = request.version();
         let http = HttpLabels::of(request.method(), version, peer.secure);
         http.add_active(1);
@@ -102,7 +102,7 @@ where
         let facts = Arc::new(RequestFacts::new(name.clone(), peer, body));
         let mut request = Request::from_parts(head, Body::empty());
         request.extensions_mut().insert(facts.clone());
-        let observed = ObservedRequest::new(name, facts, Some((beat, http)));
+        let observed = ObservedRequest::new(name, facts, Some((guard, http)));
         ObserveFuture {
             answering: self.inner.call(request),
             answer: None,
@@ -204,7 +204,7 @@ impl ObservedRequest {
             Some(ResponseOutcome::Now(RequestOutcome::Cancelled)),
         );
         let (status, began) = (None, Instant::now());
-        let (beat, http) = of.unzip();
+        let (guard, http) = of.unzip();
         Self {
             ending: RequestEnd {
                 unanswered: Some(facts),
@@ -215,7 +215,7 @@ impl ObservedRequest {
                 name,
                 http,
                 sent: 0,
-                _beat: beat,
+                _guard: guard,
             },
         }
     }
@@ -269,7 +269,7 @@ struct RequestEnd {
     http: Option<HttpLabels>,
     /// Bytes of the answer's body so far.
     sent: u64,
-    _beat: Option<RequestGuard>,
+    _guard: Option<RequestGuard>,
 }
 
 impl RequestEnd {

@@ -17,12 +17,15 @@ use crate::settings::{ClientSecret, TokenValidation, VerifierSettings};
 // Proves R240.
 #[tokio::test(start_paused = true)]
 async fn valid_token_yields_subject_scopes_groups_and_claims() {
-    let stand = VerifierFixture::new().await;
-    let claims = stand.claims_with(json!({
+    let fixture = VerifierFixture::new().await;
+    let claims = fixture.claims_with(json!({
         "scope": "write", "scp": ["read"], "groups": ["b", "a"], "client_id": "ide", "act": { "sub": "bot" },
         "tenant": "t1", "level": 3,
     }));
-    let subject = stand.subject(&stand.signer.token(&claims)).await.unwrap();
+    let subject = fixture
+        .subject(&fixture.signer.token(&claims))
+        .await
+        .unwrap();
     let texts =
         |list: &[std::sync::Arc<str>]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!((subject.issuer(), subject.subject()), (ISSUER, "ada"));
@@ -43,7 +46,7 @@ async fn valid_token_yields_subject_scopes_groups_and_claims() {
     let end = subject
         .expires
         .unwrap()
-        .duration_since(stand.wall())
+        .duration_since(fixture.wall())
         .unwrap()
         .as_secs();
     // A token counts in whole seconds, the clock in parts of them.
@@ -56,11 +59,11 @@ async fn valid_token_yields_subject_scopes_groups_and_claims() {
 // Proves R246.
 #[tokio::test(start_paused = true)]
 async fn scope_implies_its_included_scopes() {
-    let stand = VerifierFixture::new().await;
-    let token = stand
+    let fixture = VerifierFixture::new().await;
+    let token = fixture
         .signer
-        .token(&stand.claims_with(json!({ "scope": "admin" })));
-    let subject = stand.subject(&token).await.unwrap();
+        .token(&fixture.claims_with(json!({ "scope": "admin" })));
+    let subject = fixture.subject(&token).await.unwrap();
     let scopes: Vec<_> = subject.scopes.iter().map(|scope| &**scope).collect();
     assert_eq!(scopes, ["admin", "read", "write"]);
 }
@@ -68,44 +71,44 @@ async fn scope_implies_its_included_scopes() {
 // Proves C22.
 #[tokio::test(start_paused = true)]
 async fn failed_credentials_are_not_tried_as_another_kind() {
-    let stand = VerifierFixture::new().await;
-    let good = stand.good();
+    let fixture = VerifierFixture::new().await;
+    let good = fixture.good();
     let key = verifier_fixture::API_KEY;
     let both = Evidence {
         bearer: Some(BorrowedSecret::new(&good)),
         api_key: Some(BorrowedSecret::new(key)),
-        ..stand.evidence()
+        ..fixture.evidence()
     };
-    assert_eq!(stand.reason_of(&both).await, "malformed");
+    assert_eq!(fixture.reason_of(&both).await, "malformed");
     let bad = Evidence {
         bearer: Some(BorrowedSecret::new("weir_ci_wrong")),
-        ..stand.evidence()
+        ..fixture.evidence()
     };
-    assert_eq!(stand.reason_of(&bad).await, "key");
-    let nothing = stand.evidence();
-    assert_eq!(stand.reason_of(&nothing).await, "missing");
+    assert_eq!(fixture.reason_of(&bad).await, "key");
+    let nothing = fixture.evidence();
+    assert_eq!(fixture.reason_of(&nothing).await, "missing");
     let token_as_key = Evidence {
         api_key: Some(BorrowedSecret::new(&good)),
-        ..stand.evidence()
+        ..fixture.evidence()
     };
-    assert_eq!(stand.reason_of(&token_as_key).await, "malformed");
+    assert_eq!(fixture.reason_of(&token_as_key).await, "malformed");
 }
 
 // Proves C27.
 #[tokio::test(start_paused = true)]
 async fn api_keys_are_known_by_their_digest_until_they_expire() {
-    let stand = VerifierFixture::new().await;
+    let fixture = VerifierFixture::new().await;
     for shown in [
         Evidence {
             bearer: Some(BorrowedSecret::new(verifier_fixture::API_KEY)),
-            ..stand.evidence()
+            ..fixture.evidence()
         },
         Evidence {
             api_key: Some(BorrowedSecret::new(verifier_fixture::API_KEY)),
-            ..stand.evidence()
+            ..fixture.evidence()
         },
     ] {
-        let subject = stand.identify(&shown).await.unwrap();
+        let subject = fixture.identify(&shown).await.unwrap();
         assert_eq!((subject.issuer(), subject.subject()), ("api-key", "build"));
         assert_eq!(
             subject
@@ -127,68 +130,68 @@ async fn api_keys_are_known_by_their_digest_until_they_expire() {
     ] {
         let shown = Evidence {
             api_key: Some(BorrowedSecret::new(bad)),
-            ..stand.evidence()
+            ..fixture.evidence()
         };
         assert!(
-            ["key", "malformed"].contains(&stand.reason_of(&shown).await),
+            ["key", "malformed"].contains(&fixture.reason_of(&shown).await),
             "{bad}"
         );
     }
     let shown = Evidence {
         api_key: Some(BorrowedSecret::new(verifier_fixture::API_KEY)),
-        ..stand.evidence()
+        ..fixture.evidence()
     };
-    stand.pass(3600 - 1).await;
-    assert!(stand.identify(&shown).await.is_ok());
-    stand.pass(1).await;
-    assert_eq!(stand.reason_of(&shown).await, "expired");
+    fixture.pass(3600 - 1).await;
+    assert!(fixture.identify(&shown).await.is_ok());
+    fixture.pass(1).await;
+    assert_eq!(fixture.reason_of(&shown).await, "expired");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_verified_token_is_remembered_and_still_ends_on_time_and_at_its_endpoint() {
-    let stand = VerifierFixture::new().await;
-    let token = stand.good();
+    let fixture = VerifierFixture::new().await;
+    let token = fixture.good();
     for _ in 0..3 {
-        assert!(stand.subject(&token).await.is_ok());
+        assert!(fixture.subject(&token).await.is_ok());
     }
-    assert_eq!(stand.reason_at("/other", &token).await, "audience");
-    stand.pass(300 + 29).await;
-    assert!(stand.subject(&token).await.is_ok());
-    stand.pass(1).await;
-    assert_eq!(stand.reason(&token).await, "expired");
+    assert_eq!(fixture.reason_at("/other", &token).await, "audience");
+    fixture.pass(300 + 29).await;
+    assert!(fixture.subject(&token).await.is_ok());
+    fixture.pass(1).await;
+    assert_eq!(fixture.reason(&token).await, "expired");
 }
 
 #[tokio::test(start_paused = true)]
 async fn replaced_auth_settings_apply_at_once_and_keep_cached_keys() {
-    let stand = VerifierFixture::new().await;
-    let token = stand.good();
-    assert!(stand.subject(&token).await.is_ok());
+    let fixture = VerifierFixture::new().await;
+    let token = fixture.good();
+    assert!(fixture.subject(&token).await.is_ok());
     let mut settings = verifier_fixture::settings();
     settings.base = "https://elsewhere.example.com".to_owned();
-    stand.credentials.replace(settings);
+    fixture.credentials.replace(settings);
     assert_eq!(
-        stand.reason(&token).await,
+        fixture.reason(&token).await,
         "audience",
         "nothing is remembered of the old settings"
     );
-    stand.credentials.replace(verifier_fixture::settings());
-    assert!(stand.subject(&token).await.is_ok());
+    fixture.credentials.replace(verifier_fixture::settings());
+    assert!(fixture.subject(&token).await.is_ok());
     assert_eq!(
-        stand.fetch.asked(&format!("{ISSUER}/keys")),
+        fixture.fetch.asked(&format!("{ISSUER}/keys")),
         1,
         "keys stand where they stood"
     );
     let mut settings = verifier_fixture::settings();
     settings.issuers.clear();
-    stand.credentials.replace(settings);
-    assert_eq!(stand.reason(&token).await, "issuer");
-    stand.credentials.replace(VerifierSettings::open());
+    fixture.credentials.replace(settings);
+    assert_eq!(fixture.reason(&token).await, "issuer");
+    fixture.credentials.replace(VerifierSettings::open());
     let evidence = Evidence {
         bearer: Some(BorrowedSecret::new(&token)),
-        ..stand.evidence()
+        ..fixture.evidence()
     };
     assert!(matches!(
-        stand.verify(&evidence).await,
+        fixture.verify(&evidence).await,
         Ok(weir_core::principal::VerifiedIdentity::Anonymous)
     ));
 }
@@ -214,22 +217,22 @@ fn introspection_settings(client_id: &str, leeway: u64) -> VerifierSettings {
 async fn introspection_of_an_unchanged_endpoint_goes_on_after_a_reload() {
     let url = introspection_url();
     let signer = TokenSigner::es256("key-1");
-    let stand = VerifierFixture::with(introspection_settings("weir", 30), signer);
-    stand
+    let fixture = VerifierFixture::with(introspection_settings("weir", 30), signer);
+    fixture
         .fetch
         .put(&url, 200, json!({ "active": false }).to_string());
-    assert_eq!(stand.reason("opaque").await, "expired");
-    stand
+    assert_eq!(fixture.reason("opaque").await, "expired");
+    fixture
         .credentials
         .replace(introspection_settings("weir", 29));
-    assert_eq!(stand.reason("opaque").await, "expired");
-    assert_eq!(stand.fetch.asked(&url), 1, "it is remembered as inactive");
-    stand
+    assert_eq!(fixture.reason("opaque").await, "expired");
+    assert_eq!(fixture.fetch.asked(&url), 1, "it is remembered as inactive");
+    fixture
         .credentials
         .replace(introspection_settings("other", 29));
-    assert_eq!(stand.reason("opaque").await, "expired");
+    assert_eq!(fixture.reason("opaque").await, "expired");
     assert_eq!(
-        stand.fetch.asked(&url),
+        fixture.fetch.asked(&url),
         2,
         "another client may get another answer"
     );
@@ -240,7 +243,7 @@ async fn introspection_of_an_unchanged_endpoint_goes_on_after_a_reload() {
 async fn introspected_tokens_of_another_kind_are_refused() {
     let url = introspection_url();
     let signer = TokenSigner::es256("key-1");
-    let stand = VerifierFixture::with(introspection_settings("weir", 30), signer);
+    let fixture = VerifierFixture::with(introspection_settings("weir", 30), signer);
     let mut number = 0;
     for (told, good) in [
         (json!({}), true),
@@ -279,13 +282,13 @@ async fn introspected_tokens_of_another_kind_are_refused() {
         let mut answer = json!({ "active": true, "sub": "ada", "aud": URL });
         let members = answer.as_object_mut().unwrap();
         members.extend(told.as_object().unwrap().clone());
-        stand.fetch.put(&url, 200, answer.to_string());
+        fixture.fetch.put(&url, 200, answer.to_string());
         number += 1;
         let token = format!("opaque-{number}");
         if good {
-            assert!(stand.subject(&token).await.is_ok(), "{told}");
+            assert!(fixture.subject(&token).await.is_ok(), "{told}");
         } else {
-            assert_eq!(stand.reason(&token).await, "type", "{told}");
+            assert_eq!(fixture.reason(&token).await, "type", "{told}");
         }
     }
 }
@@ -294,35 +297,35 @@ async fn introspected_tokens_of_another_kind_are_refused() {
 async fn check_at_the_end_of_trust_asks_the_issuer_once_a_minute() {
     let url = introspection_url();
     let signer = TokenSigner::es256("key-1");
-    let stand = VerifierFixture::with(introspection_settings("weir", 30), signer);
+    let fixture = VerifierFixture::with(introspection_settings("weir", 30), signer);
     let active = json!({ "active": true, "sub": "ada", "aud": URL });
-    stand.fetch.put(&url, 200, active.to_string());
+    fixture.fetch.put(&url, 200, active.to_string());
     let evidence = Evidence {
         bearer: Some(BorrowedSecret::new("opaque")),
-        ..stand.evidence()
+        ..fixture.evidence()
     };
-    assert_eq!(stand.credentials.trust_time(&evidence), None);
+    assert_eq!(fixture.credentials.trust_time(&evidence), None);
     for asked in 1..4 {
-        assert!(stand.identify(&evidence).await.is_ok());
-        stand.pass(20).await;
+        assert!(fixture.identify(&evidence).await.is_ok());
+        fixture.pass(20).await;
         // Two streams check it in between.
-        assert!(stand.identify(&evidence).await.is_ok());
-        assert!(stand.identify(&evidence).await.is_ok());
-        assert_eq!(stand.fetch.asked(&url), asked);
-        let left = stand.credentials.trust_time(&evidence).unwrap();
+        assert!(fixture.identify(&evidence).await.is_ok());
+        assert!(fixture.identify(&evidence).await.is_ok());
+        assert_eq!(fixture.fetch.asked(&url), asked);
+        let left = fixture.credentials.trust_time(&evidence).unwrap();
         assert!(left <= Duration::from_secs(40), "{left:?}");
         tokio::time::sleep(left).await;
     }
-    stand
+    fixture
         .fetch
         .put(&url, 200, json!({ "active": false }).to_string());
-    assert_eq!(stand.reason_of(&evidence).await, "expired");
+    assert_eq!(fixture.reason_of(&evidence).await, "expired");
     let key = Evidence {
         api_key: Some(BorrowedSecret::new(verifier_fixture::API_KEY)),
-        ..stand.evidence()
+        ..fixture.evidence()
     };
-    assert!(stand.identify(&key).await.is_ok());
-    assert_eq!(stand.credentials.trust_time(&key), None);
+    assert!(fixture.identify(&key).await.is_ok());
+    assert_eq!(fixture.credentials.trust_time(&key), None);
 }
 
 // Proves R249.

@@ -76,7 +76,7 @@ async fn run_keeper(pipe: UnixStream) -> io::Result<()> {
     .map(signal);
     let descendants = SharedDescendants::default();
     let mut children = FuturesUnordered::new();
-    let mut look = tokio::time::interval(SCAN_INTERVAL);
+    let mut scan_interval = tokio::time::interval(SCAN_INTERVAL);
     let mut open = true;
     while open || !children.is_empty() {
         tokio::select! {
@@ -86,7 +86,7 @@ async fn run_keeper(pipe: UnixStream) -> io::Result<()> {
             },
             _ = children.next(), if !children.is_empty() => {}
             _ = ends.recv() => descendants.borrow_mut().reap(),
-            _ = look.tick(), if !children.is_empty() => descendants.borrow_mut().scan(),
+            _ = scan_interval.tick(), if !children.is_empty() => descendants.borrow_mut().scan(),
         }
         if children.is_empty() {
             // The processes that are left belong to no running child.

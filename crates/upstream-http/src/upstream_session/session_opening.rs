@@ -174,8 +174,8 @@ async fn request_initialize(
     };
     let given = UnopenedSession::new(context.clone(), http.clone(), named, offered);
     let dialect = RevisionDialect::new(offered);
-    let ear = MessageFilter::modern(id, false, LogMessages::None);
-    let expectation = ResultExpectation::for_own_request(dialect, ear, CapabilityClass::BASE);
+    let filter = MessageFilter::modern(id, false, LogMessages::None);
+    let expectation = ResultExpectation::for_own_request(dialect, filter, CapabilityClass::BASE);
     let pending = PendingRequest::new(None, id);
     let reply = http_call::reply(context.clone(), answer, expectation, pending).await;
     match own_requests::read_result(&context.own_requests, reply).await {

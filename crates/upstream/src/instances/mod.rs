@@ -127,12 +127,12 @@ impl ServerInstances {
     }
 
     /// Opens the session for the calls of a client's session at the instance that gets them.
-    pub(crate) async fn welcome(&self, outbound: &OutboundCall, route: &InstanceRoute) {
+    pub(crate) async fn open_client_session(&self, outbound: &OutboundCall, route: &InstanceRoute) {
         let Ok(chosen) = self.choose(outbound, route, true) else {
             return;
         };
         if let Some(instance) = self.all.get(chosen.index) {
-            instance.http.welcome(outbound).await;
+            instance.http.open_client_session(outbound).await;
         }
     }
 

@@ -57,7 +57,7 @@ struct TaskResultEntry {
 pub(crate) struct TaskResultRequest {
     state: Mutex<TaskResultState>,
     /// Notified of a question, and of the end.
-    bell: Notify,
+    changed: Notify,
 }
 
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl TaskResultRequests {
         };
         let held = Arc::new(TaskResultRequest {
             state: Mutex::new(state),
-            bell: Notify::new(),
+            changed: Notify::new(),
         });
         let reading = self
             .tasks
@@ -173,7 +173,7 @@ async fn read(held: Arc<TaskResultRequest>, begun: Fut<'static, Reply>) {
     state.over = true;
     state.open.clear();
     drop(state);
-    held.bell.notify_one();
+    held.changed.notify_one();
 }
 
 impl TaskResultRequest {
@@ -181,7 +181,7 @@ impl TaskResultRequest {
     pub(crate) async fn wait_for_question(&self) {
         let question = async {
             while self.open_questions().is_empty() && !self.state.lock().over {
-                self.bell.notified().await;
+                self.changed.notified().await;
             }
         };
         // A later question is seen at a later request.
@@ -261,7 +261,7 @@ impl TaskResultRequest {
             state.open.push(HeldTaskQuestion { key, ask });
         }
         drop(state);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 }
 
@@ -283,7 +283,7 @@ mod tests {
         };
         TaskResultRequest {
             state: Mutex::new(state),
-            bell: Notify::new(),
+            changed: Notify::new(),
         }
     }
 

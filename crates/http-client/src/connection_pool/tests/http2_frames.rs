@@ -13,24 +13,24 @@ async fn serving(
     acts: impl Fn(&H2Request) -> Vec<H2Act> + Send + Sync + 'static,
 ) -> (H2Server, Arc<ConnectionPool>, Uri) {
     let server = H2Server::start(&[], H2Plan::on_all(acts)).await;
-    let (lines, uri) = lines(std::net::SocketAddr::from(([127, 0, 0, 1], server.port())));
-    let (dial, origin) = (lines.dial.clone(), lines.origin.clone());
-    let lines = ConnectionPool::new(dial, origin, true, &Budgets::default());
-    (server, lines, uri)
+    let (pool, uri) = pool(std::net::SocketAddr::from(([127, 0, 0, 1], server.port())));
+    let (dial, origin) = (pool.dial.clone(), pool.origin.clone());
+    let pool = ConnectionPool::new(dial, origin, true, &Budgets::default());
+    (server, pool, uri)
 }
 
 fn write(frames: &[Vec<u8>]) -> H2Act {
     H2Act::Write(frames.concat().into())
 }
 
-async fn begin(lines: &Arc<ConnectionPool>, uri: &Uri, body: &'static [u8]) -> HttpResponseBody {
+async fn begin(pool: &Arc<ConnectionPool>, uri: &Uri, body: &'static [u8]) -> HttpResponseBody {
     let ask = OutgoingRequest {
         method: &POST,
         to: &Destination::new(uri.clone(), Vec::new()),
         own: &[],
         body: &Bytes::from_static(body),
     };
-    lines.send_request(ask).await.unwrap().into_body()
+    pool.send_request(ask).await.unwrap().into_body()
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn unread_small_frames_of_slow_readers_end_no_connection() {
     const SLOW: usize = 6;
     for size in [1, 20, 200] {
         let bytes = (200 << 10) / SLOW;
-        let (server, lines, uri) = serving(move |request| {
+        let (server, pool, uri) = serving(move |request| {
             let stream = request.stream;
             let mut frames = vec![answer_head(stream, "200", &[])];
             if request.method() == "slow" {
@@ -54,9 +54,9 @@ async fn unread_small_frames_of_slow_readers_end_no_connection() {
         .await;
         let mut slow = Vec::new();
         for _ in 0..SLOW {
-            slow.push(begin(&lines, &uri, br#"{"method":"slow"}"#).await);
+            slow.push(begin(&pool, &uri, br#"{"method":"slow"}"#).await);
         }
-        let other = ask(&lines, &uri, &POST, br#"{"method":"other"}"#).await;
+        let other = ask(&pool, &uri, &POST, br#"{"method":"other"}"#).await;
         assert_eq!(other.unwrap().2, b"ok");
         for body in slow {
             let content = body.collect().await.unwrap().to_bytes();
@@ -75,7 +75,7 @@ async fn unread_small_frames_of_slow_readers_end_no_connection() {
 #[tokio::test]
 async fn empty_frames_of_many_answers_end_no_request() {
     for (padding, flags) in [(&b""[..], 0), (&b"\x02.."[..], PADDED)] {
-        let (server, lines, uri) = serving(move |request| {
+        let (server, pool, uri) = serving(move |request| {
             let stream = request.stream;
             vec![write(&[
                 answer_head(stream, "200", &[]),
@@ -87,7 +87,7 @@ async fn empty_frames_of_many_answers_end_no_request() {
         })
         .await;
         for number in 0..150 {
-            let answer = ask(&lines, &uri, &POST, b"{}").await;
+            let answer = ask(&pool, &uri, &POST, b"{}").await;
             assert_eq!(answer.unwrap().2, b"ok", "request {number}");
         }
         if padding.is_empty() {
@@ -98,7 +98,7 @@ async fn empty_frames_of_many_answers_end_no_request() {
 
 #[tokio::test]
 async fn goaway_below_a_request_proves_that_it_did_not_run() {
-    let (server, lines, uri) = serving(|request| match request.method() {
+    let (server, pool, uri) = serving(|request| match request.method() {
         "first" => Vec::new(),
         // The last stream that the server processes is that of the first request.
         "second" => vec![write(&[
@@ -112,17 +112,17 @@ async fn goaway_below_a_request_proves_that_it_did_not_run() {
         ])],
     })
     .await;
-    let first = ask(&lines, &uri, &POST, br#"{"method":"first"}"#);
+    let first = ask(&pool, &uri, &POST, br#"{"method":"first"}"#);
     let second = async {
         while server.requests_of("first") == 0 {
             tokio::task::yield_now().await;
         }
-        ask(&lines, &uri, &POST, br#"{"method":"second"}"#).await
+        ask(&pool, &uri, &POST, br#"{"method":"second"}"#).await
     };
     let (first, second) = tokio::join!(first, second);
     assert_eq!(first.unwrap().2, b"first");
     assert_eq!(second.unwrap_err(), RequestProgress::Unread);
-    let third = ask(&lines, &uri, &POST, br#"{"method":"third"}"#).await;
+    let third = ask(&pool, &uri, &POST, br#"{"method":"third"}"#).await;
     assert_eq!(third.unwrap().2, b"third");
     assert_eq!(server.accepted(), 2);
 }
@@ -133,7 +133,7 @@ async fn serving_late(
     late_answer: impl Fn(u32) -> Vec<Vec<u8>> + Send + Sync + 'static,
 ) -> (H2Server, Arc<ConnectionPool>, Uri) {
     let waiting = parking_lot::Mutex::new(Vec::new());
-    let (server, lines, uri) = serving(move |request| {
+    let (server, pool, uri) = serving(move |request| {
         let mut waiting = waiting.lock();
         if request.method() == "late" {
             waiting.push(request.stream);
@@ -146,19 +146,19 @@ async fn serving_late(
     })
     .await;
     // One connection, which the others find.
-    let first = ask(&lines, &uri, &POST, br#"{"method":"other"}"#).await;
+    let first = ask(&pool, &uri, &POST, br#"{"method":"other"}"#).await;
     assert_eq!(first.unwrap().2, b"ok");
-    (server, lines, uri)
+    (server, pool, uri)
 }
 
 /// Sends `late` requests and cancels them, and has their answers come before that of another
 /// request.
-async fn cancel(server: &H2Server, lines: &Arc<ConnectionPool>, uri: &Uri, requests: usize) {
+async fn cancel(server: &H2Server, pool: &Arc<ConnectionPool>, uri: &Uri, requests: usize) {
     let before = server.requests_of("late");
     let late: Vec<_> = (0..requests)
         .map(|_| {
-            let (lines, uri) = (lines.clone(), uri.clone());
-            tokio::spawn(async move { begin(&lines, &uri, br#"{"method":"late"}"#).await })
+            let (pool, uri) = (pool.clone(), uri.clone());
+            tokio::spawn(async move { begin(&pool, &uri, br#"{"method":"late"}"#).await })
         })
         .collect();
     while server.requests_of("late") < before + requests {
@@ -168,13 +168,13 @@ async fn cancel(server: &H2Server, lines: &Arc<ConnectionPool>, uri: &Uri, reque
         request.abort();
         assert!(request.await.is_err(), "it had no answer");
     }
-    let other = ask(lines, uri, &POST, br#"{"method":"other"}"#).await;
+    let other = ask(pool, uri, &POST, br#"{"method":"other"}"#).await;
     assert_eq!(other.unwrap().2, b"ok");
 }
 
 #[tokio::test]
 async fn late_answers_to_cancelled_requests_end_no_connection() {
-    let (server, lines, uri) = serving_late(|stream| {
+    let (server, pool, uri) = serving_late(|stream| {
         vec![
             answer_head(stream, "200", &[]),
             frame(DATA, END_STREAM, stream, b"late"),
@@ -182,20 +182,20 @@ async fn late_answers_to_cancelled_requests_end_no_connection() {
     })
     .await;
     for _ in 0..30 {
-        cancel(&server, &lines, &uri, 50).await;
+        cancel(&server, &pool, &uri, 50).await;
     }
     assert_eq!(server.accepted(), 1);
 }
 
 #[tokio::test]
 async fn small_frames_of_cancelled_requests_end_no_connection() {
-    let (server, lines, uri) = serving_late(|stream| {
+    let (server, pool, uri) = serving_late(|stream| {
         let mut frames = vec![answer_head(stream, "200", &[])];
         frames.extend((0..500).map(|_| frame(DATA, 0, stream, b".")));
         frames
     })
     .await;
-    cancel(&server, &lines, &uri, 50).await;
-    cancel(&server, &lines, &uri, 50).await;
+    cancel(&server, &pool, &uri, 50).await;
+    cancel(&server, &pool, &uri, 50).await;
     assert_eq!(server.accepted(), 1);
 }

@@ -29,9 +29,9 @@ async fn server_with_cut(
     streams: u32,
     cut: Arc<Notify>,
 ) -> (Arc<ConnectionPool>, Uri, Arc<AtomicUsize>) {
-    let (listener, lines, uri) = listening().await;
-    let (dial, origin) = (lines.dial.clone(), lines.origin.clone());
-    let lines = ConnectionPool::new(dial, origin, true, &Budgets::default());
+    let (listener, pool, uri) = listening().await;
+    let (dial, origin) = (pool.dial.clone(), pool.origin.clone());
+    let pool = ConnectionPool::new(dial, origin, true, &Budgets::default());
     let connections: Arc<AtomicUsize> = Arc::default();
     let seen = connections.clone();
     tokio::spawn(async move {
@@ -59,55 +59,55 @@ async fn server_with_cut(
             });
         }
     });
-    (lines, uri, connections)
+    (pool, uri, connections)
 }
 
-async fn open_stream(lines: &Arc<ConnectionPool>, uri: &Uri) -> HttpResponseBody {
+async fn open_stream(pool: &Arc<ConnectionPool>, uri: &Uri) -> HttpResponseBody {
     let ask = OutgoingRequest {
         method: &GET,
         to: &Destination::new(uri.clone(), Vec::new()),
         own: &[],
         body: &Bytes::new(),
     };
-    let sent = timeout(TEST_TIMEOUT, lines.send_request(ask)).await;
+    let sent = timeout(TEST_TIMEOUT, pool.send_request(ask)).await;
     sent.expect("a stream is free").unwrap().into_body()
 }
 
-async fn post(lines: &Arc<ConnectionPool>, uri: &Uri) {
-    let answer = timeout(TEST_TIMEOUT, ask(lines, uri, &POST, b"{}")).await;
+async fn post(pool: &Arc<ConnectionPool>, uri: &Uri) {
+    let answer = timeout(TEST_TIMEOUT, ask(pool, uri, &POST, b"{}")).await;
     assert_eq!(answer.expect("a stream is free").unwrap().0, 200);
 }
 
 #[tokio::test]
 async fn request_beyond_the_streams_that_the_server_allows_takes_another_connection() {
-    let (lines, uri, connections) = server(2).await;
+    let (pool, uri, connections) = server(2).await;
     let first = [
-        open_stream(&lines, &uri).await,
-        open_stream(&lines, &uri).await,
+        open_stream(&pool, &uri).await,
+        open_stream(&pool, &uri).await,
     ];
     assert_eq!(connections.load(Ordering::SeqCst), 1);
     for _ in 0..3 {
-        post(&lines, &uri).await;
+        post(&pool, &uri).await;
     }
     assert_eq!(connections.load(Ordering::SeqCst), 2);
     let second = [
-        open_stream(&lines, &uri).await,
-        open_stream(&lines, &uri).await,
+        open_stream(&pool, &uri).await,
+        open_stream(&pool, &uri).await,
     ];
     assert_eq!(connections.load(Ordering::SeqCst), 2);
     // The streams of the first connection are free again.
     drop(first);
-    let third = open_stream(&lines, &uri).await;
-    post(&lines, &uri).await;
+    let third = open_stream(&pool, &uri).await;
+    post(&pool, &uri).await;
     assert_eq!(connections.load(Ordering::SeqCst), 2);
     drop((second, third));
 }
 
 #[tokio::test]
 async fn requests_of_one_moment_are_all_answered() {
-    let (lines, uri, connections) = server(2).await;
-    post(&lines, &uri).await;
-    let posts = (0..50).map(|_| post(&lines, &uri));
+    let (pool, uri, connections) = server(2).await;
+    post(&pool, &uri).await;
+    let posts = (0..50).map(|_| post(&pool, &uri));
     futures_util::future::join_all(posts).await;
     assert!(connections.load(Ordering::SeqCst) > 1);
 }
@@ -115,14 +115,10 @@ async fn requests_of_one_moment_are_all_answered() {
 #[tokio::test]
 async fn connection_that_ended_is_replaced() {
     let cut: Arc<Notify> = Arc::default();
-    let (lines, uri, connections) = server_with_cut(2, cut.clone()).await;
-    let standing = open_stream(&lines, &uri).await;
-    post(&lines, &uri).await;
-    let (first, slot) = lines
-        .idle
-        .lock()
-        .take_coming_stream(Instant::now())
-        .unwrap();
+    let (pool, uri, connections) = server_with_cut(2, cut.clone()).await;
+    let standing = open_stream(&pool, &uri).await;
+    post(&pool, &uri).await;
+    let (first, slot) = pool.idle.lock().take_coming_stream(Instant::now()).unwrap();
     drop(slot);
     cut.notify_waiters();
     let ended = async {
@@ -131,19 +127,19 @@ async fn connection_that_ended_is_replaced() {
         }
     };
     timeout(TEST_TIMEOUT, ended).await.expect("its end shows");
-    post(&lines, &uri).await;
+    post(&pool, &uri).await;
     assert_eq!(connections.load(Ordering::SeqCst), 2);
     drop(standing);
 }
 
 #[tokio::test]
 async fn server_that_allows_no_stream_gets_no_further_connections() {
-    let (lines, uri, connections) = server(0).await;
+    let (pool, uri, connections) = server(0).await;
     // Goes before the settings, and is refused.
-    let first = timeout(TEST_TIMEOUT, ask(&lines, &uri, &POST, b"{}")).await;
+    let first = timeout(TEST_TIMEOUT, ask(&pool, &uri, &POST, b"{}")).await;
     assert!(first.expect("an answer").is_err());
     for _ in 0..3 {
-        let waiting = ask(&lines, &uri, &POST, b"{}");
+        let waiting = ask(&pool, &uri, &POST, b"{}");
         let waited = timeout(Duration::from_millis(50), waiting).await;
         assert!(waited.is_err(), "{waited:?}");
     }
@@ -152,13 +148,13 @@ async fn server_that_allows_no_stream_gets_no_further_connections() {
 
 #[tokio::test]
 async fn connection_with_an_open_stream_takes_requests_however_long_it_had_none() {
-    let (lines, uri, connections) = server(10).await;
-    let standing = open_stream(&lines, &uri).await;
-    assert!(!lines.idle.lock().prune(Instant::now() + IDLE_TIMEOUT));
-    post(&lines, &uri).await;
+    let (pool, uri, connections) = server(10).await;
+    let standing = open_stream(&pool, &uri).await;
+    assert!(!pool.idle.lock().prune(Instant::now() + IDLE_TIMEOUT));
+    post(&pool, &uri).await;
     assert_eq!(connections.load(Ordering::SeqCst), 1);
     drop(standing);
-    assert!(lines.idle.lock().prune(Instant::now() + IDLE_TIMEOUT));
+    assert!(pool.idle.lock().prune(Instant::now() + IDLE_TIMEOUT));
 }
 
 /// The size of an answer of [`server_of_large_answers`]: more than the window of a stream.
@@ -172,9 +168,9 @@ async fn server_of_large_answers(
     budgets: &Budgets,
     before: usize,
 ) -> (Arc<ConnectionPool>, Uri, Arc<AtomicUsize>) {
-    let (listener, lines, uri) = listening().await;
-    let (dial, origin) = (lines.dial.clone(), lines.origin.clone());
-    let lines = ConnectionPool::new(dial, origin, true, budgets);
+    let (listener, pool, uri) = listening().await;
+    let (dial, origin) = (pool.dial.clone(), pool.origin.clone());
+    let pool = ConnectionPool::new(dial, origin, true, budgets);
     let posts: Arc<AtomicUsize> = Arc::default();
     let (seen, sent) = (posts.clone(), watch::Sender::new(0));
     tokio::spawn(async move {
@@ -206,23 +202,23 @@ async fn server_of_large_answers(
             );
         }
     });
-    (lines, uri, posts)
+    (pool, uri, posts)
 }
 
 #[tokio::test]
 async fn slow_readers_of_large_answers_do_not_stop_a_request_that_runs_beside_them() {
     // As much as the first window of a connection.
-    let (lines, uri, posts) = server_of_large_answers(&Budgets::default(), 4 << 20).await;
+    let (pool, uri, posts) = server_of_large_answers(&Budgets::default(), 4 << 20).await;
     let running = tokio::spawn({
-        let (lines, uri) = (lines.clone(), uri.clone());
-        async move { post(&lines, &uri).await }
+        let (pool, uri) = (pool.clone(), uri.clone());
+        async move { post(&pool, &uri).await }
     });
     while posts.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
     let mut unread = Vec::new();
     for _ in 0..24 {
-        unread.push(open_stream(&lines, &uri).await);
+        unread.push(open_stream(&pool, &uri).await);
     }
     running.await.unwrap();
     for body in unread {
@@ -234,13 +230,9 @@ async fn slow_readers_of_large_answers_do_not_stop_a_request_that_runs_beside_th
 async fn connection_whose_window_slow_readers_hold_gets_no_further_request() {
     let budgets = Budgets::default();
     budgets.windows.set_limit(0);
-    let (lines, uri, _) = server_of_large_answers(&budgets, 0).await;
-    let unread = open_stream(&lines, &uri).await;
-    let (first, slot) = lines
-        .idle
-        .lock()
-        .take_coming_stream(Instant::now())
-        .unwrap();
+    let (pool, uri, _) = server_of_large_answers(&budgets, 0).await;
+    let unread = open_stream(&pool, &uri).await;
+    let (first, slot) = pool.idle.lock().take_coming_stream(Instant::now()).unwrap();
     drop(slot);
     let crowded = async {
         while !first.is_crowded() {
@@ -250,7 +242,7 @@ async fn connection_whose_window_slow_readers_hold_gets_no_further_request() {
     timeout(TEST_TIMEOUT, crowded)
         .await
         .expect("it fills the window");
-    post(&lines, &uri).await;
+    post(&pool, &uri).await;
     assert_eq!(unread.collect().await.unwrap().to_bytes().len(), LARGE);
     assert!(!first.is_crowded(), "all of it was read");
 }

@@ -41,7 +41,7 @@ async fn late_session_tickets_do_not_spoil_a_connection() {
         .config(Some(&authorities))
         .unwrap();
     std::fs::remove_file(&file).unwrap();
-    let lines = ConnectionPool::new(
+    let pool = ConnectionPool::new(
         https_connector(
             tcp_connector(resolver, Duration::from_secs(5)),
             tls,
@@ -67,7 +67,7 @@ async fn late_session_tickets_do_not_spoil_a_connection() {
     });
     for round in 1..=3 {
         assert_eq!(
-            ask(&lines, &uri, &POST, b"{}").await.unwrap().0,
+            ask(&pool, &uri, &POST, b"{}").await.unwrap().0,
             200,
             "{round}"
         );
