@@ -90,12 +90,12 @@ impl OperatorOverride {
                 rfc3339(ends)
             });
         let reason = self.reason.iter().map(|reason| format!(": {reason}"));
-        let said = format!(
+        let author = format!(
             "{} since {}, until {until}",
             self.operator,
             rfc3339(self.since)
         );
-        std::iter::once(said).chain(reason).collect()
+        std::iter::once(author).chain(reason).collect()
     }
 }
 

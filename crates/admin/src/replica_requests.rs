@@ -207,9 +207,9 @@ async fn answers_of_all(
         .into_iter()
         .filter(|one| one.id == *own || !one.is_draining)
         .partition(|one| one.id == *own);
-    let asked = others.iter().map(|one| ask(peers, &one.id, shared));
+    let requests = others.iter().map(|one| ask(peers, &one.id, shared));
     let here = async { whole_answer(here.await).await };
-    let (here, answers) = tokio::join!(here, join_all(asked));
+    let (here, answers) = tokio::join!(here, join_all(requests));
     let here = here_seen.iter().zip([here]);
     let others = others.iter().zip(answers);
     let views = here.chain(others);
@@ -220,7 +220,7 @@ async fn answers_of_all(
 
 /// Sends a request to another replica.
 async fn ask(peers: &ReplicaPorts, id: &ReplicaId, shared: &SharedRequest) -> ReplicaAnswer {
-    let asked = async {
+    let request = async {
         let forwarded = shared.forwarded(peers.directory.own());
         let answer = peers.forwarder.forward(id, forwarded).await;
         let answer = answer.map_err(|error| error.to_string())?;
@@ -231,7 +231,7 @@ async fn ask(peers: &ReplicaPorts, id: &ReplicaId, shared: &SharedRequest) -> Re
         }
         whole_answer(answer.map(Body::new)).await
     };
-    let in_time = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
+    let in_time = tokio::time::timeout(ANSWER_TIMEOUT, request).await;
     in_time.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_TIMEOUT:?}")))
 }
 

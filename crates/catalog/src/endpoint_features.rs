@@ -84,7 +84,7 @@ impl Catalog {
             return false;
         };
         let mut built = list_view.view_changes.watch();
-        let asked = async {
+        let listing = async {
             source.ask_undeclared(kind).await;
             let offers = source.base().snapshot().list(kind).offers;
             // The view of this class is built a moment later, and after a walk of its own.
@@ -94,7 +94,7 @@ impl Catalog {
             {}
             offers
         };
-        timeout(self.context.settings.first_list_wait, asked)
+        timeout(self.context.settings.first_list_wait, listing)
             .await
             .unwrap_or(false)
     }

@@ -113,7 +113,7 @@ fn restated(
     // Upstreams without a visible item are not shown.
     let upstreams: HashSet<_> = items.iter().map(|item| &item.tool.upstream).collect();
     // A client that sees a part of a server's list is notified of changes of that part alone.
-    let said = whole
+    let change_count = whole
         .change_count
         .filter(|_| items.len() == whole.items.len());
     let repeats = whole.repeats.iter();
@@ -137,7 +137,7 @@ fn restated(
         wait_until: whole.wait_until,
         has_cursors: AtomicBool::new(false),
         content: version.into(),
-        change_count: said,
+        change_count,
         repeats,
         items,
         name_index: body,

@@ -208,7 +208,7 @@ impl ListWatcher {
             .into_iter()
             .filter(|kind| snapshot.list(*kind).offers)
             .collect();
-        let told = offers.and(about.notifies_of) == offers
+        let announces_all = offers.and(about.notifies_of) == offers
             && !about.notifies_of.is_empty()
             && !snapshot.lists.iter().any(|list| list.is_missing);
         let until = snapshot
@@ -216,7 +216,7 @@ impl ListWatcher {
             .iter()
             .filter_map(|list| list.freshness.until)
             .min();
-        let look = match (told, until) {
+        let poll_wait = match (announces_all, until) {
             (false, _) => jittered(poll, &*self.context.ports.random),
             // A promise that runs out is renewed, so that clients may go on keeping the list.
             (true, Some(until)) => {
@@ -240,11 +240,11 @@ impl ListWatcher {
         };
         tokio::select! {
             changed = watch.next_change() => {
-                let said = changed?;
+                let kinds = changed?;
                 instruments().list_changed_in.add(1, &[self.label()]);
-                Ok(WalkTrigger::Announced(said))
+                Ok(WalkTrigger::Announced(kinds))
             }
-            () = tokio::time::sleep(look) => Ok(WalkTrigger::Poll),
+            () = tokio::time::sleep(poll_wait) => Ok(WalkTrigger::Poll),
             () = stale => Ok(WalkTrigger::Poll),
             () = retry => Ok(WalkTrigger::Retry),
             () = self.feed.walk_now.notified() => Ok(WalkTrigger::Requested),

@@ -124,7 +124,7 @@ impl ViewBuilder<'_> {
         let reserved = segments.follow(endpoint);
         let mut status = ViewStatus::new(!sources.is_empty());
         let mut used = Vec::with_capacity(sources.len());
-        let (mut said, mut repeats) = (None, Vec::new());
+        let (mut change_count, mut repeats) = (None, Vec::new());
         let is_as_it_is = endpoint.mode.is_transparent() && endpoint.tools.is_none();
         for source in sources {
             if let Some(closed) = context.closed_upstreams.find(source.id()) {
@@ -138,7 +138,7 @@ impl ViewBuilder<'_> {
                 repeats.push((source.id().clone(), repeated));
             }
             if is_as_it_is {
-                said = Some(ChangeCount {
+                change_count = Some(ChangeCount {
                     class: part.feed.class,
                     times: part.shown.change_counts[kind as usize],
                 });
@@ -175,7 +175,7 @@ impl ViewBuilder<'_> {
                 before.is_some_and(|before| before.version == version && before.is_promised()),
             ),
             content: std::sync::OnceLock::new(),
-            change_count: said,
+            change_count,
             repeats: repeats.into(),
         }
     }

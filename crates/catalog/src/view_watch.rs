@@ -151,8 +151,8 @@ impl ViewWatch {
 
     /// Continues from the version of which the client was notified in an earlier watch: if it sees
     /// another one now, that is a change.
-    pub fn resume_from(&mut self, told: ContentVersion) {
-        self.is_behind = told != self.last;
+    pub fn resume_from(&mut self, notified: ContentVersion) {
+        self.is_behind = notified != self.last;
     }
 
     fn now(&self) -> (ContentVersion, Option<ChangeCount>, u64) {

@@ -79,17 +79,17 @@ impl ConfirmingPeers {
         let last = begun + LATE_WAIT;
         let own = self.directory.own().clone();
         let all = self.directory.replicas().into_iter().map(|one| one.id);
-        let mut asked: FuturesUnordered<_> = all
+        let mut answers: FuturesUnordered<_> = all
             .filter(|id| *id != own && self.directory.address(id).is_some())
             .map(|id| self.clone().ask(id, version, last))
             .collect();
-        if asked.is_empty() {
+        if answers.is_empty() {
             return None;
         }
         let mut followed = FuturesUnordered::new();
         let mut is_late = false;
         let in_time = begun + KNOWN_WAIT;
-        while let Ok(Some(answer)) = timeout_at(in_time, asked.next()).await {
+        while let Ok(Some(answer)) = timeout_at(in_time, answers.next()).await {
             match answer {
                 FirstAnswer::Known(stream) => followed.push(may_have_older(stream, last)),
                 FirstAnswer::None => {}
@@ -97,7 +97,7 @@ impl ConfirmingPeers {
             }
         }
         Some(Box::pin(async move {
-            while let Some(answer) = asked.next().await {
+            while let Some(answer) = answers.next().await {
                 match answer {
                     FirstAnswer::Known(stream) => {
                         is_late = true;

@@ -99,11 +99,12 @@ pub fn add(options: &AddOptions) -> ExitCode {
             Some(stand_in(name, entry.url.as_deref()).to_owned())
         })
     };
-    let said = new_messages(file, &old, &text, &environment);
-    said.iter()
+    let messages = new_messages(file, &old, &text, &environment);
+    messages
+        .iter()
         .filter(|(_, text)| !text.is_empty())
         .for_each(|(_, text)| weir_terminal::note(text));
-    if said
+    if messages
         .iter()
         .any(|(severity, _)| *severity == Severity::Error)
     {

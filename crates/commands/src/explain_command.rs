@@ -88,7 +88,7 @@ async fn answer(
         ..
     } = options;
     let token = token_file.as_deref();
-    let asked = |failed: AdminRequestError| match failed.code {
+    let refusal = |failed: AdminRequestError| match failed.code {
         EXIT_USAGE => (EXIT_USAGE, failed.why),
         EXIT_UNREACHABLE => (
             EXIT_UNREACHABLE,
@@ -104,7 +104,7 @@ async fn answer(
         let admin = operators.url().map_err(|why| (EXIT_USAGE, why))?;
         return ask_running_weir(&admin, token, question)
             .await
-            .map_err(asked);
+            .map_err(refusal);
     };
     // If its weir cannot be reached, the explanation uses the config alone.
     let config = load(file).map_err(|why| (EXIT_BAD_CONFIG, why))?;

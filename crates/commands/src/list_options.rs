@@ -46,7 +46,7 @@ impl ListOptions {
         lists: [ServerList; N],
     ) -> Result<(Client, [ListedItems; N]), ClientError> {
         let deadline = self.wait.map(|wait| Instant::now() + wait);
-        let mut told = false;
+        let mut is_noted = false;
         loop {
             let read = self.read_once(lists).await;
             let why = match &read {
@@ -59,7 +59,7 @@ impl ListOptions {
             if deadline.is_none_or(|deadline| Instant::now() + RETRY_INTERVAL > deadline) {
                 return read;
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut is_noted, true) {
                 weir_terminal::note(format_args!("weir: {why}; waiting"));
             }
             if let Ok((client, _)) = read {

@@ -375,7 +375,7 @@ impl Weir {
             .policy
             .auditing
             .prepare(config.audit.as_ref(), &components.base.factory)?;
-        let told = self.telemetry.prepare(&config.telemetry)?;
+        let telemetry = self.telemetry.prepare(&config.telemetry)?;
         let keys = NewKeys::prepare(&applied.started, config, components)?;
         // The front first: it refuses bad certificates before any change. Its paths are those of
         // the catalog, so it is reloaded once more after the catalog.
@@ -385,7 +385,7 @@ impl Weir {
         };
         take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
         components.policy.auditing.take(audit)?;
-        self.telemetry.take(told, &config.telemetry);
+        self.telemetry.take(telemetry, &config.telemetry);
         components.apply_rules(config);
         to_share.into_iter().for_each(PreparedSingleton::share);
         components.catalog.apply(topology(config, &upstreams));

@@ -114,10 +114,10 @@ impl SecretFiles {
     }
 
     /// Adds their paths and texts to a fingerprint.
-    pub fn add_to(&self, said: &mut FilesFingerprint) {
+    pub fn add_to(&self, fingerprint: &mut FilesFingerprint) {
         for (file, text) in &self.0 {
-            said.add_bytes(file.as_os_str().as_encoded_bytes());
-            said.add_bytes(text.as_ref().unwrap_or_else(|why| why).as_bytes());
+            fingerprint.add_bytes(file.as_os_str().as_encoded_bytes());
+            fingerprint.add_bytes(text.as_ref().unwrap_or_else(|why| why).as_bytes());
         }
     }
 }

@@ -148,10 +148,10 @@ impl NotesServer {
         request: &rpc::DemoRequest,
     ) -> Result<Response<DemoBody>, RefusalResponse> {
         let refused = |fault| refuse(fault, Some(&request.id));
-        let asked = request.string("protocolVersion").map_err(refused)?;
-        let asked =
-            asked.ok_or_else(|| refused(DemoFault::params("params.protocolVersion is missing")))?;
-        let revision = Revision::parse(asked)
+        let version = request.string("protocolVersion").map_err(refused)?;
+        let version = version
+            .ok_or_else(|| refused(DemoFault::params("params.protocolVersion is missing")))?;
+        let revision = Revision::parse(version)
             .filter(|revision| !revision.is_modern())
             .unwrap_or(Revision::NEWEST_LEGACY);
         let id = self.sessions.lock().open(revision);

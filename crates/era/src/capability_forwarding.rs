@@ -61,9 +61,9 @@ pub fn to_modern(
         if !any_of {
             continue;
         }
-        let said = raw.and_then(|raw| scan::find(raw, name).map(|range| &raw[range]));
-        match said.filter(|value| scan::is_object(value)) {
-            Some(said) => object.raw(name, &remove_unforwarded(carried, name, said)),
+        let declared = raw.and_then(|raw| scan::find(raw, name).map(|range| &raw[range]));
+        match declared.filter(|value| scan::is_object(value)) {
+            Some(declared) => object.raw(name, &remove_unforwarded(carried, name, declared)),
             None => object.raw(name, own),
         };
     }
@@ -82,7 +82,7 @@ pub fn to_modern(
 /// The client's JSON of the capability `name` without the modes that are not forwarded: modes
 /// beyond its class, other servers' contexts (weir never asks for them), and notifications of
 /// changed roots (a modern server has no such notification).
-fn remove_unforwarded(carried: CapabilityClass, name: &str, said: &[u8]) -> Bytes {
+fn remove_unforwarded(carried: CapabilityClass, name: &str, declared: &[u8]) -> Bytes {
     use CapabilityClass as C;
     let ways: &[(&str, bool)] = match name {
         "sampling" => &[
@@ -95,12 +95,12 @@ fn remove_unforwarded(carried: CapabilityClass, name: &str, said: &[u8]) -> Byte
         ],
         _ => &[("listChanged", false)],
     };
-    let said = Bytes::copy_from_slice(said);
+    let declared = Bytes::copy_from_slice(declared);
     let more = ways
         .iter()
-        .filter(|(way, is_carried)| !is_carried && scan::find(&said, way).is_some());
+        .filter(|(way, is_carried)| !is_carried && scan::find(&declared, way).is_some());
     let edits = more.fold(ObjectEdits::new(), |edits, (way, _)| edits.remove(*way));
-    edits.apply_or_keep(&said)
+    edits.apply_or_keep(&declared)
 }
 
 /// Writes the extensions of a class, and `own` ones; `shows` are the settings of MCP Apps.

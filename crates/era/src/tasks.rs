@@ -159,17 +159,17 @@ pub fn asking(task: &Bytes, questions: &[TaskQuestion]) -> Bytes {
 /// task's.
 #[must_use]
 pub fn lowered(state: &Bytes) -> Bytes {
-    let said = TaskStatus::of(state).unwrap_or(TaskStatus::Working);
+    let own_status = TaskStatus::of(state).unwrap_or(TaskStatus::Working);
     let is_error = || {
         let result = scan::find(state, "result")
             .map(|at| &state[at])
             .unwrap_or_default();
         scan::find(result, crate::render::IS_ERROR).is_some_and(|at| &result[at] == b"true")
     };
-    let status = if said == TaskStatus::Completed && is_error() {
+    let status = if own_status == TaskStatus::Completed && is_error() {
         TaskStatus::Failed
     } else {
-        said
+        own_status
     };
     let mut out = BytesMut::with_capacity(256);
     let mut object = ObjectWriter::new(&mut out);

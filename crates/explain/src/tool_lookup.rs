@@ -99,12 +99,12 @@ impl CallWalk<'_> {
             self.explainer.catalog.as_ref().and_then(|catalog| {
                 catalog.view(&endpoint.id, ListKind::Tools, CapabilityClass::BASE)
             });
-        let asked = self.question.tool.to_lowercase();
+        let wanted = self.question.tool.to_lowercase();
         let fits = |native: &str| {
             let native = native.to_lowercase();
             !native.is_empty()
-                && !asked.is_empty()
-                && (native.contains(&asked) || asked.contains(&native))
+                && !wanted.is_empty()
+                && (native.contains(&wanted) || wanted.contains(&native))
         };
         let items = view.iter().flat_map(|view| view.items.iter());
         items

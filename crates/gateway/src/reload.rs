@@ -36,8 +36,12 @@ pub(crate) struct ConfigFollower<'a> {
 }
 
 impl<'a> ConfigFollower<'a> {
-    /// Follows from here on: `applied` is the running config, `said` the report on it.
-    pub(crate) fn new(loader: ConfigLoader<'a>, applied: Arc<Config>, said: ConfigReport) -> Self {
+    /// Follows from here on: `applied` is the running config, `report` the report on it.
+    pub(crate) fn new(
+        loader: ConfigLoader<'a>,
+        applied: Arc<Config>,
+        report: ConfigReport,
+    ) -> Self {
         let changed = Arc::new(Notify::new());
         let signal = changed.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -57,7 +61,7 @@ impl<'a> ConfigFollower<'a> {
             watcher,
             watched: Vec::new(),
             applied,
-            last_report: said,
+            last_report: report,
             refused: false,
             weaker: None,
         };
@@ -110,16 +114,17 @@ impl<'a> ConfigFollower<'a> {
         (!kept.is_empty()).then(|| format!("{why}: {}", kept.join(", ")))
     }
 
-    /// Reads the files. If a reload was `asked` for, the config is applied even if unchanged.
-    fn read(&mut self, weir: &Weir, asked: Option<Strictness>) {
-        let outcome = match asked {
+    /// Reads the files. With the `strictness` of a requested reload, the config is applied even if
+    /// unchanged.
+    fn read(&mut self, weir: &Weir, strictness: Option<Strictness>) {
+        let outcome = match strictness {
             Some(Strictness::AllowWeaker) => self.loader.load_weaker(),
             Some(Strictness::NoWeaker) | None => self.loader.load(),
         };
         self.watch();
         let news = outcome.report != self.last_report;
         // An order gets an answer, also the second one with the same errors.
-        let is_answered = news || (asked.is_some() && outcome.config.is_none());
+        let is_answered = news || (strictness.is_some() && outcome.config.is_none());
         if is_answered {
             log_report(&outcome.report);
             self.last_report = outcome.report;
@@ -135,7 +140,7 @@ impl<'a> ConfigFollower<'a> {
                 tracing::error!("config reload failed: errors in the config, old one in force");
             }
             None => {}
-            Some(config) if config == self.applied && asked.is_none() => {
+            Some(config) if config == self.applied && strictness.is_none() => {
                 // Other comments make another digest, which replicas compare.
                 let is_rewritten = config.source.digest() != self.applied.source.digest();
                 if was_refused || is_rewritten {
@@ -146,7 +151,7 @@ impl<'a> ConfigFollower<'a> {
                     tracing::info!("config unchanged");
                 }
             }
-            Some(config) => self.apply(weir, config, asked.unwrap_or(Strictness::NoWeaker)),
+            Some(config) => self.apply(weir, config, strictness.unwrap_or(Strictness::NoWeaker)),
         }
         if !self.refused {
             weir.record_held_protections(&outcome.held_back);

@@ -93,10 +93,10 @@ fn advice_for_tls(error: &rustls::Error) -> Option<&'static str> {
 
 impl fmt::Display for AdvisedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = chain(&*self.error);
+        let causes = chain(&*self.error);
         match self.advice {
-            Some(advice) => write!(f, "{said}; {advice}"),
-            None => f.write_str(&said),
+            Some(advice) => write!(f, "{causes}; {advice}"),
+            None => f.write_str(&causes),
         }
     }
 }

@@ -71,9 +71,9 @@ impl Service<Name> for DnsResolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let asked = self.0.addresses(name.as_str().to_owned());
+        let lookup = self.0.addresses(name.as_str().to_owned());
         Box::pin(async move {
-            let found = asked.await?;
+            let found = lookup.await?;
             let dialled: Vec<_> = select_two(&found)
                 .map(|address| SocketAddr::new(address, 0))
                 .collect();
@@ -174,9 +174,9 @@ impl DnsCache {
 
     fn shared_lookup(&self, state: &mut DnsCacheState) -> SharedLookup {
         let begin = || {
-            let asked = self.names.addresses(state.name.clone());
+            let lookup = self.names.addresses(state.name.clone());
             let answered: Fut<'static, _> = Box::pin(async move {
-                match asked.await {
+                match lookup.await {
                     Ok(found) if found.is_empty() => Err(Arc::new(io::ErrorKind::NotFound.into())),
                     Ok(found) => Ok(DnsAnswer {
                         found: found.into(),
@@ -209,9 +209,9 @@ impl DnsCache {
 
 impl AddressLookup for DnsCache {
     fn addresses(&self, name: String) -> Fut<'static, io::Result<Vec<IpAddr>>> {
-        let asked = self.clone().resolve(name);
+        let lookup = self.clone().resolve(name);
         Box::pin(async move {
-            let found = asked
+            let found = lookup
                 .await
                 .map_err(|error| io::Error::new(error.kind(), error))?;
             Ok(found.to_vec())

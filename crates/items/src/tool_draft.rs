@@ -161,8 +161,11 @@ impl ToolDraft {
 
 /// Reads an `execution` object.
 fn task_support(execution: &[u8]) -> TaskSupport {
-    let said = scan::find(execution, "taskSupport").filter(|_| scan::is_object(execution));
-    match said.and_then(|at| scan::string(&execution[at])).as_deref() {
+    let support = scan::find(execution, "taskSupport").filter(|_| scan::is_object(execution));
+    match support
+        .and_then(|at| scan::string(&execution[at]))
+        .as_deref()
+    {
         Some("optional") => TaskSupport::Optional,
         Some("required") => TaskSupport::Required,
         _ => TaskSupport::Forbidden,

@@ -154,9 +154,9 @@ impl RequestFraming {
         if filled {
             self.begun = true;
             // The first line is the request line.
-            let said = if begun { self.take_framing() } else { Ok(()) };
+            let framing = if begun { self.take_framing() } else { Ok(()) };
             self.line.clear();
-            return said;
+            return framing;
         }
         self.line.clear();
         if begun {

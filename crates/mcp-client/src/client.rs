@@ -356,18 +356,18 @@ impl Client {
     /// after the answer or the end of a stream that cannot be resumed.
     async fn next_note(&self, answer: &mut Answer) -> Result<Option<Note>, ClientError> {
         loop {
-            let asked = match answer.next().await? {
+            let request = match answer.next().await? {
                 Some(AnswerEvent::Notification(note)) => return Ok(Some(note)),
-                Some(AnswerEvent::Request(asked)) => asked,
+                Some(AnswerEvent::Request(request)) => request,
                 None if self.resume(answer).await? => continue,
                 None => return Ok(None),
             };
-            let params = asked
+            let params = request
                 .params
                 .as_ref()
                 .and_then(|params| serde_json::from_slice(params).ok())
                 .unwrap_or_default();
-            self.reply(&asked.id, asked.method.as_str(), &params)
+            self.reply(&request.id, request.method.as_str(), &params)
                 .await?;
         }
     }

@@ -22,19 +22,20 @@ pub(crate) struct BearerToken {
 }
 
 impl BearerToken {
-    /// Makes a token that was requested at `asked`.
+    /// Makes a token that was requested at `requested_at`.
     pub(crate) fn new(
         header: Option<HeaderValue>,
-        asked: Duration,
+        requested_at: Duration,
         lifetime: Duration,
         random: &dyn Random,
     ) -> Self {
-        let renew = asked + lifetime.mul_f64(0.75) + full_jitter(lifetime.mul_f64(0.1), random);
+        let renew =
+            requested_at + lifetime.mul_f64(0.75) + full_jitter(lifetime.mul_f64(0.1), random);
         Self {
             header,
             stated_scopes: Vec::new(),
             renew_at: renew,
-            expires_at: asked + lifetime - EXPIRY_MARGIN.min(lifetime / 10),
+            expires_at: requested_at + lifetime - EXPIRY_MARGIN.min(lifetime / 10),
         }
     }
 }

@@ -80,10 +80,10 @@ impl TokenFetcher {
 
     /// Returns the scopes of a challenge that may be added at the server's request.
     pub(crate) fn permitted_scopes(&self, challenge: &BearerChallenge) -> Vec<String> {
-        let asked: Vec<&str> = challenge.scopes().collect();
+        let requested: Vec<&str> = challenge.scopes().collect();
         let permitted = self.settings.step_up.iter();
         permitted
-            .filter(|own| asked.contains(&own.as_str()))
+            .filter(|own| requested.contains(&own.as_str()))
             .cloned()
             .collect()
     }
@@ -97,7 +97,7 @@ impl TokenFetcher {
         want: &UpstreamTokenRequest,
     ) -> Result<BearerToken, TokenError> {
         if let TokenAuthority::Provider(keeper) = &self.settings.authority {
-            let asked = self.context.clock.now();
+            let requested_at = self.context.clock.now();
             let kept = keeper.0.token(want.challenge.is_some()).await;
             let lifetime = kept
                 .as_ref()
@@ -105,7 +105,7 @@ impl TokenFetcher {
                 .unwrap_or(token_response::DEFAULT_LIFETIME);
             return Ok(BearerToken::new(
                 kept.map(|kept| kept.header),
-                asked,
+                requested_at,
                 lifetime,
                 self.context.clock.random(),
             ));
@@ -182,12 +182,12 @@ impl TokenFetcher {
         if let Some((place, _)) = known.as_ref().filter(|(_, found)| now < *found + good_for) {
             return Ok(place.clone());
         }
-        let asked;
+        let fetched;
         let challenge = match challenge {
             Some(challenge) => challenge,
             None => {
-                asked = self.fetch_challenge().await;
-                &asked
+                fetched = self.fetch_challenge().await;
+                &fetched
             }
         };
         let hint = challenge.resource_metadata.as_deref();
@@ -213,8 +213,8 @@ impl TokenFetcher {
         let accept = HeaderValue::from_static("application/json, text/event-stream");
         let ping: Bytes = lower::legacy_request(self.context.request_ids.next_id(), Rpc::Ping, &[]);
         let headers = [(header::ACCEPT, accept), (header::CONTENT_TYPE, json)];
-        let asked = self.http.send(&Method::POST, &headers, &ping);
-        match tokio::time::timeout(REDISCOVERY_INTERVAL, asked).await {
+        let response = self.http.send(&Method::POST, &headers, &ping);
+        match tokio::time::timeout(REDISCOVERY_INTERVAL, response).await {
             Ok(Ok(answer)) => read_challenge(answer.headers()),
             _ => BearerChallenge::default(),
         }

@@ -102,8 +102,8 @@ pub(crate) fn read_token_response(
 }
 
 /// Reads `scope`. A value of another type states nothing.
-fn scopes(told: &Value) -> Vec<String> {
-    let scopes = told.as_str().unwrap_or_default().split_ascii_whitespace();
+fn scopes(scope: &Value) -> Vec<String> {
+    let scopes = scope.as_str().unwrap_or_default().split_ascii_whitespace();
     scopes.map(str::to_owned).collect()
 }
 

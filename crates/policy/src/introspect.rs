@@ -253,14 +253,14 @@ impl IntrospectionFlight {
             );
             return Err(AuthFailure::Unavailable("the issuer does not tell"));
         }
-        let said = strict_json::parse_object(&fetched.body).ok_or(AuthFailure::Unavailable(
+        let response = strict_json::parse_object(&fetched.body).ok_or(AuthFailure::Unavailable(
             "the issuer's answer is no JSON object",
         ))?;
         // Only the exact value: `"true"` or 1 is not active.
-        match said.get("active") {
+        match response.get("active") {
             Some(Value::Bool(true)) => {
                 state.active.insert(self.digest, ());
-                Ok(Arc::new(said))
+                Ok(Arc::new(response))
             }
             Some(Value::Bool(false)) => {
                 state.active.remove(&self.digest);

@@ -89,7 +89,7 @@ impl PolicyAuthorizer {
     ) -> PolicyExplanation {
         let policies = self.0.load();
         let policy = policies.endpoint_policy(target.endpoint);
-        let asked = catch_panic(|| {
+        let decided = catch_panic(|| {
             let case = policy.case(principal, target)?;
             Some((
                 case.see.clone(),
@@ -104,7 +104,7 @@ impl PolicyAuthorizer {
                 PolicyOutcome::Undecided(PANIC.into()),
             )
         };
-        let (see, call) = asked.unwrap_or_else(|| Some(panicked())).unzip();
+        let (see, call) = decided.unwrap_or_else(|| Some(panicked())).unzip();
         PolicyExplanation {
             lacks_for_endpoint: lacking(principal, &policy.scopes),
             lacks_for_tool: lacking(principal, target.scopes),

@@ -128,11 +128,11 @@ impl ReplicaRegistry {
 
     /// Fetches a view that is newer than this call.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
-        let asked = self.clock.monotonic();
+        let began = self.clock.monotonic();
         let _turn = self.turn.lock().await;
         // Another caller may have fetched it while this one waited.
         let at = self.view.lock().asked_at();
-        if at.is_some_and(|at| at > asked) {
+        if at.is_some_and(|at| at > began) {
             return Ok(());
         }
         self.beat().await

@@ -95,9 +95,9 @@ pub(super) fn strip_hop_members(result: &Bytes, removed: u64) -> Result<Bytes, F
 
 /// The number of removed characters that [`strip_hop_members`] wrote into a result.
 pub(super) fn removed_count_of(bare: &[u8]) -> u64 {
-    let said = scan::find(bare, "_meta").map(|at| &bare[at]);
-    let removed = said.and_then(|said| {
-        scan::find(said, meta::WEIR_CLEANED).and_then(|at| scan::integer(&said[at]))
+    let members = scan::find(bare, "_meta").map(|at| &bare[at]);
+    let removed = members.and_then(|members| {
+        scan::find(members, meta::WEIR_CLEANED).and_then(|at| scan::integer(&members[at]))
     });
     removed
         .and_then(|removed| u64::try_from(removed).ok())

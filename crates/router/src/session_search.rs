@@ -43,9 +43,9 @@ impl ItemSearch<'_> {
         call: &Authenticated<Arc<Call>>,
         found: &Result<CatalogItem, Failure>,
     ) -> Vec<SessionSearch> {
-        let asked = call.inner();
-        let has_session = asked.capabilities.class.has(CapabilityClass::SESSIONS);
-        if !has_session || asked.extension.is_some() {
+        let request = call.inner();
+        let has_session = request.capabilities.class.has(CapabilityClass::SESSIONS);
+        if !has_session || request.extension.is_some() {
             return Vec::new();
         }
         let search = |id: &UpstreamId| {
@@ -56,7 +56,7 @@ impl ItemSearch<'_> {
         match found {
             Ok(item) => search(&item.tool.upstream).into_iter().collect(),
             Err(failure) => {
-                let others = self.upstreams_with_unlisted(call.principal(), asked, failure);
+                let others = self.upstreams_with_unlisted(call.principal(), request, failure);
                 others.iter().filter_map(search).collect()
             }
         }

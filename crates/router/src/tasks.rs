@@ -74,15 +74,15 @@ impl TaskRequests {
     /// Notes that the client gets the result of this state, if it has one: the task may make room
     /// for others from now on.
     pub fn note_fetched(&self, call: &Authenticated<Arc<Call>>, state: &Bytes) {
-        let asked = call.inner();
+        let request = call.inner();
         if let (Some(names), Ok(Some(name)), Some(_)) = (
             &self.names,
-            asked.params.task_id(),
+            request.params.task_id(),
             scan::find(state, "result"),
         ) {
             names
                 .task_book
-                .note_fetched(call.principal(), &asked.endpoint, &name);
+                .note_fetched(call.principal(), &request.endpoint, &name);
         }
     }
 

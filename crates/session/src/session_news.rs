@@ -79,7 +79,7 @@ impl SessionListChanges {
             .iter_mut()
             .find(|(known, _)| *known == upstream)
         {
-            Some((_, said)) => *said = said.or(kinds),
+            Some((_, changed)) => *changed = changed.or(kinds),
             None => self.received.push((upstream, kinds)),
         }
     }

@@ -22,8 +22,8 @@ impl ListChangeCounts {
             self.gaps = self.gaps.wrapping_add(1);
         }
         for kind in ListKind::ALL.into_iter().filter(|kind| kinds.has(*kind)) {
-            let said = &mut self.counts[kind as usize];
-            *said = said.wrapping_add(1);
+            let count = &mut self.counts[kind as usize];
+            *count = count.wrapping_add(1);
         }
     }
 

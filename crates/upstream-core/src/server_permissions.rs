@@ -94,8 +94,8 @@ impl ServerPermissions {
     }
 
     /// True if the config lets the server ask for all capabilities that it misses.
-    fn may_ask_for_all(&self, said: &UpstreamError) -> bool {
-        let needed = said
+    fn may_ask_for_all(&self, error: &UpstreamError) -> bool {
+        let needed = error
             .data
             .as_ref()
             .and_then(|data| Some(&data[scan::find(data, "requiredCapabilities")?]));

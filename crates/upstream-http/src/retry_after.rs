@@ -21,10 +21,12 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
         );
     }
     let then = httpdate::parse_http_date(text).ok()?;
-    let said = headers
+    let sent_at = headers
         .get(header::DATE)
         .and_then(|date| httpdate::parse_http_date(date.to_str().ok()?.trim()).ok());
-    let wait = then.duration_since(said.unwrap_or(now)).unwrap_or_default();
+    let wait = then
+        .duration_since(sent_at.unwrap_or(now))
+        .unwrap_or_default();
     Some(wait.min(MAX_RETRY_AFTER))
 }
 

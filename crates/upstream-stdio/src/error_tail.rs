@@ -130,13 +130,13 @@ impl ErrorTail {
         let (front, back) = inner.kept.as_slices();
         let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
         drop(inner);
-        let said = text
+        let newest_first = text
             .lines()
             .rev()
             .map(str::trim)
             .filter(|line| !line.is_empty());
         let shown = |line: &str| self.mask.apply(line).chars().take(300).collect();
-        let mut lines: Vec<String> = said.take(most).map(shown).collect();
+        let mut lines: Vec<String> = newest_first.take(most).map(shown).collect();
         lines.reverse();
         lines
     }

@@ -57,12 +57,12 @@ impl StdioUpstream {
     /// is silent.
     pub async fn answers(&self) -> bool {
         let silent = self.silent_children();
-        let asked = silent.iter().map(|running| async move {
+        let probes = silent.iter().map(|running| async move {
             let messages = running.child.channel.silence.messages();
             ask_for_life(&self.context, running).await;
             running.child.channel.silence.messages() != messages
         });
-        let answered = join_all(asked).await.into_iter().all(|answered| answered);
+        let answered = join_all(probes).await.into_iter().all(|answered| answered);
         let all = self.slots.values_where(|_| true);
         answered && all.iter().any(|running| !running.child.channel.is_closed())
     }

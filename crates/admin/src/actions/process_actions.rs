@@ -106,13 +106,13 @@ pub(crate) async fn reload(
     let Some(controls) = state.controls() else {
         return Err(no_control_handles());
     };
-    let asked = if allow_weaker {
+    let detail = if allow_weaker {
         "asked for, and allowed to be weaker"
     } else {
         "asked for"
     };
     let may = !allow_weaker || operator.is_logged_in();
-    state.record_operator_action(&operator, "reload", &request.detail(asked, None), may);
+    state.record_operator_action(&operator, "reload", &request.detail(detail, None), may);
     if !may {
         let text = "only an operator with a token may allow a weaker config: this listener requires none (`admin.auth`)";
         return Err(AdminError::new(StatusCode::FORBIDDEN, text));

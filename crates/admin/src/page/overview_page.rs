@@ -514,7 +514,7 @@ fn config_facts(applied: &AppliedConfigView, now: SystemTime) -> Markup {
             text(&applied.takes_restart.join(", ")).render(),
         ));
     }
-    let asked = if applied.auth.required {
+    let requirement = if applied.auth.required {
         "credentials are required"
     } else {
         "credentials are not required"
@@ -522,7 +522,7 @@ fn config_facts(applied: &AppliedConfigView, now: SystemTime) -> Markup {
     let refused = count(applied.auth.refused, "credential");
     all.push((
         "Login",
-        html! { (asked) "; " (refused) " refused since the start" },
+        html! { (requirement) "; " (refused) " refused since the start" },
     ));
     if let Some(digest) = &applied.digest {
         all.push((

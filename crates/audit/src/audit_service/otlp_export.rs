@@ -91,7 +91,7 @@ async fn send(
     let mut waits = RETRY_SECONDS
         .into_iter()
         .chain(std::iter::repeat(RETRY_SECONDS[RETRY_SECONDS.len() - 1]));
-    let mut said = false;
+    let mut has_warned = false;
     loop {
         let within = if stop.is_cancelled() {
             LAST_REQUEST_TIMEOUT
@@ -122,7 +122,7 @@ async fn send(
             Ok(answer) => format!("it answers {}", answer.status),
             Err(failure) => failure.cause(),
         };
-        if !std::mem::replace(&mut said, true) {
+        if !std::mem::replace(&mut has_warned, true) {
             tracing::warn!(why, "audit export failed, retrying");
         }
         if stop.is_cancelled() {

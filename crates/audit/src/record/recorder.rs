@@ -100,7 +100,7 @@ impl AuditRecorder {
         let arguments = given.map_or(RecordedArguments::Absent, |raw| {
             RecordedArguments::keep(&raw, &shape, RAW_ARGUMENTS_MAX)
         });
-        let asked = || {
+        let requested_name = || {
             call.params
                 .name()
                 .ok()
@@ -115,7 +115,7 @@ impl AuditRecorder {
                 Some(name) => Cow::Owned(String::from(&**name)),
             },
             tool: match call.extension {
-                None => item.map_or_else(asked, |item| Some(item.exposed.clone())),
+                None => item.map_or_else(requested_name, |item| Some(item.exposed.clone())),
                 Some(_) => None,
             },
             native: item.map(|item| (item.tool.upstream.clone(), item.tool.native.clone())),

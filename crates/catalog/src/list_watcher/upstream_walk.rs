@@ -70,10 +70,13 @@ impl ListWatcher {
         let digests = self.announce(&lists, following).await;
         let since = self.context.wall();
         self.expiry = None;
-        let said = std::mem::take(&mut self.changed_lists);
+        let announced = std::mem::take(&mut self.changed_lists);
         let is_whole = lists.iter().all(|list| list.fault.is_none());
         self.feed.publish(|snapshot| {
-            for kind in ListKind::ALL.into_iter().filter(|kind| said.has(*kind)) {
+            for kind in ListKind::ALL
+                .into_iter()
+                .filter(|kind| announced.has(*kind))
+            {
                 snapshot.change_counts[kind as usize] += 1;
             }
             let truncated = |lists: &[ListSnapshot; 4]| lists.each_ref().map(|list| list.truncated);

@@ -92,7 +92,7 @@ impl SubscriptionFollower {
     /// Sends the wanted subscriptions to the server, and its updates to the clients, until no
     /// resource is wanted. A resource that the server consented to before and refuses now is asked
     /// for again and again: a restarted server may not have it yet.
-    async fn follow(&self, line: &mut dyn ResourceUpdates) -> Result<(), Failure> {
+    async fn follow(&self, updates: &mut dyn ResourceUpdates) -> Result<(), Failure> {
         let settings = &self.context.settings;
         let mut backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
         let mut retry_at = None;
@@ -100,7 +100,7 @@ impl SubscriptionFollower {
             if self.table.is_empty() {
                 // A server whose connection stays open must not go on sending. If it cannot be
                 // reached, the end of the stream has the same effect.
-                let ending = line.set_subscriptions(&[], &|_| ());
+                let ending = updates.set_subscriptions(&[], &|_| ());
                 let _told = timeout(settings.open_time, ending).await;
                 return Ok(());
             }
@@ -116,7 +116,7 @@ impl SubscriptionFollower {
                 let time = settings.walk_time + settings.open_time;
                 // A server that is slow to subscribe to one resource delays no updates of others.
                 let deliver = |updated: ResourceUpdate| self.deliver_update(&updated);
-                let asking = timeout(time, line.set_subscriptions(&wanted, &deliver));
+                let asking = timeout(time, updates.set_subscriptions(&wanted, &deliver));
                 let refused = asking
                     .await
                     .unwrap_or_else(|_| Err(late().with_upstream(&self.table.upstream)))?;
@@ -140,7 +140,7 @@ impl SubscriptionFollower {
             tokio::select! {
                 () = self.table.wanted_changed.notified() => {}
                 () = retry => self.table.send_again(),
-                told = line.next_update() => self.deliver_update(&told?),
+                update = updates.next_update() => self.deliver_update(&update?),
             }
         }
     }

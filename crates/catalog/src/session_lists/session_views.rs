@@ -258,10 +258,10 @@ impl Catalog {
         let lists = served.find(|lists| lists.upstream == subscriber.item.tool.upstream)?;
         lists.known(ListKind::Resources)?.changed(&native)?;
         let tell = move |uri: &Arc<str>| {
-            let told = catalog
+            let visible_name = catalog
                 .upgrade()
                 .and_then(|catalog| catalog.name_for_subscriber(&subscriber, uri));
-            if let Some(exposed) = told {
+            if let Some(exposed) = visible_name {
                 subscriber.inbox.put(exposed, &subscriber.item.exposed);
             }
         };

@@ -199,7 +199,7 @@ async fn version(runtime: &ServerRuntime) -> MachineFinding {
         .arg("--version")
         .kill_on_drop(true)
         .output();
-    let said = match tokio::time::timeout(VERSION_TIME, asked).await {
+    let shown = match tokio::time::timeout(VERSION_TIME, asked).await {
         Ok(Ok(output)) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
             .trim()
             .to_owned(),
@@ -216,16 +216,16 @@ async fn version(runtime: &ServerRuntime) -> MachineFinding {
             );
         }
     };
-    let said: String =
-        weir_core::log_text::sanitize_text(said.lines().next().unwrap_or_default(), 80);
-    match (oldest, parsed(&said)) {
+    let shown: String =
+        weir_core::log_text::sanitize_text(shown.lines().next().unwrap_or_default(), 80);
+    match (oldest, parsed(&shown)) {
         (Some((major, minor)), Some(own)) if own < (*major, *minor) => finding(
             FindingGrade::Warning,
             format!(
-                "{program} reports {said}; current servers need {major}.{minor} or later: install a newer one"
+                "{program} reports {shown}; current servers need {major}.{minor} or later: install a newer one"
             ),
         ),
-        _ => finding(FindingGrade::Good, format!("{program}: {said}")),
+        _ => finding(FindingGrade::Good, format!("{program}: {shown}")),
     }
 }
 

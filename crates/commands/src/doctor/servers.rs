@@ -128,12 +128,12 @@ async fn examine_server(server: &NamedServer) -> Option<ServerSeen> {
     let request = Request::head("/")
         .header(header::HOST, origin.authority()?.as_str())
         .body(Empty::<Bytes>::new());
-    let asked = async move {
+    let exchange = async move {
         let answer = sender.send_request(request.ok()?).await.ok()?;
         httpdate::parse_http_date(answer.headers().get(header::DATE)?.to_str().ok()?).ok()
     };
     // The connection ends with its sender, or before: a response may come with its end.
-    let (date, _ended) = tokio::join!(asked, connection);
+    let (date, _ended) = tokio::join!(exchange, connection);
     let clocks = date.map(|theirs| (theirs, SystemTime::now()));
     Some(ServerSeen {
         origin: origin.to_string().trim_end_matches('/').to_owned(),

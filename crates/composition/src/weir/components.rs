@@ -333,8 +333,8 @@ impl Components {
         let kept = Stores::new(config, &base, replicas.as_ref());
         let overview = replicas.as_ref().map(ReplicaLinks::overview);
         let ready = Readiness::new(policy.clients.verifier(), overview);
-        let asked = ready.clone();
-        base.metrics.set_ready_check(move || asked.is_ready());
+        let readiness = ready.clone();
+        base.metrics.set_ready_check(move || readiness.is_ready());
         let sources = ExplainerSources {
             rules: policy.rules.clone(),
             limits: policy.limits.clone(),

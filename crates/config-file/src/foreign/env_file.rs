@@ -47,10 +47,10 @@ pub fn read_all(tree: &mut ConfigNode, folder: &FilePath, report: &mut ConfigRep
             continue;
         };
         let file = folder.join(text);
-        let said = texts
+        let read = texts
             .entry(file.clone())
             .or_insert_with(|| config_files::read(&file));
-        match said.as_ref().map(|said| parse(said)) {
+        match read.as_ref().map(|read| parse(read)) {
             Ok(Ok(variables)) => add(keys, variables, node.line),
             Ok(Err((line, message))) => {
                 let problem = ConfigProblem::error(ConfigPath::root(), message)

@@ -328,7 +328,7 @@ fn by_pattern(
             pattern.as_str(),
             now.iter().find(|(other, _)| other == pattern),
         );
-        let asked = now
+        let scoped = now
             .iter()
             .filter(|(_, scopes)| !scopes.is_empty())
             .map(|(other, _)| other);
@@ -339,7 +339,7 @@ fn by_pattern(
                 scopes,
                 now,
             )),
-            None if !is_covered(pattern, asked) => {
+            None if !is_covered(pattern, scoped) => {
                 let message = format!("the scopes of {text} on {id} would be removed");
                 all.push(ProtectionLoss::new(
                     path.key(text),

@@ -429,7 +429,7 @@ struct SseBody {
 impl SseBody {
     fn new(
         first: String,
-        told: mpsc::Receiver<Bytes>,
+        messages: mpsc::Receiver<Bytes>,
         hold: SseConnectionGuard,
         place: StreamPermit,
         keep_alive: KeepAlive,
@@ -442,7 +442,7 @@ impl SseBody {
         };
         Self {
             first: Some(first.into()),
-            chunks: told,
+            chunks: messages,
             between: true,
             over: Box::pin(hold.connection.closed.clone().cancelled_owned()),
             drained: Box::pin(drained),

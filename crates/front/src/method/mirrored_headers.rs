@@ -42,7 +42,7 @@ pub(crate) async fn check_param_headers(
     let seen =
         catalog.visible_view(&context.endpoint, ListKind::Tools, class, known.principal())?;
     let tool = &seen.find(&name).item()?.tool;
-    let asked = annotated_headers(&tool.raw).ok()?;
+    let annotated = annotated_headers(&tool.raw).ok()?;
     let arguments = lifted.params.arguments().ok().flatten();
     let given = |name: &str| {
         let mut all = headers.get_all(format!("mcp-param-{name}")).iter();
@@ -52,7 +52,7 @@ pub(crate) async fn check_param_headers(
             (Some(_), Some(_)) => ReceivedHeader::Repeated,
         }
     };
-    let wrong = mismatched_header(&asked, arguments.as_deref(), given)?;
+    let wrong = mismatched_header(&annotated, arguments.as_deref(), given)?;
     Some(format!(
         "`Mcp-Param-{wrong}` is missing, given twice, malformed, differs from the argument or has none"
     ))

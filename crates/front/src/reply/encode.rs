@@ -84,11 +84,11 @@ impl ResponseContext {
 
     fn encode_whole(&self, result: Bytes, edits: &ObjectEdits) -> EncodedEnd {
         // The result itself is dropped before its message takes memory.
-        let said = self
+        let message = self
             .with_structured_as_text(result)
             .and_then(|result| self.edited(&result, edits));
-        match said.and_then(|said| self.reserve_memory(said)) {
-            Ok(said) => EncodedEnd::Message(said),
+        match message.and_then(|message| self.reserve_memory(message)) {
+            Ok(message) => EncodedEnd::Message(message),
             Err(failure) => self.encode_failure(&failure),
         }
     }
@@ -114,14 +114,14 @@ impl ResponseContext {
     }
 
     fn encode_task(&self, created: &Bytes) -> EncodedEnd {
-        let said = match tasks::created_for(self.revision, created, &self.about) {
+        let message = match tasks::created_for(self.revision, created, &self.about) {
             Some((created, edits)) => self.edited(&created, &edits),
             None => {
                 let text = "The server makes a task of a call whose client knows none";
                 Err(Failure::new(FailureKind::BadAnswer, text))
             }
         };
-        said.map_or_else(|failure| self.encode_failure(&failure), EncodedEnd::Message)
+        message.map_or_else(|failure| self.encode_failure(&failure), EncodedEnd::Message)
     }
 
     fn encode_input_required(&self, payload: Payload, origin: Option<SealedResume>) -> EncodedEnd {
@@ -194,15 +194,15 @@ impl ResponseContext {
     }
 
     /// Reserves memory for a large message, until the client has read the last of it.
-    fn reserve_memory(&self, said: RenderedMessage) -> Result<RenderedMessage, Failure> {
-        if said.message.len() <= UNRESERVED_BYTES {
-            return Ok(said);
+    fn reserve_memory(&self, rendered: RenderedMessage) -> Result<RenderedMessage, Failure> {
+        if rendered.message.len() <= UNRESERVED_BYTES {
+            return Ok(rendered);
         }
         let mut memory = self.shared.ports.budgets.results.empty_of(self.owner);
-        if memory.try_grow(said.message.len()) {
+        if memory.try_grow(rendered.message.len()) {
             return Ok(RenderedMessage {
                 memory: Some(memory),
-                ..said
+                ..rendered
             });
         }
         let (kind, text) = if self.method == Method::ToolsCall {

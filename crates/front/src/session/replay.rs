@@ -56,24 +56,27 @@ pub(crate) struct ReplayRecorder {
 impl ReplayRecorder {
     /// Begins the record of the answer to a request, in its session; `None` if the log keeps no
     /// record.
-    pub(crate) fn begin_recording(log: StreamResumption, asked: &ResponseContext) -> Option<Self> {
+    pub(crate) fn begin_recording(
+        log: StreamResumption,
+        context: &ResponseContext,
+    ) -> Option<Self> {
         let mut stream = [0; 8];
-        asked.shared.ports.random.fill(&mut stream);
+        context.shared.ports.random.fill(&mut stream);
         let key = StreamKey {
             session: log.session,
             stream: u64::from_ne_bytes(stream),
         };
-        let unknown = asked.unknown_result();
+        let unknown = context.unknown_result();
         let lost_answer = || {
             let id = event_id(key.stream, LOST_ANSWER);
             event_of(&id, &unknown.message(LostAnswer::WithReplica))
         };
-        if !asked.shared.ports.replays.begin(key, &lost_answer) {
+        if !context.shared.ports.replays.begin(key, &lost_answer) {
             return None;
         }
         let mut keeping = Self {
-            shared: asked.shared.clone(),
-            settings: asked.settings.clone(),
+            shared: context.shared.clone(),
+            settings: context.settings.clone(),
             key,
             seq: 0,
             event: None,
@@ -90,7 +93,7 @@ impl ReplayRecorder {
             sse::write_event(
                 &mut out,
                 Some(&keeping.id()),
-                Some(asked.limits().call_retry(&*asked.shared.ports.random)),
+                Some(context.limits().call_retry(&*context.shared.ports.random)),
                 b"",
             );
             keeping.first = Some(out.freeze());

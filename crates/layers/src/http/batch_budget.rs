@@ -94,15 +94,15 @@ impl BatchBudget {
     /// As for [`BatchShare::grow`].
     pub fn hold(
         &self,
-        said: RenderedMessage,
+        answer: RenderedMessage,
         kind: BatchedAnswer,
     ) -> Result<RenderedMessage, Failure> {
         let mut share = self.share(kind);
-        share.grow(said.message.len())?;
+        share.grow(answer.message.len())?;
         Ok(RenderedMessage {
-            message: share.hold(said.message),
+            message: share.hold(answer.message),
             memory: None,
-            ..said
+            ..answer
         })
     }
 }

@@ -139,10 +139,10 @@ fn parameter_headers(request: &Request<Body>) -> Vec<HeaderName> {
     if request.method() != Method::OPTIONS {
         return Vec::new();
     }
-    let asked = request
+    let requested = request
         .headers()
         .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS);
-    asked
+    requested
         .iter()
         .filter_map(|names| names.to_str().ok())
         .flat_map(|names| names.split(','))

@@ -257,10 +257,10 @@ async fn next_frame(
     body: &mut RequestBody,
     deadline: impl FnOnce() -> Instant,
 ) -> Result<Option<Result<Frame<Bytes>, BodyError>>, Elapsed> {
-    let mut asked = false;
+    let mut was_pending = false;
     let at_hand = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
         Poll::Ready(frame) => Poll::Ready(Some(frame)),
-        Poll::Pending if std::mem::replace(&mut asked, true) => Poll::Ready(None),
+        Poll::Pending if std::mem::replace(&mut was_pending, true) => Poll::Ready(None),
         Poll::Pending => {
             cx.waker().wake_by_ref();
             Poll::Pending

@@ -86,13 +86,13 @@ pub async fn run_item_in_span(
     span: RequestSpan,
     answering: impl Future<Output = Option<RenderedMessage>>,
 ) -> Option<RenderedMessage> {
-    let said = answering.instrument(span.log_span().clone()).await;
+    let answer = answering.instrument(span.log_span().clone()).await;
     // A cancelled request has no answer.
-    let tally = said
+    let tally = answer
         .as_ref()
-        .map_or(RequestOutcome::Cancelled, |said| said.tally);
+        .map_or(RequestOutcome::Cancelled, |answer| answer.tally);
     span.end_item(tally);
-    said
+    answer
 }
 
 /// Attributes by the semantic conventions for MCP. The session id is left out, because it grants

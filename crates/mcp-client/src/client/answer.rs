@@ -278,13 +278,13 @@ fn refused(code: i64, message: String) -> ClientError {
     }
 }
 
-fn note(told: &Notification) -> Note {
-    let params: Value = told
+fn note(notification: &Notification) -> Note {
+    let params: Value = notification
         .params
         .as_ref()
         .and_then(|params| serde_json::from_slice(params).ok())
         .unwrap_or_default();
-    match told.method.known() {
+    match notification.method.known() {
         Some(Method::Progress) => Note::Progress {
             progress: params["progress"].as_f64().unwrap_or_default(),
             total: params["total"].as_f64(),

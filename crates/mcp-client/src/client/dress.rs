@@ -48,8 +48,8 @@ pub(super) fn modern(method: Method, params: Value, capabilities: &Value) -> (He
 /// The headers of a call that repeat arguments, as the tool's input schema asks for
 /// (`x-mcp-header`).
 pub(super) fn repeated(tool: &Value, arguments: &RawValue) -> HeaderMap {
-    let asked = annotated_headers(tool.to_string().as_bytes()).unwrap_or_default();
-    let given = header_values(&asked, Some(arguments.get().as_bytes())).into_iter();
+    let annotated = annotated_headers(tool.to_string().as_bytes()).unwrap_or_default();
+    let given = header_values(&annotated, Some(arguments.get().as_bytes())).into_iter();
     let headers = given.filter_map(|(name, value)| {
         let name = HeaderName::try_from(format!("mcp-param-{name}")).ok()?;
         Some((name, HeaderValue::try_from(value).ok()?))

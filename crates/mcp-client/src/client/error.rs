@@ -182,8 +182,8 @@ fn next_step(found: i64, data: &Value) -> String {
 }
 
 /// A server's words in one line, bounded.
-pub(crate) fn words(said: &str) -> String {
-    let line = one_line(said.trim());
+pub(crate) fn words(text: &str) -> String {
+    let line = one_line(text.trim());
     match line.chars().count() > WORDS {
         true => line.chars().take(WORDS).chain(['…']).collect(),
         false => line,

@@ -16,23 +16,23 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
         .get(header::CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())
         .unwrap_or_default();
-    let said = explanation(kind, body)
-        .map(|said| format!(" ({said})"))
+    let explained = explanation(kind, body)
+        .map(|explained| format!(" ({explained})"))
         .unwrap_or_default();
     let code = status.as_u16();
     if is_busy(status) {
         let wait = headers.get(header::RETRY_AFTER);
         let seconds = wait.and_then(|wait| wait.to_str().ok()?.parse::<u64>().ok());
         let next = seconds.map_or_else(|| "later".to_owned(), |wait| format!("in {wait} s"));
-        return format!("HTTP {code}{said}: try again {next}");
+        return format!("HTTP {code}{explained}: try again {next}");
     }
     match status {
         StatusCode::NOT_FOUND | StatusCode::GONE => {
             let is_weir = body.trim_ascii() == NO_ENDPOINT_OF_WEIR.as_bytes();
-            format!("HTTP {code}{said}: {}", other_path(url, is_weir))
+            format!("HTTP {code}{explained}: {}", other_path(url, is_weir))
         }
         StatusCode::METHOD_NOT_ALLOWED => format!(
-            "HTTP {code}{said}: it does not accept POST, so it is not a Streamable HTTP endpoint; connect to a server of HTTP+SSE through weir"
+            "HTTP {code}{explained}: it does not accept POST, so it is not a Streamable HTTP endpoint; connect to a server of HTTP+SSE through weir"
         ),
         _ if status.is_redirection() => {
             let location = headers
@@ -46,14 +46,14 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
                 "HTTP {code}, a redirect{location}, which is not followed: give the URL that it leads to"
             )
         }
-        _ if status.is_server_error() => format!("HTTP {code}{said}: see the server's log"),
+        _ if status.is_server_error() => format!("HTTP {code}{explained}: see the server's log"),
         _ if status.is_client_error() => {
-            format!("HTTP {code}{said}: correct the URL, or ask the server's operator")
+            format!("HTTP {code}{explained}: correct the URL, or ask the server's operator")
         }
         _ if is_html(kind, body) => {
             format!("HTTP {code} with a web page: give the URL of an MCP endpoint")
         }
-        _ => format!("HTTP {code} without JSON-RPC{said}: give the URL of an MCP endpoint"),
+        _ => format!("HTTP {code} without JSON-RPC{explained}: give the URL of an MCP endpoint"),
     }
 }
 

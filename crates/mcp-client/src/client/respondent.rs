@@ -32,10 +32,10 @@ pub trait Respondent: Send + Sync {
 /// Answers all requests for input in a result (2026-07-28).
 pub(super) async fn answer_all(
     respondent: Option<&dyn Respondent>,
-    asked: &Value,
+    questions: &Value,
 ) -> Result<Map<String, Value>, ClientError> {
     let mut answers = Map::new();
-    for (key, question) in asked.as_object().into_iter().flatten() {
+    for (key, question) in questions.as_object().into_iter().flatten() {
         let method = question["method"].as_str().unwrap_or_default();
         let answer = match respondent {
             Some(respondent) => respondent.answer(method, &question["params"]).await,

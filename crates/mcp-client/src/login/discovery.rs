@@ -117,9 +117,9 @@ impl LoginDiscovery {
     }
 
     /// Compares the `iss` of an authorization response with the expected issuer as text (RFC 9207).
-    pub(super) fn check_issuer(&self, told: Option<&str>) -> Result<(), LoginError> {
-        match told {
-            Some(told) if told == self.issuer => Ok(()),
+    pub(super) fn check_issuer(&self, issuer: Option<&str>) -> Result<(), LoginError> {
+        match issuer {
+            Some(issuer) if issuer == self.issuer => Ok(()),
             None if !self.names_itself => Ok(()),
             _ => Err(LoginError::WrongIssuer),
         }

@@ -237,19 +237,19 @@ impl VerifierState {
         &self,
         text: &'a str,
     ) -> Result<(Arc<ActiveIssuer>, Option<JwtParts<'a>>), TokenRefusal> {
-        let asked = self
+        let introspecting = self
             .issuers
             .values()
             .find(|issuer| issuer.keeper().is_none());
-        let all_asked = self
+        let all_introspect = self
             .issuers
             .values()
             .all(|issuer| issuer.keeper().is_none());
-        match asked {
-            Some(asked) if all_asked || text.split('.').count() != 3 => {
+        match introspecting {
+            Some(introspecting) if all_introspect || text.split('.').count() != 3 => {
                 let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
                 if plain {
-                    Ok((asked.clone(), None))
+                    Ok((introspecting.clone(), None))
                 } else {
                     Err(TokenRefusal::Malformed)
                 }

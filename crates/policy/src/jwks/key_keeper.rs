@@ -203,8 +203,8 @@ impl KeyKeeper {
             _ => KeyLookup::Unavailable,
         };
         // No key id is remembered as unknown: a token may use a key before its issuer publishes it.
-        let asked = self.fetching.load(Ordering::Acquire) || self.request_fetch();
-        if !asked {
+        let is_fetching = self.fetching.load(Ordering::Acquire) || self.request_fetch();
+        if !is_fetching {
             return missing(known.as_deref());
         }
         let Some(_waiting) = KeyWaiter::begin(&self.waiting) else {

@@ -126,7 +126,7 @@ impl AccessDecision {
         let see = outcome(index, see);
         let request = self::request(PolicyAction::Call, &who_id, &tool_id, with_arguments()?)?;
         let mut pointers = ArgumentPointers::default();
-        let asked = concerned(PolicyAction::Call).into_iter().map(|at| {
+        let answers = concerned(PolicyAction::Call).into_iter().map(|at| {
             let rule = index.rule(at);
             let says = match (&rule.parts, rule.reads.context) {
                 (_, false) => RuleAnswer::Known(evaluate(&rule.set, &request, &known)),
@@ -143,11 +143,11 @@ impl AccessDecision {
             }
             EvaluatedRule { rule: at, says }
         });
-        let rules: Box<[EvaluatedRule]> = asked
-            .filter(|asked| !matches!(asked.says, RuleAnswer::Known(RuleEffect::NotApplicable)))
+        let rules: Box<[EvaluatedRule]> = answers
+            .filter(|answer| !matches!(answer.says, RuleAnswer::Known(RuleEffect::NotApplicable)))
             .collect();
-        let settled = rules.iter().map(|asked| match &asked.says {
-            RuleAnswer::Known(says) => Some((asked.rule, says.clone())),
+        let settled = rules.iter().map(|answer| match &answer.says {
+            RuleAnswer::Known(says) => Some((answer.rule, says.clone())),
             RuleAnswer::If(_) | RuleAnswer::Unknown => None,
         });
         let call = match settled.collect::<Option<Vec<_>>>() {
@@ -195,7 +195,7 @@ impl PendingDecision {
         let whole = self
             .rules
             .iter()
-            .any(|asked| matches!(asked.says, RuleAnswer::Unknown));
+            .any(|answer| matches!(answer.says, RuleAnswer::Unknown));
         let whole = if whole {
             Some(self.whole(&scalars)?)
         } else {
@@ -207,9 +207,9 @@ impl PendingDecision {
             &self.tool,
             condition::context(scalars)?,
         )?;
-        let said = self.rules.iter().map(|asked| {
-            let rule = index.rule(asked.rule);
-            let says = match (&asked.says, &rule.parts, &whole) {
+        let effects = self.rules.iter().map(|answer| {
+            let rule = index.rule(answer.rule);
+            let says = match (&answer.says, &rule.parts, &whole) {
                 (RuleAnswer::Known(says), ..) => says.clone(),
                 (RuleAnswer::If(says), Some(parts), _) => match parts.holds(&bare, &self.known) {
                     Ok(true) => says.clone(),
@@ -221,9 +221,9 @@ impl PendingDecision {
                     RuleEffect::Error("this rule cannot be asked".into())
                 }
             };
-            (asked.rule, says)
+            (answer.rule, says)
         });
-        Ok(outcome(index, said))
+        Ok(outcome(index, effects))
     }
 
     /// The request and entities for rules that cannot be split: with the arguments as an entity.
@@ -333,10 +333,10 @@ fn evaluate(rules: &PolicySet, request: &Request, known: &Entities) -> RuleEffec
 
 /// The combined answer of rules. All of them count, also after a permit: an error of the last one
 /// is an error.
-fn outcome(index: &RuleIndex, said: impl Iterator<Item = (u32, RuleEffect)>) -> PolicyOutcome {
+fn outcome(index: &RuleIndex, effects: impl Iterator<Item = (u32, RuleEffect)>) -> PolicyOutcome {
     let mut permits: Vec<Arc<str>> = Vec::new();
     let mut forbidden = None;
-    for (rule, says) in said {
+    for (rule, says) in effects {
         let rule = index.rule(rule);
         match says {
             RuleEffect::Permit => permits.push(rule.id.clone()),

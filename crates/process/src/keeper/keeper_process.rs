@@ -131,12 +131,12 @@ async fn keep_child(
     descendants: SharedDescendants,
     [line, input, output, errors]: [OwnedFd; DESCRIPTORS],
 ) {
-    let Ok((said, mut words)) = split(line) else {
+    let Ok((request, mut words)) = split(line) else {
         return;
     };
-    let mut said = BufReader::new(said);
+    let mut request = BufReader::new(request);
     let mut text = String::new();
-    if said.read_line(&mut text).await.is_err() {
+    if request.read_line(&mut text).await.is_err() {
         return;
     }
     let spec = serde_json::from_str::<ChildSpec>(&text).map_err(io::Error::other);
@@ -164,7 +164,7 @@ async fn keep_child(
     let mut rest = [0; 1];
     let status = tokio::select! {
         status = &mut ended => status.ok(),
-        _ = said.read(&mut rest) => {
+        _ = request.read(&mut rest) => {
             // While all are still descendants of it.
             descendants.borrow_mut().scan();
             let _gone = words.write_all(KeeperMessage::Ending.to_line().as_bytes()).await;

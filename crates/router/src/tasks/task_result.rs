@@ -48,9 +48,9 @@ impl TaskRequests {
         self.wait(call, TaskResultForm::AsCall, until)
     }
 
-    fn wait(&self, call: Authenticated<Arc<Call>>, told: TaskResultForm, until: Instant) -> Reply {
+    fn wait(&self, call: Authenticated<Arc<Call>>, form: TaskResultForm, until: Instant) -> Reply {
         let (upstream, reports) = self.upstream_of(&call).unzip();
-        let task = WaitedTask::new(self.clone(), call, told, upstream);
+        let task = WaitedTask::new(self.clone(), call, form, upstream);
         let waiting = TaskResultWait {
             changes: task.watch_changes(),
             task,

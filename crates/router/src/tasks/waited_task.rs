@@ -65,11 +65,11 @@ impl WaitedTask {
         form: TaskResultForm,
         upstream: Option<UpstreamId>,
     ) -> Self {
-        let asked = call.inner();
-        let polls = match (form, asked.params.task_id()) {
+        let inner = call.inner();
+        let polls = match (form, inner.params.task_id()) {
             (TaskResultForm::AsTask, Ok(Some(name))) => requests.polls.join((
                 call.principal().clone(),
-                asked.endpoint.clone(),
+                inner.endpoint.clone(),
                 (*name).into(),
             )),
             // No other wait knows the name, or the task does not exist.

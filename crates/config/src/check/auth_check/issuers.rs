@@ -42,11 +42,11 @@ pub(super) fn check(section: &RawAuth, report: &mut ConfigReport) -> Vec<TokenIs
             issuers.push(issuer);
         }
     }
-    let asked = issuers
+    let with_introspection = issuers
         .iter()
         .filter(|issuer| matches!(issuer.validation, TokenValidation::Introspection { .. }))
         .count();
-    if asked > 1 {
+    if with_introspection > 1 {
         let problem = ConfigProblem::error(
             path,
             "has two entries with `introspection`: a token could be sent to the wrong issuer",
@@ -112,7 +112,7 @@ fn key_proof(raw: &RawIssuer, path: &ConfigPath, report: &mut ConfigReport) -> T
 /// Returns the settings of an issuer with token introspection.
 fn introspection_proof(
     raw: &RawIssuer,
-    asked: &RawIntrospection,
+    introspection: &RawIntrospection,
     path: &ConfigPath,
     report: &mut ConfigReport,
 ) -> TokenValidation {
@@ -137,16 +137,16 @@ fn introspection_proof(
         }
         String::new()
     };
-    let url = asked.url.clone().unwrap_or_else(|| missing("url"));
-    let client_id = asked
+    let url = introspection.url.clone().unwrap_or_else(|| missing("url"));
+    let client_id = introspection
         .client_id
         .clone()
         .unwrap_or_else(|| missing("client_id"));
-    let secret = match &asked.client_secret {
+    let secret = match &introspection.client_secret {
         Some(secret) => secret.expose().to_owned(),
         None => missing("client_secret"),
     };
-    if asked.url.is_some() {
+    if introspection.url.is_some() {
         check_issuer_url(
             &url,
             raw.allow_http.unwrap_or(false),
@@ -154,7 +154,7 @@ fn introspection_proof(
             report,
         );
     }
-    if asked.client_secret.is_some() && placeholder::is_placeholder(&secret) {
+    if introspection.client_secret.is_some() && placeholder::is_placeholder(&secret) {
         let problem =
             ConfigProblem::error(path.key("client_secret"), "is a placeholder, not a secret");
         report.add(

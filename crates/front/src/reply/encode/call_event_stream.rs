@@ -25,7 +25,7 @@ use crate::reply::running_call::{CallStep, OwnedCall};
 
 /// The body.
 pub(super) struct CallEventStream {
-    asked: ResponseContext,
+    context: ResponseContext,
     stage: EventStage,
     ready: VecDeque<Bytes>,
     /// Progress that came too soon after the last report: the newest is kept.
@@ -58,12 +58,12 @@ enum EventStage {
 }
 
 impl CallEventStream {
-    pub(super) fn new(asked: ResponseContext, owned: OwnedCall, first: Option<FirstEvent>) -> Self {
+    pub(super) fn new(context: ResponseContext, owned: OwnedCall, first: Option<FirstEvent>) -> Self {
         let now = Instant::now();
-        let comment_at = now + asked.limits().keep_alive;
-        let forced = asked.shared.shutdown.force().clone();
+        let comment_at = now + context.limits().keep_alive;
+        let forced = context.shared.shutdown.force().clone();
         let mut events = Self {
-            asked,
+            context,
             stage: EventStage::Calling(owned),
             ready: VecDeque::new(),
             held_progress: None,
@@ -111,13 +111,13 @@ impl CallEventStream {
                 self.held_progress = Some(note);
                 return;
             }
-            self.next_progress_at = now + self.asked.limits().progress_interval;
+            self.next_progress_at = now + self.context.limits().progress_interval;
         }
         self.write_note(&note);
     }
 
     fn write_note(&mut self, note: &ReplyNote) {
-        if let Some(message) = render::note_notification(note, self.asked.token.as_ref()) {
+        if let Some(message) = render::note_notification(note, self.context.token.as_ref()) {
             self.push_event(&message);
         }
     }
@@ -127,14 +127,14 @@ impl CallEventStream {
         if now.is_none_or(|now| now >= self.next_progress_at)
             && let Some(note) = self.held_progress.take()
         {
-            self.next_progress_at = Instant::now() + self.asked.limits().progress_interval;
+            self.next_progress_at = Instant::now() + self.context.limits().progress_interval;
             self.write_note(&note);
         }
     }
 
     fn write_end(&mut self, end: weir_core::ReplyEnd, owned: OwnedCall) {
         self.write_held_progress(None);
-        match self.asked.encode_end(end) {
+        match self.context.encode_end(end) {
             EncodedEnd::Message(said) => {
                 self.counted.set(said.tally);
                 let event = encode_event(&said.message);
@@ -225,7 +225,7 @@ impl CallEventStream {
             self.write_held_progress(Some(now));
             if now >= self.comment_at {
                 self.comment();
-                self.comment_at = now + self.asked.limits().keep_alive;
+                self.comment_at = now + self.context.limits().keep_alive;
             }
             let next = if self.held_progress.is_some() {
                 self.next_progress_at.min(self.comment_at)

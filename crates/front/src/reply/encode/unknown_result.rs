@@ -55,12 +55,12 @@ pub(crate) struct UnknownResult {
 }
 
 impl UnknownResult {
-    pub(super) fn of(asked: &ResponseContext) -> Self {
+    pub(super) fn of(context: &ResponseContext) -> Self {
         Self {
-            id: asked.id.clone(),
-            revision: asked.revision,
-            is_tool_call: asked.is_tool_call(),
-            request: asked.name.clone(),
+            id: context.id.clone(),
+            revision: context.revision,
+            is_tool_call: context.is_tool_call(),
+            request: context.name.clone(),
         }
     }
 

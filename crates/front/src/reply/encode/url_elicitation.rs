@@ -97,10 +97,10 @@ impl ResponseContext {
 
     fn elicit_by_text(
         &self,
-        said: &str,
+        reason: &str,
         visits: &[server_questions::UrlElicitation],
     ) -> EncodedEnd {
-        let text = server_questions::visits_as_text(said, visits);
+        let text = server_questions::visits_as_text(reason, visits);
         let message = if self.method == Method::ToolsCall {
             let mut out = BytesMut::with_capacity(text.len() + 96);
             let mut result = ObjectWriter::new(&mut out);
