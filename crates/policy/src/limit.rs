@@ -65,7 +65,7 @@ pub struct PolicyLimiter {
     addresses: BucketTable,
     buckets: RateBuckets,
     quotas: DailyQuotas,
-    places: ConcurrencySlots,
+    slots: ConcurrencySlots,
 }
 
 impl PolicyLimiter {
@@ -99,7 +99,7 @@ impl PolicyLimiter {
             addresses: BucketTable::new(addresses, clock.clone()),
             buckets: RateBuckets::new(buckets, clock.clone()),
             quotas: DailyQuotas::new(clock, counters),
-            places: ConcurrencySlots::default(),
+            slots: ConcurrencySlots::default(),
         }
     }
 
@@ -147,7 +147,7 @@ impl PolicyLimiter {
             .any(|charge| charge.limit.daily.is_some());
         if pending.is_none() && !has_quota {
             return self
-                .places
+                .slots
                 .enter(call.principal, call.upstream, &rates.concurrency);
         }
         let rates = Guard::into_inner(rates);
@@ -163,7 +163,7 @@ impl PolicyLimiter {
         upstream: &'a UpstreamId,
     ) -> Result<PermitWait<'a>, Failure> {
         let rates = self.rates.load();
-        self.places.enter(principal, upstream, &rates.concurrency)
+        self.slots.enter(principal, upstream, &rates.concurrency)
     }
 
     /// Makes the charges from a pending one on, takes the daily quotas, and waits for the slots.
@@ -184,7 +184,7 @@ impl PolicyLimiter {
         let due = charges.iter().flatten().filter_map(LimitCharge::quota);
         self.quotas.spend(due.collect(), rates.uncounted).await?;
         match self
-            .places
+            .slots
             .enter(call.principal, call.upstream, &rates.concurrency)?
         {
             PermitWait::Now(permit) => Ok(permit),

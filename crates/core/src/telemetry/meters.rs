@@ -89,7 +89,7 @@ pub struct UpstreamMeter {
 /// The series of one method by outcome, and its slot among the names that have series of their own.
 struct MethodSeries {
     by_outcome: Vec<(&'static str, Arc<DurationSeries>)>,
-    _place: Option<Arc<NameSlot>>,
+    _slot: Option<Arc<NameSlot>>,
 }
 
 /// Series by their labels besides the name.
@@ -180,13 +180,13 @@ impl UpstreamMeter {
     fn method(&self, name: &Arc<str>, outcome: &'static str) -> Arc<DurationSeries> {
         let mut methods = self.methods.lock();
         if outcome == "complete" && !methods.contains_key(name) {
-            let place = NameSlot::take(&self.id, METHOD, name);
-            if place.is_some() {
+            let slot = NameSlot::take(&self.id, METHOD, name);
+            if slot.is_some() {
                 methods.insert(
                     name.clone(),
                     MethodSeries {
                         by_outcome: Vec::new(),
-                        _place: place,
+                        _slot: slot,
                     },
                 );
             }
@@ -198,7 +198,7 @@ impl UpstreamMeter {
         };
         let none = || MethodSeries {
             by_outcome: Vec::new(),
-            _place: None,
+            _slot: None,
         };
         let series_by_key = &mut methods.entry(name.clone()).or_insert_with(none).by_outcome;
         if let Some((_, series)) = series_by_key.iter().find(|(own, _)| *own == outcome) {
@@ -265,7 +265,7 @@ pub struct ItemMeter {
     name: Arc<str>,
     /// The slot of its name, if it has series of its own; taken with its first call, so that items
     /// that are only listed take none.
-    place: OnceLock<Option<Arc<NameSlot>>>,
+    slot: OnceLock<Option<Arc<NameSlot>>>,
     /// The series of calls that completed, looked up once: to look it up costs more than to count
     /// in it.
     completed: OnceLock<Arc<DurationSeries>>,
@@ -292,13 +292,13 @@ impl ItemMeter {
     }
 
     fn unused(upstream: Arc<UpstreamMeter>, kind: ListKind, name: Arc<str>) -> Self {
-        let (place, completed, others) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        let (slot, completed, others) = (OnceLock::new(), OnceLock::new(), Mutex::default());
         Self {
             upstream,
             kind,
             is_method: false,
             name,
-            place,
+            slot,
             completed,
             others,
         }
@@ -338,10 +338,10 @@ impl ItemMeter {
 
     fn series(&self, method: Method, outcome: &'static str) -> Arc<DurationSeries> {
         let attribute = self.kind.name_attribute();
-        let place = self
-            .place
+        let slot = self
+            .slot
             .get_or_init(|| NameSlot::take(&self.upstream.id, attribute?, &self.name));
-        let Some((attribute, _)) = attribute.zip(place.as_ref()) else {
+        let Some((attribute, _)) = attribute.zip(slot.as_ref()) else {
             return self.upstream.series(attribute, method, outcome);
         };
         let name = (attribute, self.name.clone());
@@ -360,22 +360,22 @@ impl NameSlot {
     /// Takes a slot among the names that have series of their own: the one that this name has, or
     /// one that is free.
     fn take(upstream: &UpstreamId, attribute: &'static str, name: &Arc<str>) -> Option<Arc<Self>> {
-        let mut places = NAME_SLOTS.lock();
+        let mut slots = NAME_SLOTS.lock();
         let key = (upstream.clone(), attribute, name.clone());
-        if let Some(place) = places.get(&key).and_then(Weak::upgrade) {
-            return Some(place);
+        if let Some(slot) = slots.get(&key).and_then(Weak::upgrade) {
+            return Some(slot);
         }
         let most = max_names();
-        if places.len() >= most {
-            places.retain(|_, place| place.strong_count() > 0);
+        if slots.len() >= most {
+            slots.retain(|_, slot| slot.strong_count() > 0);
         }
         // An item with the name `other` is one of the others.
-        if places.len() >= most || **name == *OTHER_NAME {
+        if slots.len() >= most || **name == *OTHER_NAME {
             return None;
         }
-        let place = Arc::new(Self);
-        places.insert(key, Arc::downgrade(&place));
-        Some(place)
+        let slot = Arc::new(Self);
+        slots.insert(key, Arc::downgrade(&slot));
+        Some(slot)
     }
 }
 

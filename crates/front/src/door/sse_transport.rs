@@ -124,7 +124,7 @@ async fn post_to_predecessor(authenticated: &AuthenticatedRequest) -> RequestRes
 
 async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
     let (context, known) = (&authenticated.request.context, &authenticated.sender);
-    let place = open_listening::stream_permit(context, known)?;
+    let permit = open_listening::stream_permit(context, known)?;
     let id = random_id(&*context.shared.ports.random);
     let (out, told) = mpsc::channel(QUEUED_CHUNKS);
     let connection = Arc::new(SseConnection {
@@ -162,7 +162,7 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
     Box::pin(reopen_session(&hold, known, headers)).await?;
     let keep_alive = KeepAlive::new(context, known.principal(), headers, "line");
     Ok(answer::events(ResponseBody::new(SseBody::new(
-        first, told, hold, place, keep_alive,
+        first, told, hold, permit, keep_alive,
     ))))
 }
 
@@ -423,7 +423,7 @@ struct SseBody {
     keep_alive: KeepAlive,
     is_ending: bool,
     hold: SseConnectionGuard,
-    _place: StreamPermit,
+    _permit: StreamPermit,
 }
 
 impl SseBody {
@@ -431,7 +431,7 @@ impl SseBody {
         first: String,
         messages: mpsc::Receiver<Bytes>,
         hold: SseConnectionGuard,
-        place: StreamPermit,
+        permit: StreamPermit,
         keep_alive: KeepAlive,
     ) -> Self {
         let drain = hold.context.shared.shutdown.drain().clone();
@@ -449,7 +449,7 @@ impl SseBody {
             keep_alive,
             is_ending: false,
             hold,
-            _place: place,
+            _permit: permit,
         }
     }
 }

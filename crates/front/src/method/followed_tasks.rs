@@ -98,7 +98,7 @@ struct TaskFollower {
     announcements: TaskAnnouncements,
     /// The news of other requests about the task.
     news: TaskNews,
-    _place: StreamPermit,
+    _permit: StreamPermit,
 }
 
 /// The announcements of a task's server.
@@ -118,7 +118,7 @@ impl TaskFollower {
         name: &str,
         lifted: &LiftedRequest,
     ) -> Result<Self, Failure> {
-        let place = subscription_permit(context, known, name)?;
+        let permit = subscription_permit(context, known, name)?;
         let params = Params::of_task(name);
         let (capabilities, trace) = (lifted.capabilities.clone(), lifted.trace.clone());
         let lifted = LiftedRequest {
@@ -141,7 +141,7 @@ impl TaskFollower {
             next: Instant::now(),
             backoff: PollBackoff::default(),
             announcements: TaskAnnouncements::Unasked,
-            _place: place,
+            _permit: permit,
         })
     }
 

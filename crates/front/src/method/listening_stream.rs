@@ -160,7 +160,7 @@ pub(super) struct ListeningStream {
     /// Ends of the stream: the drain, a newer stream, or the end of the session.
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     is_over: bool,
-    _place: Option<StreamPermit>,
+    _permit: Option<StreamPermit>,
 }
 
 /// The parts that both kinds of listening streams have.
@@ -199,7 +199,7 @@ impl ListeningStream {
             lacks_retry: true,
             ends,
             is_over: false,
-            _place: permit,
+            _permit: permit,
         };
         stream.write_opening();
         stream

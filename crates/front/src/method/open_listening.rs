@@ -53,16 +53,16 @@ async fn open_session_stream(
     let opened = load_session(context, known, headers)
         .await
         .map_err(|none| none.failure(None))?;
-    let place = stream_permit(context, known)?;
-    let place = match replay::resume(context, &opened, headers, place).await {
+    let permit = stream_permit(context, known)?;
+    let permit = match replay::resume(context, &opened, headers, permit).await {
         Resumption::Resumed(resumed) => return Ok(stream_response(*resumed)),
         Resumption::Ended => return Ok(failure::no_content()),
-        Resumption::None(place) => place,
+        Resumption::None(permit) => permit,
     };
     let keep_alive = KeepAlive::new(context, known.principal(), headers, "session");
     let bounds = StreamBounds {
         keep_alive,
-        permit: Some(place),
+        permit: Some(permit),
     };
     Ok(listen_in_session(context, known, headers, &opened, bounds).await)
 }
@@ -196,7 +196,7 @@ pub(crate) fn open_listen(
         tasks::require_tasks_extension(lifted.capabilities.class)
             .map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
     }
-    let place = stream_permit(context, known)?;
+    let permit = stream_permit(context, known)?;
     let class = lifted.capabilities.class;
     let changes = watch(context, known, class, honoured);
     let inbox = UpdateInbox::default();
@@ -221,7 +221,7 @@ pub(crate) fn open_listen(
         changes,
         updates: inbox.open_reader(),
         keep_alive: KeepAlive::new(context, known.principal(), headers, "listen"),
-        permit: Some(place),
+        permit: Some(permit),
     };
     let mut stream = ListeningStream::new(context, parts, kind, context.shared.shutdown.force());
     match granting {

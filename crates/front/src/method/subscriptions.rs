@@ -85,7 +85,7 @@ async fn subscribe_session(
     if own >= context.limits().subscriptions_per_client {
         return Err(too_many());
     }
-    let place = subscription_permit(context, known, &uri)?;
+    let permit = subscription_permit(context, known, &uri)?;
     let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(invalid)?;
     let call = Call {
         session: Some(opened.key),
@@ -100,7 +100,7 @@ async fn subscribe_session(
         .router
         .subscribe(known.for_item(call), &inbox)
         .await?;
-    let is_kept = subscribing.keep(&uri, (subscription, place));
+    let is_kept = subscribing.keep(&uri, (subscription, permit));
     sessions
         .share_subscriptions(opened, &context.limits().session)
         .await;
@@ -263,7 +263,7 @@ async fn subscribe_resource(
     inbox: &UpdateInbox,
     lifted: &LiftedRequest,
 ) -> Result<SubscribedResource, Failure> {
-    let place = subscription_permit(context, known, uri)?;
+    let permit = subscription_permit(context, known, uri)?;
     let lifted = LiftedRequest {
         params: params(uri)?,
         capabilities: lifted.capabilities.clone(),
@@ -277,7 +277,7 @@ async fn subscribe_resource(
         .router
         .subscribe(known.for_item(call), inbox)
         .await?;
-    Ok((subscription, place))
+    Ok((subscription, permit))
 }
 
 /// The longest URI that can be subscribed to.
@@ -300,7 +300,7 @@ pub(crate) fn subscription_permit(
         )));
     }
     let limits = context.limits();
-    let place = context
+    let permit = context
         .shared
         .streams
         .subscription_permits
@@ -328,7 +328,7 @@ pub(crate) fn subscription_permit(
             "As many resources are subscribed to as there is memory for",
         )
     };
-    Ok(place.with_reservation(weight.ok_or_else(full)?))
+    Ok(permit.with_reservation(weight.ok_or_else(full)?))
 }
 
 fn too_many() -> Failure {

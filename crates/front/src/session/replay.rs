@@ -247,8 +247,8 @@ where
         };
         let (shared, limits) = (keeping.shared.clone(), &keeping.settings.limits);
         let most = DetachLimits::of(&limits.session);
-        let place = match shared.sessions.detach(keeping.key.session, most) {
-            Ok(place) => place,
+        let permit = match shared.sessions.detach(keeping.key.session, most) {
+            Ok(permit) => permit,
             Err(NoDetachPermit::TooMany) => return,
             Err(NoDetachPermit::SessionGone) => {
                 keeping.lost_with = LostAnswer::WithSession;
@@ -256,7 +256,7 @@ where
             }
         };
         let running = async move {
-            let _place = place;
+            let _permit = permit;
             let ended = loop {
                 match std::future::poll_fn(|cx| Pin::new(&mut stream).poll_frame(cx)).await {
                     Some(Ok(frame)) => {
@@ -304,10 +304,10 @@ pub(crate) async fn resume(
     context: &HttpRequestContext,
     opened: &LoadedSession,
     headers: &HeaderMap,
-    place: StreamPermit,
+    permit: StreamPermit,
 ) -> Resumption {
     let Some(given) = headers.get("last-event-id") else {
-        return Resumption::None(place);
+        return Resumption::None(permit);
     };
     let count = |result| {
         instruments()
@@ -316,7 +316,7 @@ pub(crate) async fn resume(
     };
     let Some((stream, seq)) = given.to_str().ok().and_then(parse_event_id) else {
         count("unknown");
-        return Resumption::None(place);
+        return Resumption::None(permit);
     };
     let key = StreamKey {
         session: opened.key,
@@ -341,7 +341,7 @@ pub(crate) async fn resume(
     let point = ResumePoint { key, seq, moves };
     let keep_alive = KeepAlive::new(context, &opened.record.principal, headers, "resumed")
         .of_session(context, opened);
-    let resumed = ResumedStream::new(context, keep_alive, point, place, found);
+    let resumed = ResumedStream::new(context, keep_alive, point, permit, found);
     Resumption::Resumed(Box::new(resumed))
 }
 
@@ -390,7 +390,7 @@ pub(crate) struct ResumedStream {
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     keep_alive: KeepAlive,
     _hold: StreamReaderGuard,
-    _place: StreamPermit,
+    _permit: StreamPermit,
 }
 
 impl ResumedStream {
@@ -398,7 +398,7 @@ impl ResumedStream {
         context: &HttpRequestContext,
         keep_alive: KeepAlive,
         ResumePoint { key, seq, moves }: ResumePoint,
-        place: StreamPermit,
+        permit: StreamPermit,
         found: Result<Option<ReplayedEvents>, StoreError>,
     ) -> Self {
         let (replaced, hold) = context.shared.sessions.register_reader(key);
@@ -416,7 +416,7 @@ impl ResumedStream {
             ends,
             keep_alive,
             _hold: hold,
-            _place: place,
+            _permit: permit,
         };
         resumed.take_events(found);
         resumed

@@ -119,25 +119,25 @@ impl Http2Flow {
 
     /// Counts bytes of an answer until they are sent. `None` if too many bytes wait already.
     pub(super) fn try_count(self: &Arc<Self>, bytes: usize) -> Option<Arc<WaitingBytes>> {
-        let places = self
+        let permits = self
             .byte_permits
             .clone()
             .try_acquire_many_owned(self.permits_for(bytes))
             .ok()?;
-        Some(self.share(bytes, places))
+        Some(self.share(bytes, permits))
     }
 
     /// Counts bytes of an answer as soon as enough of the waiting bytes are sent, in the order of
     /// calls.
     pub(super) async fn count_in_turn(self: Arc<Self>, bytes: usize) -> Option<Arc<WaitingBytes>> {
         // The semaphore is never closed.
-        let places = self
+        let permits = self
             .byte_permits
             .clone()
             .acquire_many_owned(self.permits_for(bytes))
             .await
             .ok()?;
-        Some(self.share(bytes, places))
+        Some(self.share(bytes, permits))
     }
 
     /// The permits for so many bytes. An answer above the limit takes all permits, and so waits
@@ -146,12 +146,12 @@ impl Http2Flow {
         u32::try_from(bytes.min(self.waiting_limit)).unwrap_or(u32::MAX)
     }
 
-    fn share(self: &Arc<Self>, bytes: usize, places: OwnedSemaphorePermit) -> Arc<WaitingBytes> {
+    fn share(self: &Arc<Self>, bytes: usize, permits: OwnedSemaphorePermit) -> Arc<WaitingBytes> {
         self.waiting.fetch_add(bytes, Ordering::AcqRel);
         Arc::new(WaitingBytes {
             flow: self.clone(),
             bytes,
-            _places: places,
+            _permits: permits,
         })
     }
 
@@ -268,7 +268,7 @@ impl Http2Flow {
 pub(super) struct WaitingBytes {
     flow: Arc<Http2Flow>,
     bytes: usize,
-    _places: OwnedSemaphorePermit,
+    _permits: OwnedSemaphorePermit,
 }
 
 impl Drop for WaitingBytes {

@@ -80,12 +80,12 @@ pub(super) async fn serve_stream<R: RequestService>(
     let share = match whole {
         None => None,
         Some(bytes) => {
-            let place = ByteCountRequest {
+            let request = ByteCountRequest {
                 flow: &flow,
                 stall_time,
                 until: body.until(),
             };
-            match place
+            match request
                 .wait_for_whole(bytes, &messages, owner, |cx| {
                     respond.poll_reset(cx).map(drop)
                 })
@@ -335,13 +335,13 @@ impl AnswerSender {
 
     /// Waits for the permits of a part of the answer.
     async fn count_part(&mut self, bytes: usize) -> Result<Arc<WaitingBytes>, SendFailure> {
-        let place = ByteCountRequest {
+        let request = ByteCountRequest {
             flow: &self.flow,
             stall_time: self.stall_time,
             until: self.until,
         };
         let stream = &mut self.stream;
-        place
+        request
             .wait_for_part(bytes, |cx| stream.poll_reset(cx).map(drop))
             .await
     }

@@ -94,7 +94,7 @@ impl PolicyLimiter {
     #[must_use]
     pub fn slot_usage(&self) -> Vec<SlotUsage> {
         let rules = self.rates.load_full();
-        let mut found = self.places.usage(&rules.concurrency);
+        let mut found = self.slots.usage(&rules.concurrency);
         found.sort_by_key(|crowd| std::cmp::Reverse((crowd.waiting, crowd.held)));
         found
     }

@@ -76,10 +76,10 @@ impl PolicyLimiter {
             }
         }
         for (name, (held, waiting), caps) in
-            self.places.loads(principal, upstream, &rates.concurrency)
+            self.slots.loads(principal, upstream, &rates.concurrency)
         {
-            let allows = format!("{} calls at once, {} queued", caps.places, caps.waiting);
-            let full = held >= caps.places && waiting >= caps.waiting;
+            let allows = format!("{} calls at once, {} queued", caps.slots, caps.waiting);
+            let full = held >= caps.slots && waiting >= caps.waiting;
             let refuses = full.then(|| format!("{held} running, {waiting} queued"));
             found.push(LimitStatus {
                 limit: name.into(),

@@ -58,7 +58,11 @@ enum EventStage {
 }
 
 impl CallEventStream {
-    pub(super) fn new(context: ResponseContext, owned: OwnedCall, first: Option<FirstEvent>) -> Self {
+    pub(super) fn new(
+        context: ResponseContext,
+        owned: OwnedCall,
+        first: Option<FirstEvent>,
+    ) -> Self {
         let now = Instant::now();
         let comment_at = now + context.limits().keep_alive;
         let forced = context.shared.shutdown.force().clone();
