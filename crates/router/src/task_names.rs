@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use quick_cache::sync::Cache;
 use weir_core::call::SessionKey;
 use weir_core::capability::CapabilityClass;
 use weir_core::instant::rfc3339;
@@ -25,8 +26,10 @@ const LAYOUT_WITHOUT_REPLICA: u8 = 1;
 const LONGEST_NATIVE: usize = 1024;
 /// No name of weir's is longer; a longer one is not opened.
 const LONGEST: usize = 4096;
-/// The most tasks of an owner that are searched for one of an upstream.
+/// The most tasks of an owner that are searched for one of an upstream, from the newest on.
 const MAX_SEARCHED: usize = 1024;
+/// The most names that are remembered by the upstream's id. Each takes 1 KiB or less.
+const MAX_REMEMBERED: usize = 10_000;
 
 /// A task by the id that its upstream gave it.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +64,9 @@ pub struct TaskLocation {
     pub incarnation: u32,
 }
 
+/// A task by its upstream's id, and the client's session that began it.
+type SessionTask = (SessionKey, UpstreamId, Arc<str>);
+
 /// Makes and opens the names of tasks, and keeps the tasks.
 #[derive(Clone)]
 pub struct TaskNames {
@@ -72,6 +78,8 @@ pub struct TaskNames {
     pub(crate) replica: Option<ReplicaId>,
     /// A task that another replica keeps, fetched for one request.
     pub(crate) known: Option<KeptTask>,
+    /// The names that were found by the upstream's id: a task may have many messages.
+    found_names: Arc<Cache<SessionTask, Arc<str>>>,
 }
 
 impl TaskNames {
@@ -90,6 +98,7 @@ impl TaskNames {
             task_book,
             replica: None,
             known: None,
+            found_names: Arc::new(Cache::new(MAX_REMEMBERED)),
         }
     }
 
@@ -246,16 +255,33 @@ impl TaskNames {
         task: UpstreamTask<'_>,
     ) -> Option<Arc<str>> {
         let UpstreamTask { upstream, native } = task;
-        let all = self.task_book.page(principal, endpoint, 0, MAX_SEARCHED);
-        let found = all.into_iter().filter_map(|(_, task)| {
-            let home = self.locate(principal, endpoint, &task.name)?;
+        let key = (session, upstream.clone(), native.into());
+        if let Some(name) = self.found_names.get(&key) {
+            return Some(name);
+        }
+        let all = self.task_book.page(principal, endpoint, 0, usize::MAX);
+        let mut found: Option<(usize, Arc<str>)> = None;
+        for (_, task) in all.into_iter().rev().take(MAX_SEARCHED) {
+            let Some(home) = self.locate(principal, endpoint, &task.name) else {
+                continue;
+            };
             let is_of_session = home.session == Some(session) && home.upstream == *upstream;
             // The id at a server of several URLs has the name of the URL and a colon in front.
-            let front = home.native.strip_suffix(native)?;
-            let is_same = is_of_session && (front.is_empty() || front.ends_with(':'));
-            is_same.then_some((front.len(), task.name))
-        });
-        found.min_by_key(|(front, _)| *front).map(|(_, name)| name)
+            let Some(front) = home.native.strip_suffix(native).filter(|_| is_of_session) else {
+                continue;
+            };
+            let is_same = front.is_empty() || front.ends_with(':');
+            let is_nearer = |(shortest, _): &(usize, Arc<str>)| front.len() < *shortest;
+            if is_same && found.as_ref().is_none_or(is_nearer) {
+                found = Some((front.len(), task.name));
+            }
+            if is_same && front.is_empty() {
+                break;
+            }
+        }
+        let (_, name) = found?;
+        self.found_names.insert(key, name.clone());
+        Some(name)
     }
 }
 
@@ -281,11 +307,20 @@ impl fmt::Debug for TaskNames {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use weir_testkit::{FakeClock, FixedRandom};
 
-    /// A book with these tasks, of every owner, that changes with no request.
-    struct FixedBook(Vec<KeptTask>);
+    /// A book with these tasks, of every owner, that changes with no request, and the number of
+    /// times it was read.
+    struct FixedBook(Vec<KeptTask>, AtomicUsize);
+
+    impl FixedBook {
+        fn new(tasks: Vec<KeptTask>) -> Arc<Self> {
+            Arc::new(Self(tasks, AtomicUsize::new(0)))
+        }
+    }
 
     impl TaskBook for FixedBook {
         fn note_fetched(&self, _: &Principal, _: &EndpointId, _: &str) {}
@@ -315,6 +350,7 @@ mod tests {
             _: u64,
             _: usize,
         ) -> Vec<(u64, weir_core::port::KeptTask)> {
+            self.1.fetch_add(1, Ordering::Relaxed);
             (1..).zip(self.0.clone()).collect()
         }
     }
@@ -326,7 +362,7 @@ mod tests {
             Sealer::ephemeral(&FixedRandom(7)),
             Arc::new(FixedRandom(7)),
             Arc::new(FakeClock::new()),
-            Arc::new(FixedBook(Vec::new())),
+            FixedBook::new(Vec::new()),
         );
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::owner(Some(("idp", name))));
         let nobody = Principal::owner(None);
@@ -396,7 +432,7 @@ mod tests {
                 Sealer::ephemeral(&FixedRandom(7)),
                 Arc::new(FixedRandom(7)),
                 Arc::new(FakeClock::new()),
-                Arc::new(FixedBook(book)),
+                book,
             )
         };
         let (ann, here) = (
@@ -416,26 +452,36 @@ mod tests {
                 replica: None,
                 incarnation: 0,
             };
-            let name = names(Vec::new()).name(&ann, &here, &home).unwrap();
+            let name = names(FixedBook::new(Vec::new()))
+                .name(&ann, &here, &home)
+                .unwrap();
             KeptTask {
                 name: name.into(),
                 state: bytes::Bytes::from_static(b"{}"),
                 settled: false,
             }
         };
-        let book = vec![
+        let mut tasks = vec![
             kept("1", foreign),
             kept("x1", own),
             kept("1", own),
             kept("weir-url-0011223344556677:2", own),
         ];
-        let [_, _, first, second] = [0, 1, 2, 3].map(|nth: usize| Some(book[nth].name.clone()));
-        let names = names(book);
+        let [_, _, first, second] = [0, 1, 2, 3].map(|nth: usize| Some(tasks[nth].name.clone()));
+        // Older tasks of the same owner, beyond the bound of a search.
+        tasks.splice(0..0, vec![kept("old", foreign); MAX_SEARCHED]);
+        let book = FixedBook::new(tasks);
+        let names = names(book.clone());
         let find = |session, upstream, native| {
             names.find_name(&ann, &here, session, UpstreamTask { upstream, native })
         };
         assert_eq!(find(own, &shop, "1"), first);
         assert_eq!(find(own, &shop, "2"), second, "at one of several URLs");
+        let before = book.1.load(Ordering::Relaxed);
+        assert_eq!(find(own, &shop, "1"), first);
+        assert_eq!(find(own, &shop, "2"), second);
+        let after = book.1.load(Ordering::Relaxed);
+        assert_eq!(after, before, "further messages of a task need no search");
         assert_eq!(find(own, &shop, "3"), None);
         assert_eq!(find(own, &other, "1"), None);
         assert_eq!(find(foreign, &shop, "2"), None);
