@@ -29,7 +29,7 @@ pub enum HeaderTextError {
     /// Longer than [`MAX_LEN`].
     #[error("the header value is longer than {MAX_LEN} bytes")]
     TooLong,
-    /// A byte outside printable ASCII; such text has to come as base64.
+    /// A byte that is neither printable ASCII nor a tab; such text has to come as base64.
     #[error("the header value holds a control or non-ASCII character: send it as =?base64?...?=")]
     NotPrintable,
     /// Alphabet or padding between the markers is wrong.
@@ -60,13 +60,17 @@ pub fn encode(text: &str) -> Cow<'_, str> {
 /// markers, in their exact case, is literal.
 ///
 /// # Errors
-/// The value is too long, not printable ASCII, or not valid base64 of UTF-8 between its markers.
+/// The value is too long, holds more than printable ASCII and tabs, or is not valid base64 of UTF-8
+/// between its markers.
 pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, HeaderTextError> {
     if value.len() > MAX_LEN {
         return Err(HeaderTextError::TooLong);
     }
     let value = trim(value);
-    if !value.iter().all(|byte| is_printable(*byte)) {
+    if !value
+        .iter()
+        .all(|byte| is_printable(*byte) || *byte == b'\t')
+    {
         return Err(HeaderTextError::NotPrintable);
     }
     let Some(encoded) = marked(value) else {
@@ -157,6 +161,7 @@ mod tests {
     fn whitespace_around_a_value_does_not_count() {
         assert_eq!(decode(b" \t foo\t ").unwrap(), "foo");
         assert_eq!(decode(b"  =?base64?Zm9v?= ").unwrap(), "foo");
+        assert_eq!(decode(b"\ta\tb ").unwrap(), "a\tb");
     }
 
     // Proves R019.

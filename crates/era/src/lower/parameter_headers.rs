@@ -137,10 +137,7 @@ pub fn header_values(
                 b"null" => return None,
                 literal @ (b"true" | b"false") => String::from_utf8_lossy(literal),
                 quoted if quoted.first() == Some(&b'"') => scan::string(quoted)?,
-                number => {
-                    let whole = whole(std::str::from_utf8(number).ok()?);
-                    Cow::Owned(whole.filter(|n| n.abs() <= EXACT)?.to_string())
-                }
+                number => Cow::Owned(exact_whole(number)?.to_string()),
             };
             Some((name.clone(), header::encode(&text).into_owned()))
         })
@@ -206,7 +203,8 @@ pub enum ReceivedHeader<'a> {
 /// The name of a header that is absent where the call has its argument, that differs from the
 /// argument, or that comes without one (2026-07-28, Streamable HTTP, "Server Validation": a header
 /// that differs from the body is refused, and an absent or null argument has none). Integers are
-/// compared as numbers.
+/// compared as numbers. A number that is not an exact integer may come with or without its header:
+/// the tool's schema is violated, or the client cannot repeat the number.
 #[must_use]
 pub fn mismatched_header<'a, 'h>(
     mirrors: &'a [(String, Vec<String>)],
@@ -224,14 +222,16 @@ pub fn mismatched_header<'a, 'h>(
             return given == ReceivedHeader::Absent;
         }
         let ReceivedHeader::Once(given) = given else {
-            return false;
+            return given == ReceivedHeader::Absent
+                && is_number(value)
+                && exact_whole(value).is_none();
         };
         let Ok(given) = header::decode(given) else {
             return false;
         };
         match scan::string(value) {
             Some(text) => text == given,
-            None if value == b"true" || value == b"false" => value == given.as_bytes(),
+            None if value == given.as_bytes() => true,
             None => {
                 let own = std::str::from_utf8(value).ok().and_then(whole);
                 own.is_some() && own == whole(&given)
@@ -242,6 +242,15 @@ pub fn mismatched_header<'a, 'h>(
         .iter()
         .find(|mirror| !agrees(mirror))
         .map(|(name, _)| name.as_str())
+}
+
+fn is_number(json: &[u8]) -> bool {
+    matches!(json, [b'-' | b'0'..=b'9', ..])
+}
+
+/// The value of a JSON number that is an integer which every JSON library reads exactly.
+fn exact_whole(number: &[u8]) -> Option<i64> {
+    whole(std::str::from_utf8(number).ok()?).filter(|number| number.abs() <= EXACT)
 }
 
 /// A whole number as an argument or a header may spell it: `42`, and `42.0` and `4.2e1` too.
@@ -484,6 +493,14 @@ mod tests {
             assert_eq!(wrong(r#"{"b":42.0}"#, &[("B", bad)]), name("B"), "{bad}");
         }
         assert_eq!(wrong(r#"{"c":true}"#, &[("C", "false")]), name("C"));
+        assert_eq!(wrong(r#"{"a":"x\ty"}"#, &[("A", "x\ty")]), None, "a tab");
+        for inexact in ["4.5", "12345678901234567890", "-1e30"] {
+            let arguments = format!(r#"{{"b":{inexact}}}"#);
+            assert_eq!(wrong(&arguments, &[("B", inexact)]), None, "{inexact}");
+            assert_eq!(wrong(&arguments, &[]), None, "{inexact}");
+            assert_eq!(wrong(&arguments, &[("B", "4")]), name("B"), "{inexact}");
+        }
+        assert_eq!(wrong(r#"{"b":[4]}"#, &[]), name("B"));
         for without in [r#"{"a":null}"#, r#"{"d":1}"#, "{}"] {
             for header in ["x", ""] {
                 let wrong = wrong(without, &[("A", header)]);

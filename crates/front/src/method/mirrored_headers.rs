@@ -7,6 +7,7 @@ use weir_core::upstream::ListKind;
 use weir_era::lift::LiftedRequest;
 use weir_era::lower::{ReceivedHeader, annotated_headers, mismatched_header};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_wire::header::MAX_LEN;
 use weir_wire::method::Method;
 
 /// Compares the headers of a call with its arguments; returns the error, or `None` if they agree.
@@ -54,6 +55,6 @@ pub(crate) async fn check_param_headers(
     };
     let wrong = mismatched_header(&annotated, arguments.as_deref(), given)?;
     Some(format!(
-        "`Mcp-Param-{wrong}` is missing, given twice, malformed, differs from the argument or has none"
+        "`Mcp-Param-{wrong}` is missing, given twice, malformed, longer than {MAX_LEN} bytes, differs from the argument or has none"
     ))
 }
