@@ -78,8 +78,8 @@ impl PolicyLimiter {
         for (name, (held, waiting), caps) in
             self.slots.loads(principal, upstream, &rates.concurrency)
         {
-            let allows = format!("{} calls at once, {} queued", caps.slots, caps.waiting);
-            let full = held >= caps.slots && waiting >= caps.waiting;
+            let allows = format!("{} calls at once, {} queued", caps.places, caps.waiting);
+            let full = held >= caps.places && waiting >= caps.waiting;
             let refuses = full.then(|| format!("{held} running, {waiting} queued"));
             found.push(LimitStatus {
                 limit: name.into(),
