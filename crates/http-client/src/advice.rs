@@ -51,14 +51,14 @@ fn advice_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let error = error.downcast_ref::<io::Error>()?;
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Some(
-            "no server listens at that address: start the server, or correct the host and the port of `url`",
+            "no server listens at that address: start the server, or correct the host and the port of its URL",
         ),
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some(
-            "there is no route to that address: check the network, or correct the host of `url`",
+            "there is no route to that address: check the network, or correct the host of its URL",
         ),
         // Errors of the system's resolver have no kind of their own.
         _ if error.to_string().contains("lookup address") => Some(
-            "the host of `url` has no address: correct its name, or check the DNS of this machine",
+            "the host of its URL has no address: correct its name, or check the DNS of this machine",
         ),
         _ => None,
     }
@@ -71,7 +71,7 @@ fn advice_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
 fn advice_for_tls(error: &rustls::Error) -> Option<&'static str> {
     let rustls::Error::InvalidCertificate(error) = error else {
         return matches!(error, rustls::Error::InvalidMessage(_)).then_some(
-            "the port does not speak TLS: write `http://` in `url`, or a port that does",
+            "the port does not speak TLS: write `http://` in the URL, or a port that does",
         );
     };
     Some(match error {
@@ -82,7 +82,7 @@ fn advice_for_tls(error: &rustls::Error) -> Option<&'static str> {
             "the server's certificate is not valid yet: check the clocks of both machines"
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "the server's certificate is for another name: use a name of the certificate in `url`"
+            "the server's certificate is for another name: use a name of the certificate in the URL"
         }
         _ => {
             "the server's certificate is not from a trusted authority: name the file of that authority, or of a self-signed \

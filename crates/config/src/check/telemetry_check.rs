@@ -157,10 +157,16 @@ fn push(
     })
 }
 
-/// Returns the settings with a path below their own.
+/// Returns the settings with a path below their own. The query stays: collectors may take a key
+/// there.
 fn with_path_below(settings: &HttpUpstreamSettings, path: &str) -> HttpUpstreamSettings {
     let mut parts = settings.url.clone().into_parts();
-    let full = format!("{}{path}", settings.url.path().trim_end_matches('/'));
+    let query = settings.url.query().map(|query| format!("?{query}"));
+    let full = format!(
+        "{}{path}{}",
+        settings.url.path().trim_end_matches('/'),
+        query.unwrap_or_default()
+    );
     parts.path_and_query = PathAndQuery::try_from(full).ok();
     let url = Uri::from_parts(parts).unwrap_or_else(|_| settings.url.clone());
     HttpUpstreamSettings {

@@ -62,6 +62,12 @@ fn every_telemetry_key_is_applied() {
     let otlp = plan.otlp.unwrap();
     assert_eq!(otlp.metrics.url, "http://127.0.0.1:4318/tenant/v1/metrics");
     assert_eq!((otlp.grpc, otlp.interval), (false, Duration::from_secs(60)));
+    let plan = good("telemetry: { otlp: { endpoint: 'http://127.0.0.1:4318/?key=canary' } }");
+    let otlp = plan.telemetry.otlp.unwrap();
+    assert_eq!(
+        otlp.traces.url,
+        "http://127.0.0.1:4318/v1/traces?key=canary"
+    );
 }
 
 /// Loads a config with these environment variables.
