@@ -20,7 +20,7 @@ pub struct Budgets {
     /// Bodies of requests, from their first byte until the last reference to them is dropped.
     pub bodies: ByteBudget,
     /// Results that upstreams send as one message, and whole answers, until clients have taken
-    /// them.
+    /// them; and the cached pages of lists.
     pub results: ByteBudget,
     /// Messages of upstreams and clients that wait to be taken.
     pub messages: ByteBudget,

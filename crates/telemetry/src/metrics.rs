@@ -34,8 +34,9 @@ use crate::held_series::HeldSeries;
 use crate::resource;
 
 /// The most series of one instrument; further ones are counted together under
-/// `otel_metric_overflow` (fault F16). Attribute values come from fixed sets and the config, so
-/// only a config of hundreds of upstreams comes near.
+/// `otel_metric_overflow` (fault F16). Attribute values come from fixed sets and the config, but the
+/// SDK keeps the series of removed upstreams: some hundreds of upstream ids in the life of a process
+/// fill an instrument.
 const MAX_SERIES: usize = 1000;
 /// The most series of a histogram, with some twenty lines each.
 const MAX_HISTOGRAM_SERIES: usize = 200;
