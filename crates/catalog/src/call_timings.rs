@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_core::CallOutcome;
 
 /// The length of a window. The running window and the one before it are shown.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -65,13 +66,17 @@ impl Default for TimingCounts {
 }
 
 impl CallTimings {
-    /// Counts a call that ended at `ended` with this outcome, one of a fixed set of words.
-    pub fn note(&self, outcome: &'static str, took: Duration, ended: Instant) {
+    /// Counts a call that ended at `ended` with this outcome. A cancelled call failed for its client
+    /// alone: here the failures of weir and of the upstream are counted.
+    pub fn note(&self, outcome: CallOutcome, took: Duration, ended: Instant) {
         self.rotate(ended);
         match outcome {
-            "complete" | "input_required" | "task" | "cancelled" => {}
-            "tool_error" => drop(self.now.tool_errors.fetch_add(1, Ordering::Relaxed)),
-            _ => drop(self.now.failed.fetch_add(1, Ordering::Relaxed)),
+            CallOutcome::Complete
+            | CallOutcome::InputRequired
+            | CallOutcome::Task
+            | CallOutcome::Cancelled => {}
+            CallOutcome::ToolError => drop(self.now.tool_errors.fetch_add(1, Ordering::Relaxed)),
+            CallOutcome::Failed(_) => drop(self.now.failed.fetch_add(1, Ordering::Relaxed)),
         }
         self.now.took[bucket(took)].fetch_add(1, Ordering::Relaxed);
     }
@@ -173,15 +178,28 @@ mod tests {
         let timings = CallTimings::default();
         assert_eq!(timings.recent(), RecentCalls::default());
         for _ in 0..98 {
-            timings.note("complete", Duration::from_millis(10), Instant::now());
+            timings.note(
+                CallOutcome::Complete,
+                Duration::from_millis(10),
+                Instant::now(),
+            );
         }
-        timings.note("tool_error", Duration::from_millis(10), Instant::now());
-        timings.note("timed_out", Duration::from_secs(10), Instant::now());
-        timings.note("unavailable", Duration::from_secs(10), Instant::now());
+        timings.note(
+            CallOutcome::ToolError,
+            Duration::from_millis(10),
+            Instant::now(),
+        );
+        for outcome in [
+            CallOutcome::Failed("timed_out"),
+            CallOutcome::Failed("unavailable"),
+            CallOutcome::Cancelled,
+        ] {
+            timings.note(outcome, Duration::from_secs(10), Instant::now());
+        }
         let recent = timings.recent();
         assert_eq!(
             (recent.calls, recent.failed, recent.tool_errors),
-            (101, 2, 1)
+            (102, 2, 1)
         );
         let (median, p99) = (
             recent.median.unwrap_or_default(),
@@ -194,11 +212,15 @@ mod tests {
         tokio::time::advance(WINDOW).await;
         assert_eq!(
             timings.recent().calls,
-            101,
+            102,
             "the window before is shown too"
         );
-        timings.note("complete", Duration::from_millis(1), Instant::now());
-        assert_eq!(timings.recent().calls, 102);
+        timings.note(
+            CallOutcome::Complete,
+            Duration::from_millis(1),
+            Instant::now(),
+        );
+        assert_eq!(timings.recent().calls, 103);
         tokio::time::advance(WINDOW).await;
         assert_eq!(timings.recent().calls, 1);
         tokio::time::advance(WINDOW * 5).await;

@@ -1,6 +1,7 @@
 //! Tracing of a walk over an upstream's lists: one span for the walk, and one for each page.
 
 use tokio::time::Instant;
+use weir_core::CallOutcome;
 use weir_core::capability::CapabilityClass;
 use weir_core::failure::Failure;
 use weir_core::names::UpstreamId;
@@ -52,7 +53,7 @@ impl WalkSpan {
             ),
             ("weir.class", AttributeValue::Text(class.to_string().into())),
         ];
-        span.end(outcome(result), result.is_err(), attributes);
+        span.end(outcome(result), attributes);
     }
 }
 
@@ -88,12 +89,10 @@ impl ListWatch for TracedPages<'_> {
                     AttributeValue::Text(self.upstream.as_str().into()),
                 ),
             ];
-            let (outcome, failed) = (outcome(&page), page.is_err());
             let asked = FinishedCall {
                 method,
                 took: began.elapsed(),
-                outcome,
-                failed,
+                outcome: outcome(&page),
                 attributes,
             };
             span.record_call(&*self.context.ports.random, asked);
@@ -106,6 +105,8 @@ impl ListWatch for TracedPages<'_> {
     }
 }
 
-fn outcome<T>(result: &Result<T, Failure>) -> &'static str {
-    result.as_ref().map_or_else(Failure::reason, |_| "complete")
+fn outcome<T>(result: &Result<T, Failure>) -> CallOutcome {
+    result
+        .as_ref()
+        .map_or_else(CallOutcome::from, |_| CallOutcome::Complete)
 }

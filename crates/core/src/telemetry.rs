@@ -26,8 +26,8 @@ pub use instrument_row::{InstrumentKind, InstrumentRow};
 pub use lease_meter::{LeaseMeter, record_leases};
 pub use log_line_rate::LogLineRate;
 pub use meters::{
-    DEFAULT_MAX_NAMES, ItemMeter, OTHER_NAME, UpstreamMeter, is_failed, present_meters,
-    set_max_names, upstreams,
+    DEFAULT_MAX_NAMES, ItemMeter, OTHER_NAME, UpstreamMeter, present_meters, set_max_names,
+    upstreams,
 };
 pub use process_resource::{process_resource, set_process_resource};
 pub use store_operation::StoreOperation;

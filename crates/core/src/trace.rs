@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 pub use self::own_span::OwnSpan;
 pub use self::trace_context::{TraceContext, sent_span};
+use crate::call_outcome::CallOutcome;
 use crate::names::request_name::RequestName;
 use crate::port::environment::Random;
 
@@ -175,10 +176,8 @@ pub struct FinishedCall<'a> {
     pub method: &'a str,
     /// Its duration.
     pub took: std::time::Duration,
-    /// Its outcome, one of a fixed set of words.
-    pub outcome: &'static str,
-    /// True if that is a failure.
-    pub failed: bool,
+    /// Its outcome.
+    pub outcome: CallOutcome,
     /// Further attributes.
     pub attributes: Vec<(&'static str, AttributeValue)>,
 }

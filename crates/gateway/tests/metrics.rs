@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use parking_lot::{Mutex, MutexGuard};
-use weir_core::UpstreamId;
 use weir_core::telemetry::{ItemMeter, UpstreamMeter, instruments};
 use weir_core::upstream::ListKind;
+use weir_core::{CallOutcome, UpstreamId};
 use weir_telemetry::Metrics;
 use weir_wire::method::Method;
 
@@ -40,7 +40,7 @@ fn instruments_are_scraped_and_removed_upstreams_are_not() {
     let tool = ItemMeter::new(a.clone(), ListKind::Tools, "order".to_owned());
     tool.record_call(
         Method::ToolsCall,
-        "timed_out",
+        CallOutcome::Failed("timed_out"),
         Duration::from_millis(150),
         None,
     );
@@ -109,7 +109,7 @@ fn a_million_names_are_two_thousand_series_and_less_than_a_mebibyte() {
         let tool = ItemMeter::new(upstream.clone(), ListKind::Tools, name);
         tool.record_call(
             Method::ToolsCall,
-            "complete",
+            CallOutcome::Complete,
             Duration::from_millis(number % 1000),
             None,
         );

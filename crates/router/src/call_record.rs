@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 use weir_catalog::{CallRoute, CallTimings, StaleListSignal};
+use weir_core::CallOutcome;
 use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
@@ -14,7 +15,6 @@ use weir_core::log_text::sanitize_text;
 use weir_core::port::{AuditLog, CallAttempt, CallPermission, CallPermit, EndedCall};
 use weir_core::principal::Principal;
 use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd};
-use weir_core::telemetry::meters::is_failed;
 use weir_core::trace;
 use weir_core::trace::{FinishedCall, ServerSpan};
 use weir_core::upstream::CarriedRevision;
@@ -165,23 +165,25 @@ impl CallRecord {
                 return ReplyEnd::Complete(Payload::Stream(Box::new(RecordedPayload {
                     inner,
                     record: self,
-                    outcome: "complete",
+                    outcome: CallOutcome::Complete,
                 })));
             }
             ReplyEnd::InputRequired(Payload::Stream(inner)) => {
                 return ReplyEnd::InputRequired(Payload::Stream(Box::new(RecordedPayload {
                     inner,
                     record: self,
-                    outcome: "input_required",
+                    outcome: CallOutcome::InputRequired,
                 })));
             }
-            ReplyEnd::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => "tool_error",
-            ReplyEnd::Complete(_) => "complete",
-            ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } => "input_required",
-            ReplyEnd::Task(_) => "task",
+            ReplyEnd::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => {
+                CallOutcome::ToolError
+            }
+            ReplyEnd::Complete(_) => CallOutcome::Complete,
+            ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } => CallOutcome::InputRequired,
+            ReplyEnd::Task(_) => CallOutcome::Task,
             ReplyEnd::Failed(ref failure) => {
                 self.note_failure(failure);
-                failure.reason()
+                CallOutcome::from(&**failure)
             }
         };
         self.write(outcome);
@@ -227,10 +229,10 @@ impl CallRecord {
         if let Some(failure) = failed {
             self.note_failure(failure);
         }
-        self.write(failed.map_or("complete", Failure::reason));
+        self.write(failed.map_or(CallOutcome::Complete, CallOutcome::from));
     }
 
-    fn write(&mut self, outcome: &'static str) {
+    fn write(&mut self, outcome: CallOutcome) {
         if std::mem::replace(&mut self.written, true) {
             return;
         }
@@ -283,7 +285,7 @@ impl CallRecord {
 
 impl Drop for CallRecord {
     fn drop(&mut self) {
-        self.write("cancelled");
+        self.write(CallOutcome::Cancelled);
     }
 }
 
@@ -330,7 +332,7 @@ fn record_span(
     span: &ServerSpan,
     call: &Call,
     item: &CatalogItem,
-    outcome: &'static str,
+    outcome: CallOutcome,
     took: Duration,
 ) {
     let mut attributes = vec![
@@ -356,12 +358,10 @@ fn record_span(
     attributes.extend(
         name.map(|(attribute, name)| (attribute, trace::AttributeValue::Text(name.clone()))),
     );
-    let failed = is_failed(outcome);
     let asked = FinishedCall {
         method: call.method_name(),
         took,
         outcome,
-        failed,
         attributes,
     };
     span.record_call(&call.trace, name.map(|(_, name)| name), asked);
@@ -371,7 +371,7 @@ fn record_span(
 struct RecordedPayload {
     inner: Box<dyn PayloadSource>,
     record: CallRecord,
-    outcome: &'static str,
+    outcome: CallOutcome,
 }
 
 impl PayloadSource for RecordedPayload {
@@ -385,7 +385,7 @@ impl PayloadSource for RecordedPayload {
             Poll::Ready(None) => self.record.write(self.outcome),
             Poll::Ready(Some(Err(failure))) => {
                 self.record.note_failure(failure);
-                self.record.write(failure.reason());
+                self.record.write(failure.into());
             }
             Poll::Ready(Some(Ok(bytes))) => self.record.bytes += bytes.len() as u64,
             Poll::Pending => {}

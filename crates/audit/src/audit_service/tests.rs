@@ -13,7 +13,7 @@ use serde_json::Value;
 use weir_core::call::RequestName;
 use weir_core::names::EndpointId;
 use weir_core::port::{CallAttempt, CallPermission, EndedCall, GateDecision, OperatorAction};
-use weir_core::{Call, Failure, FailureKind, Principal};
+use weir_core::{Call, CallOutcome, Failure, FailureKind, Principal};
 use weir_system::SystemClock;
 use weir_testkit::{FakeClock, FakeRandom, TestFolder, wait_for_condition};
 use weir_wire::Params;
@@ -175,7 +175,7 @@ fn allowed(auditing: &AuditService, principal: &Principal) -> Result<(), Failure
         .port()
         .record_decision(&attempt, GateDecision::Allowed(&CallPermission::default()))?;
     let ended = EndedCall {
-        outcome: "complete",
+        outcome: CallOutcome::Complete,
         took: Duration::ZERO,
         bytes: 0,
         changes: weir_core::port::ContentChanges::default(),

@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use weir_core::Principal;
 use weir_core::instant::rfc3339;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{CallPermission, ContentChanges};
+use weir_core::{CallOutcome, Principal};
 
 use super::chain_head::ChainHead;
 use super::record_object::RecordObject;
@@ -89,7 +89,7 @@ pub(super) enum AuditedEnding {
         rule: Option<Arc<str>>,
     },
     Ended {
-        outcome: &'static str,
+        outcome: CallOutcome,
         took: Duration,
         bytes: u64,
         changes: ContentChanges,
@@ -176,13 +176,10 @@ impl AuditEvent {
         match &self.content {
             EventContent::Entry(entry) => entry.refused.is_some(),
             EventContent::Refusals(_) => true,
-            EventContent::Call(call) => !matches!(
-                call.end,
-                AuditedEnding::Ended {
-                    outcome: "complete" | "input_required" | "task",
-                    ..
-                }
-            ),
+            EventContent::Call(call) => match &call.end {
+                AuditedEnding::Refused { .. } => true,
+                AuditedEnding::Ended { outcome, .. } => outcome.is_failed(),
+            },
             EventContent::Admin { done, .. } => !done,
             EventContent::Life(life) => !matches!(
                 life,
@@ -302,7 +299,7 @@ impl CallEvent {
                 record
                     .text("decision", "allowed")
                     .list("policies", verdict.rules.iter().map(|rule| &**rule))
-                    .text("outcome", outcome)
+                    .text("outcome", outcome.as_str())
                     .raw("took_ms", &format!("{:.3}", took.as_secs_f64() * 1e3))
                     .number("bytes", *bytes)
                     .optional_text("protocol", *revision);

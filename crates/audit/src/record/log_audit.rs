@@ -4,6 +4,7 @@
 //! principals, through the normal log. It is not the tamper-evident file; arguments and results
 //! never appear in it.
 
+use weir_core::CallOutcome;
 use weir_core::failure::Failure;
 use weir_core::port::{
     AuditLog, CallAttempt, EndedCall, GateDecision, OperatorAction, SenderEntrance, SenderRejection,
@@ -61,8 +62,8 @@ impl AuditLog for LogAudit {
         } = attempt;
         let (endpoint, method, request) =
             (&call.endpoint, call.method_name(), call.request.as_str());
-        let (outcome, took_ms) = (ended.outcome, ended.took.as_secs_f64() * 1e3);
-        if outcome == "complete" {
+        let (outcome, took_ms) = (ended.outcome.as_str(), ended.took.as_secs_f64() * 1e3);
+        if ended.outcome == CallOutcome::Complete {
             tracing::debug!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "call ended");
         } else {
             tracing::info!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "call ended");

@@ -10,6 +10,7 @@ use super::Fut;
 use super::borrowed_secret::BorrowedSecret;
 use super::shared_rates::RateDecision;
 use crate::call::Call;
+use crate::call_outcome::CallOutcome;
 use crate::catalog_item::CatalogItem;
 use crate::failure::Failure;
 use crate::names::{EndpointId, UpstreamId};
@@ -300,8 +301,8 @@ pub enum GateDecision<'a> {
 /// The end of a call.
 #[derive(Clone, Debug)]
 pub struct EndedCall {
-    /// One of a small, fixed set of words.
-    pub outcome: &'static str,
+    /// Its outcome.
+    pub outcome: CallOutcome,
     /// From the decision to the end.
     pub took: Duration,
     /// Bytes of results that went back, if they were counted.

@@ -17,6 +17,7 @@ use weir_wire::method::Method;
 use super::duration_histogram::{CLIENT_DURATION, DurationSeries, MetricLabel};
 use super::instruments;
 use super::zeroed_counters::start_upstream_at_zero;
+use crate::call_outcome::CallOutcome;
 use crate::list_kind::ListKind;
 use crate::names::UpstreamId;
 use crate::trace::SpanContext;
@@ -88,7 +89,7 @@ pub struct UpstreamMeter {
 
 /// The series of one method by outcome, and its slot among the names that have series of their own.
 struct MethodSeries {
-    by_outcome: Vec<(&'static str, Arc<DurationSeries>)>,
+    by_outcome: Vec<(CallOutcome, Arc<DurationSeries>)>,
     _slot: Option<Arc<NameSlot>>,
 }
 
@@ -101,7 +102,7 @@ struct SeriesKey {
     /// The attribute of the name; absent for items without one.
     attribute: Option<&'static str>,
     method: Method,
-    outcome: &'static str,
+    outcome: CallOutcome,
 }
 
 impl UpstreamMeter {
@@ -162,7 +163,7 @@ impl UpstreamMeter {
         &self,
         attribute: Option<&'static str>,
         method: Method,
-        outcome: &'static str,
+        outcome: CallOutcome,
     ) -> Arc<DurationSeries> {
         let name = attribute.map(|attribute| (attribute, Arc::from(OTHER_NAME)));
         let key = SeriesKey {
@@ -177,9 +178,9 @@ impl UpstreamMeter {
 
     /// The series of a method that no revision knows. It takes a slot with its first call that
     /// completes: calls of names that a client made up fail.
-    fn method(&self, name: &Arc<str>, outcome: &'static str) -> Arc<DurationSeries> {
+    fn method(&self, name: &Arc<str>, outcome: CallOutcome) -> Arc<DurationSeries> {
         let mut methods = self.methods.lock();
-        if outcome == "complete" && !methods.contains_key(name) {
+        if outcome == CallOutcome::Complete && !methods.contains_key(name) {
             let slot = NameSlot::take(&self.id, METHOD, name);
             if slot.is_some() {
                 methods.insert(
@@ -231,7 +232,7 @@ fn labels(
     upstream: &Arc<str>,
     name: Option<MetricLabel>,
     method: Method,
-    outcome: &'static str,
+    outcome: CallOutcome,
 ) -> Vec<MetricLabel> {
     let mut all = vec![
         ("upstream", upstream.clone()),
@@ -241,19 +242,12 @@ fn labels(
     with_outcome(all, outcome)
 }
 
-fn with_outcome(mut all: Vec<MetricLabel>, outcome: &'static str) -> Vec<MetricLabel> {
-    all.push(("outcome", outcome.into()));
-    if is_failed(outcome) {
-        all.push(("error.type", outcome.into()));
+fn with_outcome(mut all: Vec<MetricLabel>, outcome: CallOutcome) -> Vec<MetricLabel> {
+    all.push(("outcome", outcome.as_str().into()));
+    if outcome.is_failed() {
+        all.push(("error.type", outcome.as_str().into()));
     }
     all
-}
-
-/// True for the outcomes of failures: a call that waits for input, or that became a task, did not
-/// fail.
-#[must_use]
-pub fn is_failed(outcome: &str) -> bool {
-    !matches!(outcome, "complete" | "input_required" | "task")
 }
 
 /// The metrics of one item of an upstream: a tool, a prompt, its resources.
@@ -304,18 +298,18 @@ impl ItemMeter {
         }
     }
 
-    /// Counts a call that ended with this outcome, one of a fixed set of words.
+    /// Counts a call that ended with this outcome.
     pub fn record_call(
         &self,
         method: Method,
-        outcome: &'static str,
+        outcome: CallOutcome,
         time: Duration,
         span: Option<SpanContext>,
     ) {
         if self.is_method {
             return self.upstream.method(&self.name, outcome).record(time, span);
         }
-        let is_usual = outcome == "complete" && method == self.kind.used_by();
+        let is_usual = outcome == CallOutcome::Complete && method == self.kind.used_by();
         if is_usual {
             self.completed
                 .get_or_init(|| self.series(method, outcome))
@@ -336,7 +330,7 @@ impl ItemMeter {
         Some((self.kind.name_attribute()?, &self.name))
     }
 
-    fn series(&self, method: Method, outcome: &'static str) -> Arc<DurationSeries> {
+    fn series(&self, method: Method, outcome: CallOutcome) -> Arc<DurationSeries> {
         let attribute = self.kind.name_attribute();
         let slot = self
             .slot
@@ -400,7 +394,7 @@ mod tests {
     fn a_method_that_no_revision_knows_has_series_once_a_call_of_it_completed() {
         let id = UpstreamId::new("maker").expect("an id");
         let upstream = UpstreamMeter::of(&id);
-        let took = |name: &str, outcome: &'static str| {
+        let took = |name: &str, outcome: CallOutcome| {
             let meter = ItemMeter::of_method(upstream.clone(), name);
             meter.record_call(
                 weir_wire::method::EXTENSION_METHOD,
@@ -425,12 +419,15 @@ mod tests {
             names
         };
         for number in 0..1000 {
-            took(&format!("made/up-{number}"), "upstream_error");
+            took(
+                &format!("made/up-{number}"),
+                CallOutcome::Failed("upstream_error"),
+            );
         }
-        took("acme/stars", "upstream_error");
-        took("acme/stars", "complete");
-        took("acme/stars", "complete");
-        took("acme/stars", "upstream_error");
+        took("acme/stars", CallOutcome::Failed("upstream_error"));
+        took("acme/stars", CallOutcome::Complete);
+        took("acme/stars", CallOutcome::Complete);
+        took("acme/stars", CallOutcome::Failed("upstream_error"));
         let expected = [
             ("acme/stars".to_owned(), 1),
             ("acme/stars".to_owned(), 2),
@@ -464,7 +461,7 @@ mod tests {
             let meter = ItemMeter::new(upstream.clone(), ListKind::Tools, format!("tool-{number}"));
             meter.record_call(
                 Method::ToolsCall,
-                "complete",
+                CallOutcome::Complete,
                 Duration::from_millis(3),
                 None,
             );
@@ -474,7 +471,11 @@ mod tests {
             }
         }
         assert_eq!(own(), DEFAULT_MAX_NAMES + 1);
-        let other = upstream.series(Some("gen_ai.tool.name"), Method::ToolsCall, "complete");
+        let other = upstream.series(
+            Some("gen_ai.tool.name"),
+            Method::ToolsCall,
+            CallOutcome::Complete,
+        );
         assert_eq!(
             other.counts().buckets.iter().sum::<u64>(),
             20_000 - DEFAULT_MAX_NAMES as u64
@@ -485,7 +486,7 @@ mod tests {
         let new = ItemMeter::new(upstream.clone(), ListKind::Tools, "new".to_owned());
         new.record_call(
             Method::ToolsCall,
-            "tool_error",
+            CallOutcome::ToolError,
             Duration::from_millis(3),
             None,
         );

@@ -6,6 +6,7 @@ use super::{
     AttributeValue, FinishedCall, FinishedSpan, SINK, SpanContext, SpanKind, is_drawn_by, nonzero,
     offer, outcome_of,
 };
+use crate::call_outcome::CallOutcome;
 use crate::port::environment::Random;
 
 /// A sampled piece of weir's own work. No request caused it, so it begins a trace. If it is dropped
@@ -38,7 +39,7 @@ impl OwnSpan {
     /// Records the span of a request to an upstream that is part of it. It is over now, and began
     /// before that.
     pub fn record_call(&self, random: &dyn Random, call: FinishedCall<'_>) {
-        let ended = SystemTime::now();
+        let (ended, failed) = (SystemTime::now(), call.outcome.is_failed());
         offer(FinishedSpan {
             context: SpanContext {
                 span: nonzero(random),
@@ -50,18 +51,14 @@ impl OwnSpan {
             kind: SpanKind::Client,
             began: ended.checked_sub(call.took).unwrap_or(ended),
             ended,
-            attributes: outcome_of(call.attributes, call.outcome, call.failed),
-            failed: call.failed,
+            attributes: outcome_of(call.attributes, call.outcome.as_str(), failed),
+            failed,
         });
     }
 
     /// Ends the span.
-    pub fn end(
-        self,
-        outcome: &'static str,
-        failed: bool,
-        attributes: Vec<(&'static str, AttributeValue)>,
-    ) {
+    pub fn end(self, outcome: CallOutcome, attributes: Vec<(&'static str, AttributeValue)>) {
+        let failed = outcome.is_failed();
         offer(FinishedSpan {
             context: self.context,
             parent: None,
@@ -70,7 +67,7 @@ impl OwnSpan {
             kind: SpanKind::Internal,
             began: self.began.0,
             ended: self.began.0 + self.began.1.elapsed(),
-            attributes: outcome_of(attributes, outcome, failed),
+            attributes: outcome_of(attributes, outcome.as_str(), failed),
             failed,
         });
     }

@@ -157,7 +157,7 @@ impl ServerSpan {
         let Some(context) = self::sent_span(sent) else {
             return;
         };
-        let ended = SystemTime::now();
+        let (ended, failed) = (SystemTime::now(), call.outcome.is_failed());
         offer(FinishedSpan {
             context,
             parent: Some(self.context.span),
@@ -166,8 +166,8 @@ impl ServerSpan {
             kind: SpanKind::Client,
             began: ended.checked_sub(call.took).unwrap_or(ended),
             ended,
-            attributes: outcome_of(call.attributes, call.outcome, call.failed),
-            failed: call.failed,
+            attributes: outcome_of(call.attributes, call.outcome.as_str(), failed),
+            failed,
         });
     }
 }

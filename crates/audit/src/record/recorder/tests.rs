@@ -11,7 +11,7 @@ use weir_core::call::{RequestName, TraceContext};
 use weir_core::names::EndpointId;
 use weir_core::port::{CallPermission, ContentChanges};
 use weir_core::principal::{Subject, VerifiedIdentity};
-use weir_core::{Call, Principal};
+use weir_core::{Call, CallOutcome, Principal};
 use weir_testkit::{FakeClock, principal_of};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -195,7 +195,7 @@ async fn call_has_one_record_with_principal_and_outcome() {
         "an allowed call has its record when it ends"
     );
     let ended = EndedCall {
-        outcome: "complete",
+        outcome: CallOutcome::Complete,
         took: Duration::from_micros(1500),
         bytes: 42,
         changes: ContentChanges {
@@ -459,7 +459,7 @@ async fn denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
         .unwrap();
     assert_eq!(world.lines().len(), 602);
     let allowed = EndedCall {
-        outcome: "complete",
+        outcome: CallOutcome::Complete,
         took: Duration::ZERO,
         bytes: 0,
         changes: ContentChanges::default(),

@@ -201,7 +201,7 @@ impl AuditLog for ScriptedGate {
     }
 
     fn record_end(&self, _: &CallAttempt<'_>, ended: &EndedCall) {
-        self.outcomes.lock().push(ended.outcome);
+        self.outcomes.lock().push(ended.outcome.as_str());
     }
 
     fn record_operator_action(&self, _: &OperatorAction<'_>) {}
