@@ -13,7 +13,8 @@ use weir_core::upstream::{ListKind, ServerDescription, Upstream};
 use super::call_timings::CallTimings;
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
-use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
+use super::list_feed::{ListFeed, UpstreamSnapshot};
+use super::list_state::ListState;
 use super::list_watcher::ListWatcher;
 use super::stale_list_signal::StaleListSignal;
 use weir_items::ResolvedRules;
@@ -151,7 +152,7 @@ impl CatalogSource {
         }
         self.base
             .wait_for(|snapshot| {
-                snapshot.list(kind).is_asked_for || snapshot.state != FeedState::Fresh
+                snapshot.list(kind).is_asked_for || snapshot.state != ListState::Fresh
             })
             .await;
     }

@@ -16,27 +16,15 @@ use weir_core::tool::Tool;
 use weir_core::upstream::{ListKind, ListKinds, ServerDescription};
 
 use super::announced_lists::{FeedAnnouncement, FollowingWalk};
+use super::list_state::{IncompleteReason, ListState};
 use super::view::Freshness;
 use super::view_rebuild::ViewRebuild;
 use weir_items::ListFault;
 
-/// The state of an upstream's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FeedState {
-    /// Not known yet.
-    Pending,
-    /// As the upstream last listed it, and weir would learn of a change.
-    Fresh,
-    /// As the upstream listed it earlier; it cannot be asked now.
-    Stale,
-    /// The list is not known any more.
-    Down,
-}
-
 /// One upstream's list at one moment. Immutable; cloning shares all that is large.
 #[derive(Clone, Debug)]
 pub(super) struct UpstreamSnapshot {
-    pub(super) state: FeedState,
+    pub(super) state: ListState,
     pub(super) since: SystemTime,
     /// By [`ListKind`].
     pub(super) lists: [ListSnapshot; 4],
@@ -99,12 +87,12 @@ impl Default for ListSnapshot {
 
 impl ListSnapshot {
     /// The reason why the list is not whole and fresh, while its server can be asked.
-    fn reason(&self, is_declared: bool) -> Option<&'static str> {
+    fn reason(&self, is_declared: bool) -> Option<IncompleteReason> {
         match &self.fault {
-            Some(_) if self.items.is_empty() => Some("down"),
-            Some(_) => Some("stale"),
-            None if is_declared && !self.is_asked_for => Some("pending"),
-            None => self.truncated.map(|_| "truncated"),
+            Some(_) if self.items.is_empty() => Some(IncompleteReason::Down),
+            Some(_) => Some(IncompleteReason::Stale),
+            None if is_declared && !self.is_asked_for => Some(IncompleteReason::Pending),
+            None => self.truncated.map(|_| IncompleteReason::Truncated),
         }
     }
 }
@@ -134,7 +122,7 @@ impl UpstreamSnapshot {
         // A reload that changes a timeout must not make every client see the tools go and come
         // back.
         let mut snapshot = Self {
-            state: FeedState::Stale,
+            state: ListState::Stale,
             since,
             walked: false,
             walks: 0,
@@ -146,7 +134,7 @@ impl UpstreamSnapshot {
 
     fn pending(since: SystemTime) -> Self {
         Self {
-            state: FeedState::Pending,
+            state: ListState::Pending,
             since,
             lists: Default::default(),
             digests: Default::default(),
@@ -162,25 +150,25 @@ impl UpstreamSnapshot {
     }
 
     /// The reason why the list is not whole and fresh, as clients see it.
-    pub(super) fn reason(&self, kind: ListKind) -> Option<&'static str> {
+    pub(super) fn reason(&self, kind: ListKind) -> Option<IncompleteReason> {
         match self.state {
-            FeedState::Pending => Some("pending"),
-            FeedState::Fresh => {
+            ListState::Pending => Some(IncompleteReason::Pending),
+            ListState::Fresh => {
                 let is_declared = self
                     .about
                     .as_ref()
                     .is_some_and(|about| about.offers.has(kind));
                 self.list(kind).reason(is_declared)
             }
-            FeedState::Stale => Some("stale"),
-            FeedState::Down => Some("down"),
+            ListState::Stale => Some(IncompleteReason::Stale),
+            ListState::Down => Some(IncompleteReason::Down),
         }
     }
 
     /// The start of the state that [`Self::reason`] is about.
     pub(super) fn since(&self, kind: ListKind) -> SystemTime {
         match &self.list(kind).fault {
-            Some(fault) if self.state == FeedState::Fresh => fault.since,
+            Some(fault) if self.state == ListState::Fresh => fault.since,
             _ => self.since,
         }
     }

@@ -21,7 +21,8 @@ use super::announced_lists::FollowingWalk;
 use super::context::CatalogContext;
 use super::followed_upstream::FollowedUpstream;
 use super::late_confirmations::LateConfirmations;
-use super::list_feed::{FeedState, ListFeed, ListSnapshot};
+use super::list_feed::{ListFeed, ListSnapshot};
+use super::list_state::ListState;
 use super::pace::RefreshPacer;
 use super::walk_span::WalkSpan;
 use weir_items::WalkTrigger;
@@ -77,7 +78,7 @@ impl ListWatcher {
             late: LateConfirmations::default(),
             unlisted_tools: absent,
         };
-        if watcher.feed.snapshot().state == FeedState::Stale {
+        if watcher.feed.snapshot().state == ListState::Stale {
             watcher.start_grace();
         }
         watcher
@@ -264,7 +265,7 @@ impl ListWatcher {
             self.expiry = None;
             let since = self.context.wall();
             self.feed.publish(|snapshot| {
-                snapshot.state = FeedState::Down;
+                snapshot.state = ListState::Down;
                 snapshot.since = since;
                 snapshot
                     .lists
@@ -288,9 +289,9 @@ impl ListWatcher {
             self.start_grace();
         }
         let state = if empty {
-            FeedState::Down
+            ListState::Down
         } else {
-            FeedState::Stale
+            ListState::Stale
         };
         let cause = failure.cause();
         if before.state != state

@@ -11,7 +11,8 @@ use weir_schema::ToolSchema;
 use super::Catalog;
 use super::call_timings::RecentCalls;
 use super::closed_upstreams::ClosedUpstream;
-use super::list_feed::{FeedState, ListFeed};
+use super::list_feed::ListFeed;
+use super::list_state::ListState;
 
 /// One upstream.
 #[derive(Clone, Debug)]
@@ -35,9 +36,8 @@ pub struct UpstreamStatus {
 pub struct ListStatus {
     /// The clients' class of accepted requests.
     pub class: CapabilityClass,
-    /// `pending`, `fresh`, `stale` or `down`. The list of tools decides, if the server gives some of
-    /// its lists.
-    pub state: &'static str,
+    /// The list of tools decides, if the server gives some of its lists.
+    pub state: ListState,
     /// The start of this state.
     pub since: SystemTime,
     /// Tools listed now.
@@ -73,20 +73,15 @@ pub enum UpstreamReach {
     Down,
 }
 
-/// True for the states of a list that cannot be read now.
-fn is_unreadable(state: &str) -> bool {
-    matches!(state, "stale" | "down")
-}
-
 impl UpstreamStatus {
     /// The reachability, independent of an operator's actions.
     #[must_use]
     pub fn reach(&self) -> UpstreamReach {
         match self.lists.first().map(|list| list.state) {
             _ if self.health.down => UpstreamReach::Down,
-            Some("fresh") => UpstreamReach::Up,
-            Some(state) if is_unreadable(state) => UpstreamReach::Down,
-            Some(_) | None => UpstreamReach::Unknown,
+            Some(ListState::Fresh) => UpstreamReach::Up,
+            Some(ListState::Stale | ListState::Down) => UpstreamReach::Down,
+            Some(ListState::Pending) | None => UpstreamReach::Unknown,
         }
     }
 
@@ -97,11 +92,11 @@ impl UpstreamStatus {
         let (changed, is_down) = (self.health.down_changed, self.health.down);
         match (listed, changed) {
             // It is down for two reasons: since the first of them.
-            (Some((state, since)), Some(changed)) if is_down && is_unreadable(state) => {
+            (Some((state, since)), Some(changed)) if is_down && state.is_unreadable() => {
                 Some(since.min(changed))
             }
             (Some(_), Some(changed)) if is_down => Some(changed),
-            (Some((state, since)), Some(changed)) if !is_unreadable(state) => {
+            (Some((state, since)), Some(changed)) if !state.is_unreadable() => {
                 Some(since.max(changed))
             }
             (Some((_, since)), _) => Some(since),
@@ -144,11 +139,11 @@ fn list(feed: &ListFeed) -> ListStatus {
     ListStatus {
         class: feed.class,
         state: match (snapshot.state, &tools.fault) {
-            (FeedState::Pending, _) => "pending",
-            (FeedState::Fresh, None) => "fresh",
-            (FeedState::Fresh, Some(_)) if tools.items.is_empty() => "down",
-            (FeedState::Fresh, Some(_)) | (FeedState::Stale, _) => "stale",
-            (FeedState::Down, _) => "down",
+            (ListState::Pending, _) => ListState::Pending,
+            (ListState::Fresh, None) => ListState::Fresh,
+            (ListState::Fresh, Some(_)) if tools.items.is_empty() => ListState::Down,
+            (ListState::Fresh, Some(_)) | (ListState::Stale, _) => ListState::Stale,
+            (ListState::Down, _) => ListState::Down,
         },
         since: snapshot.since(ListKind::Tools),
         tools: tools.items.len(),
@@ -180,7 +175,7 @@ mod tests {
     }
 
     /// A list in a state since a time, and the server down, or not any more, since another time.
-    fn status(listed: Option<(&'static str, u64)>, down: Option<(bool, u64)>) -> UpstreamStatus {
+    fn status(listed: Option<(ListState, u64)>, down: Option<(bool, u64)>) -> UpstreamStatus {
         let list = |(state, since)| ListStatus {
             class: CapabilityClass::BASE,
             state,
@@ -212,17 +207,18 @@ mod tests {
 
     #[test]
     fn state_lasts_since_the_change_that_made_it() {
+        use ListState::{Fresh, Pending, Stale};
         use UpstreamReach::{Down, Unknown, Up};
         for (list, down, reach, since) in [
             (None, None, Unknown, None),
-            (Some(("pending", 1)), None, Unknown, Some(1)),
-            (Some(("fresh", 1)), None, Up, Some(1)),
-            (Some(("fresh", 1)), Some((true, 5)), Down, Some(5)),
-            (Some(("stale", 3)), Some((true, 5)), Down, Some(3)),
-            (Some(("stale", 7)), Some((true, 5)), Down, Some(5)),
-            (Some(("stale", 3)), Some((false, 5)), Down, Some(3)),
-            (Some(("fresh", 3)), Some((false, 5)), Up, Some(5)),
-            (Some(("fresh", 7)), Some((false, 5)), Up, Some(7)),
+            (Some((Pending, 1)), None, Unknown, Some(1)),
+            (Some((Fresh, 1)), None, Up, Some(1)),
+            (Some((Fresh, 1)), Some((true, 5)), Down, Some(5)),
+            (Some((Stale, 3)), Some((true, 5)), Down, Some(3)),
+            (Some((Stale, 7)), Some((true, 5)), Down, Some(5)),
+            (Some((Stale, 3)), Some((false, 5)), Down, Some(3)),
+            (Some((Fresh, 3)), Some((false, 5)), Up, Some(5)),
+            (Some((Fresh, 7)), Some((false, 5)), Up, Some(7)),
         ] {
             let status = status(list, down);
             assert_eq!(

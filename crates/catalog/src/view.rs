@@ -13,6 +13,7 @@ use weir_core::content_version::ContentVersion;
 use weir_core::fast::{FastMap, FastState};
 use weir_core::names::UpstreamId;
 
+use super::list_state::IncompleteReason;
 use weir_core::reserved_names::ReservedNames;
 
 /// The longest freshness that weir ever promises, even if an upstream promises more (D15).
@@ -26,10 +27,8 @@ pub(super) static EMPTY_VIEW: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(Vi
 pub struct IncompleteUpstream {
     /// The upstream.
     pub upstream: UpstreamId,
-    /// `pending` (its first walk has not ended), `down` (no item of it is shown), `stale` (its last
-    /// good items are shown), `truncated` (a guard cut its list), or `disabled` (an operator took
-    /// it out).
-    pub reason: &'static str,
+    /// The reason.
+    pub reason: IncompleteReason,
     /// The start of this state.
     pub since: SystemTime,
 }

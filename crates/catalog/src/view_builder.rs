@@ -18,7 +18,8 @@ use super::catalog_source::CatalogSource;
 use super::closed_upstreams::ClosedUpstream;
 use super::context::CatalogContext;
 use super::list_entry::ListEntry;
-use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
+use super::list_feed::{ListFeed, UpstreamSnapshot};
+use super::list_state::IncompleteReason;
 use super::view::{ChangeCount, Freshness, IncompleteUpstream, NameCollision, NameIndex, View};
 use weir_core::reserved_names::ReservedNames;
 use weir_items::ResolvedRules;
@@ -51,7 +52,7 @@ struct UpstreamPart {
     /// The snapshot that clients without sessions see, if the server has another list for clients
     /// with sessions. Items that are in it alone can be called by all.
     sessionless: Option<Arc<UpstreamSnapshot>>,
-    reason: Option<&'static str>,
+    reason: Option<IncompleteReason>,
     walked: bool,
 }
 
@@ -60,12 +61,9 @@ impl UpstreamPart {
         let kind = builder.kind;
         let feed = source.feed(builder.context, builder.class);
         let own = feed.snapshot();
-        let (walked, known) = (
-            own.walked,
-            matches!(own.state, FeedState::Fresh | FeedState::Stale),
-        );
+        let (walked, known) = (own.walked, own.state.has_items());
         // A list of the class without an answer leaves nothing to show.
-        let is_given = own.reason(kind) != Some("down");
+        let is_given = own.reason(kind) != Some(IncompleteReason::Down);
         if (known && is_given) || feed.class == CapabilityClass::BASE {
             let sessionless = feed
                 .class
@@ -83,8 +81,10 @@ impl UpstreamPart {
         let shown = source.base().snapshot();
         let reason = match shown.reason(kind) {
             // The list of the class may have more.
-            None | Some("stale" | "truncated") if !walked => "pending",
-            reason => reason.unwrap_or("stale"),
+            None | Some(IncompleteReason::Stale | IncompleteReason::Truncated) if !walked => {
+                IncompleteReason::Pending
+            }
+            reason => reason.unwrap_or(IncompleteReason::Stale),
         };
         Self {
             feed: source.base().clone(),
@@ -217,7 +217,8 @@ impl ViewStatus {
                 since: shown.since(kind),
             });
         }
-        let whole = matches!(part.reason, None | Some("truncated")) && !part.feed.is_behind();
+        let whole = matches!(part.reason, None | Some(IncompleteReason::Truncated))
+            && !part.feed.is_behind();
         for list in
             std::iter::once(list).chain(part.sessionless.as_ref().map(|shown| shown.list(kind)))
         {
@@ -241,7 +242,7 @@ impl ViewStatus {
     fn closed(&mut self, source: &CatalogSource, closed: ClosedUpstream) {
         self.missing.push(IncompleteUpstream {
             upstream: source.id().clone(),
-            reason: "disabled",
+            reason: IncompleteReason::Disabled,
             since: closed.since,
         });
         self.freshness = Freshness::NONE;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use weir_catalog::{ToolPlacement, TracedTool, UpstreamStatus, trace_by_config};
+use weir_catalog::{ListState, ToolPlacement, TracedTool, UpstreamStatus, trace_by_config};
 use weir_core::endpoint::EndpointMode;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::ListKind;
@@ -55,12 +55,15 @@ impl CallWalk<'_> {
             let Some(list) = status.lists.first() else {
                 continue;
             };
-            if matches!(list.state, "pending" | "down") {
+            if !list.state.has_items() {
                 let why = status.cause().unwrap_or("it has not answered yet");
                 self.add_step(
                     "upstream",
                     StepEffect::Hides,
-                    format!("the tools of `{id}` are not known ({}): {why}", list.state),
+                    format!(
+                        "the tools of `{id}` are not known ({}): {why}",
+                        list.state.as_str()
+                    ),
                 );
             }
             if let Some(guard) = list.truncated {
@@ -132,13 +135,13 @@ impl CallWalk<'_> {
             return;
         };
         let why = status.cause().unwrap_or("the cause is not known");
-        if status.health.down || list.state == "down" {
+        if status.health.down || list.state == ListState::Down {
             self.add_step(
                 "upstream",
                 StepEffect::Refuses,
                 format!("`{id}` cannot be reached: {why}"),
             );
-        } else if list.state == "stale" {
+        } else if list.state == ListState::Stale {
             self.add_step(
                 "upstream",
                 StepEffect::Notes,
@@ -153,7 +156,10 @@ impl CallWalk<'_> {
             self.add_step(
                 "upstream",
                 StepEffect::Passes,
-                format!("`{id}` is up{revision}; its list is {}", list.state),
+                format!(
+                    "`{id}` is up{revision}; its list is {}",
+                    list.state.as_str()
+                ),
             );
         }
         if let Some(guard) = list.truncated {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_catalog::{Catalog, IncompleteUpstream, SessionClient, View};
+use weir_catalog::{Catalog, IncompleteReason, IncompleteUpstream, SessionClient, View};
 use weir_core::call::Call;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
@@ -237,9 +237,7 @@ impl ItemSearch<'_> {
         whole: &View,
         target: &CallTarget<'_>,
     ) -> Failure {
-        let is_absent = |missing: &&IncompleteUpstream| {
-            matches!(missing.reason, "pending" | "down" | "disabled")
-        };
+        let is_absent = |missing: &&IncompleteUpstream| missing.reason.hides_items();
         let mut absent = whole.missing.iter().filter(is_absent);
         let is_seen = |missing: &&IncompleteUpstream| {
             self.may_have(principal, call, &missing.upstream, target)
@@ -303,7 +301,7 @@ impl ItemSearch<'_> {
 /// list tells if the call is to be made in one.
 fn is_of_other_era(call: &Call, whole: &View, item: &CatalogItem) -> bool {
     let is_pending = |missing: &IncompleteUpstream| {
-        missing.reason == "pending" && missing.upstream == item.tool.upstream
+        missing.reason == IncompleteReason::Pending && missing.upstream == item.tool.upstream
     };
     !whole.settled
         && call.capabilities.class.has(CapabilityClass::SESSIONS)

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use maud::{Markup, Render as _, html};
+use weir_catalog::ListState;
 
 use super::super::state::AdminState;
 use super::super::views::MAX_LIMIT;
@@ -93,9 +94,9 @@ pub(super) fn list_words(list: &UpstreamListsView) -> &'static str {
     match (list.complete, list.truncated, list.state) {
         (true, _, _) => "complete",
         (false, Some(_), _) => "truncated",
-        (false, None, "pending") => "not read yet",
-        (false, None, "down") => "not read",
-        (false, None, _) => "out of date",
+        (false, None, ListState::Pending) => "not read yet",
+        (false, None, ListState::Down) => "not read",
+        (false, None, ListState::Fresh | ListState::Stale) => "out of date",
     }
 }
 

@@ -230,7 +230,7 @@ fn missing(view: &View, upstream: Option<&str>) -> Vec<MissingUpstreamView> {
     those
         .map(|missing| MissingUpstreamView {
             upstream: missing.upstream.to_string(),
-            reason: missing.reason,
+            reason: missing.reason.as_str(),
             since: Rfc3339Time(missing.since),
         })
         .collect()

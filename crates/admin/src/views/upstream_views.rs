@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Serialize;
-use weir_catalog::{ClosingMode, ListStatus, UpstreamReach, UpstreamStatus};
+use serde::{Serialize, Serializer};
+use weir_catalog::{ClosingMode, ListState, ListStatus, UpstreamReach, UpstreamStatus};
 use weir_config::{Config, UpstreamPlan};
 use weir_core::log_text::sanitize_text;
 use weir_core::names::UpstreamId;
@@ -140,8 +140,8 @@ pub(crate) struct UpstreamCallsView {
 /// The upstream's lists as clients without capabilities see them.
 #[derive(Serialize)]
 pub(crate) struct UpstreamListsView {
-    /// `pending`, `fresh`, `stale` or `down`.
-    pub state: &'static str,
+    #[serde(serialize_with = "list_state")]
+    pub state: ListState,
     pub(crate) since: Rfc3339Time,
     /// True if the list is whole and current.
     pub complete: bool,
@@ -387,14 +387,18 @@ impl UpstreamCallsView {
     }
 }
 
+fn list_state<S: Serializer>(state: &ListState, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(state.as_str())
+}
+
 impl UpstreamListsView {
     fn of(list: Option<&ListStatus>, now: SystemTime) -> Self {
-        let state = list.map_or("pending", |list| list.state);
+        let state = list.map_or(ListState::Pending, |list| list.state);
         let truncated = list.and_then(|list| list.truncated);
         Self {
             state,
             since: Rfc3339Time(list.map_or(now, |list| list.since)),
-            complete: state == "fresh" && truncated.is_none(),
+            complete: state == ListState::Fresh && truncated.is_none(),
             truncated,
             tools: list.map_or(0, |list| list.tools),
             prompts: list.map_or(0, |list| list.prompts),
@@ -415,7 +419,7 @@ impl CapabilityClassView {
     fn of(list: &ListStatus) -> Self {
         Self {
             class: list.class.to_string(),
-            state: list.state,
+            state: list.state.as_str(),
             tools: list.tools,
         }
     }

@@ -17,7 +17,8 @@ use weir_core::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
 use super::ListWatcher;
 use crate::announced_lists::{FollowingWalk, list_digest};
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
-use crate::list_feed::{FeedState, ListFeed, ListSnapshot};
+use crate::list_feed::{ListFeed, ListSnapshot};
+use crate::list_state::ListState;
 use crate::view::Freshness;
 use crate::walk::{WalkResult, walk};
 use weir_items::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
@@ -80,11 +81,11 @@ impl ListWatcher {
                 snapshot.change_counts[kind as usize] += 1;
             }
             let truncated = |lists: &[ListSnapshot; 4]| lists.each_ref().map(|list| list.truncated);
-            if snapshot.state != FeedState::Fresh || truncated(&snapshot.lists) != truncated(&lists)
+            if snapshot.state != ListState::Fresh || truncated(&snapshot.lists) != truncated(&lists)
             {
                 snapshot.since = since;
             }
-            snapshot.state = FeedState::Fresh;
+            snapshot.state = ListState::Fresh;
             for (new, old) in lists.iter_mut().zip(&snapshot.lists) {
                 new.offers |= old.offers;
             }
@@ -381,10 +382,10 @@ fn show_early(feed: &ListFeed, walked: &WalkedLists, since: SystemTime) {
         {
             snapshot.lists[kind as usize] = walked.lists[kind as usize].clone();
         }
-        if snapshot.state != FeedState::Fresh {
+        if snapshot.state != ListState::Fresh {
             snapshot.since = since;
         }
-        snapshot.state = FeedState::Fresh;
+        snapshot.state = ListState::Fresh;
         snapshot.about = Some(walked.about.clone());
         snapshot.error = None;
     });

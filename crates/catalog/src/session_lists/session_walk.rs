@@ -17,7 +17,6 @@ use super::{SessionLists, WalkCause};
 use crate::catalog::Catalog;
 use crate::catalog_source::CatalogSource;
 use crate::ingest::{DefinitionOwner, ListOrigin, ingest};
-use crate::list_feed::FeedState;
 use crate::walk::walk;
 use weir_items::ListDifference;
 
@@ -122,12 +121,12 @@ impl Catalog {
         let walked = walk(&mut *watch, kind, &source.rules().given.walk, was_given).await?;
         let is_cut = walked.truncated.is_some();
         let of_class = source.feed(&self.context, class).snapshot();
-        let snapshot = if has_lists(of_class.state) {
+        let snapshot = if of_class.state.has_items() {
             of_class
         } else {
             source.base().snapshot()
         };
-        if !has_lists(snapshot.state) {
+        if !snapshot.state.has_items() {
             return Ok(None);
         }
         let shared = snapshot.list(kind).items.clone();
@@ -155,8 +154,4 @@ impl Catalog {
             .items;
         Ok(Some((shared, own, is_cut)))
     }
-}
-
-fn has_lists(state: FeedState) -> bool {
-    matches!(state, FeedState::Fresh | FeedState::Stale)
 }

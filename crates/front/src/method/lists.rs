@@ -88,7 +88,7 @@ pub(crate) async fn list_page(
             .view
             .missing
             .iter()
-            .map(|missing| (missing.upstream.to_string(), missing.reason))
+            .map(|missing| (missing.upstream.to_string(), missing.reason.as_str()))
             .collect(),
     };
     Ok(ListResult {

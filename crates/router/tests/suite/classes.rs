@@ -89,7 +89,11 @@ async fn while_the_list_of_a_class_is_unknown_the_base_list_stands_in() {
         .settled_view(&endpoint(), ListKind::Tools, FORM)
         .await;
     assert_eq!(
-        (exposed(&view), view.missing[0].reason, view.ttl_ms()),
+        (
+            exposed(&view),
+            view.missing[0].reason.as_str(),
+            view.ttl_ms()
+        ),
         (vec!["ask__a"], "pending", 0)
     );
 }
@@ -251,7 +255,7 @@ async fn a_reload_keeps_the_lists_of_every_class() {
     );
     let shown = view().await;
     assert_eq!(exposed(&shown), ["ask__a", "ask__form"]);
-    assert_eq!(shown.missing[0].reason, "stale");
+    assert_eq!(shown.missing[0].reason.as_str(), "stale");
     after.set(|script| {
         script.hang = false;
         script.carries = FORM;
@@ -275,5 +279,5 @@ async fn a_reload_keeps_the_lists_of_every_class() {
         .settled_view(&endpoint(), ListKind::Tools, CapabilityClass::ROOTS)
         .await;
     assert_eq!(exposed(&roots), ["ask__a"]);
-    assert_eq!(roots.missing[0].reason, "pending");
+    assert_eq!(roots.missing[0].reason.as_str(), "pending");
 }

@@ -14,7 +14,7 @@ use crate::support::{
 fn missing(view: &Arc<View>) -> Vec<(&str, &str)> {
     let missing = view.missing.iter();
     missing
-        .map(|missing| (missing.upstream.as_str(), missing.reason))
+        .map(|missing| (missing.upstream.as_str(), missing.reason.as_str()))
         .collect()
 }
 
@@ -103,7 +103,7 @@ async fn a_list_that_fails_takes_no_other_list_away() {
         let status = world.catalog.status();
         let error = status[0].lists[0].error.as_deref().unwrap();
         assert!(error.starts_with("list of prompts: "), "{error}");
-        assert_eq!(status[0].lists[0].state, "fresh");
+        assert_eq!(status[0].lists[0].state.as_str(), "fresh");
         // The list comes back by itself.
         break_prompts(&fake, None);
         tokio::time::sleep(Duration::from_secs(1200)).await;
@@ -181,7 +181,7 @@ async fn a_server_that_gives_no_list_is_down_as_a_whole() {
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(exposed(&prompts(&world)), ["up__p"]);
     assert_eq!(missing(&world.view()), [("up", "down")]);
-    assert_eq!(world.catalog.status()[0].lists[0].state, "down");
+    assert_eq!(world.catalog.status()[0].lists[0].state.as_str(), "down");
 }
 
 #[tokio::test(start_paused = true)]

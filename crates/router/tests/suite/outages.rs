@@ -12,7 +12,7 @@ use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed};
 fn missing(view: &View) -> Vec<(&str, &str)> {
     view.missing
         .iter()
-        .map(|missing| (missing.upstream.as_str(), missing.reason))
+        .map(|missing| (missing.upstream.as_str(), missing.reason.as_str()))
         .collect()
 }
 

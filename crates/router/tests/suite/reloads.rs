@@ -113,7 +113,7 @@ async fn an_upstream_with_new_settings_shows_its_list_until_the_new_one_is_known
     world.show(&[&new], NamePrefix::Always, 1000);
     let view = world.view();
     assert_eq!(
-        (view.version, view.missing[0].reason, view.settled),
+        (view.version, view.missing[0].reason.as_str(), view.settled),
         (before, "stale", false)
     );
     let view = world.settled().await;

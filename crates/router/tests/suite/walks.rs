@@ -48,7 +48,7 @@ async fn truncated_list_is_shown_and_reported_and_others_are_untouched() {
     let missing: Vec<_> = view
         .missing
         .iter()
-        .map(|missing| (missing.upstream.as_str(), missing.reason))
+        .map(|missing| (missing.upstream.as_str(), missing.reason.as_str()))
         .collect();
     assert_eq!(missing, [("big", "truncated")]);
     assert_eq!(world.catalog.status()[0].lists[0].truncated, Some("items"));
@@ -83,7 +83,7 @@ async fn a_walk_that_breaks_on_page_3_never_replaces_a_whole_one() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let now = world.view();
     assert_eq!(now.version, before.version);
-    assert_eq!((now.missing[0].reason, now.ttl_ms()), ("stale", 0));
+    assert_eq!((now.missing[0].reason.as_str(), now.ttl_ms()), ("stale", 0));
     fake.set(|script| script.fail_page = None);
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!(
