@@ -33,7 +33,7 @@ pub use environment::{
 };
 pub use leases::{LeaseIntent, LeaseRequest, LeaseState, LeaseStore, LeaseToken};
 pub use records::{
-    RecordKey, RecordKind, RecordPlace, RecordStore, StoredRecord, WriteCondition, WriteOutcome,
+    RecordKey, RecordPlace, RecordStore, StoredRecord, WriteCondition, WriteOutcome,
 };
 pub use replay_log::{LOST_ANSWER, ReplayLog, ReplayedEvents, StreamKey};
 pub use replicas::{

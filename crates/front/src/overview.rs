@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use weir_core::port::{RecordKey, RecordKind};
+use weir_core::port::RecordKey;
 use weir_core::{Principal, SessionKey};
 use weir_era::session::LegacySessionRecord;
 use weir_layers::state::FrontState;
@@ -41,15 +41,12 @@ impl FrontOverview {
     #[must_use]
     pub fn sessions(&self, most: usize) -> (usize, Vec<SessionSeen>) {
         let mut all = Vec::new();
-        self.0
-            .ports
-            .records
-            .visit(RecordKind::Session, &mut |key, value| {
-                all.extend(
-                    LegacySessionRecord::decode(value)
-                        .map(|session| (session_key(&key.id), key.principal.clone(), session)),
-                );
-            });
+        self.0.ports.records.visit(&mut |key, value| {
+            all.extend(
+                LegacySessionRecord::decode(value)
+                    .map(|session| (session_key(&key.id), key.principal.clone(), session)),
+            );
+        });
         let total = all.len();
         all.sort_by_key(|(key, _, session)| (Reverse(session.began), key.0));
         let seen = |(key, principal, session): (SessionKey, Principal, LegacySessionRecord)| {
@@ -73,15 +70,11 @@ impl FrontOverview {
     /// Ends a session and its local state; returns its owner, if it existed.
     pub async fn end_session(&self, key: SessionKey) -> Option<Principal> {
         let mut found: Option<(RecordKey, LegacySessionRecord)> = None;
-        self.0
-            .ports
-            .records
-            .visit(RecordKind::Session, &mut |record, value| {
-                if session_key(&record.id) == key {
-                    found =
-                        LegacySessionRecord::decode(value).map(|session| (record.clone(), session));
-                }
-            });
+        self.0.ports.records.visit(&mut |record, value| {
+            if session_key(&record.id) == key {
+                found = LegacySessionRecord::decode(value).map(|session| (record.clone(), session));
+            }
+        });
         let (record, session) = found?;
         self.0
             .sessions

@@ -10,9 +10,7 @@ use weir_core::content_version::ContentVersion;
 use weir_core::instant::millis;
 use weir_core::names::EndpointId;
 use weir_core::network::SenderNetwork;
-use weir_core::port::{
-    KeptTask, RecordKey, RecordKind, StoredRecord, StreamKey, WriteCondition, WriteOutcome,
-};
+use weir_core::port::{KeptTask, RecordKey, StoredRecord, StreamKey, WriteCondition, WriteOutcome};
 use weir_core::{Principal, SessionKey};
 use weir_front::MovedSession;
 use weir_store::{MovedEvent, MovedLog, MovedRecord, MovedStream, MovedTask};
@@ -123,7 +121,6 @@ impl WireKey {
     pub(super) fn key(&self) -> RecordKey {
         RecordKey {
             principal: owner(self.owner.as_ref()),
-            kind: RecordKind::Session,
             id: self.id.0,
         }
     }

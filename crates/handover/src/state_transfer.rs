@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use weir_audit::{ChainHead, ChainHeads};
-use weir_core::port::{LOST_ANSWER, RecordKind, RecordStore as _, ReplayLog as _, StreamKey};
+use weir_core::port::{LOST_ANSWER, RecordStore as _, ReplayLog as _, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{HandoverSession, Upstream};
 use weir_front::MovingSessions;
@@ -346,7 +346,7 @@ impl StateReceiver {
                 // Messages about sessions that have arrived do not wait for the imports.
                 tokio::spawn(async move {
                     completed.await;
-                    let sessions = records.own().count(RecordKind::Session);
+                    let sessions = records.own().count();
                     tracing::info!(sessions, "graceful restart: sessions received");
                 });
             }

@@ -11,8 +11,8 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 use weir_core::instant::millis;
 use weir_core::port::{
-    Fut, ReadyOrFut, RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, StoreError,
-    StoredRecord, StreamKey, WriteCondition, WriteOutcome,
+    Fut, ReadyOrFut, RecordKey, RecordStore, ReplayLog, ReplayedEvents, StoreError, StoredRecord,
+    StreamKey, WriteCondition, WriteOutcome,
 };
 use weir_core::{HandoverArrival, SessionKey};
 use weir_store::{MemoryRecords, MemoryReplays};
@@ -206,16 +206,16 @@ impl RecordStore for MovableRecords {
         self.own.contains(key)
     }
 
-    fn count(&self, kind: RecordKind) -> usize {
-        self.own.count(kind)
+    fn count(&self) -> usize {
+        self.own.count()
     }
 
-    fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
-        self.own.visit(kind, look);
+    fn visit(&self, look: &mut dyn FnMut(&RecordKey, &[u8])) {
+        self.own.visit(look);
     }
 
-    fn expired(&self, kind: RecordKind) -> Vec<RecordKey> {
-        self.own.expired(kind)
+    fn expired(&self) -> Vec<RecordKey> {
+        self.own.expired()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use weir_core::port::{RecordKey, RecordKind};
+use weir_core::port::RecordKey;
 
 use crate::store_seal::StoreSeal;
 
@@ -10,7 +10,10 @@ use crate::store_seal::StoreSeal;
 /// here counts as missing.
 const LAYOUT: u8 = 1;
 
-/// The digest of the principal, the kind and the id of a record: a key of maps that keeps no
+/// Marks the names of sessions' records. Stored data has it, so that it stays.
+const MARK: char = 's';
+
+/// The digest of the principal, the mark and the id of a record: a key of maps that keeps no
 /// principal in memory.
 pub(crate) type RecordName = [u8; 33];
 
@@ -18,9 +21,7 @@ pub(crate) type RecordName = [u8; 33];
 pub(crate) fn record_name(key: &RecordKey) -> RecordName {
     let mut name = [0; 33];
     name[..16].copy_from_slice(key.principal.digest());
-    name[16] = match key.kind {
-        RecordKind::Session => b's',
-    };
+    name[16] = MARK as u8;
     name[17..].copy_from_slice(&key.id);
     name
 }
@@ -31,12 +32,9 @@ pub(crate) struct RecordSeal(pub(crate) StoreSeal);
 impl RecordSeal {
     /// The name of a record in the shared store.
     pub(crate) fn shared_name(&self, key: &RecordKey) -> String {
-        let kind = match key.kind {
-            RecordKind::Session => 's',
-        };
         let digest = HEXLOWER.encode(key.principal.digest());
         let id = HEXLOWER.encode(&key.id);
-        self.0.name(format_args!("{kind}:{digest}{id}"))
+        self.0.name(format_args!("{MARK}:{digest}{id}"))
     }
 
     /// Seals a value, so that it opens for this record alone.
@@ -77,7 +75,6 @@ mod tests {
         let seal = RecordSeal(seal);
         let key = |name, id| RecordKey {
             principal: Principal::owner(Some(("iss", name))),
-            kind: RecordKind::Session,
             id: [id; 16],
         };
         let text = seal.seal(&key("ada", 1), b"value");
@@ -93,5 +90,7 @@ mod tests {
             "{name}"
         );
         assert_eq!(name.len(), 5 + 64);
+        // Releases before had a kind here: what they stored stays readable.
+        assert_eq!(record_name(&key("ada", 1))[16], b's');
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
-use weir_core::port::{Clock, RecordKey, RecordKind, RecordStore, StoreError, full_jitter};
+use weir_core::port::{Clock, RecordKey, RecordStore, StoreError, full_jitter};
 use weir_core::telemetry::instruments;
 use weir_store::{PendingCount, PendingSum};
 
@@ -198,11 +198,8 @@ impl RecordWriter {
     }
 
     /// Takes the records that other replicas took over.
-    pub(crate) fn take_lost(&self, kind: RecordKind) -> Vec<RecordKey> {
-        let mut lost = self.lost.lock();
-        let (wanted, others) = lost.drain(..).partition(|key| key.kind == kind);
-        *lost = others;
-        wanted.into()
+    pub(crate) fn take_lost(&self) -> Vec<RecordKey> {
+        std::mem::take(&mut *self.lost.lock()).into()
     }
 
     /// Waits until all writes are done; returns the number of those left at the time limit.
@@ -258,7 +255,7 @@ impl RecordWriter {
     /// ended, is dropped then.
     pub(crate) fn write_again(&self, is_wanted: impl Fn(&RecordKey) -> bool) {
         let mut again = Vec::new();
-        self.local.visit(RecordKind::Session, &mut |key, _| {
+        self.local.visit(&mut |key, _| {
             if is_wanted(key) {
                 again.push(key.clone());
             }

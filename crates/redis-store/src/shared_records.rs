@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::Either;
 use weir_core::port::{
-    Fut, ReadyOrFut, RecordKey, RecordKind, RecordPlace, RecordStore, ReplicaId, StoreError,
-    StoredRecord, WriteCondition, WriteOutcome,
+    Fut, ReadyOrFut, RecordKey, RecordPlace, RecordStore, ReplicaId, StoreError, StoredRecord,
+    WriteCondition, WriteOutcome,
 };
 
 use crate::record_claims::RecordClaims;
@@ -142,22 +142,22 @@ impl RecordStore for SharedRecords {
         self.local.contains(key)
     }
 
-    fn count(&self, kind: RecordKind) -> usize {
-        self.local.count(kind)
+    fn count(&self) -> usize {
+        self.local.count()
     }
 
-    fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
-        self.local.visit(kind, look);
+    fn visit(&self, look: &mut dyn FnMut(&RecordKey, &[u8])) {
+        self.local.visit(look);
     }
 
-    fn expired(&self, kind: RecordKind) -> Vec<RecordKey> {
-        let expired = self.local.expired(kind);
+    fn expired(&self) -> Vec<RecordKey> {
+        let expired = self.local.expired();
         expired.iter().for_each(|key| self.writer.end_later(key));
         expired
     }
 
-    fn lost(&self, kind: RecordKind) -> Vec<RecordKey> {
-        self.writer.take_lost(kind)
+    fn lost(&self) -> Vec<RecordKey> {
+        self.writer.take_lost()
     }
 }
 

@@ -122,7 +122,6 @@ impl WriteQueue {
 #[cfg(test)]
 mod tests {
     use weir_core::Principal;
-    use weir_core::port::RecordKind;
 
     use super::*;
 
@@ -132,7 +131,6 @@ mod tests {
     fn key(id: u8) -> RecordKey {
         RecordKey {
             principal: Principal::owner(None),
-            kind: RecordKind::Session,
             id: [id; 16],
         }
     }

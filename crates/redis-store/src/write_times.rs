@@ -72,7 +72,6 @@ impl WriteTimes {
 #[cfg(test)]
 mod tests {
     use weir_core::Principal;
-    use weir_core::port::RecordKind;
     use weir_testkit::FakeClock;
 
     use super::*;
@@ -83,7 +82,6 @@ mod tests {
         let times = WriteTimes::new(Arc::new(clock.clone()));
         let key = |id| RecordKey {
             principal: Principal::owner(None),
-            kind: RecordKind::Session,
             id: [id; 16],
         };
         let ttl = Duration::from_secs(40);

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use weir_catalog::{UpdateInbox, UpdateReader};
 use weir_core::network::SenderNetwork;
 use weir_core::port::{
-    BusMessage, RecordKey, RecordKind, RecordPlace, ReplicaId, StoreError, StoredRecord, StreamKey,
+    BusMessage, RecordKey, RecordPlace, ReplicaId, StoreError, StoredRecord, StreamKey,
     WriteCondition, WriteOutcome, random_id,
 };
 use weir_core::telemetry::instruments;
@@ -137,7 +137,6 @@ impl LegacySessions {
         let id = random_id(&*self.ports.random);
         let key = RecordKey {
             principal: principal.clone(),
-            kind: RecordKind::Session,
             id,
         };
         if principal.is_anonymous()
@@ -193,9 +192,7 @@ impl LegacySessions {
     /// The number of anonymous sessions that one network may have: as many as are free, and at
     /// least `sessions_per_principal`, or half of all sessions if that is less.
     fn most_of_network(&self, limits: &SessionLimits) -> usize {
-        let free = limits
-            .sessions
-            .saturating_sub(self.ports.records.count(RecordKind::Session));
+        let free = limits.sessions.saturating_sub(self.ports.records.count());
         free.max(limits.sessions_per_principal.min(limits.sessions / 2))
     }
 
@@ -214,7 +211,6 @@ impl LegacySessions {
         };
         let record = RecordKey {
             principal: principal.clone(),
-            kind: RecordKind::Session,
             id: named.id,
         };
         let (records, touch) = (&self.ports.records, Some(limits.session_idle));
@@ -273,7 +269,6 @@ impl LegacySessions {
         let id = random_id(&*self.ports.random);
         let record = RecordKey {
             principal: principal.clone(),
-            kind: RecordKind::Session,
             id,
         };
         LoadedSession {

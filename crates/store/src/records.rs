@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use weir_core::Principal;
 use weir_core::instant::millis;
 use weir_core::port::{
-    Clock, Fut, ReadyOrFut, RecordKey, RecordKind, RecordStore, StoreError, StoredRecord,
-    WriteCondition, WriteOutcome,
+    Clock, Fut, ReadyOrFut, RecordKey, RecordStore, StoreError, StoredRecord, WriteCondition,
+    WriteOutcome,
 };
 use weir_core::telemetry::StoreOperation;
 
@@ -80,8 +80,8 @@ pub struct MovedRecord {
 
 type OwnerCounts = HashMap<[u8; 16], u32>;
 
-/// Principal's digest, kind, id.
-type RecordName = [u8; 33];
+/// The digest of the principal, and the id.
+type RecordName = [u8; 32];
 
 #[derive(Default)]
 struct RecordShard {
@@ -433,13 +433,11 @@ impl RecordStore for MemoryRecords {
         entry.is_some_and(|entry| entry.expires_at > now)
     }
 
-    fn count(&self, kind: RecordKind) -> usize {
-        match kind {
-            RecordKind::Session => self.alive.load(Ordering::Relaxed),
-        }
+    fn count(&self) -> usize {
+        self.alive.load(Ordering::Relaxed)
     }
 
-    fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
+    fn visit(&self, look: &mut dyn FnMut(&RecordKey, &[u8])) {
         let now = self.now();
         for shard in &self.shards {
             let shard = shard.lock();
@@ -448,28 +446,18 @@ impl RecordStore for MemoryRecords {
                 .iter()
                 .filter(|(_, entry)| entry.expires_at > now)
             {
-                let key = key_of(entry.principal.clone(), name);
-                if key.kind == kind {
-                    look(&key, &entry.value);
-                }
+                look(&key_of(entry.principal.clone(), name), &entry.value);
             }
         }
     }
 
-    fn expired(&self, kind: RecordKind) -> Vec<RecordKey> {
+    fn expired(&self) -> Vec<RecordKey> {
         let now = self.now();
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
             let gone = shard.take_expired(now, usize::MAX);
-            if !shard.expired.is_empty() {
-                let (wanted, others) = shard
-                    .expired
-                    .drain(..)
-                    .partition(|(_, key)| key.kind == kind);
-                shard.expired = others;
-                all.append(&mut Vec::from(wanted));
-            }
+            all.extend(shard.expired.drain(..));
             drop(shard);
             gone.iter().for_each(|principal| self.release(principal));
         }
@@ -479,24 +467,16 @@ impl RecordStore for MemoryRecords {
 }
 
 fn name_of(key: &RecordKey) -> RecordName {
-    let mut name = [0; 33];
+    let mut name = [0; 32];
     name[..16].copy_from_slice(key.principal.digest());
-    name[16] = match key.kind {
-        RecordKind::Session => 0,
-    };
-    name[17..].copy_from_slice(&key.id);
+    name[16..].copy_from_slice(&key.id);
     name
 }
 
 fn key_of(principal: Principal, name: &RecordName) -> RecordKey {
     let mut id = [0; 16];
-    id.copy_from_slice(&name[17..]);
-    // The only kind so far; a second one adds its arm here and in `name_of`.
-    RecordKey {
-        principal,
-        kind: RecordKind::Session,
-        id,
-    }
+    id.copy_from_slice(&name[16..]);
+    RecordKey { principal, id }
 }
 
 #[cfg(test)]

@@ -8,21 +8,12 @@ use super::replicas::ReplicaId;
 use super::{Fut, ReadyOrFut, StoreError};
 use crate::principal::Principal;
 
-/// The kind of a record. Kinds never share ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RecordKind {
-    /// A legacy client's session.
-    Session,
-}
-
 /// The full name of a record. The principal comes first: no record is found without its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RecordKey {
     /// The owner.
     pub principal: Principal,
-    /// The kind.
-    pub kind: RecordKind,
-    /// The id within the kind.
+    /// The id.
     pub id: [u8; 16],
 }
 
@@ -51,7 +42,7 @@ pub enum WriteOutcome {
     Stored(u64),
     /// The condition did not hold; no record changed.
     Conflict,
-    /// The owner has as many records of this kind as it may; no record changed.
+    /// The owner has as many records as it may; no record changed.
     OwnerFull,
     /// The store has as many as it holds; no record changed.
     Full,
@@ -70,7 +61,8 @@ pub enum RecordPlace {
     Gone,
 }
 
-/// Small opaque values with a time to live, by kind, principal and id.
+/// Small opaque values with a time to live, by principal and id: the sessions of
+/// legacy clients.
 pub trait RecordStore: Send + Sync {
     /// Reads a record and, with `touch`, gives it that time to live from now.
     fn load<'a>(
@@ -115,21 +107,20 @@ pub trait RecordStore: Send + Sync {
     /// changes nothing.
     fn contains(&self, key: &RecordKey) -> bool;
 
-    /// The number of live records of a kind, for the gauge.
-    fn count(&self, kind: RecordKind) -> usize;
+    /// The number of live records, for the gauge.
+    fn count(&self) -> usize;
 
-    /// Looks at every record of a kind that is alive and known here, in no order. Not for the hot
-    /// path.
-    fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8]));
+    /// Looks at every record that is alive and known here, in no order. Not for the hot path.
+    fn visit(&self, look: &mut dyn FnMut(&RecordKey, &[u8]));
 
-    /// The records of a kind that expired since the last call, oldest first, so that dependent
-    /// state is torn down.
-    fn expired(&self, kind: RecordKind) -> Vec<RecordKey>;
+    /// The records that expired since the last call, oldest first, so that dependent state is torn
+    /// down.
+    fn expired(&self) -> Vec<RecordKey>;
 
-    /// The records of a kind that another replica took over since the last call: their state here is
-    /// out of date, unless this replica took the record back meanwhile, as [`Self::contains`] says.
-    /// A store of one replica loses none.
-    fn lost(&self, _kind: RecordKind) -> Vec<RecordKey> {
+    /// The records that another replica took over since the last call: their state here is out of
+    /// date, unless this replica took the record back meanwhile, as [`Self::contains`] says. A store
+    /// of one replica loses none.
+    fn lost(&self) -> Vec<RecordKey> {
         Vec::new()
     }
 }

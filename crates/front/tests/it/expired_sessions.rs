@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_core::EndpointId;
-use weir_core::port::{Evidence, RecordKey, RecordKind};
+use weir_core::port::{Evidence, RecordKey};
 use weir_core::upstream::ClientSessionChange;
 
 use crate::test_front::{TestFront, settings};
@@ -25,7 +25,6 @@ async fn upstreams_are_notified_of_every_expired_session_however_many_at_once() 
         id[..4].copy_from_slice(&number.to_be_bytes());
         RecordKey {
             principal: principal.clone(),
-            kind: RecordKind::Session,
             id,
         }
     };

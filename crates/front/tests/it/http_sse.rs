@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::{Value, json};
-use weir_core::port::{RecordKind, RecordStore as _};
+use weir_core::port::RecordStore as _;
 use weir_core::upstream::ClientSessionChange;
 use weir_era::session::LegacySessionRecord;
 use weir_testkit::{HttpExchange, RawClient, RawSocket};
@@ -282,7 +282,7 @@ async fn client_that_connects_again_has_a_session_with_the_same_settings() {
     let listed = client.ask(2, "tools/list", &json!({})).await;
     assert!(listed["result"]["tools"].is_array(), "{listed}");
     let mut levels = Vec::new();
-    world.records.visit(RecordKind::Session, &mut |_, value| {
+    world.records.visit(&mut |_, value| {
         levels.push(LegacySessionRecord::decode(value).unwrap().level);
     });
     let all_same = levels.iter().all(|level| *level == Some(LogLevel::Error));

@@ -15,8 +15,8 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
     Audience, Authorizer, BusMessage, CallPermission, Evidence, Fut, MessageBus, ReadyOrFut,
-    RecordKey, RecordKind, RecordStore, StoreError, StoredRecord, Verifier, Visibility,
-    WriteCondition, WriteOutcome,
+    RecordKey, RecordStore, StoreError, StoredRecord, Verifier, Visibility, WriteCondition,
+    WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
@@ -290,22 +290,22 @@ impl RecordStore for TestRecords {
         self.stored.lock().contains_key(key)
     }
 
-    fn count(&self, _kind: RecordKind) -> usize {
+    fn count(&self) -> usize {
         self.stored.lock().len()
     }
 
-    fn visit(&self, _kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
+    fn visit(&self, look: &mut dyn FnMut(&RecordKey, &[u8])) {
         self.stored
             .lock()
             .iter()
             .for_each(|(key, record)| look(key, &record.value));
     }
 
-    fn expired(&self, _kind: RecordKind) -> Vec<RecordKey> {
+    fn expired(&self) -> Vec<RecordKey> {
         std::mem::take(&mut *self.expired.lock())
     }
 
-    fn lost(&self, _kind: RecordKind) -> Vec<RecordKey> {
+    fn lost(&self) -> Vec<RecordKey> {
         self.lost.send_replace(Vec::new())
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use weir_core::port::{RecordKind, RecordStore, ReplicaId};
+use weir_core::port::{RecordStore, ReplicaId};
 
 use super::replica::{
     FoundPlace, TestReplica, here, impatient_settings, key, old_server, prompt, shared_name,
@@ -45,7 +45,7 @@ async fn session_of_an_ended_replica_is_taken_over_with_its_value() {
     one.store.shutdown().await;
     wait_for("absence", || two.seen(&one).is_none()).await;
     assert_eq!(two.locate(&key(1), &one).await, here("second"));
-    assert_eq!(two.local.count(RecordKind::Session), 1);
+    assert_eq!(two.local.count(), 1);
     // The third one finds the new owner, and remembers it.
     wait_for("absence", || three.seen(&one).is_none()).await;
     let elsewhere = FoundPlace::Elsewhere(two.id.clone());
@@ -144,7 +144,7 @@ async fn session_that_another_replica_removed_ends_at_its_owner() {
     assert!(two.records.remove(&key(1)).await.unwrap());
     // The owner notices it with its next write.
     one.change(&key(1), "second").await;
-    wait_for("loss", || one.local.count(RecordKind::Session) == 0).await;
+    wait_for("loss", || one.local.count() == 0).await;
     assert_eq!(one.locate(&key(1), &one).await, FoundPlace::Gone);
 }
 
@@ -158,7 +158,7 @@ async fn expired_session_is_gone() {
     one.open_for(&key(1), "value", short).await;
     let mut expired = Vec::new();
     wait_for("expiry", || {
-        expired.extend(one.records.expired(RecordKind::Session));
+        expired.extend(one.records.expired());
         !expired.is_empty()
     })
     .await;
@@ -205,13 +205,13 @@ async fn owner_that_was_given_up_loses_its_session_with_the_next_write() {
     one.change(&key(1), "second").await;
     let mut lost = Vec::new();
     wait_for("loss", || {
-        lost.extend(one.records.lost(RecordKind::Session));
+        lost.extend(one.records.lost());
         !lost.is_empty()
     })
     .await;
     assert_eq!(lost, [key(1)]);
-    assert_eq!(one.local.count(RecordKind::Session), 0);
-    assert_eq!(one.records.lost(RecordKind::Session), []);
+    assert_eq!(one.local.count(), 0);
+    assert_eq!(one.records.lost(), []);
     one.wait_live(&[&two]).await;
     let place = one.locate(&key(1), &one).await;
     assert_eq!(place, FoundPlace::Elsewhere(two.id.clone()));
@@ -232,10 +232,7 @@ async fn owner_that_was_given_up_drops_its_session_though_it_is_not_used() {
     let is_subscribed = || server.run(&["PUBSUB", "NUMSUB", "test:bus"]).texts()[1] == "2";
     wait_for("subscriptions", is_subscribed).await;
     assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
-    wait_for("the end of the copy", || {
-        one.local.count(RecordKind::Session) == 1
-    })
-    .await;
+    wait_for("the end of the copy", || one.local.count() == 1).await;
     let left = one.records.load(&key(2), None).await.unwrap();
     assert!(left.is_some(), "a session that stayed is still here");
 }
@@ -255,12 +252,9 @@ async fn owner_looks_after_a_message_that_never_arrived() {
     // The bus of the other is not linked: its message about the session goes nowhere.
     assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
     tokio::time::sleep(HEARTBEATS).await;
-    assert_eq!(one.local.count(RecordKind::Session), 1, "it knows nothing");
+    assert_eq!(one.local.count(), 1, "it knows nothing");
     two.store.registry().sent_frames().skip();
-    wait_for("the end of the copy", || {
-        one.local.count(RecordKind::Session) == 0
-    })
-    .await;
+    wait_for("the end of the copy", || one.local.count() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -272,10 +266,7 @@ async fn expiry_at_a_former_owner_ends_nothing() {
     let short = Duration::from_secs(4);
     one.open_for(&key(1), "value", short).await;
     assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
-    wait_for("expiry", || {
-        !one.records.expired(RecordKind::Session).is_empty()
-    })
-    .await;
+    wait_for("expiry", || !one.records.expired().is_empty()).await;
     assert_eq!(one.records.flush(Duration::from_secs(10)).await, 0);
     assert_eq!(two.locate(&key(1), &one).await, here("value"));
     one.wait_live(&[&two]).await;
@@ -295,10 +286,7 @@ async fn session_that_expired_here_is_not_gone_before_the_store_says_so() {
     one.open_for(&key(1), "value", Duration::from_secs(4)).await;
     assert_eq!(two.locate_without(&key(1), &one).await, here("value"));
     server.pause();
-    wait_for("expiry", || {
-        !one.records.expired(RecordKind::Session).is_empty()
-    })
-    .await;
+    wait_for("expiry", || !one.records.expired().is_empty()).await;
     wait_for("the outage", || !one.store.status().is_connected).await;
     // The end is written in vain again and again, with pauses between.
     for _ in 0..40 {

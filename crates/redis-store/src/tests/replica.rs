@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use weir_core::Principal;
 use weir_core::port::{
-    RecordKey, RecordKind, RecordPlace, RecordStore as _, ReplicaDirectory as _, ReplicaId,
-    ReplicaSeen, StoreError, WriteCondition, WriteOutcome,
+    RecordKey, RecordPlace, RecordStore as _, ReplicaDirectory as _, ReplicaId, ReplicaSeen,
+    StoreError, WriteCondition, WriteOutcome,
 };
 use weir_core::seal::{Sealer, SealerKey};
 use weir_replica_testkit::RedisServer;
@@ -233,7 +233,6 @@ pub(super) fn old_server() -> RedisServer {
 pub(super) fn key(id: u8) -> RecordKey {
     RecordKey {
         principal: Principal::owner(Some(("iss", "ada"))),
-        kind: RecordKind::Session,
         id: [id; 16],
     }
 }

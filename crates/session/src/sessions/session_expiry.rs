@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 
 use tokio::sync::broadcast::error::RecvError;
 use weir_core::SessionKey;
-use weir_core::port::{BusMessage, RecordKey, RecordKind};
+use weir_core::port::{BusMessage, RecordKey};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::ClientSessionChange;
 use weir_router::Router;
@@ -192,11 +192,11 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
             },
             _ = frequent.tick() => {
                 upkeep.router.drop_expired_parked();
-                leave_all(&upkeep, &sessions.ports.records.lost(RecordKind::Session)).await;
+                leave_all(&upkeep, &sessions.ports.records.lost()).await;
             }
             _ = sweep.tick() => {
                 sessions.ports.replays.expire();
-                leave_all(&upkeep, &sessions.ports.records.expired(RecordKind::Session)).await;
+                leave_all(&upkeep, &sessions.ports.records.expired()).await;
             }
         }
     }
@@ -248,7 +248,6 @@ mod tests {
     async fn store_record(sessions: &LegacySessions, ttl: Duration) -> RecordKey {
         let record = RecordKey {
             principal: Principal::owner(None),
-            kind: RecordKind::Session,
             id: [1; 16],
         };
         let value = Bytes::from_static(b"any");
@@ -267,7 +266,7 @@ mod tests {
         let mut ends = sessions.ports.bus.subscribe(ENDED_TOPIC);
         let record = store_record(&sessions, Duration::from_secs(1)).await;
         tokio::time::advance(Duration::from_secs(2)).await;
-        let expired = sessions.ports.records.expired(RecordKind::Session);
+        let expired = sessions.ports.records.expired();
         assert_eq!(sessions.remove_left(&expired), [key_of_record(&record)]);
         assert!(ends.try_recv().is_err());
         sessions.end_and_announce(&[key_of_record(&record)]);

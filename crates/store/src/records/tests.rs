@@ -6,14 +6,12 @@ use super::*;
 use crate::fake::principal;
 
 const TTL: Duration = Duration::from_secs(1800);
-const KIND: RecordKind = RecordKind::Session;
 
 fn key(principal: &Principal, n: u64) -> RecordKey {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&n.to_be_bytes());
     RecordKey {
         principal: principal.clone(),
-        kind: KIND,
         id,
     }
 }
@@ -65,7 +63,7 @@ async fn a_record_is_found_by_its_owner_alone() {
     assert!(!bench.records.remove(&key(&bob, 1)).await.unwrap());
     assert!(bench.records.remove(&key(&ann, 1)).await.unwrap());
     assert!(!bench.records.remove(&key(&ann, 1)).await.unwrap());
-    assert_eq!(bench.records.count(KIND), 0);
+    assert_eq!(bench.records.count(), 0);
 }
 
 #[tokio::test]
@@ -89,7 +87,7 @@ async fn compare_and_set_lets_one_of_two_writers_win() {
         WriteOutcome::Conflict
     );
     assert_eq!(bench.load(&one).await.unwrap().value, value(2));
-    assert_eq!(bench.records.count(KIND), 1);
+    assert_eq!(bench.records.count(), 1);
     // A new record never looks like a removed one.
     bench.records.remove(&one).await.unwrap();
     assert_eq!(
@@ -123,12 +121,12 @@ async fn touch_prolongs_and_expiry_is_reported_once_oldest_first() {
         !bench.records.remove(&key(&ann, 1)).await.unwrap(),
         "an expired record is not there"
     );
-    assert_eq!(bench.records.expired(KIND), [key(&ann, 1), key(&ann, 2)]);
-    assert!(bench.records.expired(KIND).is_empty());
-    assert_eq!(bench.records.count(KIND), 1);
+    assert_eq!(bench.records.expired(), [key(&ann, 1), key(&ann, 2)]);
+    assert!(bench.records.expired().is_empty());
+    assert_eq!(bench.records.count(), 1);
     bench.clock.advance(TTL);
-    assert_eq!(bench.records.expired(KIND), [key(&ann, 0)]);
-    assert_eq!(bench.records.count(KIND), 0);
+    assert_eq!(bench.records.expired(), [key(&ann, 0)]);
+    assert_eq!(bench.records.count(), 0);
 }
 
 #[tokio::test]
@@ -142,7 +140,7 @@ async fn touch_can_shorten_the_ttl() {
         .await
         .unwrap();
     bench.clock.advance(Duration::from_secs(1));
-    assert_eq!(bench.records.expired(KIND), [key(&ann, 1)]);
+    assert_eq!(bench.records.expired(), [key(&ann, 1)]);
 }
 
 #[tokio::test]
@@ -179,8 +177,8 @@ async fn record_caps_bind_principals_and_total_but_not_anonymous_alone() {
         bench.put(&key(&ann, 5), 5, WriteCondition::Absent).await,
         WriteOutcome::Stored(_)
     ));
-    assert_eq!(bench.records.expired(KIND).len(), 5);
-    assert_eq!(bench.records.count(KIND), 2);
+    assert_eq!(bench.records.expired().len(), 5);
+    assert_eq!(bench.records.count(), 2);
 }
 
 #[tokio::test]
@@ -201,8 +199,8 @@ async fn every_expiry_is_reported_even_if_queries_are_rare() {
         bench.clock.advance(TTL);
     }
     assert!(refused > 0, "there is a bound of what waits to be told");
-    assert_eq!(bench.records.expired(KIND).len(), written);
-    assert_eq!(bench.records.count(KIND), 0);
+    assert_eq!(bench.records.expired().len(), written);
+    assert_eq!(bench.records.count(), 0);
     assert!(matches!(
         bench.put(&key(&nobody, n), n, WriteCondition::Absent).await,
         WriteOutcome::Stored(_)
@@ -302,7 +300,7 @@ async fn moved_records_keep_version_expiry_and_owner_slots() {
         .into_iter()
         .for_each(|record| to.records.put(record));
     assert_eq!(
-        (from.records.count(KIND), from.load(&all[0]).await.is_none()),
+        (from.records.count(), from.load(&all[0]).await.is_none()),
         (0, true)
     );
     // Keys in one part of the table share a count of versions: the number may grow by more than 1.
@@ -313,7 +311,7 @@ async fn moved_records_keep_version_expiry_and_owner_slots() {
         ),
         "its owner has room again"
     );
-    assert_eq!(to.records.count(KIND), 3, "the caps do not bind what moves");
+    assert_eq!(to.records.count(), 3, "the caps do not bind what moves");
     let found = to.load(&all[0]).await.unwrap();
     assert_eq!((found.value, found.version), (value(8), version));
     assert_eq!(
@@ -325,8 +323,8 @@ async fn moved_records_keep_version_expiry_and_owner_slots() {
     );
     // The write renewed its whole time to live.
     to.clock.advance(TTL / 2);
-    assert_eq!(to.records.expired(KIND).len(), 2);
-    assert_eq!(to.records.count(KIND), 1);
+    assert_eq!(to.records.expired().len(), 2);
+    assert_eq!(to.records.count(), 1);
 }
 
 proptest::proptest! {
@@ -369,13 +367,13 @@ proptest::proptest! {
                         bench.clock.advance(Duration::from_secs(secs));
                     }
                     _ => {
-                        for told in bench.records.expired(KIND) {
+                        for told in bench.records.expired() {
                             let n = (0..ends.len()).find(|&n| key(&nobody, n as u64) == told).unwrap();
                             assert!(ends[n] <= now && !gone[n], "told twice, or too soon");
                             gone[n] = true;
                         }
                         let left = (0..ends.len()).filter(|&n| !gone[n]).count();
-                        assert_eq!(bench.records.count(KIND), left);
+                        assert_eq!(bench.records.count(), left);
                     }
                 }
             }
