@@ -78,7 +78,7 @@ pub(crate) async fn batch(
     let answers: Vec<RenderedMessage> = answers.into_iter().flatten().collect();
     let worst = answers
         .iter()
-        .map(|answer| answer.tally)
+        .map(|answer| answer.outcome)
         .max()
         .unwrap_or(RequestOutcome::Ok);
     let answer = if answers.is_empty() {

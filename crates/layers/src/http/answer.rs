@@ -69,18 +69,18 @@ pub struct RenderedMessage {
     /// The JSON text.
     pub message: Bytes,
     /// The outcome for the metrics.
-    pub tally: RequestOutcome,
+    pub outcome: RequestOutcome,
     /// The memory of a large message.
     pub memory: Option<ByteReservation>,
 }
 
 impl RenderedMessage {
     /// A message without a memory reservation.
-    pub(crate) fn new(status: StatusCode, message: Bytes, tally: RequestOutcome) -> Self {
+    pub(crate) fn new(status: StatusCode, message: Bytes, outcome: RequestOutcome) -> Self {
         Self {
             status,
             message,
-            tally,
+            outcome,
             memory: None,
         }
     }
@@ -91,7 +91,7 @@ impl RenderedMessage {
             Some(memory) => memory.hold(self.message),
             None => self.message,
         };
-        with_outcome(json(self.status, message.into()), self.tally)
+        with_outcome(json(self.status, message.into()), self.outcome)
     }
 }
 
@@ -103,9 +103,11 @@ pub fn with_labels(mut answer: HttpAnswer, method: &'static str, era: &'static s
 }
 
 /// Sets the outcome of an answer, if its status does not imply it.
-pub fn with_outcome(mut answer: HttpAnswer, tally: RequestOutcome) -> HttpAnswer {
-    if tally != RequestOutcome::of_status(answer.status()) {
-        answer.extensions_mut().insert(ResponseOutcome::Now(tally));
+pub fn with_outcome(mut answer: HttpAnswer, outcome: RequestOutcome) -> HttpAnswer {
+    if outcome != RequestOutcome::of_status(answer.status()) {
+        answer
+            .extensions_mut()
+            .insert(ResponseOutcome::Now(outcome));
     }
     answer
 }

@@ -292,7 +292,7 @@ impl Drop for RequestEnd {
     fn drop(&mut self) {
         self.take_early_labels();
         let took = self.began.elapsed();
-        let tally = match &self.counted {
+        let outcome = match &self.counted {
             None | Some(ResponseOutcome::Elsewhere) => self
                 .status
                 .map_or(RequestOutcome::Cancelled, RequestOutcome::of_status),
@@ -307,7 +307,7 @@ impl Drop for RequestEnd {
         let _entered = span.map(|span| span.log_span().enter());
         if !matches!(self.counted, Some(ResponseOutcome::Elsewhere)) {
             meters.count_request(
-                (self.labels.method, self.labels.era, tally),
+                (self.labels.method, self.labels.era, outcome),
                 took,
                 span.map(RequestSpan::span_context),
             );
@@ -318,14 +318,14 @@ impl Drop for RequestEnd {
         }
         let status = self.status.map(|status| status.as_u16());
         if let Some(span) = span {
-            span.end(tally, status);
+            span.end(outcome, status);
         }
         tracing::debug!(
             request = self.name.as_str(),
             method = self.labels.method,
             era = self.labels.era,
             status,
-            outcome = tally.as_str(),
+            outcome = outcome.as_str(),
             ms = millis(took),
             "request completed"
         );

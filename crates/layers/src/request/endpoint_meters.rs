@@ -128,16 +128,16 @@ impl EndpointMeters {
         }
     }
 
-    fn series(&self, (method, era, tally): RequestSeriesKey) -> Arc<DurationSeries> {
+    fn series(&self, (method, era, outcome): RequestSeriesKey) -> Arc<DurationSeries> {
         let mut labels: Vec<MetricLabel> = Vec::with_capacity(5);
         labels.extend(self.endpoint.clone().map(|endpoint| ("endpoint", endpoint)));
         labels.extend([
             ("mcp.method.name", method.into()),
             ("era", era.into()),
-            ("outcome", tally.as_str().into()),
+            ("outcome", outcome.as_str().into()),
         ]);
-        if tally != RequestOutcome::Ok {
-            labels.push(("error.type", tally.as_str().into()));
+        if outcome != RequestOutcome::Ok {
+            labels.push(("error.type", outcome.as_str().into()));
         }
         SERVER_DURATION.series(&labels)
     }

@@ -112,7 +112,7 @@ impl ResponseOutcome {
     /// The outcome as it is known now.
     pub fn outcome(&self) -> RequestOutcome {
         match self {
-            Self::Now(tally) => *tally,
+            Self::Now(outcome) => *outcome,
             Self::Later(later) => later.outcome(),
             Self::Elsewhere => RequestOutcome::Ok,
         }
@@ -133,8 +133,8 @@ impl Default for PendingOutcome {
 
 impl PendingOutcome {
     /// Sets the outcome, at the end of the body.
-    pub fn set(&self, tally: RequestOutcome) {
-        self.0.store(tally as u8, Ordering::Relaxed);
+    pub fn set(&self, outcome: RequestOutcome) {
+        self.0.store(outcome as u8, Ordering::Relaxed);
     }
 
     fn outcome(&self) -> RequestOutcome {
@@ -184,9 +184,9 @@ mod tests {
             RequestOutcome::Cancelled,
             "nothing was said"
         );
-        for tally in RequestOutcome::ALL {
-            later.set(tally);
-            assert_eq!(ResponseOutcome::Later(later.clone()).outcome(), tally);
+        for outcome in RequestOutcome::ALL {
+            later.set(outcome);
+            assert_eq!(ResponseOutcome::Later(later.clone()).outcome(), outcome);
         }
     }
 }

@@ -17,20 +17,20 @@ impl RequestSpan {
     }
 
     /// Ends the span of an item of a batch, which has no status of its own.
-    pub(crate) fn end_item(&self, tally: RequestOutcome) {
+    pub(crate) fn end_item(&self, outcome: RequestOutcome) {
         self.0
-            .end(tally.as_str(), tally != RequestOutcome::Ok, Vec::new());
+            .end(outcome.as_str(), outcome != RequestOutcome::Ok, Vec::new());
     }
 
     /// Ends the span with the answer. Without an answer there is no status.
-    pub(crate) fn end(&self, tally: RequestOutcome, status: Option<u16>) {
+    pub(crate) fn end(&self, outcome: RequestOutcome, status: Option<u16>) {
         let status = status.map(|status| {
             let number = AttributeValue::Number(status.into());
             ("http.response.status_code", number)
         });
         let status = status.into_iter().collect();
         self.0
-            .end(tally.as_str(), tally != RequestOutcome::Ok, status);
+            .end(outcome.as_str(), outcome != RequestOutcome::Ok, status);
     }
 
     /// The span, for its children: calls to upstreams, and the span of another replica that answers

@@ -88,10 +88,10 @@ pub async fn run_item_in_span(
 ) -> Option<RenderedMessage> {
     let answer = answering.instrument(span.log_span().clone()).await;
     // A cancelled request has no answer.
-    let tally = answer
+    let outcome = answer
         .as_ref()
-        .map_or(RequestOutcome::Cancelled, |answer| answer.tally);
-    span.end_item(tally);
+        .map_or(RequestOutcome::Cancelled, |answer| answer.outcome);
+    span.end_item(outcome);
     answer
 }
 

@@ -140,7 +140,7 @@ impl CallEventStream {
         self.write_held_progress(None);
         match self.context.encode_end(end) {
             EncodedEnd::Message(said) => {
-                self.counted.set(said.tally);
+                self.counted.set(said.outcome);
                 let event = encode_event(&said.message);
                 self.ready.push_back(match said.memory {
                     Some(memory) => memory.hold(event),

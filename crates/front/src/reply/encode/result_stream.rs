@@ -121,8 +121,8 @@ impl ResultStream {
             share.grow(chunk.len())?;
             chunks.push(chunk);
         }
-        let tally = ResponseOutcome::Later(self.counted).outcome();
-        Ok(failure::ok_message(share.hold(join(&chunks)), tally))
+        let outcome = ResponseOutcome::Later(self.counted).outcome();
+        Ok(failure::ok_message(share.hold(join(&chunks)), outcome))
     }
 }
 
