@@ -16,7 +16,7 @@ use weir_core::Principal;
 use weir_core::port::{Clock, jittered};
 use weir_layers::request::credential_check::{CheckOutcome, CredentialCheck};
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_session::{LoadedSession, SessionUser, StreamRegistration};
+use weir_session::{LoadedSession, SessionUser, StreamKind, StreamRegistration};
 use weir_wire::sse;
 
 use crate::session::session_use::SessionUse;
@@ -45,12 +45,12 @@ pub(crate) struct KeepAlive {
 
 impl KeepAlive {
     /// The keep-alive of a stream of this principal, as long as its credentials, which are in the
-    /// headers of the request, are valid. `kind`: see [`crate::StreamSeen`].
+    /// headers of the request, are valid.
     pub(crate) fn new(
         context: &HttpRequestContext,
         principal: &Principal,
         headers: &HeaderMap,
-        kind: &'static str,
+        kind: StreamKind,
     ) -> Self {
         let enrolled = context
             .shared

@@ -39,7 +39,7 @@ pub use sessions::session_guards::{
 pub use sessions::session_table::{LegacySessions, session_key};
 pub use sessions::{LoadedSession, OpenedSession, SessionPlace};
 pub use sse_connections::{SseConnection, SseConnectionId, SseConnections, session_headers};
-pub use stream_registry::{StreamRegistration, StreamRegistry, StreamSeen};
+pub use stream_registry::{StreamKind, StreamRegistration, StreamRegistry, StreamSeen};
 
 /// The header with the id of a client's session.
 pub static SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");

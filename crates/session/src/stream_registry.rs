@@ -12,8 +12,39 @@ use tokio_util::sync::CancellationToken;
 use weir_core::telemetry::instruments;
 use weir_core::{EndpointId, Principal};
 
-/// The kind of the streams of `subscriptions/listen`, the only one of 2026-07-28.
-const LISTEN: &str = "listen";
+/// The kind of an open stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamKind {
+    /// A stream of `subscriptions/listen`, the only kind of 2026-07-28.
+    Listen,
+    /// The GET stream of a session.
+    Session,
+    /// A stream that its client resumed.
+    Resumed,
+    /// The connection of an HTTP+SSE client.
+    HttpSse,
+}
+
+impl StreamKind {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Listen => "listen",
+            Self::Session => "session",
+            Self::Resumed => "resumed",
+            Self::HttpSse => "http_sse",
+        }
+    }
+
+    /// The era that has streams of this kind, as metrics name it.
+    const fn era(self) -> &'static str {
+        match self {
+            Self::Listen => "modern",
+            Self::Session | Self::Resumed | Self::HttpSse => "legacy",
+        }
+    }
+}
 
 /// An open stream.
 #[derive(Clone, Debug)]
@@ -22,8 +53,8 @@ pub struct StreamSeen {
     pub principal: Principal,
     /// The endpoint.
     pub endpoint: EndpointId,
-    /// `listen` (2026-07-28), `session` (a GET stream), `resumed` or `line` (HTTP+SSE).
-    pub kind: &'static str,
+    /// Its kind.
+    pub kind: StreamKind,
     /// The time since it was opened.
     pub age: Duration,
 }
@@ -44,7 +75,7 @@ impl std::fmt::Debug for StreamRegistry {
 struct RegisteredStream {
     principal: Principal,
     endpoint: EndpointId,
-    kind: &'static str,
+    kind: StreamKind,
     since: Instant,
     end: CancellationToken,
 }
@@ -64,12 +95,12 @@ impl std::fmt::Debug for StreamRegistration {
 }
 
 impl StreamRegistry {
-    /// Registers a stream. `kind`: see [`StreamSeen`].
+    /// Registers a stream.
     pub fn register(
         self: &Arc<Self>,
         principal: &Principal,
         endpoint: &EndpointId,
-        kind: &'static str,
+        kind: StreamKind,
     ) -> StreamRegistration {
         count_open(kind, 1);
         let end = CancellationToken::new();
@@ -127,10 +158,9 @@ impl Drop for StreamRegistration {
     }
 }
 
-/// Adds `change` to the number of open streams of the era that has streams of this kind.
-fn count_open(kind: &'static str, change: i64) {
-    let era = if kind == LISTEN { "modern" } else { "legacy" };
+/// Adds `change` to the number of open streams of the kind's era.
+fn count_open(kind: StreamKind, change: i64) {
     instruments()
         .streams
-        .add(change, &[KeyValue::new("kind", era)]);
+        .add(change, &[KeyValue::new("kind", kind.era())]);
 }

@@ -7,6 +7,7 @@ use weir_testkit::{HttpExchange, MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::{both_eras, weir_over};
+use crate::admin::OperatorClient;
 use crate::harness::{CheckedClient, Weir, wait_until, within_test_timeout};
 
 /// A client with its stream and its path for messages.
@@ -380,6 +381,8 @@ async fn http_sse_connection_is_one_open_stream_from_its_beginning_to_its_end() 
     client.initialize(1, json!({})).await;
     client.ask(2, "ping", json!({})).await;
     assert_eq!(open(&weir), 1.0, "with a session");
+    let clients = OperatorClient::of(&weir).get_json("/admin/clients").await;
+    assert_eq!(clients["streams"][0]["kind"], "http_sse", "{clients}");
     drop(client);
     wait_until("the stream to end", || (open(&weir) < 0.5).then_some(()));
 }

@@ -226,7 +226,7 @@ impl StreamView {
         Self {
             principal: PrincipalView::of(&seen.principal),
             endpoint: seen.endpoint.to_string(),
-            kind: seen.kind,
+            kind: seen.kind.as_str(),
             age_ms: millis(seen.age),
         }
     }

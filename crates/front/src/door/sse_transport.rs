@@ -34,7 +34,7 @@ use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{
     AnswerKind, LoadedSession, NoPendingAnswer, SessionPlace, SseConnection, SseConnectionId,
-    StreamPermit, session_headers,
+    StreamKind, StreamPermit, session_headers,
 };
 use weir_wire::method::Method as Rpc;
 use weir_wire::{IncomingMessage, Message, MessageError, RequestId};
@@ -160,7 +160,7 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
     };
     let headers = &authenticated.request.head.headers;
     Box::pin(reopen_session(&hold, known, headers)).await?;
-    let keep_alive = KeepAlive::new(context, known.principal(), headers, "line");
+    let keep_alive = KeepAlive::new(context, known.principal(), headers, StreamKind::HttpSse);
     Ok(answer::events(ResponseBody::new(SseBody::new(
         first, told, hold, permit, keep_alive,
     ))))

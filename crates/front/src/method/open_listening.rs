@@ -19,7 +19,8 @@ use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::BodyError;
 use weir_session::{
-    GetStreamGuard, LoadedSession, NoStreamPermit, SessionListChanges, StreamClient, StreamPermit,
+    GetStreamGuard, LoadedSession, NoStreamPermit, SessionListChanges, StreamClient, StreamKind,
+    StreamPermit,
 };
 use weir_wire::{RequestId, Revision, scan};
 
@@ -59,7 +60,7 @@ async fn open_session_stream(
         Resumption::Ended => return Ok(failure::no_content()),
         Resumption::None(permit) => permit,
     };
-    let keep_alive = KeepAlive::new(context, known.principal(), headers, "session");
+    let keep_alive = KeepAlive::new(context, known.principal(), headers, StreamKind::Session);
     let bounds = StreamBounds {
         keep_alive,
         permit: Some(permit),
@@ -220,7 +221,7 @@ pub(crate) fn open_listen(
     let parts = ListeningParts {
         changes,
         updates: inbox.open_reader(),
-        keep_alive: KeepAlive::new(context, known.principal(), headers, "listen"),
+        keep_alive: KeepAlive::new(context, known.principal(), headers, StreamKind::Listen),
         permit: Some(permit),
     };
     let mut stream = ListeningStream::new(context, parts, kind, context.shared.shutdown.force());

@@ -21,7 +21,9 @@ use weir_core::telemetry::instruments;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::settings::FrontSettings;
 use weir_layers::state::FrontState;
-use weir_session::{DetachLimits, LoadedSession, NoDetachPermit, StreamPermit, StreamReaderGuard};
+use weir_session::{
+    DetachLimits, LoadedSession, NoDetachPermit, StreamKind, StreamPermit, StreamReaderGuard,
+};
 use weir_wire::sse;
 
 use crate::keep_alive::{self, KeepAlive};
@@ -339,8 +341,13 @@ pub(crate) async fn resume(
     }
     count(result);
     let point = ResumePoint { key, seq, moves };
-    let keep_alive = KeepAlive::new(context, &opened.record.principal, headers, "resumed")
-        .of_session(context, opened);
+    let keep_alive = KeepAlive::new(
+        context,
+        &opened.record.principal,
+        headers,
+        StreamKind::Resumed,
+    )
+    .of_session(context, opened);
     let resumed = ResumedStream::new(context, keep_alive, point, permit, found);
     Resumption::Resumed(Box::new(resumed))
 }
