@@ -27,6 +27,7 @@ pub use self::response_table::{
 pub use self::task_error::task_state_for_modern;
 use crate::http::answer;
 use crate::http::body::HttpAnswer;
+use crate::request::message_labels::MessageLabels;
 use crate::request::request_span::RequestSpan;
 
 /// The answer to a request, or its failure.
@@ -39,8 +40,7 @@ pub struct RequestFailure(Box<LabelledCause>);
 #[derive(Debug)]
 struct LabelledCause {
     cause: FailureCause,
-    method: &'static str,
-    era: &'static str,
+    labels: MessageLabels,
     /// The trace span of the request.
     span: Option<RequestSpan>,
 }
@@ -102,8 +102,8 @@ impl RequestFailure {
     }
 
     /// The failure under these labels of its request.
-    pub fn labelled(mut self, method: &'static str, era: &'static str) -> Self {
-        (self.0.method, self.0.era) = (method, era);
+    pub fn labelled(mut self, labels: MessageLabels) -> Self {
+        self.0.labels = labels;
         self
     }
 
@@ -143,12 +143,12 @@ impl RequestFailure {
 
     /// Another failure under the labels of this one.
     pub fn relabel(&self, other: Self) -> Self {
-        other.labelled(self.0.method, self.0.era)
+        other.labelled(self.0.labels)
     }
 
     /// An answer under the labels of this failure.
     pub fn label_answer(&self, answer: HttpAnswer) -> HttpAnswer {
-        answer::with_labels(answer, self.0.method, self.0.era)
+        answer::with_labels(answer, self.0.labels)
     }
 
     /// True if another process may answer the request.
@@ -167,14 +167,10 @@ impl RequestFailure {
 }
 
 /// An answer or a failure under these labels of its request for the metrics.
-pub fn with_labels(
-    answered: RequestResult,
-    method: &'static str,
-    era: &'static str,
-) -> RequestResult {
+pub fn with_labels(answered: RequestResult, labels: MessageLabels) -> RequestResult {
     match answered {
-        Ok(answer) => Ok(answer::with_labels(answer, method, era)),
-        Err(failure) => Err(failure.labelled(method, era)),
+        Ok(answer) => Ok(answer::with_labels(answer, labels)),
+        Err(failure) => Err(failure.labelled(labels)),
     }
 }
 
@@ -182,8 +178,7 @@ impl From<FailureCause> for RequestFailure {
     fn from(cause: FailureCause) -> Self {
         Self(Box::new(LabelledCause {
             cause,
-            method: "none",
-            era: "none",
+            labels: MessageLabels::NONE,
             span: None,
         }))
     }

@@ -4,6 +4,7 @@ pub mod credential_check;
 pub mod endpoint_meters;
 pub mod endpoint_request;
 pub mod kept_task;
+pub mod message_labels;
 pub mod outcome;
 pub mod question_id;
 pub mod request_context;

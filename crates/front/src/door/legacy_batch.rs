@@ -11,9 +11,10 @@ use weir_layers::http::answer::{self, RenderedMessage, with_labels};
 use weir_layers::http::batch_budget::{BatchBudget, BatchedAnswer};
 use weir_layers::http::body::ResponseBody;
 use weir_layers::http::message_parts::MessageParts;
+use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_layers::request::request_tracing::{LEGACY_REQUEST, begin_span, run_item_in_span};
+use weir_layers::request::request_tracing::{begin_span, run_item_in_span};
 use weir_wire::message::{MessageError, Request};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -26,6 +27,8 @@ use crate::reply::encode;
 use crate::session::session_lookup::{NoSession, load_session};
 use crate::session::session_use::CallSessionUse;
 
+const LABELS: MessageLabels = MessageLabels::of(Era::Legacy, "batch");
+
 /// Answers a batch. Each item is authenticated, admitted and answered by itself;
 /// one array comes back.
 pub(crate) async fn batch(
@@ -34,7 +37,7 @@ pub(crate) async fn batch(
     headers: &HeaderMap,
     items: Vec<Bytes>,
 ) -> RequestResult {
-    context.facts.leave_decoded("batch", "legacy");
+    context.facts.leave_decoded(LABELS);
     let not_allowed = || RequestFailure::message(None, MessageRefusal::BatchNotAllowed);
     let opened = load_session(context, known, headers)
         .await
@@ -89,7 +92,7 @@ pub(crate) async fn batch(
         let body = ResponseBody::new(MessageParts::array(items));
         answer::with_outcome(failure::ok(body), worst)
     };
-    Ok(with_labels(answer, "batch", "legacy"))
+    Ok(with_labels(answer, LABELS))
 }
 
 async fn item_of_batch(
@@ -114,7 +117,7 @@ async fn item_of_batch(
             let id = request.id.clone();
             match Params::of(&request.method, request.params.as_ref()) {
                 Err(bad) => error(Some(&id), MessageRefusal::wrong_params(bad)),
-                Ok(params) => match begin_span(context, &request, &params, LEGACY_REQUEST) {
+                Ok(params) => match begin_span(context, &request, &params, Era::Legacy) {
                     None => answer_batch_item(session, request, params, room).await,
                     Some((context, span)) => {
                         let session = SessionRequestContext {

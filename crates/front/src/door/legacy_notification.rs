@@ -10,6 +10,7 @@ use weir_era::lift;
 use weir_layers::failure;
 use weir_layers::failure::RequestResult;
 use weir_layers::http::answer::with_labels;
+use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::LoadedSession;
 use weir_wire::message::Notification;
@@ -28,16 +29,18 @@ pub(crate) async fn notification(
     headers: &HeaderMap,
     notification: &Notification,
 ) -> RequestResult {
-    let label = notification.method.known().map_or("other", Method::as_str);
+    let method = notification.method.known().map_or("other", Method::as_str);
     if !names_session(headers) {
-        return Ok(with_labels(failure::accepted(), label, "none"));
+        let labels = MessageLabels { method, era: None };
+        return Ok(with_labels(failure::accepted(), labels));
     }
-    context.facts.leave_decoded(label, "legacy");
+    let labels = MessageLabels::of(Era::Legacy, method);
+    context.facts.leave_decoded(labels);
     let opened = load_session(context, known, headers)
         .await
-        .map_err(|none| none.failure(None).labelled(label, "legacy"))?;
+        .map_err(|none| none.failure(None).labelled(labels))?;
     handle_notification(context, known, &opened, notification).await;
-    Ok(with_labels(failure::accepted(), label, "legacy"))
+    Ok(with_labels(failure::accepted(), labels))
 }
 
 /// Carries out a notification of a session, of a batch too.

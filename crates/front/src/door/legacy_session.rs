@@ -9,6 +9,7 @@ use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{RequestFailure, RequestResult};
 use weir_layers::http::answer::with_labels;
+use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{ClientRequest, LoadedSession};
 use weir_wire::RequestId;
@@ -74,13 +75,15 @@ pub(super) fn refusal_of_session(failure: &Failure) -> RequestRefusal {
     }
 }
 
+const DELETE_LABELS: MessageLabels = MessageLabels::of(Era::Legacy, "DELETE");
+
 /// Handles DELETE: ends the session.
 pub(crate) async fn delete(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> RequestResult {
-    context.facts.leave_decoded("DELETE", "legacy");
+    context.facts.leave_decoded(DELETE_LABELS);
     let opened = load_session(context, known, headers)
         .await
         .map_err(|none| match none {
@@ -91,8 +94,8 @@ pub(crate) async fn delete(
             | NoSession::Elsewhere(_)
             | NoSession::Unreadable => none.failure(None),
         })
-        .map_err(|failure| failure.labelled("DELETE", "legacy"))?;
+        .map_err(|failure| failure.labelled(DELETE_LABELS))?;
     let sessions = &context.shared.sessions;
     sessions.end(&opened.record, &opened.session).await;
-    Ok(with_labels(failure::no_content(), "DELETE", "legacy"))
+    Ok(with_labels(failure::no_content(), DELETE_LABELS))
 }

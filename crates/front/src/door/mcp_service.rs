@@ -12,11 +12,10 @@ use weir_layers::layer::read_body::AnswerRequests;
 use weir_layers::request::endpoint_request::{
     AuthenticatedRequest, CompleteRequest, EndpointRequest,
 };
+use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_span::RequestSpan;
-use weir_layers::request::request_tracing::{
-    LEGACY_REQUEST, MODERN_REQUEST, begin_span, run_in_span,
-};
+use weir_layers::request::request_tracing::{begin_span, run_in_span};
 use weir_wire::message::Request;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
@@ -177,11 +176,8 @@ impl<'a> MessageHandler<'a> {
         params: Params,
     ) -> Self {
         let era = decide_era(headers, &request.id, request.method.known(), &params);
-        let attributes = match era {
-            Ok(Era::Modern) => MODERN_REQUEST,
-            Ok(Era::Legacy) | Err(_) => LEGACY_REQUEST,
-        };
-        let tracing = begin_span(context, &request, &params, attributes);
+        let traced_as = *era.as_ref().unwrap_or(&Era::Legacy);
+        let tracing = begin_span(context, &request, &params, traced_as);
         let request = EraRequest {
             era,
             request,
@@ -215,29 +211,14 @@ async fn serve_in_era(
     }: EraRequest,
 ) -> RequestResult {
     let era = era?;
-    let label = request.method.known().map_or("other", Rpc::as_str);
-    context.facts.leave_decoded(label, era.label());
+    let method = request.method.known().map_or("other", Rpc::as_str);
+    let labels = MessageLabels::of(era, method);
+    context.facts.leave_decoded(labels);
     let answered = match era {
         Era::Modern => modern::serve(context, known, headers, request, params).await,
         Era::Legacy => legacy::serve(context, known, headers, request, params).await,
     };
-    failure::with_labels(answered, label, era.label())
-}
-
-#[derive(Clone, Copy)]
-enum Era {
-    Modern,
-    Legacy,
-}
-
-impl Era {
-    /// The label of the metrics.
-    fn label(self) -> &'static str {
-        match self {
-            Self::Modern => "modern",
-            Self::Legacy => "legacy",
-        }
-    }
+    failure::with_labels(answered, labels)
 }
 
 /// Decides the era of a request. No other code decides it.

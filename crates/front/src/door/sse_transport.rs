@@ -30,6 +30,7 @@ use weir_layers::layer::isolate_panics::isolate_panics;
 use weir_layers::layer::observe;
 use weir_layers::layer::read_body::read_body;
 use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
+use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{
@@ -55,11 +56,11 @@ pub(crate) struct SseService(pub(crate) SsePath);
 
 impl AnswerAuthenticated for SseService {
     async fn answer(self, authenticated: AuthenticatedRequest) -> RequestResult {
-        let (answered, label) = match self.0 {
+        let (answered, method) = match self.0 {
             SsePath::Stream => (open_connection(&authenticated).await, "GET"),
             SsePath::Messages => (take_message(&authenticated).await, "POST"),
         };
-        failure::with_labels(answered, label, "legacy")
+        failure::with_labels(answered, MessageLabels::of(Era::Legacy, method))
     }
 }
 

@@ -22,6 +22,7 @@ use weir_core::{Principal, SessionKey};
 use weir_era::render::{self, WeirIdentity};
 use weir_era::{server_questions, tasks};
 use weir_layers::failure;
+use weir_layers::request::message_labels::Era;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_router::UpstreamTask;
 use weir_session::{GetStreamGuard, SessionListChanges, StreamPermit, SubscribedResource};
@@ -60,11 +61,11 @@ pub(super) enum ListeningKind {
 }
 
 impl ListeningKind {
-    /// The label of the metrics: each era has its own kind of stream.
-    fn era(&self) -> &'static str {
+    /// Each era has its own kind of stream.
+    fn era(&self) -> Era {
         match self {
-            Self::Get { .. } => "legacy",
-            Self::Listen { .. } => "modern",
+            Self::Get { .. } => Era::Legacy,
+            Self::Listen { .. } => Era::Modern,
         }
     }
 }
@@ -233,7 +234,7 @@ impl ListeningStream {
 
     fn announce_list_change(&mut self, list: ListKind) {
         let labels = [
-            KeyValue::new("era", self.kind.era()),
+            KeyValue::new("era", self.kind.era().as_str()),
             KeyValue::new("kind", list.word()),
         ];
         instruments().list_changed_out.add(1, &labels);
@@ -247,7 +248,7 @@ impl ListeningStream {
     fn announce_resource_update(&mut self, uri: &str) {
         instruments()
             .updates_out
-            .add(1, &[KeyValue::new("era", self.kind.era())]);
+            .add(1, &[KeyValue::new("era", self.kind.era().as_str())]);
         let message = match &self.kind {
             ListeningKind::Get { .. } => render::updated(uri, None),
             ListeningKind::Listen { id, .. } => render::updated(uri, Some(id.as_json())),

@@ -16,6 +16,7 @@ use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{self, RequestFailure, RequestResult};
 use weir_layers::http::answer;
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
+use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::BodyError;
 use weir_session::{
@@ -41,9 +42,10 @@ pub(crate) async fn open_get(
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> RequestResult {
-    context.facts.leave_decoded("GET", "legacy");
+    let labels = MessageLabels::of(Era::Legacy, "GET");
+    context.facts.leave_decoded(labels);
     let answered = open_session_stream(context, known, headers).await;
-    failure::with_labels(answered, "GET", "legacy")
+    failure::with_labels(answered, labels)
 }
 
 async fn open_session_stream(

@@ -81,15 +81,14 @@ fn answer_in_span(
 ) -> HttpAnswer {
     let LabelledCause {
         cause,
-        method,
-        era,
+        labels,
         span,
     } = *failure.0;
     let answer = match &span {
         Some(span) => span.log_span().in_scope(|| answer_of(cause)),
         None => answer_of(cause),
     };
-    let mut answer = answer::with_labels(answer, method, era);
+    let mut answer = answer::with_labels(answer, labels);
     answer.body_mut().labels.span = span;
     answer
 }

@@ -9,6 +9,7 @@ use weir_core::telemetry::instruments;
 use weir_wire::write::ObjectWriter;
 
 use crate::http::body::{HttpAnswer, ResponseBody};
+use crate::request::message_labels::MessageLabels;
 use crate::request::outcome::{PendingOutcome, RequestOutcome, ResponseOutcome};
 use crate::settings::ServerIdentity;
 
@@ -95,10 +96,9 @@ impl RenderedMessage {
     }
 }
 
-/// Labels the answer with its method and era, for the metrics.
-pub fn with_labels(mut answer: HttpAnswer, method: &'static str, era: &'static str) -> HttpAnswer {
-    let labels = &mut answer.body_mut().labels;
-    (labels.method, labels.era) = (method, era);
+/// Labels the answer for the metrics.
+pub fn with_labels(mut answer: HttpAnswer, labels: MessageLabels) -> HttpAnswer {
+    answer.body_mut().labels.message = labels;
     answer
 }
 

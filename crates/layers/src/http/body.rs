@@ -12,13 +12,14 @@ use tokio::time::Instant;
 use weir_listen::BodyError;
 
 use crate::request::endpoint_meters::EndpointMeters;
+use crate::request::message_labels::MessageLabels;
 use crate::request::request_span::RequestSpan;
 
 /// Labels of a request for the metrics.
 #[derive(Debug)]
 pub struct RequestLabels {
-    pub(crate) method: &'static str,
-    pub(crate) era: &'static str,
+    /// The method and the era.
+    pub(crate) message: MessageLabels,
     /// The metrics of the endpoint; absent for a request without an endpoint.
     pub meters: Option<Arc<EndpointMeters>>,
     /// The trace span.
@@ -30,8 +31,7 @@ pub struct RequestLabels {
 impl RequestLabels {
     /// The labels of a request that was not decoded.
     pub(crate) const NONE: Self = Self {
-        method: "none",
-        era: "none",
+        message: MessageLabels::NONE,
         meters: None,
         span: None,
         until: None,

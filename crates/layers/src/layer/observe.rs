@@ -282,8 +282,8 @@ impl RequestEnd {
             // For a message these would be the labels of its POST, which has another answer.
             (self.labels, _) = facts.take_labels();
         }
-        if let Some((method, era)) = facts.decoded() {
-            (self.labels.method, self.labels.era) = (method, era);
+        if let Some(message) = facts.decoded() {
+            self.labels.message = message;
         }
     }
 }
@@ -307,7 +307,8 @@ impl Drop for RequestEnd {
         let _entered = span.map(|span| span.log_span().enter());
         if !matches!(self.counted, Some(ResponseOutcome::Elsewhere)) {
             meters.count_request(
-                (self.labels.method, self.labels.era, outcome),
+                self.labels.message,
+                outcome,
                 took,
                 span.map(RequestSpan::span_context),
             );
@@ -322,8 +323,8 @@ impl Drop for RequestEnd {
         }
         tracing::debug!(
             request = self.name.as_str(),
-            method = self.labels.method,
-            era = self.labels.era,
+            method = self.labels.message.method,
+            era = self.labels.message.era_label(),
             status,
             outcome = outcome.as_str(),
             ms = millis(took),

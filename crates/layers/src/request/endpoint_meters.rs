@@ -13,6 +13,7 @@ use weir_core::EndpointId;
 use weir_core::telemetry::{DurationSeries, MetricLabel, SERVER_DURATION, instruments};
 use weir_core::trace::SpanContext;
 
+use crate::request::message_labels::MessageLabels;
 use crate::request::outcome::RequestOutcome;
 
 /// The metrics of one endpoint.
@@ -20,18 +21,14 @@ use crate::request::outcome::RequestOutcome;
 pub struct EndpointMeters {
     /// The endpoint's path; absent for requests without an endpoint.
     endpoint: Option<Arc<str>>,
-    /// Successful calls, modern and legacy: the labels of the era are compared here, because these
-    /// two series are those of nearly all requests.
+    /// Successful calls, modern and legacy: these two series are those of nearly all requests.
     calls: [OnceLock<Arc<DurationSeries>>; 2],
-    others: Mutex<HashMap<RequestSeriesKey, Arc<DurationSeries>>>,
+    others: Mutex<HashMap<(MessageLabels, RequestOutcome), Arc<DurationSeries>>>,
     /// POSTs answered with 200: HTTP/1.1 and HTTP/2, without and with TLS.
     posts: [OnceLock<BoundHistogram<f64>>; 4],
     received: OnceLock<BoundHistogram<u64>>,
     sent: OnceLock<BoundHistogram<u64>>,
 }
-
-/// Method, era and outcome.
-type RequestSeriesKey = (&'static str, &'static str, RequestOutcome);
 
 static WITHOUT_ENDPOINT: LazyLock<EndpointMeters> = LazyLock::new(EndpointMeters::default);
 static POSTS: [LazyLock<BoundUpDownCounter<i64>>; 2] = [
@@ -107,33 +104,33 @@ impl EndpointMeters {
     /// Counts a finished request.
     pub(crate) fn count_request(
         &self,
-        key: RequestSeriesKey,
+        message: MessageLabels,
+        outcome: RequestOutcome,
         took: Duration,
         span: Option<SpanContext>,
     ) {
-        let usual = match key {
-            ("tools/call", "modern", RequestOutcome::Ok) => Some(&self.calls[0]),
-            ("tools/call", "legacy", RequestOutcome::Ok) => Some(&self.calls[1]),
-            _ => None,
-        };
-        match usual {
-            Some(usual) => usual.get_or_init(|| self.series(key)).record(took, span),
+        let series = || self.series(message, outcome);
+        let is_usual = message.method == "tools/call" && outcome == RequestOutcome::Ok;
+        match message.era.filter(|_| is_usual) {
+            Some(era) => self.calls[era as usize]
+                .get_or_init(series)
+                .record(took, span),
             None => {
                 let mut others = self.others.lock();
                 others
-                    .entry(key)
-                    .or_insert_with(|| self.series(key))
+                    .entry((message, outcome))
+                    .or_insert_with(series)
                     .record(took, span);
             }
         }
     }
 
-    fn series(&self, (method, era, outcome): RequestSeriesKey) -> Arc<DurationSeries> {
+    fn series(&self, message: MessageLabels, outcome: RequestOutcome) -> Arc<DurationSeries> {
         let mut labels: Vec<MetricLabel> = Vec::with_capacity(5);
         labels.extend(self.endpoint.clone().map(|endpoint| ("endpoint", endpoint)));
         labels.extend([
-            ("mcp.method.name", method.into()),
-            ("era", era.into()),
+            ("mcp.method.name", message.method.into()),
+            ("era", message.era_label().into()),
             ("outcome", outcome.as_str().into()),
         ]);
         if outcome != RequestOutcome::Ok {

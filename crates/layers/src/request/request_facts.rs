@@ -9,6 +9,7 @@ use weir_listen::{ClientPeer, RequestBody};
 use crate::http::body::RequestLabels;
 use crate::in_flight::InFlightPermit;
 use crate::request::endpoint_meters::EndpointMeters;
+use crate::request::message_labels::MessageLabels;
 use crate::request::outcome::ResponseOutcome;
 
 /// The connection of a request, its name, and the parts that one layer leaves for another one.
@@ -16,7 +17,7 @@ pub struct RequestFacts {
     pub(crate) name: RequestName,
     pub(crate) peer: ClientPeer,
     /// The method and the era of the message once they are known.
-    decoded: OnceLock<(&'static str, &'static str)>,
+    decoded: OnceLock<MessageLabels>,
     parts: Mutex<SharedParts>,
 }
 
@@ -67,13 +68,13 @@ impl RequestFacts {
 
     /// Leaves the method and the era to the metrics of a request that ends before its answer begins.
     /// The first ones count.
-    pub fn leave_decoded(&self, method: &'static str, era: &'static str) {
+    pub fn leave_decoded(&self, labels: MessageLabels) {
         // A request that is tried again after another replica ended has the same labels.
-        let _same = self.decoded.set((method, era));
+        let _same = self.decoded.set(labels);
     }
 
     /// The method and the era, if they are known.
-    pub(crate) fn decoded(&self) -> Option<(&'static str, &'static str)> {
+    pub(crate) fn decoded(&self) -> Option<MessageLabels> {
         self.decoded.get().copied()
     }
 

@@ -11,23 +11,13 @@ use weir_wire::params::Params;
 
 use crate::failure::RequestResult;
 use crate::http::answer::RenderedMessage;
+use crate::request::message_labels::Era;
 use crate::request::outcome::RequestOutcome;
 use crate::request::request_context::HttpRequestContext;
 use crate::request::request_span::RequestSpan;
 
 /// The most characters of a client's request id in a span.
 const MAX_REQUEST_ID_CHARS: usize = 64;
-
-/// The attributes of a span that tell the era of its request.
-pub type EraAttributes = &'static [(&'static str, &'static str)];
-
-/// The attributes of a modern request.
-pub const MODERN_REQUEST: EraAttributes = &[
-    ("weir.era", "modern"),
-    ("mcp.protocol.version", Revision::MODERN.as_str()),
-];
-/// The attributes of a legacy request. Its revision is that of its session, which is not known yet.
-pub const LEGACY_REQUEST: EraAttributes = &[("weir.era", "legacy")];
 
 /// Begins a span if this request is traced; returns the context with it. Requests of a batch each
 /// have a span, all or none. A request that has a span gets no second one when it is tried again,
@@ -36,7 +26,7 @@ pub fn begin_span(
     context: &HttpRequestContext,
     request: &Request,
     params: &Params,
-    era: EraAttributes,
+    era: Era,
 ) -> Option<(HttpRequestContext, RequestSpan)> {
     if context.trace.span.is_some() || !trace::may_sample(&context.name) {
         return None;
@@ -101,7 +91,7 @@ pub async fn run_item_in_span(
 fn attributes(
     context: &HttpRequestContext,
     request: &Request,
-    era: EraAttributes,
+    era: Era,
 ) -> Vec<(&'static str, AttributeValue)> {
     let id: String = String::from_utf8_lossy(request.id.as_json())
         .trim_matches('"')
@@ -126,10 +116,12 @@ fn attributes(
             AttributeValue::Text(context.name.as_str().into()),
         ),
     ];
-    all.extend(
-        era.iter()
-            .map(|(key, word)| (*key, AttributeValue::Word(word))),
-    );
+    all.push(("weir.era", AttributeValue::Word(era.as_str())));
+    // The revision of a legacy request is that of its session, which is not known yet.
+    if era == Era::Modern {
+        let revision = AttributeValue::Word(Revision::MODERN.as_str());
+        all.push(("mcp.protocol.version", revision));
+    }
     if method == Some(Method::ToolsCall) {
         all.push((
             "gen_ai.operation.name",
