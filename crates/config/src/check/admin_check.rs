@@ -9,7 +9,7 @@ use weir_config_file::local_host::is_local;
 use weir_config_file::raw::OrOff;
 use weir_config_file::raw::{RawAdmin, RawAdminToken, RawMetricsAccess};
 
-use super::auth_check::api_keys::{digest_of, is_patterned, parse_expiry};
+use super::auth_check::api_keys::{checked_digest, checked_expiry};
 use super::listen_check;
 use crate::admin_plan::{AdminPlan, OperatorKey};
 
@@ -180,24 +180,13 @@ fn operator_token(raw: &RawAdminToken) -> Result<OperatorKey, (&'static str, &'s
             "must have at most 64 characters, none of them a control character",
         ));
     }
-    let digest = raw.sha256.as_deref().ok_or(("sha256", "is missing"))?;
-    let digest = digest_of(digest).ok_or((
-        "sha256",
-        "is not a SHA-256 digest: write 64 hex digits, or 44 characters of base64",
-    ))?;
-    if is_patterned(digest) {
-        return Err(("sha256", "is a placeholder, not the digest of a token"));
-    }
-    let expires = raw.expires.as_deref().map(|text| {
-        parse_expiry(text).ok_or((
-            "expires",
-            "is not a date such as 2027-01-31 or 2027-01-31T12:00:00Z",
-        ))
-    });
+    let placeholder = "is a placeholder, not the digest of a token";
+    let digest = checked_digest(raw.sha256.as_deref(), placeholder)?;
+    let expires = checked_expiry(raw.expires.as_deref())?;
     Ok(OperatorKey {
         name: name.into(),
         digest,
-        expires: expires.transpose()?,
+        expires,
     })
 }
 

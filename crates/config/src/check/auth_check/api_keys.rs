@@ -46,37 +46,56 @@ fn api_key(raw: &RawApiKey) -> Result<ApiKey, (&'static str, &'static str)> {
         .as_deref()
         .filter(|subject| !subject.is_empty())
         .ok_or(("subject", "is missing"))?;
-    let digest = raw.sha256.as_deref().ok_or(("sha256", "is missing"))?;
-    let digest = digest_of(digest).ok_or((
-        "sha256",
-        "is not a SHA-256 digest: write 64 hex digits, or 44 characters of base64",
-    ))?;
-    if is_patterned(digest) {
-        return Err(("sha256", "is a placeholder, not the digest of a key"));
-    }
-    let expires = raw.expires.as_deref().map(|text| {
-        parse_expiry(text).ok_or((
-            "expires",
-            "is not a date such as 2027-01-31 or 2027-01-31T12:00:00Z",
-        ))
-    });
+    let placeholder = "is a placeholder, not the digest of a key";
+    let digest = checked_digest(raw.sha256.as_deref(), placeholder)?;
+    let expires = checked_expiry(raw.expires.as_deref())?;
     Ok(ApiKey {
         id: id.to_owned(),
         digest,
         subject: subject.into(),
         groups: arcs(raw.groups.as_ref()),
         scopes: arcs(raw.scopes.as_ref()),
-        expires: expires.transpose()?,
+        expires,
     })
 }
 
+/// The digest of a secret, or the part of its entry with the error. `placeholder`: the message for a
+/// digest that was typed by hand.
+pub(crate) fn checked_digest(
+    text: Option<&str>,
+    placeholder: &'static str,
+) -> Result<[u8; 32], (&'static str, &'static str)> {
+    let text = text.ok_or(("sha256", "is missing"))?;
+    let digest = digest_of(text).ok_or((
+        "sha256",
+        "is not a SHA-256 digest: write 64 hex digits, or 44 characters of base64",
+    ))?;
+    match is_patterned(digest) {
+        true => Err(("sha256", placeholder)),
+        false => Ok(digest),
+    }
+}
+
+/// The expiry of a secret, or the part of its entry with the error.
+pub(crate) fn checked_expiry(
+    text: Option<&str>,
+) -> Result<Option<SystemTime>, (&'static str, &'static str)> {
+    let parsed = text.map(|text| {
+        parse_expiry(text).ok_or((
+            "expires",
+            "is not a date such as 2027-01-31 or 2027-01-31T12:00:00Z",
+        ))
+    });
+    parsed.transpose()
+}
+
 /// Reports if a digest was typed by hand: a real one has nearly 32 different bytes.
-pub(crate) fn is_patterned(mut digest: [u8; 32]) -> bool {
+fn is_patterned(mut digest: [u8; 32]) -> bool {
     digest.sort_unstable();
     digest.chunk_by(|a, b| a == b).count() < 12
 }
 
-pub(crate) fn digest_of(text: &str) -> Option<[u8; 32]> {
+fn digest_of(text: &str) -> Option<[u8; 32]> {
     let text = text.trim().as_bytes();
     let bytes = HEXLOWER_PERMISSIVE
         .decode(text)
@@ -89,7 +108,7 @@ pub(crate) fn digest_of(text: &str) -> Option<[u8; 32]> {
 }
 
 /// Parses a date (its beginning) or a time, in UTC (RFC 3339 with `Z`).
-pub(crate) fn parse_expiry(text: &str) -> Option<SystemTime> {
+fn parse_expiry(text: &str) -> Option<SystemTime> {
     let time: Timestamp = match text.len() {
         10 => format!("{text}T00:00:00Z").parse().ok()?,
         20 if text.ends_with('Z') && text.as_bytes()[10] == b'T' => text.parse().ok()?,
