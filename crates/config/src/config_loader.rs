@@ -78,10 +78,6 @@ pub struct ConfigLoader<'a> {
     secrets: SecretFiles,
     /// The fingerprint of the files at the last load. Absent before the first load.
     last_fingerprint: Option<[u8; 32]>,
-    /// True if a team's file that lost protections is accepted.
-    allows_weaker: bool,
-    /// The protections that teams' files lost in the last load.
-    held_back: Vec<Weakening>,
     /// The source of values for the inputs that other programs' configs declare.
     inputs: InputSource<'a>,
     /// The values that a person entered, by the inputs' ids.
@@ -114,8 +110,6 @@ impl<'a> ConfigLoader<'a> {
             rules: Vec::new(),
             secrets: SecretFiles::default(),
             last_fingerprint: None,
-            allows_weaker: false,
-            held_back: Vec::new(),
             inputs: InputSource::Unavailable,
             entered: HashMap::new(),
             listen: None,
@@ -222,18 +216,17 @@ impl<'a> ConfigLoader<'a> {
 
     /// Loads the config like [`Self::load`], and accepts teams' files that lost protections.
     pub fn load_weaker(&mut self) -> LoadOutcome {
-        self.allows_weaker = true;
-        let outcome = self.load();
-        self.allows_weaker = false;
-        outcome
+        self.load_with(WeakerFiles::Accepted)
     }
 
     /// Reads every file once. A file that changes during the load makes the config stale.
     pub fn load(&mut self) -> LoadOutcome {
+        self.load_with(WeakerFiles::HeldBack)
+    }
+
+    fn load_with(&mut self, weaker: WeakerFiles) -> LoadOutcome {
         let mut said = FilesFingerprint::below(self.folder());
-        self.held_back.clear();
-        let mut outcome = self.load_all(&mut said);
-        outcome.held_back = std::mem::take(&mut self.held_back);
+        let mut outcome = self.load_all(weaker, &mut said);
         self.last_fingerprint = Some(said.digest());
         // Only the first load may prompt: a running weir has no person to ask.
         if matches!(self.inputs, InputSource::Prompt(_)) {
@@ -245,7 +238,7 @@ impl<'a> ConfigLoader<'a> {
         outcome
     }
 
-    fn load_all(&mut self, said: &mut FilesFingerprint) -> LoadOutcome {
+    fn load_all(&mut self, weaker: WeakerFiles, said: &mut FilesFingerprint) -> LoadOutcome {
         let mut report = ConfigReport::default();
         let folder = self.folder();
         let name = match &self.source {
@@ -285,12 +278,12 @@ impl<'a> ConfigLoader<'a> {
             main.config.endpoints =
                 check::default_endpoints(&main.config.upstreams, &main.defaults);
         }
-        let mut teams = ConfigReport::default();
+        let mut teams = TeamsLoad::default();
         if let Some(include) = self.include.clone() {
             match files_in(&include) {
                 Ok(files) => {
                     main.teams.warn_of_missing(files.iter(), &mut report);
-                    self.add_teams(files, &mut main, said, &mut teams);
+                    teams = self.add_teams(files, &mut main, weaker, said);
                 }
                 Err(message) => {
                     report.add(ConfigProblem::error(ConfigPath::at("include"), message))
@@ -330,11 +323,11 @@ impl<'a> ConfigLoader<'a> {
         report.apply_aliases(&aliases);
         report.append(adoption);
         report.set_file(&name, |_| 0);
-        report.append(teams);
+        report.append(teams.report);
         LoadOutcome {
             config: (!broken).then_some(main.config),
             report,
-            held_back: Vec::new(),
+            held_back: teams.held_back,
         }
     }
 
@@ -382,9 +375,10 @@ impl<'a> ConfigLoader<'a> {
         &mut self,
         files: Vec<PathBuf>,
         main: &mut MainConfig,
+        weaker: WeakerFiles,
         said: &mut FilesFingerprint,
-        teams: &mut ConfigReport,
-    ) {
+    ) -> TeamsLoad {
+        let mut teams = TeamsLoad::default();
         self.last_good.retain(|file, _| files.contains(file));
         for file in files {
             let (upstreams, endpoints) =
@@ -433,7 +427,13 @@ impl<'a> ConfigLoader<'a> {
                 self.check_team(&last, main, &standing, &mut ConfigReport::default())
                     .ok()
             });
-            let part = part.filter(|part| !self.hold_back_weaker(before.as_ref(), part, &mut own));
+            let lost = match (weaker, &before, &part) {
+                (WeakerFiles::HeldBack, Some(before), Some(now)) => team_weakenings(before, now),
+                (WeakerFiles::HeldBack | WeakerFiles::Accepted, _, _) => Vec::new(),
+            };
+            lost.iter().for_each(|lost| own.add(problem_of(lost)));
+            let part = part.filter(|_| lost.is_empty());
+            teams.held_back.extend(lost);
             own.set_file(&file.display().to_string(), |_| 0);
             let part = match (part, text) {
                 (Some(part), Ok(text)) => {
@@ -456,7 +456,7 @@ impl<'a> ConfigLoader<'a> {
                     &mut own,
                 ),
             };
-            teams.append(own);
+            teams.report.append(own);
             if !main.own_endpoints && part.endpoints.is_empty() {
                 check::add_to_default_endpoints(main, &part.upstreams, &grant);
             }
@@ -470,6 +470,7 @@ impl<'a> ConfigLoader<'a> {
                 main.files.entry(file).or_insert(text);
             }
         }
+        teams
     }
 
     /// Returns the last good version of a team's file that has errors, or an empty part without
@@ -505,29 +506,6 @@ impl<'a> ConfigLoader<'a> {
         problem.file = file.display().to_string();
         own.add(problem);
         before.unwrap_or_default()
-    }
-
-    /// Reports and records the protections that a team's file lost against its last good version.
-    /// Returns true if the file is held back for that.
-    fn hold_back_weaker(
-        &mut self,
-        before: Option<&ConfigPart>,
-        now: &ConfigPart,
-        own: &mut ConfigReport,
-    ) -> bool {
-        let lost = before
-            .filter(|_| !self.allows_weaker)
-            .map(|before| team_weakenings(before, now))
-            .unwrap_or_default();
-        for lost in &lost {
-            own.add(
-                ConfigProblem::error(lost.path.clone(), lost.message.clone())
-                    .hint(lost.hint.clone()),
-            );
-        }
-        let is_held = !lost.is_empty();
-        self.held_back.extend(lost);
-        is_held
     }
 
     /// Checks a team's file.
@@ -577,6 +555,25 @@ impl<'a> ConfigLoader<'a> {
             Ok(part)
         }
     }
+}
+
+/// The treatment of teams' files that lost protections against their last good versions.
+#[derive(Clone, Copy)]
+enum WeakerFiles {
+    HeldBack,
+    Accepted,
+}
+
+/// The outcome of the teams' files in one load.
+#[derive(Default)]
+struct TeamsLoad {
+    report: ConfigReport,
+    /// The protections that files lost that are held back.
+    held_back: Vec<Weakening>,
+}
+
+fn problem_of(lost: &Weakening) -> ConfigProblem {
+    ConfigProblem::error(lost.path.clone(), lost.message.clone()).hint(lost.hint.clone())
 }
 
 /// A team's file: its text and its grants.
