@@ -15,7 +15,7 @@ use weir_wire::{ErrorObject, error_code, scan};
 
 pub use dialect::{ClientDeclaration, RevisionDialect};
 pub use message_filter::{
-    MessageClass, MessageFilter, answer_outside_call, answer_request, cancelled_request,
+    DropReason, MessageClass, MessageFilter, answer_outside_call, answer_request, cancelled_request,
     changed_lists, classify_request, log_level, request_of, updated_resource,
 };
 pub use probe::{

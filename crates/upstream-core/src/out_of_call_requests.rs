@@ -77,7 +77,7 @@ impl OutOfCallRequests {
     /// Takes a message that belongs to no call. Returns the response that is to be sent at once.
     pub fn take(&mut self, message: Message) -> Option<Bytes> {
         match message {
-            Message::Request(request) => self.handle_request(&request),
+            Message::Request(request) => self.handle_request(request),
             Message::Notification(_)
                 if self.client.context.task_progress.take_progress(&message) =>
             {
@@ -133,20 +133,20 @@ impl OutOfCallRequests {
         .await;
     }
 
-    fn handle_request(&mut self, request: &Request) -> Option<Bytes> {
+    fn handle_request(&mut self, request: Request) -> Option<Bytes> {
         let is_askable = self.client.class != CapabilityClass::BASE;
         let Some(session) = self.client.session.get().filter(|_| is_askable) else {
-            return Some(upstream_messages::answer_outside_call(request));
+            return Some(upstream_messages::answer_outside_call(&request));
         };
-        let lifted = match upstream_messages::classify_request(self.client.class, request) {
-            MessageClass::Ask(lifted) => lifted,
+        let (lifted, request) = match upstream_messages::classify_request(self.client.class, request) {
+            MessageClass::Ask { lifted, request } => (lifted, request),
             MessageClass::Reply(answer) => return Some(answer),
             MessageClass::Note(_)
             | MessageClass::Answer(_)
             | MessageClass::Withdrawn(_)
             | MessageClass::ListChanged(_)
             | MessageClass::Ignored
-            | MessageClass::Dropped(_) => return None,
+            | MessageClass::Dropped { .. } => return None,
         };
         let ask = match self
             .asking
@@ -165,7 +165,7 @@ impl OutOfCallRequests {
         // The client has no stream on which it could be asked outside of its calls.
         self.asking.withdraw(&request.id);
         drop(unheard);
-        Some(upstream_messages::answer_outside_call(request))
+        Some(upstream_messages::answer_outside_call(&request))
     }
 
     /// Passes a log message to the client, if the session at the server is the client's alone.

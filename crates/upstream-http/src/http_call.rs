@@ -15,14 +15,14 @@ use weir_core::reply::{
 use weir_core::upstream::ListKinds;
 use weir_core::{Failure, FailureKind};
 use weir_era::server_questions;
-use weir_era::upstream_messages::MessageClass;
+use weir_era::upstream_messages::{DropReason, MessageClass};
 use weir_upstream_core::list_items;
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::result_expectation::{ResultExpectation, classify_result};
 use weir_upstream_core::server_questions::ServerQuestions;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::splitter::ResponseEnd;
-use weir_wire::{IncomingMessage, Message, Request};
+use weir_wire::{IncomingMessage, Message};
 
 use super::answer_delivery::{AnswerWatch, LostAnswer};
 use super::http_post::unreadable_failure;
@@ -154,6 +154,15 @@ pub(crate) struct HttpCallReply {
     release: ReleaseRule,
 }
 
+/// The stream on which a message of a call came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MessageSource {
+    /// The stream of its response.
+    OwnStream,
+    /// The stream of its registration, which it shares with other calls.
+    Registration,
+}
+
 impl ReplySource for HttpCallReply {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         if let Poll::Ready(end) = self.poll_answers(cx) {
@@ -166,7 +175,8 @@ impl ReplySource for HttpCallReply {
             while let Some(item) = self.batch.pop_front() {
                 match Message::parse(item, &message_limits()) {
                     Ok(message) => {
-                        if let Some(event) = self.handle_message(message, None) {
+                        if let Some(event) = self.handle_message(message, MessageSource::OwnStream)
+                        {
                             return Poll::Ready(event);
                         }
                     }
@@ -278,12 +288,7 @@ impl HttpCallReply {
     /// Polls the next event of the call on the stream of its registration.
     fn poll_registration(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         while let Some(message) = self.pending.poll_registration(cx) {
-            let shared = if let Message::Request(request) = &message {
-                Some(request.clone())
-            } else {
-                None
-            };
-            if let Some(event) = self.handle_message(message, shared) {
+            if let Some(event) = self.handle_message(message, MessageSource::Registration) {
                 return Poll::Ready(event);
             }
         }
@@ -300,7 +305,7 @@ impl HttpCallReply {
                 ) {
                     Ok(IncomingMessage::One(message)) => {
                         self.resumption.record_message();
-                        self.handle_message(message, None)
+                        self.handle_message(message, MessageSource::OwnStream)
                     }
                     Ok(IncomingMessage::Batch(items)) => {
                         self.batch.extend(items);
@@ -314,7 +319,7 @@ impl HttpCallReply {
             Some(ResponsePart::Large) => Some(self.stream_large()),
             Some(ResponsePart::Held(held)) => self.finish_held(*held),
             Some(ResponsePart::Foreign) => {
-                self.handle_foreign("unknown_id");
+                self.handle_foreign(DropReason::UnknownId);
                 None
             }
             Some(ResponsePart::Mark { id, retry }) => {
@@ -330,13 +335,12 @@ impl HttpCallReply {
         }
     }
 
-    /// Takes a message. `shared` is its request, if it did not come on the call's own stream.
-    fn handle_message(&mut self, message: Message, shared: Option<Request>) -> Option<ReplyEvent> {
-        let heard = message.clone();
+    fn handle_message(&mut self, message: Message, source: MessageSource) -> Option<ReplyEvent> {
         match self.expectation.filter.classify(message) {
             MessageClass::Note(note) => return Some(ReplyEvent::Note(note)),
             MessageClass::Answer(outcome) => return Some(self.ended(outcome)),
-            MessageClass::Ask(lifted) => {
+            MessageClass::Ask { lifted, request } => {
+                let shared = (source == MessageSource::Registration).then_some(request);
                 match self.asking.ask(&self.context.messages, *lifted, shared) {
                     Ok(ask) => {
                         self.watch_answers();
@@ -360,13 +364,19 @@ impl HttpCallReply {
                 });
             }
             MessageClass::Ignored => {}
-            MessageClass::Dropped(why @ ("unknown_id" | "no_id")) => {
-                self.keep_unnamed_error(heard);
-                self.handle_foreign(why);
+            MessageClass::Dropped {
+                reason: reason @ (DropReason::UnknownId | DropReason::NoId),
+                message,
+            } => {
+                self.keep_unnamed_error(message);
+                self.handle_foreign(reason);
             }
-            // It may be progress of the task with the result that this call waits for.
-            MessageClass::Dropped(_) if self.context.task_progress.take_progress(&heard) => {}
-            MessageClass::Dropped(why) => self.context.label.count_dropped(why),
+            MessageClass::Dropped { reason, message } => {
+                // It may be progress of the task with the result that this call waits for.
+                if !self.context.task_progress.take_progress(&message) {
+                    self.context.label.count_dropped(reason.as_str());
+                }
+            }
         }
         None
     }
@@ -433,8 +443,8 @@ impl HttpCallReply {
 
     /// Handles a response to another request. The server may have lost count, so the connection is
     /// not used again.
-    fn handle_foreign(&mut self, why: &'static str) {
-        self.context.label.count_dropped(why);
+    fn handle_foreign(&mut self, reason: DropReason) {
+        self.context.label.count_dropped(reason.as_str());
         if let Some(answer) = &mut self.answer {
             answer.retire_connection();
         }
@@ -472,7 +482,7 @@ impl HttpCallReply {
     /// Handles a large result that arrived whole.
     fn finish_held(&mut self, held: HeldLargeResult) -> Option<ReplyEvent> {
         if !self.release.is_of(held.end.response.id.as_ref()) {
-            self.handle_foreign("unknown_id");
+            self.handle_foreign(DropReason::UnknownId);
             return None;
         }
         if self.release.whole || !self.release.is_plain(held.end.result_type.as_deref()) {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use weir_core::port::half_jitter;
 use weir_core::upstream::ListKinds;
-use weir_era::upstream_messages::{self, MessageClass};
+use weir_era::upstream_messages::{self, DropReason, MessageClass};
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::retry_backoff::least_wait;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -388,9 +388,11 @@ impl StreamReader {
             }
             MessageClass::Reply(answer) => self.send(answer),
             MessageClass::Answer(_) => return Some("the server ended the subscription"),
-            MessageClass::Dropped(why) => self.context.label.count_dropped(why),
+            MessageClass::Dropped { reason, .. } => {
+                self.context.label.count_dropped(reason.as_str());
+            }
             MessageClass::Note(_)
-            | MessageClass::Ask(_)
+            | MessageClass::Ask { .. }
             | MessageClass::Withdrawn(_)
             | MessageClass::Ignored => {}
         }
@@ -399,25 +401,26 @@ impl StreamReader {
 
     /// Classifies a message for a watch.
     fn classify(&self, message: Message) -> MessageClass {
-        match message {
+        let reason = match &message {
             Message::Notification(notification) => match notification.method.known() {
                 Some(
                     method @ (Method::ToolsListChanged
                     | Method::PromptsListChanged
                     | Method::ResourcesListChanged),
-                ) => MessageClass::ListChanged(upstream_messages::changed_lists(method)),
-                Some(_) => MessageClass::Ignored,
-                None => MessageClass::Dropped("unknown_notification"),
+                ) => return MessageClass::ListChanged(upstream_messages::changed_lists(method)),
+                Some(_) => return MessageClass::Ignored,
+                None => DropReason::UnknownNotification,
             },
             Message::Request(request) if self.session_stream().is_some() => {
-                MessageClass::Reply(upstream_messages::answer_outside_call(&request))
+                return MessageClass::Reply(upstream_messages::answer_outside_call(request));
             }
-            Message::Request(_) => MessageClass::Dropped("server_request"),
-            message @ Message::Response(_) if !self.ends_with(&message) => {
-                MessageClass::Dropped("unknown_id")
+            Message::Request(_) => DropReason::ServerRequest,
+            Message::Response(response) if self.ends_with(&message) => {
+                return MessageClass::Answer(response.outcome.clone());
             }
-            Message::Response(response) => MessageClass::Answer(response.outcome),
-        }
+            Message::Response(_) => DropReason::UnknownId,
+        };
+        MessageClass::Dropped { reason, message }
     }
 
     /// True for the response that ends a subscription.

@@ -21,7 +21,7 @@ use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::method::Method;
-use weir_wire::{LogLevel, Message};
+use weir_wire::LogLevel;
 
 use super::asking_turn::AskingPermit;
 use super::child_channel::RequestPurpose;
@@ -239,11 +239,6 @@ impl ReplySource for StdioCallReply {
                 };
                 return Poll::Ready(ReplyEvent::End(failure.into()));
             };
-            let question = if let Message::Request(request) = &message {
-                Some(request.clone())
-            } else {
-                None
-            };
             match self.expectation.filter.classify(message) {
                 MessageClass::Note(note) => return Poll::Ready(ReplyEvent::Note(note)),
                 MessageClass::Answer(outcome) => {
@@ -266,9 +261,12 @@ impl ReplySource for StdioCallReply {
                     }
                     return Poll::Ready(ReplyEvent::End(end));
                 }
-                MessageClass::Dropped(why) => self.context.label.count_dropped(why),
-                MessageClass::Ask(lifted) => {
-                    match self.asking.ask(&self.context.messages, *lifted, question) {
+                MessageClass::Dropped { reason, .. } => {
+                    self.context.label.count_dropped(reason.as_str());
+                }
+                MessageClass::Ask { lifted, request } => {
+                    let shared = Some(request);
+                    match self.asking.ask(&self.context.messages, *lifted, shared) {
                         Ok(ask) => return Poll::Ready(ask),
                         Err(refusal) => self.running.child.channel.send(refusal),
                     }

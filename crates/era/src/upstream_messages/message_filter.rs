@@ -42,16 +42,63 @@ pub enum MessageClass {
     /// The server sent a request; this message answers it.
     Reply(Bytes),
     /// The server asks the client a question.
-    Ask(Box<LiftedQuestion>),
+    Ask {
+        /// The question, for the client.
+        lifted: Box<LiftedQuestion>,
+        /// The server's request.
+        request: Request,
+    },
     /// The server no longer waits for the answer to its request of this id.
     Withdrawn(RequestId),
     /// The server reports that these lists changed.
     ListChanged(ListKinds),
     /// A valid message that does not concern the call.
     Ignored,
-    /// A message against the protocol, or of another call: dropped. The text is a label for
-    /// metrics.
-    Dropped(&'static str),
+    /// A message against the protocol, or of another call: dropped.
+    Dropped {
+        /// The reason.
+        reason: DropReason,
+        /// The message.
+        message: Message,
+    },
+}
+
+/// The reason why a message is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// A response to another request.
+    UnknownId,
+    /// A response without an id.
+    NoId,
+    /// A request of a server that may send none.
+    ServerRequest,
+    /// A notification of a method that no revision has.
+    UnknownNotification,
+    /// Progress of another call.
+    UnknownProgressToken,
+    /// Progress that is no higher than the one before.
+    ProgressNotIncreasing,
+    /// Progress without a number.
+    BadProgress,
+    /// A log message without a level.
+    BadLogLevel,
+}
+
+impl DropReason {
+    /// The label of the reason in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownId => "unknown_id",
+            Self::NoId => "no_id",
+            Self::ServerRequest => "server_request",
+            Self::UnknownNotification => "unknown_notification",
+            Self::UnknownProgressToken => "unknown_progress_token",
+            Self::ProgressNotIncreasing => "progress_not_increasing",
+            Self::BadProgress => "bad_progress",
+            Self::BadLogLevel => "bad_log_level",
+        }
+    }
 }
 
 /// The lists that a notification of this method reports as changed; empty for other methods.
@@ -126,31 +173,48 @@ impl MessageFilter {
     /// Classifies one message of the call's own stream.
     pub fn classify(&mut self, message: Message) -> MessageClass {
         match message {
-            Message::Response(response) => match &response.id {
-                Some(id) if id.echoed_number() == Some(self.id) => {
-                    MessageClass::Answer(response.outcome)
+            Message::Response(response) => {
+                let reason = match &response.id {
+                    Some(id) if id.echoed_number() == Some(self.id) => {
+                        return MessageClass::Answer(response.outcome);
+                    }
+                    // A response without an id answers no request here: only a refusal by HTTP
+                    // status is about its request without an id, and an event stream that ends
+                    // after it.
+                    None => DropReason::NoId,
+                    Some(_) => DropReason::UnknownId,
+                };
+                MessageClass::Dropped {
+                    reason,
+                    message: Message::Response(response),
                 }
-                // A response without an id answers no request here: only a refusal by HTTP status
-                // is about its request without an id, and an event stream that ends after it.
-                None => MessageClass::Dropped("no_id"),
-                Some(_) => MessageClass::Dropped("unknown_id"),
-            },
+            }
             Message::Request(request) if self.refuses_questions => {
                 MessageClass::Reply(answer_outside_call(&request))
             }
-            Message::Request(request) if self.sessions => classify_request(self.class, &request),
-            Message::Request(_) => MessageClass::Dropped("server_request"),
-            Message::Notification(notification) => self.notified(notification),
+            Message::Request(request) if self.sessions => classify_request(self.class, request),
+            Message::Request(request) => MessageClass::Dropped {
+                reason: DropReason::ServerRequest,
+                message: Message::Request(request),
+            },
+            Message::Notification(notification) => match self.notified(&notification) {
+                Ok(class) => class,
+                Err(reason) => MessageClass::Dropped {
+                    reason,
+                    message: Message::Notification(notification),
+                },
+            },
         }
     }
 
-    fn notified(&mut self, notification: Notification) -> MessageClass {
+    fn notified(&mut self, notification: &Notification) -> Result<MessageClass, DropReason> {
         let params = notification
             .params
+            .clone()
             .unwrap_or_else(|| Bytes::from_static(b"{}"));
-        match Method::parse(notification.method.as_str()) {
-            Some(Method::Progress) => self.progressed(params),
-            Some(Method::LogMessage) => self.logged(params),
+        Ok(match Method::parse(notification.method.as_str()) {
+            Some(Method::Progress) => self.progressed(params)?,
+            Some(Method::LogMessage) => self.logged(params)?,
             Some(Method::Cancelled) if self.sessions => {
                 cancelled_request(&params).map_or(MessageClass::Ignored, MessageClass::Withdrawn)
             }
@@ -168,15 +232,15 @@ impl MessageFilter {
                 | Method::ResourcesListChanged),
             ) => MessageClass::ListChanged(changed_lists(method)),
             Some(_) => MessageClass::Ignored,
-            None => MessageClass::Dropped("unknown_notification"),
-        }
+            None => return Err(DropReason::UnknownNotification),
+        })
     }
 
-    fn progressed(&mut self, params: Bytes) -> MessageClass {
+    fn progressed(&mut self, params: Bytes) -> Result<MessageClass, DropReason> {
         let token =
             scan::find(&params, "progressToken").and_then(|range| echoed_number(&params[range]));
         if !self.progress || token != Some(self.id) {
-            return MessageClass::Dropped("unknown_progress_token");
+            return Err(DropReason::UnknownProgressToken);
         }
         let at = scan::find(&params, "progress").and_then(|range| {
             std::str::from_utf8(&params[range])
@@ -188,24 +252,24 @@ impl MessageFilter {
         match at {
             Some(at) if at > self.last => {
                 self.last = at;
-                MessageClass::Note(ReplyNote {
+                Ok(MessageClass::Note(ReplyNote {
                     kind: NoteKind::Progress,
                     params,
-                })
+                }))
             }
-            Some(_) => MessageClass::Dropped("progress_not_increasing"),
-            None => MessageClass::Dropped("bad_progress"),
+            Some(_) => Err(DropReason::ProgressNotIncreasing),
+            None => Err(DropReason::BadProgress),
         }
     }
 
-    fn logged(&self, params: Bytes) -> MessageClass {
+    fn logged(&self, params: Bytes) -> Result<MessageClass, DropReason> {
         match log_level(&params) {
-            None => MessageClass::Dropped("bad_log_level"),
-            Some(level) if self.logs.include(level) => MessageClass::Note(ReplyNote {
+            None => Err(DropReason::BadLogLevel),
+            Some(level) if self.logs.include(level) => Ok(MessageClass::Note(ReplyNote {
                 kind: NoteKind::Log(level),
                 params,
-            }),
-            Some(_) => MessageClass::Ignored,
+            })),
+            Some(_) => Ok(MessageClass::Ignored),
         }
     }
 }
@@ -213,12 +277,15 @@ impl MessageFilter {
 /// Classifies a request of a legacy server for a client that can be asked the questions in `class`:
 /// a question, or the response to it.
 #[must_use]
-pub fn classify_request(class: CapabilityClass, request: &Request) -> MessageClass {
-    let Some(lifted) = server_questions::lift(request) else {
-        return MessageClass::Reply(answer_request(request));
+pub fn classify_request(class: CapabilityClass, request: Request) -> MessageClass {
+    let Some(lifted) = server_questions::lift(&request) else {
+        return MessageClass::Reply(answer_request(&request));
     };
     match server_questions::may_ask(class, lifted.question.method, &lifted.question.params) {
-        Ok(()) => MessageClass::Ask(Box::new(lifted)),
+        Ok(()) => MessageClass::Ask {
+            lifted: Box::new(lifted),
+            request,
+        },
         Err(unaskable) => MessageClass::Reply(write::error_response(
             Some(&request.id),
             false,
@@ -322,13 +389,15 @@ mod tests {
             MessageClass::Answer(Ok(_)) => "result".into(),
             MessageClass::Answer(Err(_)) => "error".into(),
             MessageClass::Reply(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            MessageClass::Ask(lifted) => format!("ask {}", lifted.question.method.as_str()),
+            MessageClass::Ask { lifted, .. } => {
+                format!("ask {}", lifted.question.method.as_str())
+            }
             MessageClass::Withdrawn(id) => {
                 format!("withdrawn {}", String::from_utf8_lossy(id.as_json()))
             }
             MessageClass::ListChanged(_) => "changed".into(),
             MessageClass::Ignored => "nothing".into(),
-            MessageClass::Dropped(why) => format!("dropped {why}"),
+            MessageClass::Dropped { reason, .. } => format!("dropped {}", reason.as_str()),
         }
     }
 
