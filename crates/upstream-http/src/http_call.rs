@@ -22,7 +22,7 @@ use weir_upstream_core::result_expectation::{ResultExpectation, classify_result}
 use weir_upstream_core::server_questions::ServerQuestions;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::splitter::ResponseEnd;
-use weir_wire::{IncomingMessage, Message};
+use weir_wire::{IncomingMessage, Message, RequestId};
 
 use super::answer_delivery::{AnswerWatch, LostAnswer};
 use super::http_post::unreadable_failure;
@@ -76,29 +76,27 @@ impl PendingRequest {
     pub(crate) fn end(&mut self) {
         // Before the session is released: an unused session is ended by the time of its last use.
         drop(self.session_use.take());
-        let left = self
-            .entry
-            .take()
-            .map(CallRegistration::take_questions)
-            .unwrap_or_default();
+        let unread = self.take_unread_questions();
         if let Some(side) = self.side.take() {
-            left.iter()
-                .for_each(|id| side.send(server_questions::no_answer_response(id)));
+            refuse(&*side, &unread);
         }
     }
 
     /// Stops taking messages but the response itself: further questions would wait as long as the
     /// client does not read.
     fn stop_listening(&mut self) {
-        let left = self
-            .entry
+        let unread = self.take_unread_questions();
+        if let Some(side) = &self.side {
+            refuse(&**side, &unread);
+        }
+    }
+
+    /// Ends the registration, and returns the questions that nobody has read.
+    fn take_unread_questions(&mut self) -> Vec<RequestId> {
+        self.entry
             .take()
             .map(CallRegistration::take_questions)
-            .unwrap_or_default();
-        if let Some(side) = &self.side {
-            left.iter()
-                .for_each(|id| side.send(server_questions::no_answer_response(id)));
-        }
+            .unwrap_or_default()
     }
 
     fn poll_registration(&self, cx: &mut Context<'_>) -> Option<Message> {
@@ -112,17 +110,19 @@ impl PendingRequest {
 impl Drop for PendingRequest {
     fn drop(&mut self) {
         drop(self.session_use.take());
-        let left = self
-            .entry
-            .take()
-            .map(CallRegistration::take_questions)
-            .unwrap_or_default();
+        let unread = self.take_unread_questions();
         if let Some(side) = self.side.take() {
             side.cancel(self.id);
-            left.iter()
-                .for_each(|id| side.send(server_questions::no_answer_response(id)));
+            refuse(&*side, &unread);
         }
     }
+}
+
+/// Answers questions with an error.
+fn refuse(side: &dyn SideChannel, questions: &[RequestId]) {
+    questions
+        .iter()
+        .for_each(|id| side.send(server_questions::no_answer_response(id)));
 }
 
 /// Reads a response up to its first event. All values are gathered before the future begins, which
