@@ -127,7 +127,7 @@ impl CallRecord {
 
     /// Ends a call that is not sent with a failure of weir.
     pub(super) fn refuse(self, failure: Failure) -> Reply {
-        Reply::ended(self.end_reply(failure.into(), &ReplyTransform::default()))
+        Reply::ended(self.finish(failure.into()))
     }
 
     /// Changes the end of the call's reply for the client, and writes the record with it.

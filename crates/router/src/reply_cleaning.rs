@@ -142,6 +142,15 @@ impl ReplyCleaning {
         }
     }
 
+    /// The cleaning of all but results.
+    #[cfg(test)]
+    pub(super) fn plain(upstream: UpstreamId) -> Self {
+        Self {
+            upstream,
+            result: None,
+        }
+    }
+
     /// The end without hidden characters, and their number. A streamed result is counted while it
     /// passes.
     pub(super) fn end(&self, end: ReplyEnd) -> (ReplyEnd, RemovedCount) {

@@ -54,10 +54,8 @@ impl EndChanges {
 }
 
 /// The steps that the events of one reply go through.
-#[derive(Default)]
 pub(super) struct ReplyTransform {
-    /// Absent if no server answered.
-    cleaning: Option<ReplyCleaning>,
+    cleaning: ReplyCleaning,
     secrets: Option<AnswerSearch>,
     size: Option<SizeCheck>,
     results: Option<schema_check::ResultCheck>,
@@ -84,7 +82,7 @@ impl ReplyTransform {
     ) -> Self {
         let uri_names = endpoint.and_then(|endpoint| UriNames::of(catalog, endpoint, item, call));
         Self {
-            cleaning: Some(ReplyCleaning::of(endpoint, item, call)),
+            cleaning: ReplyCleaning::of(endpoint, item, call),
             secrets: AnswerSearch::of(item, call),
             size: SizeCheck::of(item, call),
             results: schema_check::ResultCheck::of(item),
@@ -123,10 +121,7 @@ impl ReplyTransform {
     /// comes before all other steps, and in this order: a hidden character in the midst of a secret
     /// does not hide it.
     pub(super) fn clean(&self, end: ReplyEnd) -> (ReplyEnd, EndChanges) {
-        let (end, removed) = match &self.cleaning {
-            Some(cleaning) => cleaning.end(end),
-            None => (end, RemovedCount::default()),
-        };
+        let (end, removed) = self.cleaning.end(end);
         let (end, secrets) = match &self.secrets {
             Some(search) => search.end(end),
             None => (end, 0),
@@ -147,10 +142,7 @@ impl ReplyTransform {
 
     /// Passes the state of a task on, without its result.
     pub(super) fn task_state(&self, state: Bytes) -> Bytes {
-        let state = match &self.cleaning {
-            Some(cleaning) => cleaning.task_state(state),
-            None => state,
-        };
+        let state = self.cleaning.task_state(state);
         self.message_edits
             .questions(&self.masked(DocumentKind::TaskState, state))
     }
@@ -164,10 +156,10 @@ impl ReplyTransform {
 
     /// Passes a note on.
     pub(super) fn note(&self, mut note: ReplyNote) -> ReplyNote {
-        if let Some(cleaning) = &self.cleaning {
-            note.params = cleaning.notification(note.params);
-        }
-        note.params = self.masked(DocumentKind::Notification, note.params);
+        note.params = self.masked(
+            DocumentKind::Notification,
+            self.cleaning.notification(note.params),
+        );
         if let NoteKind::Log(_) = note.kind {
             note.params = self.message_edits.log(&note.params);
         }
@@ -176,13 +168,10 @@ impl ReplyTransform {
 
     /// Passes a question on.
     pub(super) fn ask(&self, mut ask: Box<PendingQuestion>) -> ReplyEvent {
-        if let Some(cleaning) = &self.cleaning {
-            ask.question.params = cleaning.question(ask.question.params.clone());
-        }
-        ask.question.params = self.masked(DocumentKind::Question, ask.question.params.clone());
-        ask.question.params = self
-            .message_edits
-            .question(ask.question.method, &ask.question.params);
+        let question = &mut ask.question;
+        let cleaned = self.cleaning.question(question.params.clone());
+        let masked = self.masked(DocumentKind::Question, cleaned);
+        question.params = self.message_edits.question(question.method, &masked);
         ReplyEvent::Ask(ask)
     }
 
@@ -296,8 +285,28 @@ fn cut_completion(result: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use weir_core::names::UpstreamId;
 
     use super::*;
+
+    impl ReplyTransform {
+        /// The steps of a call with nothing to change.
+        fn plain() -> Self {
+            Self {
+                cleaning: ReplyCleaning::plain(UpstreamId::new("up").unwrap()),
+                secrets: None,
+                size: None,
+                results: None,
+                renaming: None,
+                message_edits: message_edits::MessageEdits::default(),
+                read: None,
+                completion: false,
+                is_shared: false,
+                may_ask: false,
+                task: None,
+            }
+        }
+    }
 
     // Proves R135.
     #[test]
@@ -338,7 +347,7 @@ mod tests {
         let of = |completion, is_shared, code| match (ReplyTransform {
             completion,
             is_shared,
-            ..ReplyTransform::default()
+            ..ReplyTransform::plain()
         })
         .apply(failed(code), 0)
         {
@@ -372,7 +381,7 @@ mod tests {
         };
         let of = |rounds| ReplyTransform {
             may_ask: rounds,
-            ..ReplyTransform::default()
+            ..ReplyTransform::plain()
         };
         assert!(matches!(
             of(true).apply(asks(), 0),
