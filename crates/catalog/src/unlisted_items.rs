@@ -9,6 +9,7 @@ use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
 
 use super::Catalog;
+use super::catalog_source::CatalogSource;
 use super::list_entry::{ListEntry, names};
 
 impl Catalog {
@@ -21,14 +22,7 @@ impl Catalog {
         upstream: &UpstreamId,
         exposed: &str,
     ) -> Option<CatalogItem> {
-        let layout = self.layout.load();
-        let removed = || {
-            let is_removed = !layout.by_id.contains_key(upstream);
-            let ending = is_removed.then(|| self.retiring.source_of(endpoint, upstream));
-            ending.flatten()
-        };
-        let present = layout.source_of(endpoint, upstream).cloned();
-        let source = present.or_else(removed)?;
+        let source = self.present_or_ending(endpoint, upstream)?;
         let tool = Arc::new(Tool::unlisted(upstream, exposed));
         let (terms, listed_without) = (source.rules().of(exposed), CapabilityClass::BASE);
         Some(CatalogItem {
@@ -37,6 +31,34 @@ impl Catalog {
             terms,
             listed_without,
         })
+    }
+
+    /// The sender of a message outside of calls: an upstream of the endpoint, or one that a reload
+    /// has removed and that still ends.
+    #[must_use]
+    pub fn of_message(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        method: &str,
+    ) -> Option<CatalogItem> {
+        let source = self.present_or_ending(endpoint, upstream)?;
+        Some(method_item(&source, method))
+    }
+
+    fn present_or_ending(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+    ) -> Option<Arc<CatalogSource>> {
+        let layout = self.layout.load();
+        let ending = || {
+            let is_removed = !layout.by_id.contains_key(upstream);
+            let ending = is_removed.then(|| self.retiring.source_of(endpoint, upstream));
+            ending.flatten()
+        };
+        let present = layout.source_of(endpoint, upstream).cloned();
+        present.or_else(ending)
     }
 
     /// A method that no revision knows, at an upstream of the endpoint. It takes the scopes of all
@@ -50,14 +72,7 @@ impl Catalog {
     ) -> Option<CatalogItem> {
         let layout = self.layout.load();
         let source = layout.source_of(endpoint, upstream)?;
-        let tool = Arc::new(Tool::of_method(upstream, name));
-        let (terms, listed_without) = (source.rules().of_methods(), CapabilityClass::BASE);
-        Some(CatalogItem {
-            exposed: name.into(),
-            tool,
-            terms,
-            listed_without,
-        })
+        Some(method_item(source, name))
     }
 
     /// A resource that no list shows, of an upstream that has resources or may have.
@@ -119,5 +134,15 @@ impl Catalog {
             }),
         };
         Some(entry(&tool)?.named(name.into()))
+    }
+}
+
+/// The item of a method at an upstream.
+fn method_item(source: &CatalogSource, name: &str) -> CatalogItem {
+    CatalogItem {
+        exposed: name.into(),
+        tool: Arc::new(Tool::of_method(source.id(), name)),
+        terms: source.rules().of_methods(),
+        listed_without: CapabilityClass::BASE,
     }
 }

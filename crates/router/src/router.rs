@@ -227,18 +227,40 @@ impl Router {
     }
 
     /// Changes a question from outside of any call as those of calls are changed, for a client of
-    /// this endpoint.
-    pub fn edit_question(&self, endpoint: &EndpointId, ask: &mut PendingQuestion) {
-        let dress = crate::message_edits::MessageEdits::of(
-            self.catalog.endpoint(endpoint).as_deref(),
-            &ask.upstream,
-        );
-        let (asked, _removed) = weir_core::clean::text(
-            &ask.upstream,
-            DocumentKind::Question,
-            ask.question.params.clone(),
-        );
-        ask.question.params = dress.question(ask.question.method, &asked);
+    /// this endpoint. Absent if the endpoint does not have the upstream.
+    #[must_use]
+    pub fn edit_question(
+        &self,
+        endpoint: &EndpointId,
+        mut ask: Box<PendingQuestion>,
+    ) -> Option<Box<PendingQuestion>> {
+        let sender = MessageSender {
+            endpoint,
+            upstream: &ask.upstream,
+            method: ask.question.method,
+        };
+        let params = ask.question.params.clone();
+        let masked = self.mask_message(&sender, DocumentKind::Question, params)?;
+        let edits = self.message_edits(endpoint, &ask.upstream);
+        ask.question.params = edits.question(ask.question.method, &masked);
+        Some(ask)
+    }
+
+    /// Changes the progress of a task from outside of any call as that of calls is changed, for a
+    /// client of this endpoint. Absent if the endpoint does not have the upstream.
+    #[must_use]
+    pub fn edit_progress(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        params: Bytes,
+    ) -> Option<Bytes> {
+        let sender = MessageSender {
+            endpoint,
+            upstream,
+            method: Method::Progress,
+        };
+        self.mask_message(&sender, DocumentKind::Notification, params)
     }
 
     /// Changes a log message from outside of any call as those of calls are changed, for a client
@@ -250,17 +272,39 @@ impl Router {
         upstream: &UpstreamId,
         params: Bytes,
     ) -> Option<Bytes> {
-        let sender = self
+        let sender = MessageSender {
+            endpoint,
+            upstream,
+            method: Method::LogMessage,
+        };
+        let masked = self.mask_message(&sender, DocumentKind::Notification, params)?;
+        Some(self.message_edits(endpoint, upstream).log(&masked))
+    }
+
+    /// Removes hidden characters from a message outside of calls, and masks its secrets.
+    fn mask_message(
+        &self,
+        sender: &MessageSender<'_>,
+        document: DocumentKind,
+        params: Bytes,
+    ) -> Option<Bytes> {
+        let MessageSender {
+            endpoint,
+            upstream,
+            method,
+        } = sender;
+        let item = self
             .catalog
-            .of_method(endpoint, upstream, Method::LogMessage.as_str())?;
-        let document = DocumentKind::Notification;
+            .of_message(endpoint, upstream, method.as_str())?;
         let (cleaned, _removed) = weir_core::clean::text(upstream, document, params);
-        let masked = match AnswerSearch::of_messages(&sender) {
+        Some(match AnswerSearch::of_messages(&item) {
             Some(search) => search.masked(document, cleaned).0,
             None => cleaned,
-        };
-        let edits = MessageEdits::of(self.catalog.endpoint(endpoint).as_deref(), upstream);
-        Some(edits.log(&masked))
+        })
+    }
+
+    fn message_edits(&self, endpoint: &EndpointId, upstream: &UpstreamId) -> MessageEdits {
+        MessageEdits::of(self.catalog.endpoint(endpoint).as_deref(), upstream)
     }
 
     /// The name by which the client of this session knows a task that it began at an upstream, from
@@ -477,6 +521,13 @@ impl Router {
             .err()
             .unwrap_or(failure)
     }
+}
+
+/// The upstream that sends a message outside of calls, and the endpoint whose client gets it.
+struct MessageSender<'a> {
+    endpoint: &'a EndpointId,
+    upstream: &'a UpstreamId,
+    method: Method,
 }
 
 /// The description of a parked call.

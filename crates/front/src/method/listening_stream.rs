@@ -24,7 +24,7 @@ use weir_era::{server_questions, tasks};
 use weir_layers::failure;
 use weir_layers::request::message_labels::Era;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_router::UpstreamTask;
+use weir_router::{Router, UpstreamTask};
 use weir_session::{GetStreamGuard, SessionListChanges, StreamPermit, SubscribedResource};
 use weir_wire::{RequestId, related_task, sse};
 
@@ -85,27 +85,37 @@ impl OutOfCallMessages {
     /// The client's name of a task that a message belongs to, from the upstream's own id of it
     /// (2025-11-25, tasks, "Associating Task-Related Messages").
     fn name_of_task(&self, upstream: &UpstreamId, native: Option<Arc<str>>) -> Option<Arc<str>> {
-        let router = &self.questions.shared.router;
         let native = &*native?;
         let task = UpstreamTask { upstream, native };
-        router.name_of_task(&self.principal, &self.endpoint, self.session, task)
+        self.router()
+            .name_of_task(&self.principal, &self.endpoint, self.session, task)
+    }
+
+    fn router(&self) -> &Router {
+        &self.questions.shared.router
     }
 
     fn poll_message(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
         while let Poll::Ready(message) = self.messages.poll_message(cx) {
             match message {
-                SessionMessage::Ask(mut ask) => {
-                    self.questions
-                        .shared
-                        .router
-                        .edit_question(&self.endpoint, &mut ask);
+                SessionMessage::Ask(ask) => {
+                    // A question that is dropped is answered: there will be no answer.
+                    let Some(mut ask) = self.router().edit_question(&self.endpoint, ask) else {
+                        continue;
+                    };
                     if let Some(task) = self.name_of_task(&ask.upstream, ask.related_task.take()) {
                         let params = &mut ask.question.params;
                         *params = related_task::set(params, &task);
                     }
                     self.questions.ask_running(ask);
                 }
-                SessionMessage::TaskProgress(upstream, task, mut params) => {
+                SessionMessage::TaskProgress(upstream, task, params) => {
+                    let edited = self
+                        .router()
+                        .edit_progress(&self.endpoint, &upstream, params);
+                    let Some(mut params) = edited else {
+                        continue;
+                    };
                     if let Some(task) = self.name_of_task(&upstream, task) {
                         params = related_task::set(&params, &task);
                     }
@@ -115,11 +125,9 @@ impl OutOfCallMessages {
                 SessionMessage::Log(log) => {
                     let task = related_task::find(&log.params).map(Arc::from);
                     let task = self.name_of_task(&log.upstream, task);
-                    let edited = self.questions.shared.router.edit_log(
-                        &self.endpoint,
-                        &log.upstream,
-                        log.params,
-                    );
+                    let edited =
+                        self.router()
+                            .edit_log(&self.endpoint, &log.upstream, log.params);
                     let message =
                         edited.and_then(|params| render::log_message(&params, task.as_deref()));
                     if let Some(message) = message {

@@ -8,6 +8,7 @@ use weir_core::endpoint::{
 };
 use weir_core::failure::UpstreamError;
 use weir_core::names::EndpointId;
+use weir_core::question::{PendingQuestion, UpstreamQuestion};
 use weir_core::reply::{NoteKind, Payload, PayloadSource, ReplyEvent, ReplyNote, ReplySource};
 use weir_core::secrets::{SecretAction, SecretPattern, SecretPatterns, SecretSearch};
 use weir_core::upstream::ListKind;
@@ -355,6 +356,48 @@ async fn log_message_outside_of_calls_is_cleaned_masked_and_named_like_one_of_a_
         assert_eq!(edited(path, "up"), Some(expected), "{path}");
     }
     assert_eq!(edited("/mcp", "not-there"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn question_outside_of_calls_is_cleaned_masked_and_named_like_one_of_a_call() {
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    for action in [SecretAction::Mask, SecretAction::Refuse] {
+        let world = desk_with(&fake, secrets(action), CleaningEndpoints::NONE);
+        let edited = |path: &str, upstream: &str| {
+            let question = UpstreamQuestion {
+                method: Method::ElicitationCreate,
+                params: raw(&json!({ "message": format!("{POISONED} {SECRET}") })),
+            };
+            let (ask, _answer) = PendingQuestion::new(question, id(upstream));
+            let to = EndpointId::new(path);
+            let ask = world.router.edit_question(&to, Box::new(ask))?;
+            Some(serde_json::from_slice::<Value>(&ask.question.params).unwrap())
+        };
+        for (path, message) in [
+            ("/mcp", "[up] fine [masked: key]"),
+            ("/mcp/up", "fine [masked: key]"),
+        ] {
+            let expected = json!({ "message": message });
+            assert_eq!(edited(path, "up"), Some(expected), "{path}");
+        }
+        assert_eq!(edited("/mcp", "not-there"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_outside_of_calls_is_cleaned_and_masked_like_that_of_a_call() {
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = desk_with(&fake, secrets(SecretAction::Mask), CleaningEndpoints::NONE);
+    let edited = |upstream: &str| {
+        let params = json!({ "progressToken": "t", "progress": 1, "message": format!("{POISONED} {SECRET}") });
+        let edited = world
+            .router
+            .edit_progress(&endpoint(), &id(upstream), raw(&params))?;
+        Some(serde_json::from_slice::<Value>(&edited).unwrap())
+    };
+    let expected = json!({ "progressToken": "t", "progress": 1, "message": "fine [masked: key]" });
+    assert_eq!(edited("up"), Some(expected));
+    assert_eq!(edited("not-there"), None);
 }
 
 #[tokio::test(start_paused = true)]
