@@ -52,8 +52,8 @@ pub(crate) struct GuardedStream<S> {
     framing: RequestFraming,
     /// The current deadline, if there is one.
     deadline: Option<Instant>,
-    /// Never later than `due`. It may fire earlier, and is then set anew. So a request moves `due`
-    /// alone, and not the timer.
+    /// Never later than `deadline`. It may fire earlier, and is then set anew. So a request moves
+    /// `deadline` alone, and not the timer.
     timer: Option<Pin<Box<Sleep>>>,
     lingering: Option<LingeringClose>,
     /// Bytes read since the head of a request was complete, and the number of that request.

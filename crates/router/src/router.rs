@@ -45,7 +45,7 @@ use crate::task_names::{TaskNames, UpstreamTask};
 use crate::tasks::task_naming::TaskNaming;
 use crate::tasks::{TaskRequests, task_of_call};
 
-/// The router. One for all endpoints; its only state is the list of running calls.
+/// The router. One for all endpoints.
 #[derive(Clone)]
 pub struct Router {
     catalog: Arc<Catalog>,

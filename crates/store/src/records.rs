@@ -324,13 +324,13 @@ impl MemoryRecords {
         &self.owned[self.hasher.hash_one(principal.digest()) as usize % RECORD_SHARDS]
     }
 
-    /// Moves expired records to the `dead` lists, up to the limit of those until the next query.
+    /// Moves expired records to the `expired` lists, up to the limit of those until the next query.
     /// The rest stay among the living: an expiry that is never reported would leave behind all
     /// state of the session.
     fn sweep(&self, now: u64) {
-        let most_dead = (2 * self.total.load(Ordering::Relaxed) / RECORD_SHARDS).max(1024);
+        let most_expired = (2 * self.total.load(Ordering::Relaxed) / RECORD_SHARDS).max(1024);
         for shard in &self.shards {
-            let gone = shard.lock().take_expired(now, most_dead);
+            let gone = shard.lock().take_expired(now, most_expired);
             gone.iter().for_each(|principal| self.release(principal));
         }
     }
@@ -363,12 +363,12 @@ impl RecordShard {
         version
     }
 
-    /// Takes out expired records, while there are fewer than `most_dead`; returns the owners, once
-    /// for each record.
-    fn take_expired(&mut self, now: u64, most_dead: usize) -> Vec<Principal> {
+    /// Takes out expired records, while there are fewer than `most_expired`; returns the owners,
+    /// once for each record.
+    fn take_expired(&mut self, now: u64, most_expired: usize) -> Vec<Principal> {
         let mut owners = Vec::new();
         while let Some(&Reverse((due, name))) = self.order.peek() {
-            if due > now || self.expired.len() >= most_dead {
+            if due > now || self.expired.len() >= most_expired {
                 break;
             }
             self.order.pop();

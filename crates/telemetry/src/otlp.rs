@@ -1,8 +1,8 @@
 //! The export of spans and metrics to an OpenTelemetry collector, by OTLP over HTTP or gRPC.
 //!
 //! Requests never wait for this: spans wait in a bounded queue, or are dropped and counted, and
-//! both tasks give a collector its timeout and no more. Audit records are exported separately
-//! (`audit::otlp`), because none of them may be lost.
+//! both tasks give a collector its timeout and no more. Audit records are exported separately, by
+//! `weir-audit`, because none of them may be lost.
 
 mod export_messages;
 

@@ -101,7 +101,7 @@ impl CalledServer {
         }
     }
 
-    /// Finds that out as this call would.
+    /// Finds out, as this call would, if the server has sessions.
     pub(crate) async fn find_sessions(&self, outbound: &OutboundCall) {
         match self {
             Self::One(one) => one.transport.find_sessions(outbound).await,

@@ -111,7 +111,7 @@ impl ServerTransport {
         }
     }
 
-    /// Finds that out as this call would.
+    /// Finds out, as this call would, if the server has sessions.
     pub(crate) async fn find_sessions(&self, outbound: &OutboundCall) {
         match self {
             Self::Http(server) => server.find_sessions(outbound).await,
