@@ -46,7 +46,6 @@ use crate::tasks::task_naming::TaskNaming;
 use crate::tasks::{TaskRequests, task_of_call};
 
 /// The router. One for all endpoints.
-#[derive(Clone)]
 pub struct Router {
     catalog: Arc<Catalog>,
     gates: Gates,
@@ -102,8 +101,7 @@ impl Router {
     /// Makes a call, if its sender may. Returns the reply as soon as its first event is known or
     /// the wait for it begins; a failure is its end. Dropping the future or the reply cancels the
     /// call, at the upstream too.
-    pub async fn call(&self, call: Authenticated<impl Into<Arc<Call>>>) -> Reply {
-        let call = call.map(Into::into);
+    pub async fn call(&self, call: Authenticated<Arc<Call>>) -> Reply {
         let item = match self.items().find_item_with_sessions(&call).await {
             Ok(item) => item,
             Err(failure) => return Reply::ended(self.record_refusal(&call, failure)),

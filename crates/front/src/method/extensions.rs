@@ -48,11 +48,11 @@ pub(crate) async fn serve(
 ) -> RequestResult {
     let token = lifted.progress_token.clone();
     let extension = extension_method(context, &request.method);
-    let call = Call {
+    let call = Arc::new(Call {
         input_mode: InputMode::Rounds,
         extension,
         ..canonical_call(context, EXTENSION_METHOD, lifted)
-    };
+    });
     let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
     let response = ResponseContext::new(

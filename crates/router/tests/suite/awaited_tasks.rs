@@ -126,7 +126,7 @@ impl TaskWorld {
         let params = raw(&json!({ "name": "t" }));
         let call: Authenticated<Call> = asked(&endpoint(), Method::ToolsCall, params).await;
         let call = call.map(|call| Call { task_mode, ..call });
-        self.world.router.call(call).await
+        self.world.router.call(call.map(Arc::new)).await
     }
 
     /// Waits for the result of the task that a call of a client with tasks became.

@@ -94,13 +94,13 @@ impl RouterWorld {
 
     pub(crate) async fn call_by(&self, who: &str, params: Value) -> ReplyEnd {
         let call = asked_by(who, &endpoint(), Method::ToolsCall, raw(&params)).await;
-        end(self.router.call(call).await).await
+        end(self.router.call(call.map(Arc::new)).await).await
     }
 
     pub(crate) async fn send(&self, method: Method, params: Bytes) -> ReplyEnd {
         end(self
             .router
-            .call(asked(&endpoint(), method, params).await)
+            .call(asked(&endpoint(), method, params).await.map(Arc::new))
             .await)
         .await
     }
@@ -297,7 +297,11 @@ async fn a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown() {
     );
     let reply = world
         .router
-        .call(asked(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" }))).await)
+        .call(
+            asked(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" })))
+                .await
+                .map(Arc::new),
+        )
         .await;
     assert_eq!(failure(end(reply).await).kind(), &FailureKind::Unavailable);
 }
@@ -472,7 +476,11 @@ async fn a_call_in_flight_survives_the_reload_that_takes_its_upstream_away() {
     let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
     let reply = world
         .router
-        .call(asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" }))).await)
+        .call(
+            asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" })))
+                .await
+                .map(Arc::new),
+        )
         .await;
     world.world.apply(Vec::new(), &[]);
     world.world.rest().await;

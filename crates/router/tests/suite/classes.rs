@@ -1,5 +1,6 @@
 //! Lists that differ by the client's capabilities.
 
+use std::sync::Arc;
 use std::time::Duration;
 use weir_core::upstream::ListKind;
 
@@ -149,7 +150,7 @@ pub(crate) async fn called(world: &RouterWorld, class: CapabilityClass, name: &s
         call.capabilities.class = class;
         call
     });
-    end(world.router.call(call).await).await
+    end(world.router.call(call.map(Arc::new)).await).await
 }
 
 /// The class that a call was made with.

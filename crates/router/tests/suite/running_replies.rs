@@ -91,7 +91,7 @@ impl RunningWorld {
             change(&mut call);
             call
         });
-        self.world.router.call(call).await
+        self.world.router.call(call.map(Arc::new)).await
     }
 
     async fn send(&self, event: ReplyEvent) {

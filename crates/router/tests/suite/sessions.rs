@@ -315,10 +315,13 @@ async fn called(world: &RouterWorld, method: Method, params: Value) -> ReplyEnd 
     let call = asked_by("ada", &endpoint(), method, raw(&params)).await;
     end(world
         .router
-        .call(call.map(|call| Call {
-            session: Some(ONE),
-            ..call
-        }))
+        .call(
+            call.map(|call| Call {
+                session: Some(ONE),
+                ..call
+            })
+            .map(Arc::new),
+        )
         .await)
     .await
 }
