@@ -53,8 +53,9 @@ impl<T> Authenticated<T> {
         }
     }
 
-    /// The sender's proof alone, for a further message of the same request (an item of a batch).
-    pub fn for_item<U>(&self, inner: U) -> Authenticated<U> {
+    /// The proof of the same sender for another payload: a call that was read from the request, or
+    /// the part of a stream that outlives it.
+    pub fn for_payload<U>(&self, inner: U) -> Authenticated<U> {
         Authenticated {
             principal: self.principal.clone(),
             token: self.token.clone(),
@@ -90,16 +91,15 @@ impl<T> Authenticated<T> {
     }
 }
 
-/// Authenticates the sender of `inner` with `verifier`.
+/// Authenticates the sender of a request with `verifier`.
 ///
 /// # Errors
 ///
 /// The verifier's failure, unchanged: there is no path from an error to a default identity.
-pub async fn authenticate<T>(
+pub async fn authenticate(
     verifier: &dyn Verifier,
     evidence: &Evidence<'_>,
-    inner: T,
-) -> Result<Authenticated<T>, Failure> {
+) -> Result<Authenticated<()>, Failure> {
     let identity = match verifier.verify_at_once(evidence) {
         Some(known) => known?,
         None => verifier.verify(evidence).await?,
@@ -107,6 +107,6 @@ pub async fn authenticate<T>(
     Ok(Authenticated {
         principal: Principal::mint(identity),
         token: None,
-        inner,
+        inner: (),
     })
 }

@@ -79,20 +79,20 @@ mod tests {
             ..Evidence::none([127, 0, 0, 1].into(), &endpoint)
         };
         for (by, kept) in [(Some(true), true), (Some(false), false), (None, false)] {
-            let known = authenticate(&TestVerifier(by), &shown, ())
+            let known = authenticate(&TestVerifier(by), &shown)
                 .await
                 .unwrap()
                 .with_verified_token(&shown);
             assert_eq!(known.token().is_some(), kept, "{by:?}");
             assert!(!format!("{known:?}").contains("CANARY"));
         }
-        let known = authenticate(&TestVerifier(Some(true)), &shown, ())
+        let known = authenticate(&TestVerifier(Some(true)), &shown)
             .await
             .unwrap();
         assert!(known.token().is_none(), "nobody asked for it");
         let item = known
             .with_verified_token(&shown)
-            .for_item("an item of a batch");
+            .for_payload("a call");
         assert_eq!(item.token().unwrap().expose().expose(), "CANARY-token");
     }
 }

@@ -133,7 +133,7 @@ impl<'a> CallWalk<'a> {
             };
         let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint.id);
         // Never fails: the claims are accepted as true.
-        let principal = authenticate(&claimed, &evidence, ())
+        let principal = authenticate(&claimed, &evidence)
             .await
             .ok()?
             .principal()

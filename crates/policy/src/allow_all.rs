@@ -136,7 +136,7 @@ mod tests {
                 bearer,
                 ..Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint)
             };
-            let proof = weir_core::authenticate(&OpenAccessVerifier, &evidence, ())
+            let proof = weir_core::authenticate(&OpenAccessVerifier, &evidence)
                 .await
                 .unwrap();
             assert!(proof.principal().is_anonymous());

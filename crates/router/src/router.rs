@@ -119,7 +119,7 @@ impl Router {
         // For a client without tasks, weir waits in its stead for a call that can only be a task.
         let awaited = call.inner().task_mode == TaskMode::AwaitedByWeir
             && item.tool.tasks == TaskSupport::Required;
-        let awaiting = awaited.then(|| call.for_item(call.inner().clone()));
+        let awaiting = awaited.then(|| call.for_payload(call.inner().clone()));
         let live = self.live.begin(&call, &item);
         let charge = self.charge_of(&call);
         let sent = match live

@@ -226,7 +226,7 @@ impl TaskRequests {
         if call.inner().method == Method::TasksGet {
             return false;
         }
-        let reading = call.for_item(Arc::new(Call {
+        let reading = call.for_payload(Arc::new(Call {
             method: Method::TasksGet,
             wants_status_only: true,
             input_responses: None,
@@ -323,7 +323,7 @@ impl TaskRequests {
     /// As [`Self::request_task`]; `InvalidParams` for a task that is over.
     pub async fn cancel_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
         let about = |method| {
-            call.for_item(Arc::new(Call {
+            call.for_payload(Arc::new(Call {
                 method,
                 ..Call::clone(call.inner())
             }))
@@ -436,7 +436,7 @@ impl TaskRequests {
             params,
             ..Call::clone(call.inner())
         };
-        match self.request_task(call.for_item(Arc::new(about))).await {
+        match self.request_task(call.for_payload(Arc::new(about))).await {
             Ok(state) => Some(state),
             Err(failure)
                 if *failure.kind() == FailureKind::UnknownTask && self.is_here(call, &kept) =>

@@ -107,7 +107,7 @@ pub fn principal_of(identity: VerifiedIdentity) -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
     let verifier = FixedVerifier(identity);
-    let known = authenticate(&verifier, &evidence, ()).now_or_never();
+    let known = authenticate(&verifier, &evidence).now_or_never();
     let known = known.and_then(Result::ok);
     let known = known.expect("the verifier refuses no request and does not wait");
     known.into_parts().principal

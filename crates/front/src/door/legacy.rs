@@ -359,7 +359,7 @@ fn call(
     let may_ask = server_questions::may_ask_in(&call) && stream == AnswerTarget::OwnResponse;
     let asker =
         may_ask.then(|| ClientAsker::new(context, known, opened.key, revision, call.clone()));
-    let (router, call) = (context.shared.router.clone(), known.for_item(call));
+    let (router, call) = (context.shared.router.clone(), known.for_payload(call));
     let running = RunningCall::new(Box::pin(async move {
         if method == Method::TasksResult {
             router.tasks().knowing(kept).task_result(call)

@@ -108,6 +108,6 @@ fn announce_session(
         context
             .shared
             .router
-            .open_session(&known.for_item(Arc::new(call)));
+            .open_session(&known.for_payload(Arc::new(call)));
     }
 }

@@ -307,7 +307,7 @@ fn make_call(
     let shared = &context.shared;
     let (running, accepted) = match visits.read_answers(answers.as_deref()) {
         Ok(VisitAnswers::Accepted(accepted)) => {
-            let (router, sent) = (shared.router.clone(), known.for_item(call.clone()));
+            let (router, sent) = (shared.router.clone(), known.for_payload(call.clone()));
             let repeats = is_after_visits
                 .then(|| UrlVisitRepeats::new(shared.clone(), known, &call, &accepted));
             let running = RunningCall::new(Box::pin(async move { router.call(sent).await }))

@@ -260,7 +260,7 @@ async fn post(
     let sets_session = expected.as_ref().is_some_and(|answer| answer.sets_session);
     let (own, known, shared) = (
         connection.clone(),
-        known.for_item(()),
+        known.for_payload(()),
         context.shared.clone(),
     );
     let answering = async move {
@@ -327,7 +327,7 @@ async fn begin_session(
     let listening = forward_session_stream(
         connection.clone(),
         context.clone(),
-        known.for_item(()),
+        known.for_payload(()),
         session,
     );
     let listening = connection

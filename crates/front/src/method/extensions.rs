@@ -53,7 +53,7 @@ pub(crate) async fn serve(
         extension,
         ..canonical_call(context, EXTENSION_METHOD, lifted)
     });
-    let (router, call) = (context.shared.router.clone(), known.for_item(call));
+    let (router, call) = (context.shared.router.clone(), known.for_payload(call));
     let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
     let response = ResponseContext::new(
         context,

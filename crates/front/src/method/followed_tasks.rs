@@ -132,7 +132,7 @@ impl TaskFollower {
             input_mode: InputMode::Rounds,
             ..canonical_call(context, Method::TasksGet, lifted)
         };
-        let call = known.for_item(Arc::new(call));
+        let call = known.for_payload(Arc::new(call));
         Ok(Self {
             context: context.clone(),
             news: context.shared.router.tasks().task_news(&call, name),
@@ -150,7 +150,7 @@ impl TaskFollower {
             .shared
             .router
             .tasks()
-            .followed_state(self.call.for_item(self.call.inner().clone()))
+            .followed_state(self.call.for_payload(self.call.inner().clone()))
             .await
     }
 

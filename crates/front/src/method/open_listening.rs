@@ -248,7 +248,7 @@ fn subscribe_to_filter(
     inbox: UpdateInbox,
     lifted: LiftedRequest,
 ) -> Fut<'static, ListenGrants> {
-    let (own, known) = (context.clone(), known.for_item(()));
+    let (own, known) = (context.clone(), known.for_payload(()));
     Box::pin(async move {
         let (names, followed) =
             followed_tasks::follow_tasks(&own, &known, named.tasks, &lifted).await;

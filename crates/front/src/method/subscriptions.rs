@@ -98,7 +98,7 @@ async fn subscribe_session(
     let subscription = context
         .shared
         .router
-        .subscribe(known.for_item(call), &inbox)
+        .subscribe(known.for_payload(call), &inbox)
         .await?;
     let is_kept = subscribing.keep(&uri, (subscription, permit));
     sessions
@@ -132,7 +132,7 @@ pub(crate) fn renew_inherited(
     let Some(renewal) = context.shared.sessions.begin_renewal(opened.key) else {
         return;
     };
-    let (context, known, opened) = (context.clone(), known.for_item(()), opened.clone());
+    let (context, known, opened) = (context.clone(), known.for_payload(()), opened.clone());
     let shared = context.shared.clone();
     let renewing = async move {
         while let Some(uri) = renewal.next_uri() {
@@ -220,7 +220,7 @@ pub(crate) fn subscribe_stream(
     inbox: UpdateInbox,
     lifted: LiftedRequest,
 ) -> Fut<'static, Vec<GrantedResource>> {
-    let (context, known) = (context.clone(), known.for_item(()));
+    let (context, known) = (context.clone(), known.for_payload(()));
     if check_offered(&context, Method::ResourcesSubscribe).is_err() {
         return Box::pin(std::future::ready(Vec::new()));
     }
@@ -275,7 +275,7 @@ async fn subscribe_resource(
     let subscription = context
         .shared
         .router
-        .subscribe(known.for_item(call), inbox)
+        .subscribe(known.for_payload(call), inbox)
         .await?;
     Ok((subscription, permit))
 }

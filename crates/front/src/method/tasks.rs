@@ -163,7 +163,7 @@ pub(crate) async fn serve_legacy(
     };
     let (requests, call) = (
         context.shared.router.tasks().knowing(kept),
-        known.for_item(Arc::new(call)),
+        known.for_payload(Arc::new(call)),
     );
     if method == Method::TasksList {
         let (states, next) = requests.list_tasks(call).await?;
@@ -231,10 +231,10 @@ async fn serve_task_method(
     };
     let (tasks, call) = (
         context.shared.router.tasks(),
-        known.for_item(Arc::new(call)),
+        known.for_payload(Arc::new(call)),
     );
     let state = tasks
-        .request_task(call.for_item(call.inner().clone()))
+        .request_task(call.for_payload(call.inner().clone()))
         .await?;
     let is_read = method == Method::TasksGet;
     if is_read && part != Some(KeptTaskPart::Status) {

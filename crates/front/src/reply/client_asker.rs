@@ -71,7 +71,7 @@ impl ClientAsker {
         Box::new(Self {
             shared: request.shared.clone(),
             settings: request.settings.clone(),
-            known: known.for_item(()),
+            known: known.for_payload(()),
             call,
             questions: ClientQuestions::new(request.shared.clone(), session, revision),
             round: None,

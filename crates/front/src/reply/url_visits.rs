@@ -55,7 +55,7 @@ impl UrlVisitRepeats {
     ) -> Box<Self> {
         Box::new(Self {
             shared,
-            known: known.for_item(()),
+            known: known.for_payload(()),
             call: call.clone(),
             accepted: accepted.into(),
             repeats: CallRepeats::default(),
@@ -122,7 +122,7 @@ impl UrlVisitRepeats {
             trace: self.call.trace.clone().next_hop(&*shared.ports.random),
             ..(*self.call).clone()
         });
-        let call = self.known.for_item(call);
+        let call = self.known.for_payload(call);
         let (is_complete, may_complete) = (self.is_complete.clone(), !self.is_complete());
         Box::pin(async move {
             let is_accepted = |name: &str| accepted.iter().any(|visit| visit.is_named(name));

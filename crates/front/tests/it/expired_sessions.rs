@@ -15,7 +15,7 @@ async fn upstreams_are_notified_of_every_expired_session_however_many_at_once() 
     const SESSIONS: u32 = 5000;
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    let principal = weir_core::authenticate(&NameVerifier { anonymous: true }, &evidence, ())
+    let principal = weir_core::authenticate(&NameVerifier { anonymous: true }, &evidence)
         .await
         .unwrap()
         .into_parts()

@@ -116,7 +116,7 @@ async fn check_credentials(
         peer: context.client_address,
         endpoint: &context.endpoint,
     };
-    let sender = match authenticate(&*ports.verifier, &evidence, ()).await {
+    let sender = match authenticate(&*ports.verifier, &evidence).await {
         // A token is a secret: it is kept only if some upstream is called in its owner's name.
         Ok(sender) if context.settings.keep_tokens => sender.with_verified_token(&evidence),
         Ok(sender) => sender,

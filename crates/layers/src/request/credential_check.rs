@@ -113,7 +113,7 @@ impl CheckedStream {
     async fn check(&self) -> CheckOutcome {
         let ports = &self.shared.ports;
         let evidence = self.credentials.evidence();
-        let sender = match authenticate(&*ports.verifier, &evidence, ()).await {
+        let sender = match authenticate(&*ports.verifier, &evidence).await {
             Ok(sender) => sender,
             Err(failure) if matches!(failure.kind(), FailureKind::Unauthenticated(_)) => {
                 return CheckOutcome::Refused;

@@ -54,7 +54,7 @@ impl TaskAwaiting {
             params: Params::of_task(&name),
             ..Call::clone(self.call.inner())
         };
-        let about = self.call.for_item(Arc::new(about));
+        let about = self.call.for_payload(Arc::new(about));
         Ok(self.requests.await_task(about, self.until))
     }
 }
@@ -78,7 +78,7 @@ impl TaskRequests {
     /// Cancels a task in the background, at its server alone: a reply that waited for it was
     /// dropped.
     pub(super) fn cancel_unawaited(&self, call: &Authenticated<Arc<Call>>) {
-        let call = &call.for_item(Arc::new(Call {
+        let call = &call.for_payload(Arc::new(Call {
             method: Method::TasksCancel,
             ..Call::clone(call.inner())
         }));

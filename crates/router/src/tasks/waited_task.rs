@@ -229,7 +229,7 @@ impl WaitedTask {
             Some(TaskAnswers::Given(answers)) => (Some(answers), None),
             Some(TaskAnswers::Refused(errors)) => (None, Some(errors)),
         };
-        self.call.for_item(Arc::new(Call {
+        self.call.for_payload(Arc::new(Call {
             method,
             params,
             input_responses,

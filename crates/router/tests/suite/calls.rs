@@ -45,10 +45,10 @@ pub(crate) async fn asked_by(
     authenticate(
         &AcceptingVerifier::name(who),
         &Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), to),
-        call,
     )
     .await
     .unwrap()
+    .map(|()| call)
 }
 
 pub(crate) async fn asked(to: &EndpointId, method: Method, params: Bytes) -> Authenticated<Call> {

@@ -281,7 +281,7 @@ async fn client_that_follows_a_task_learns_of_a_state_that_another_request_finds
     let call = asked(&endpoint(), Method::TasksGet, params).await;
     let call = call.map(std::sync::Arc::new);
     let tasks = world.world.router.tasks();
-    let again = || call.for_item(call.inner().clone());
+    let again = || call.for_payload(call.inner().clone());
     let mut news = tasks.task_news(&call, name);
     let state = tasks.followed_state(again()).await.unwrap();
 

@@ -114,7 +114,7 @@ pub(crate) async fn principal(name: Option<&str>) -> Principal {
     };
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    weir_core::authenticate(&FixedVerifier(sender), &evidence, ())
+    weir_core::authenticate(&FixedVerifier(sender), &evidence)
         .await
         .unwrap()
         .into_parts()

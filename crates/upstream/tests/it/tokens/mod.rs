@@ -179,7 +179,6 @@ pub(crate) async fn caller(name: &str, token: &str) -> TestCaller {
     let known = weir_core::authenticate(
         &FixedVerifier(Sender::Subject(Arc::new(subject))),
         &evidence,
-        (),
     )
     .await
     .unwrap();
