@@ -92,7 +92,6 @@ impl Limiter for NoLimits {
     fn admit_continuation<'a>(
         &'a self,
         _principal: &'a Principal,
-        _call: &'a Call,
         _item: &'a CatalogItem,
     ) -> Result<PermitWait<'a>, Failure> {
         Ok(PermitWait::Now(CallPermit::free()))

@@ -279,7 +279,6 @@ impl Limiter for PolicyLimiter {
     fn admit_continuation<'a>(
         &'a self,
         principal: &'a Principal,
-        _call: &'a Call,
         item: &'a CatalogItem,
     ) -> Result<PermitWait<'a>, Failure> {
         self.enter(principal, &item.tool.upstream)

@@ -90,7 +90,7 @@ pub(crate) async fn admit(
     };
     let permit = || match charge {
         CallCharge::Due => gates.limiter.admit_call(&principal, &call, &item),
-        CallCharge::Paid => gates.limiter.admit_continuation(&principal, &call, &item),
+        CallCharge::Paid => gates.limiter.admit_continuation(&principal, &item),
     };
     let decided = match gates.authorizer.may_call(&principal, &call, &item) {
         Ok(verdict) => match permit() {

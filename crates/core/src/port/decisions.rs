@@ -184,7 +184,6 @@ pub trait Limiter: Send + Sync {
     fn admit_continuation<'a>(
         &'a self,
         principal: &'a Principal,
-        call: &'a Call,
         item: &'a CatalogItem,
     ) -> Result<PermitWait<'a>, Failure>;
 }

@@ -151,17 +151,16 @@ impl Limiter for ScriptedGate {
     fn admit_call<'a>(
         &'a self,
         principal: &'a Principal,
-        call: &'a Call,
+        _: &'a Call,
         item: &'a CatalogItem,
     ) -> Result<PermitWait<'a>, Failure> {
         self.charged.fetch_add(1, Ordering::Relaxed);
-        self.admit_continuation(principal, call, item)
+        self.admit_continuation(principal, item)
     }
 
     fn admit_continuation<'a>(
         &'a self,
         principal: &'a Principal,
-        _: &'a Call,
         item: &'a CatalogItem,
     ) -> Result<PermitWait<'a>, Failure> {
         let queue = self
