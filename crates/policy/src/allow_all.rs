@@ -1,8 +1,5 @@
-//! No policy: all callers are the anonymous principal, may see and call all tools, without limits
-//! and without records.
-//!
-//! The config allows this on loopback only, or if the operator forces it by name; that is not
-//! checked again here.
+//! No policy, for tests of other crates: all callers may see and call all tools, without limits and
+//! without records. The program has a policy for each of these ports.
 
 use std::net::IpAddr;
 
@@ -11,25 +8,10 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{
-    Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, EndedCall, Evidence,
-    Fut, GateDecision, Limiter, OperatorAction, PermitWait, RateDecision, SenderEntrance, Verifier,
-    Visibility,
+    Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, EndedCall, GateDecision,
+    Limiter, OperatorAction, PermitWait, RateDecision, SenderEntrance, Visibility,
 };
-use weir_core::principal::{Principal, VerifiedIdentity};
-
-/// A verifier without credentials. A token that is sent all the same proves no identity and is
-/// ignored.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OpenAccessVerifier;
-
-impl Verifier for OpenAccessVerifier {
-    fn verify<'a>(
-        &'a self,
-        _evidence: &'a Evidence<'a>,
-    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
-        Box::pin(std::future::ready(Ok(VerifiedIdentity::Anonymous)))
-    }
-}
+use weir_core::principal::Principal;
 
 /// Every principal sees and calls every tool.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,7 +45,7 @@ impl Authorizer for AllowAll {
     }
 }
 
-/// No rate is limited; the listener's own caps still hold.
+/// No rate is limited.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoLimits;
 
@@ -98,7 +80,7 @@ impl Limiter for NoLimits {
     }
 }
 
-/// Nothing is recorded: for tests of a client side. The program records at least in its log.
+/// Nothing is recorded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoAudit;
 
@@ -116,30 +98,4 @@ impl AuditLog for NoAudit {
     fn record_end(&self, _attempt: &CallAttempt<'_>, _ended: &EndedCall) {}
 
     fn record_operator_action(&self, _action: &OperatorAction<'_>) {}
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::net::Ipv4Addr;
-
-    use weir_core::port::BorrowedSecret;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_bearer_token_gives_no_identity_where_none_is_asked_for() {
-        let endpoint = EndpointId::new("/mcp");
-        for bearer in [None, Some(BorrowedSecret::new("eyJhbGciOiJub25lIn0.e30."))] {
-            let evidence = Evidence {
-                bearer,
-                ..Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint)
-            };
-            let proof = weir_core::authenticate(&OpenAccessVerifier, &evidence)
-                .await
-                .unwrap();
-            assert!(proof.principal().is_anonymous());
-            assert_eq!(AllowAll.audience(proof.principal(), &endpoint), None);
-        }
-    }
 }

@@ -20,7 +20,7 @@ mod strict_json;
 pub(crate) mod token;
 mod verifier_ports;
 
-pub use allow_all::{AllowAll, NoAudit, NoLimits, OpenAccessVerifier};
+pub use allow_all::{AllowAll, NoAudit, NoLimits};
 pub use api_key::digest as api_key_digest;
 pub use blocklist::BlocklistAuthorizer;
 pub use certificate::{CertificateValidity, certificate_validity};
