@@ -32,16 +32,15 @@ const SHOWS: &[u8] = br#"{"mimeTypes":["text/html;profile=mcp-app"]}"#;
 /// client, as far as the client's revision has them.
 pub const TO_LEGACY: CapabilityClass = TO_MODERN;
 
-/// The capabilities of a client of `class` for a modern server: the class cut to the forwarded
-/// part, and the `ClientCapabilities` object. `theirs` are the extensions that the server has. The
-/// client's own JSON (`raw`) is used if it declares the capability, so that settings inside reach
-/// the server.
+/// The `ClientCapabilities` object of a client of `class` for a modern server, with the forwarded
+/// part of the class. `theirs` are the extensions that the server has. The client's own JSON
+/// (`raw`) is used if it declares the capability, so that settings inside reach the server.
 #[must_use]
 pub fn to_modern(
     class: CapabilityClass,
     raw: Option<&[u8]>,
     theirs: &[DeclaredExtension],
-) -> (CapabilityClass, Bytes) {
+) -> Bytes {
     let carried = class.cut(TO_MODERN.with(EXTENSIONS));
     // Extensions that weir does not understand are negotiated between client and server. They pass
     // by their identifiers if both have them.
@@ -53,7 +52,7 @@ pub fn to_modern(
         .unwrap_or_default();
     own.retain(|(name, _)| theirs.iter().any(|(their, _)| their == name));
     if carried == CapabilityClass::BASE && own.is_empty() {
-        return (carried, EMPTY);
+        return EMPTY;
     }
     let mut out = BytesMut::with_capacity(64);
     let mut object = ObjectWriter::new(&mut out);
@@ -76,7 +75,7 @@ pub fn to_modern(
         });
     }
     object.end();
-    (carried, out.freeze())
+    out.freeze()
 }
 
 /// The client's JSON of the capability `name` without the modes that are not forwarded: modes
@@ -183,11 +182,9 @@ mod tests {
     fn forwarded_capabilities_keep_the_clients_json() {
         let raw = br#"{"roots":{"x":1},"elicitation":{"form":{"y":2}},"tasks":{}}"#;
         let carried = CapabilityClass::ROOTS.with(CapabilityClass::ELICITATION_FORM);
-        let (cut, told) = to_modern(carried, Some(raw), &[]);
-        assert_eq!(cut, carried);
+        let told = to_modern(carried, Some(raw), &[]);
         assert_eq!(told, r#"{"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#);
-        let (cut, told) = to_modern(CapabilityClass::TASKS, Some(raw), &[]);
-        assert_eq!(cut, CapabilityClass::TASKS);
+        let told = to_modern(CapabilityClass::TASKS, Some(raw), &[]);
         assert_eq!(
             told,
             r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#
@@ -202,12 +199,12 @@ mod tests {
         let class = CapabilityClass::ELICITATION_FORM
             .with(CapabilityClass::SAMPLING)
             .with(CapabilityClass::ROOTS);
-        let told = to_modern(class, Some(raw), &[]).1;
+        let told = to_modern(class, Some(raw), &[]);
         assert_eq!(
             told,
             r#"{"sampling":{"z":1},"elicitation":{"form":{"y":2}},"roots":{"x":1}}"#
         );
-        let url = to_modern(CapabilityClass::ELICITATION_URL, Some(raw), &[]).1;
+        let url = to_modern(CapabilityClass::ELICITATION_URL, Some(raw), &[]);
         assert_eq!(url, r#"{"elicitation":{"url":{}}}"#);
     }
 
@@ -216,7 +213,7 @@ mod tests {
     fn ui_settings_are_forwarded_to_servers() {
         let own =
             br#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]},"c/d":{}}}"#;
-        let told = |class, raw| String::from_utf8_lossy(&to_modern(class, raw, &[]).1).into_owned();
+        let told = |class, raw| String::from_utf8_lossy(&to_modern(class, raw, &[])).into_owned();
         let ui = CapabilityClass::UI;
         assert_eq!(
             told(ui, Some(own)),
@@ -237,12 +234,12 @@ mod tests {
             .with(CapabilityClass::ELICITATION_URL)
             .with(CapabilityClass::ROOTS);
         assert_eq!(
-            to_modern(class, None, &[]).1,
+            to_modern(class, None, &[]),
             r#"{"sampling":{"tools":{}},"elicitation":{"url":{}},"roots":{}}"#
         );
         assert_eq!(
             to_modern(CapabilityClass::BASE, Some(br#"{"roots":{}}"#), &[]),
-            (CapabilityClass::BASE, EMPTY)
+            EMPTY
         );
     }
 
@@ -251,9 +248,9 @@ mod tests {
     fn extensions_pass_by_their_identifiers_where_both_have_them() {
         let raw = br#"{"extensions":{"a/b":{"x":1},"c/d":5,"io.modelcontextprotocol/tasks":{}}}"#;
         let theirs = [("a/b".into(), EMPTY), ("e/f".into(), EMPTY)];
-        let told = |class| to_modern(class, Some(raw), &theirs).1;
+        let told = |class| to_modern(class, Some(raw), &theirs);
         assert_eq!(
-            to_modern(CapabilityClass::BASE, Some(raw), &theirs[1..]).1,
+            to_modern(CapabilityClass::BASE, Some(raw), &theirs[1..]),
             EMPTY,
             "R080"
         );

@@ -89,23 +89,7 @@ mod tests {
 
     #[test]
     fn keys_of_one_hop_are_ours_and_vendor_keys_are_not() {
-        let ours = [
-            PROTOCOL_VERSION,
-            CLIENT_INFO,
-            CLIENT_CAPABILITIES,
-            LOG_LEVEL,
-            SERVER_INFO,
-            SUBSCRIPTION_ID,
-            RELATED_TASK,
-            PROGRESS_TOKEN,
-            TRACEPARENT,
-            TRACESTATE,
-            BAGGAGE,
-            WEIR_UPSTREAMS,
-            WEIR_ERROR,
-            WEIR_CLEANED,
-        ];
-        assert!(ours.iter().all(|key| is_owned_by_weir(key)));
+        assert!(NAMES.into_iter().all(is_owned_by_weir));
         for key in [
             "ui",
             "com.example/x",

@@ -58,7 +58,7 @@ impl RevisionDialect {
     #[must_use]
     pub fn call(self, id: u64, call: &Call, native: &str, client: ClientDeclaration<'_>) -> Bytes {
         if self.0.is_modern() {
-            let (_, capabilities) = capability_forwarding::to_modern(
+            let capabilities = capability_forwarding::to_modern(
                 client.class,
                 call.capabilities.raw.as_deref(),
                 client.extensions,
@@ -96,7 +96,7 @@ impl RevisionDialect {
         client: ClientDeclaration<'_>,
     ) -> Bytes {
         if self.0.is_modern() {
-            let (_, capabilities) =
+            let capabilities =
                 capability_forwarding::to_modern(client.class, None, client.extensions);
             let sender = self.sender(client, &capabilities);
             lower::modern_request(id, method, members, &sender)

@@ -307,7 +307,7 @@ pub(crate) fn encode_reply(
                 return Ok(answer);
             }
             // The client cancelled the call: it must not get an answer.
-            Ok(CallStep::Cancelled) => {
+            Ok(CallStep::Over) => {
                 return Ok(answer::with_outcome(
                     answer::events(ResponseBody::empty()),
                     RequestOutcome::Cancelled,
@@ -342,7 +342,7 @@ pub(crate) async fn encode_for_batch(
 ) -> Option<RenderedMessage> {
     loop {
         match owned.next().await {
-            CallStep::Cancelled => return None,
+            CallStep::Over => return None,
             CallStep::Event(ReplyEvent::Note(_) | ReplyEvent::Ask(_)) | CallStep::Message(_) => {}
             CallStep::Event(ReplyEvent::End(end)) => {
                 // The text of weir's own failure is short, and says if the call ran.

@@ -40,14 +40,6 @@ enum CallStage {
     Over,
 }
 
-/// An output of a call.
-pub(crate) enum CallOutput {
-    /// A notification, or the end.
-    Event(ReplyEvent),
-    /// A complete message for the client.
-    Message(Bytes),
-}
-
 impl RunningCall {
     /// A call whose client cannot be asked while it runs.
     pub(crate) fn new(asking: Fut<'static, Reply>) -> Self {
@@ -69,10 +61,11 @@ impl RunningCall {
         Self { repeats, ..self }
     }
 
-    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Option<CallOutput>> {
+    /// The next step; after the end, always [`CallStep::Over`].
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<CallStep> {
         loop {
             if let Some(message) = self.poll_asker(cx) {
-                return Poll::Ready(Some(CallOutput::Message(message)));
+                return Poll::Ready(CallStep::Message(message));
             }
             match &mut self.stage {
                 CallStage::Asking(asking) => {
@@ -83,16 +76,16 @@ impl RunningCall {
                 CallStage::Answering(reply) => {
                     let event = std::task::ready!(reply.poll_next(cx));
                     if let Some(event) = self.take_event(event) {
-                        return Poll::Ready(Some(CallOutput::Event(event)));
+                        return Poll::Ready(CallStep::Event(event));
                     }
                 }
                 CallStage::AwaitingAnswers => return Poll::Pending,
                 CallStage::Ending(_) | CallStage::Over => {
                     let stage = std::mem::replace(&mut self.stage, CallStage::Over);
                     let CallStage::Ending(end) = stage else {
-                        return Poll::Ready(None);
+                        return Poll::Ready(CallStep::Over);
                     };
-                    return Poll::Ready(Some(CallOutput::Event(ReplyEvent::End(end))));
+                    return Poll::Ready(CallStep::Event(ReplyEvent::End(end)));
                 }
             }
         }
@@ -165,8 +158,8 @@ pub(crate) enum CallStep {
     Event(ReplyEvent),
     /// A complete message for the client: a question.
     Message(Bytes),
-    /// The client cancelled the call: it gets no further message.
-    Cancelled,
+    /// The call is over, or its client cancelled it: there is no further message.
+    Over,
 }
 
 /// A running call with its owner.
@@ -228,7 +221,7 @@ impl OwnedCall {
         }
     }
 
-    /// The next step; after the end, always [`CallStep::Cancelled`].
+    /// The next step; after the end, always [`CallStep::Over`].
     pub(crate) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<CallStep> {
         if let Some(owner) = &mut self.session
             && owner.cancelled.as_mut().poll(cx).is_ready()
@@ -241,17 +234,13 @@ impl OwnedCall {
                     let failure = LostAnswer::WithSession.failure();
                     CallStep::Event(ReplyEvent::End(failure.into()))
                 }
-                _ => CallStep::Cancelled,
+                _ => CallStep::Over,
             });
         }
         let Some(running) = &mut self.running else {
-            return Poll::Ready(CallStep::Cancelled);
+            return Poll::Ready(CallStep::Over);
         };
-        running.poll_output(cx).map(|said| match said {
-            Some(CallOutput::Event(event)) => CallStep::Event(event),
-            Some(CallOutput::Message(message)) => CallStep::Message(message),
-            None => CallStep::Cancelled,
-        })
+        running.poll_step(cx)
     }
 
     /// The latest end of the call, if it is known. A call that may be repeated has none.
@@ -299,11 +288,13 @@ async fn run_to_end(mut running: RunningCall, in_flight: RegisteredCall) {
     if let Some(asker) = &mut running.asker {
         asker.stop_asking();
     }
-    while let Some(said) = poll_fn(|cx| running.poll_output(cx)).await {
-        if let CallOutput::Event(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) =
-            said
-        {
-            while let Some(Ok(_)) = poll_fn(|cx| source.poll_chunk(cx)).await {}
+    loop {
+        match poll_fn(|cx| running.poll_step(cx)).await {
+            CallStep::Event(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) => {
+                while let Some(Ok(_)) = poll_fn(|cx| source.poll_chunk(cx)).await {}
+            }
+            CallStep::Event(_) | CallStep::Message(_) => {}
+            CallStep::Over => return,
         }
     }
 }

@@ -193,7 +193,7 @@ impl CallEventStream {
                             self.write_end(end, owned);
                         }
                     }
-                    CallStep::Cancelled => self.stage = EventStage::Over,
+                    CallStep::Over => self.stage = EventStage::Over,
                 }
                 Poll::Ready(Ok(()))
             }
