@@ -47,6 +47,12 @@ impl UpstreamId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The id's text, without a copy.
+    #[must_use]
+    pub fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
 }
 
 impl fmt::Display for UpstreamId {

@@ -90,9 +90,7 @@ mod tests {
             .await
             .unwrap();
         assert!(known.token().is_none(), "nobody asked for it");
-        let item = known
-            .with_verified_token(&shown)
-            .for_payload("a call");
+        let item = known.with_verified_token(&shown).for_payload("a call");
         assert_eq!(item.token().unwrap().expose().expose(), "CANARY-token");
     }
 }

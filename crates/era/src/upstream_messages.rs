@@ -15,8 +15,8 @@ use weir_wire::{ErrorObject, error_code, scan};
 
 pub use dialect::{ClientDeclaration, RevisionDialect};
 pub use message_filter::{
-    DropReason, MessageClass, MessageFilter, answer_outside_call, answer_request, cancelled_request,
-    changed_lists, classify_request, log_level, request_of, updated_resource,
+    DropReason, MessageClass, MessageFilter, answer_outside_call, answer_request,
+    cancelled_request, changed_lists, classify_request, log_level, request_of, updated_resource,
 };
 pub use probe::{
     DiscoveredServer, ProbeOutcome, initialize_result, is_modern_error, judge_probe,

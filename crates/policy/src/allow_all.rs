@@ -8,8 +8,8 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{
-    Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, EndedCall, GateDecision,
-    Limiter, OperatorAction, PermitWait, RateDecision, SenderEntrance, Visibility,
+    Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, EndedCall,
+    GateDecision, Limiter, OperatorAction, PermitWait, RateDecision, SenderEntrance, Visibility,
 };
 use weir_core::principal::Principal;
 

@@ -22,7 +22,7 @@ use weir_wire::method::Method;
 use weir_wire::{Revision, error_code};
 
 use super::answer_search;
-use super::reply_cleaning::RemovedCount;
+use super::reply_cleaning::with_removed_count;
 use super::reply_transform::{EndChanges, ReplyTransform};
 use super::schema_check::is_error;
 use crate::live_calls::{CallPhase, LiveCallGuard};
@@ -136,7 +136,7 @@ impl CallRecord {
         let of_whole = changed.removed.of_whole();
         let secrets = self.changed.secrets + changed.secrets;
         self.changed = EndChanges { secrets, ..changed };
-        RemovedCount::with_removed_count(of_whole, self.finish(way.apply(end, of_whole)))
+        with_removed_count(of_whole, self.finish(way.apply(end, of_whole)))
     }
 
     /// Polls a part of the call, unless an operator has stopped the call.

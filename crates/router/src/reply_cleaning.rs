@@ -48,23 +48,23 @@ impl RemovedCount {
             streamed: None,
         }
     }
+}
 
-    /// A whole result with the number removed from it, for its client. The number of a streamed one
-    /// comes with its source ([`PayloadSource::removed`]).
-    pub(super) fn with_removed_count(whole: u64, end: ReplyEnd) -> ReplyEnd {
-        match end {
-            ReplyEnd::Complete(Payload::Whole(result)) if whole > 0 => {
-                ReplyEnd::Complete(Payload::Cleaned {
-                    result,
-                    removed: whole,
-                })
-            }
-            end @ (ReplyEnd::Complete(_)
-            | ReplyEnd::InputRequired(_)
-            | ReplyEnd::Parked { .. }
-            | ReplyEnd::Task(_)
-            | ReplyEnd::Failed(_)) => end,
+/// A whole result with the number removed from it, for its client. The number of a streamed one
+/// comes with its source ([`PayloadSource::removed`]).
+pub(super) fn with_removed_count(whole: u64, end: ReplyEnd) -> ReplyEnd {
+    match end {
+        ReplyEnd::Complete(Payload::Whole(result)) if whole > 0 => {
+            ReplyEnd::Complete(Payload::Cleaned {
+                result,
+                removed: whole,
+            })
         }
+        end @ (ReplyEnd::Complete(_)
+        | ReplyEnd::InputRequired(_)
+        | ReplyEnd::Parked { .. }
+        | ReplyEnd::Task(_)
+        | ReplyEnd::Failed(_)) => end,
     }
 }
 

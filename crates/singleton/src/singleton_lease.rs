@@ -288,11 +288,9 @@ impl SingletonLease {
         if had {
             tracing::warn!(upstream = %self.upstream, reason, "upstream lease lost: child processes end");
             self.meter.set_held(false);
-            let error = self.view.borrow().error.clone();
             self.view.send_modify(|view| {
                 view.version += 1;
                 view.holder = LeaseHolder::Unknown;
-                view.error = error;
             });
         }
     }

@@ -138,16 +138,17 @@ impl OutOfCallRequests {
         let Some(session) = self.client.session.get().filter(|_| is_askable) else {
             return Some(upstream_messages::answer_outside_call(&request));
         };
-        let (lifted, request) = match upstream_messages::classify_request(self.client.class, request) {
-            MessageClass::Ask { lifted, request } => (lifted, request),
-            MessageClass::Reply(answer) => return Some(answer),
-            MessageClass::Note(_)
-            | MessageClass::Answer(_)
-            | MessageClass::Withdrawn(_)
-            | MessageClass::ListChanged(_)
-            | MessageClass::Ignored
-            | MessageClass::Dropped { .. } => return None,
-        };
+        let (lifted, request) =
+            match upstream_messages::classify_request(self.client.class, request) {
+                MessageClass::Ask { lifted, request } => (lifted, request),
+                MessageClass::Reply(answer) => return Some(answer),
+                MessageClass::Note(_)
+                | MessageClass::Answer(_)
+                | MessageClass::Withdrawn(_)
+                | MessageClass::ListChanged(_)
+                | MessageClass::Ignored
+                | MessageClass::Dropped { .. } => return None,
+            };
         let ask = match self
             .asking
             .ask(&self.client.context.messages, *lifted, None)

@@ -96,11 +96,12 @@ impl ModernServer {
                 log_messages: logs,
             },
         );
-        let mut headers = self.headers(call.method);
-        if call.method == EXTENSION_METHOD {
-            headers.retain(|(name, _)| *name != METHOD);
-            headers.push((METHOD, header_value(&outbound.native, &self.context.label)?));
-        }
+        let mut headers = match call.method {
+            EXTENSION_METHOD => {
+                self.headers_of(header_value(&outbound.native, &self.context.label)?)
+            }
+            known => self.headers(known),
+        };
         headers.extend(http_post::trace_headers(&call.trace));
         if call.method.name_header() != NameSource::None {
             headers.push((
@@ -211,13 +212,17 @@ impl ModernServer {
 
     /// Returns the headers of every request of this method.
     pub(crate) fn headers(&self, method: Method) -> Vec<(HeaderName, HeaderValue)> {
+        self.headers_of(HeaderValue::from_static(method.as_str()))
+    }
+
+    fn headers_of(&self, method: HeaderValue) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers = Vec::with_capacity(USUAL_HEADERS);
         headers.extend([
             (
                 PROTOCOL_VERSION,
                 HeaderValue::from_static(self.dialect.revision().as_str()),
             ),
-            (METHOD, HeaderValue::from_static(method.as_str())),
+            (METHOD, method),
         ]);
         headers
     }

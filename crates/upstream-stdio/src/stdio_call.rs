@@ -20,8 +20,8 @@ use weir_upstream_core::server_questions::ServerQuestions;
 use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
-use weir_wire::method::Method;
 use weir_wire::LogLevel;
+use weir_wire::method::Method;
 
 use super::asking_turn::AskingPermit;
 use super::child_channel::RequestPurpose;

@@ -119,9 +119,7 @@ impl ComponentBase {
             generation: state.generation,
         }
     }
-}
 
-impl ComponentBase {
     /// The parts that links to other replicas need.
     pub(super) fn replica_base(&self) -> ReplicaBase {
         ReplicaBase {

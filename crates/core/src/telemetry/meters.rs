@@ -76,7 +76,6 @@ pub fn present_meters() -> Vec<Arc<UpstreamMeter>> {
 /// The metrics of one upstream. They are shown as long as this is alive.
 pub struct UpstreamMeter {
     id: UpstreamId,
-    label: Arc<str>,
     sent: BoundCounter<u64>,
     received: BoundCounter<u64>,
     /// Calls by the revision they were carried in, in the order of [`Revision::ALL`].
@@ -122,16 +121,13 @@ impl UpstreamMeter {
             instruments().upstream_io.bind(&labels)
         };
         let (sent, received) = (io("transmit"), io("receive"));
-        let (label, calls) = (id.as_str().into(), Default::default());
-        let (unnamed, methods) = (Mutex::default(), Mutex::default());
         let meter = Arc::new(Self {
             id: id.clone(),
-            label,
             sent,
             received,
-            calls,
-            unnamed,
-            methods,
+            calls: Default::default(),
+            unnamed: Mutex::default(),
+            methods: Mutex::default(),
         });
         all.insert(id.clone(), Arc::downgrade(&meter));
         start_upstream_at_zero(id);
@@ -172,7 +168,7 @@ impl UpstreamMeter {
             outcome,
         };
         on_shelf(&self.unnamed, key, || {
-            labels(&self.label, name, method, outcome)
+            labels(&self.id, name, method, outcome)
         })
     }
 
@@ -206,7 +202,7 @@ impl UpstreamMeter {
             return series.clone();
         }
         let series = CLIENT_DURATION.series(&with_outcome(
-            vec![("upstream", self.label.clone()), (METHOD, name)],
+            vec![("upstream", self.id.shared()), (METHOD, name)],
             outcome,
         ));
         series_by_key.push((outcome, series.clone()));
@@ -229,13 +225,13 @@ fn on_shelf(
 }
 
 fn labels(
-    upstream: &Arc<str>,
+    upstream: &UpstreamId,
     name: Option<MetricLabel>,
     method: Method,
     outcome: CallOutcome,
 ) -> Vec<MetricLabel> {
     let mut all = vec![
-        ("upstream", upstream.clone()),
+        ("upstream", upstream.shared()),
         (METHOD, method.as_str().into()),
     ];
     all.extend(name);
@@ -345,7 +341,7 @@ impl ItemMeter {
             outcome,
         };
         on_shelf(&self.others, key, || {
-            labels(&self.upstream.label, Some(name), method, outcome)
+            labels(&self.upstream.id, Some(name), method, outcome)
         })
     }
 }

@@ -33,8 +33,13 @@ use crate::method::followed_tasks::FollowedTasks;
 use crate::method::subscriptions::GrantedResource;
 use crate::reply::client_questions::ClientQuestions;
 
-/// The honoured part of a filter beside lists: resources, and tasks by their names.
-pub(super) type ListenGrants = (Vec<GrantedResource>, Vec<Arc<str>>, FollowedTasks);
+/// The honoured part of a filter beside lists.
+pub(super) struct ListenGrants {
+    pub(super) resources: Vec<GrantedResource>,
+    /// The names of the followed tasks.
+    pub(super) names: Vec<Arc<str>>,
+    pub(super) tasks: FollowedTasks,
+}
 
 /// A list whose changes a stream announces.
 pub(super) struct WatchedList {
@@ -125,9 +130,9 @@ impl OutOfCallMessages {
                 SessionMessage::Log(log) => {
                     let task = related_task::find(&log.params).map(Arc::from);
                     let task = self.name_of_task(&log.upstream, task);
-                    let edited =
-                        self.router()
-                            .edit_log(&self.endpoint, &log.upstream, log.params);
+                    let edited = self
+                        .router()
+                        .edit_log(&self.endpoint, &log.upstream, log.params);
                     let message =
                         edited.and_then(|params| render::log_message(&params, task.as_deref()));
                     if let Some(message) = message {
@@ -269,12 +274,12 @@ impl ListeningStream {
         let Some((honoured, granting)) = &mut self.opening else {
             return false;
         };
-        let Poll::Ready((granted, names, followed)) = granting.as_mut().poll(cx) else {
+        let Poll::Ready(granted) = granting.as_mut().poll(cx) else {
             return true;
         };
         let honoured = *honoured;
         self.opening = None;
-        let (uris, held): (Vec<_>, Vec<_>) = granted.into_iter().unzip();
+        let (uris, held): (Vec<_>, Vec<_>) = granted.resources.into_iter().unzip();
         if let ListeningKind::Listen {
             id,
             subscribed,
@@ -282,8 +287,8 @@ impl ListeningStream {
             ..
         } = &mut self.kind
         {
-            (*subscribed, *tasks) = (held, followed);
-            let message = render::acknowledged(id.as_json(), honoured, &uris, &names);
+            (*subscribed, *tasks) = (held, granted.tasks);
+            let message = render::acknowledged(id.as_json(), honoured, &uris, &granted.names);
             self.write_message(&message);
         }
         false

@@ -250,15 +250,18 @@ fn subscribe_to_filter(
 ) -> Fut<'static, ListenGrants> {
     let (own, known) = (context.clone(), known.for_payload(()));
     Box::pin(async move {
-        let (names, followed) =
-            followed_tasks::follow_tasks(&own, &known, named.tasks, &lifted).await;
-        let granted = match named.resources.is_empty() {
+        let (names, tasks) = followed_tasks::follow_tasks(&own, &known, named.tasks, &lifted).await;
+        let resources = match named.resources.is_empty() {
             true => Vec::new(),
             false => {
                 subscriptions::subscribe_stream(&own, &known, named.resources, inbox, lifted).await
             }
         };
-        (granted, names, followed)
+        ListenGrants {
+            resources,
+            names,
+            tasks,
+        }
     })
 }
 

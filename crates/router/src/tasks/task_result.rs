@@ -30,7 +30,6 @@ use super::waited_task::{
     MIN_POLL_INTERVAL, TaskAnswers, TaskResultForm, WaitedTask, of_key, poll_interval,
 };
 use crate::reply_cleaning;
-use crate::reply_cleaning::RemovedCount;
 
 /// The longest wait. The task goes on, and can be waited for again.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
@@ -217,7 +216,7 @@ impl TaskResultWait {
                     TaskResultForm::AsTask => reply_cleaning::removed_count_of(&result),
                     TaskResultForm::AsCall => 0,
                 };
-                Ok(Some(RemovedCount::with_removed_count(
+                Ok(Some(reply_cleaning::with_removed_count(
                     removed,
                     ReplyEnd::Complete(Payload::Whole(result)),
                 )))
