@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
 use weir_catalog::Catalog;
 use weir_core::Authenticated;
 use weir_core::call::Call;
@@ -13,7 +12,7 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
-use weir_core::upstream::{CallDeadlines, CarriedRevision, OutboundCall, Upstream};
+use weir_core::upstream::{OutboundCall, Upstream};
 
 use crate::item_search::ItemSearch;
 
@@ -80,16 +79,5 @@ async fn find_sessions(catalog: &Catalog, searches: Vec<SessionSearch>) -> bool 
 
 /// A call without an item, for the session that the client's calls will have.
 pub(crate) fn opening_call(call: &Authenticated<Arc<Call>>) -> OutboundCall {
-    OutboundCall {
-        principal: call.principal().clone(),
-        token: call.token().cloned(),
-        call: call.inner().clone(),
-        native: "".into(),
-        tool: None,
-        begun: Instant::now(),
-        deadlines: CallDeadlines::LIST,
-        whole: false,
-        carried_revision: CarriedRevision::default(),
-        safe_to_repeat: false,
-    }
+    OutboundCall::for_own_request(call, call.inner().clone(), "".into())
 }

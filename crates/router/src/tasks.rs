@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use tokio::time::Instant;
 use weir_catalog::{Catalog, ClosingMode};
 use weir_core::Authenticated;
 use weir_core::call::{Call, TaskMode};
@@ -27,9 +26,7 @@ use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{KeptTask, ReplicaId};
 use weir_core::principal::Principal;
-use weir_core::upstream::{
-    CallDeadlines, CarriedRevision, ListKind, OutboundCall, TaskNotifications, Upstream,
-};
+use weir_core::upstream::{ListKind, OutboundCall, TaskNotifications, Upstream};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::scan;
@@ -297,16 +294,8 @@ impl TaskRequests {
         let endpoint = self.catalog.endpoint(&asked.endpoint);
         let way = ReplyTransform::of(&self.catalog, endpoint.as_deref(), &item, &own);
         let outbound = OutboundCall {
-            principal: principal.clone(),
-            token: call.token().cloned(),
-            call: Arc::new(own),
-            native: home.native.into(),
-            tool: None,
-            begun: Instant::now(),
-            deadlines: CallDeadlines::LIST,
             whole: way.wants_whole(),
-            carried_revision: CarriedRevision::default(),
-            safe_to_repeat: false,
+            ..OutboundCall::for_own_request(call, Arc::new(own), home.native.into())
         };
         Some(TaskRoute {
             upstream,
