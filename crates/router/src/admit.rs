@@ -18,28 +18,60 @@ use weir_core::port::{
 use weir_core::principal::Principal;
 use weir_core::token::ClientToken;
 
+use crate::call_record::{CallRecord, RecordedCall};
+
 /// A call that its principal may make now, of a tool that the principal sees. The router sends only
 /// this type.
 #[derive(Debug)]
-pub(crate) struct Admitted(AdmittedParts);
+pub(crate) struct Admitted {
+    principal: Principal,
+    token: Option<ClientToken>,
+    call: Arc<Call>,
+    item: CatalogItem,
+    verdict: CallPermission,
+    permit: CallPermit,
+    admitted_at: Instant,
+}
 
-/// The parts of an [`Admitted`] call; the proof ends here.
-#[derive(Debug)]
-pub(crate) struct AdmittedParts {
+/// The parts of an [`Admitted`] call that begins; the proof ends here.
+pub(crate) struct BegunCall {
     pub(crate) principal: Principal,
     pub(crate) token: Option<ClientToken>,
     pub(crate) call: Arc<Call>,
     pub(crate) item: CatalogItem,
-    pub(crate) verdict: CallPermission,
-    /// Kept as long as the call is in flight.
-    pub(crate) permit: CallPermit,
     /// The time of the admission: that of the call's beginning, unless it waited for its permit.
     pub(crate) admitted_at: Instant,
+    /// Its record, which keeps the permit as long as the call is in flight.
+    pub(crate) record: CallRecord,
 }
 
 impl Admitted {
-    pub(crate) fn into_parts(self) -> AdmittedParts {
-        self.0
+    /// Begins the call's record in the audit of `gates`.
+    pub(crate) fn begin(self, gates: &Gates) -> BegunCall {
+        let Self {
+            principal,
+            token,
+            call,
+            item,
+            verdict,
+            permit,
+            admitted_at,
+        } = self;
+        let recorded = RecordedCall {
+            principal: principal.clone(),
+            call: call.clone(),
+            item: item.clone(),
+            verdict,
+            permit,
+        };
+        BegunCall {
+            principal,
+            token,
+            call,
+            item,
+            admitted_at,
+            record: CallRecord::begin(gates.audit.clone(), recorded, admitted_at),
+        }
     }
 }
 
@@ -113,7 +145,7 @@ pub(crate) async fn admit(
             gates
                 .audit
                 .record_decision(&attempt, GateDecision::Allowed(&verdict))?;
-            Ok(Admitted(AdmittedParts {
+            Ok(Admitted {
                 principal,
                 token,
                 call,
@@ -121,7 +153,7 @@ pub(crate) async fn admit(
                 verdict,
                 permit,
                 admitted_at,
-            }))
+            })
         }
         Err(failure) => {
             gates

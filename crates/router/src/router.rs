@@ -30,9 +30,9 @@ use weir_core::tool::TaskSupport;
 use weir_core::upstream::{ClientSessionChange, ListKind, OutboundCall};
 use weir_wire::method::Method;
 
-use crate::admit::{Admitted, AdmittedParts, CallCharge, Gates, admit};
+use crate::admit::{Admitted, BegunCall, CallCharge, Gates, admit};
 use crate::answer_search::AnswerSearch;
-use crate::call_record::{CallRecord, RecordedCall};
+use crate::call_record::CallRecord;
 use crate::item_search::{ItemSearch, ViewForPrincipal};
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
 use crate::message_edits::MessageEdits;
@@ -148,25 +148,15 @@ impl Router {
             Ok(item) => item,
             Err(failure) => return Err(self.record_refusal(&call, failure)),
         };
-        let AdmittedParts {
+        let BegunCall {
             principal,
             call,
             item,
-            verdict,
-            permit,
-            admitted_at,
+            mut record,
             ..
         } = admit(&self.gates, call, item, CallCharge::Due, Instant::now())
             .await?
-            .into_parts();
-        let begun = RecordedCall {
-            principal: principal.clone(),
-            call: call.clone(),
-            item: item.clone(),
-            verdict,
-            permit,
-        };
-        let mut record = CallRecord::begin(self.gates.audit.clone(), begun, admitted_at);
+            .begin(&self.gates);
         record.hand_to_upstream();
         let subscribed = self
             .catalog
@@ -349,23 +339,14 @@ impl Router {
         live: LiveCallGuard,
         awaiting: Option<Authenticated<Arc<Call>>>,
     ) -> Result<SentCall, Reply> {
-        let AdmittedParts {
+        let BegunCall {
             principal,
             token,
             call,
             item,
-            verdict,
-            permit,
             admitted_at,
-        } = call.into_parts();
-        let begun = RecordedCall {
-            principal: principal.clone(),
-            call: call.clone(),
-            item: item.clone(),
-            verdict,
-            permit,
-        };
-        let mut record = CallRecord::begin(self.gates.audit.clone(), begun, admitted_at);
+            mut record,
+        } = call.begin(&self.gates);
         let checked = self.route_of(&mut record, &item, &call).and_then(|route| {
             let task = self.task_naming(&principal, &call, &item, &route)?;
             Ok((route, task))
