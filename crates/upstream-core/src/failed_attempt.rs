@@ -59,9 +59,11 @@ impl FailedAttempt {
         self
     }
 
-    /// Marks that the server was not asked.
+    /// Marks that the server was not asked, for want of a token or a descriptor for example. The
+    /// call would fail at another instance, too.
     pub fn mark_not_attempted(mut self) -> Self {
         self.not_attempted = true;
+        self.did_not_run = false;
         self
     }
 
@@ -76,24 +78,20 @@ impl FailedAttempt {
         self.era_in_doubt = true;
         self
     }
-}
 
-impl FailedAttempt {
     /// Marks that the server answered, but not as such an endpoint.
     pub fn mark_no_endpoint(mut self) -> Self {
         self.no_endpoint = true;
         self
     }
 
-    /// Marks that the call did not run, for a reason that lies with this server. A call that weir
-    /// did not attempt for want of a token or a descriptor would fail anywhere.
+    /// Marks that the call did not run, for a reason that lies with this server, unless it was not
+    /// attempted for another one.
     pub fn mark_did_not_run(mut self) -> Self {
         self.did_not_run |= !self.not_attempted;
         self
     }
-}
 
-impl FailedAttempt {
     /// True if the server, its session or the connection to it is gone. Other failures may be due
     /// to the one request.
     pub fn is_server_lost(&self) -> bool {
@@ -125,14 +123,32 @@ impl FailedAttempt {
                 .with_cause(cause),
             None => label.fail(FailureKind::Unavailable, usual),
         };
-        Self::new(failure.retry_after(wait))
-            .mark_did_not_run()
-            .mark_not_attempted()
+        Self {
+            did_not_run: true,
+            not_attempted: true,
+            ..Self::new(failure.retry_after(wait))
+        }
     }
 }
 
 impl From<Failure> for FailedAttempt {
     fn from(failure: Failure) -> Self {
         Self::new(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_an_attempt_have_no_order() {
+        let attempt = || FailedAttempt::new(Failure::internal("x"));
+        for marked in [
+            attempt().mark_not_attempted().mark_did_not_run(),
+            attempt().mark_did_not_run().mark_not_attempted(),
+        ] {
+            assert!(marked.not_attempted && !marked.did_not_run);
+        }
     }
 }
