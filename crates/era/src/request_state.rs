@@ -10,9 +10,10 @@
 mod digest;
 mod url_visits;
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::port::{Random, ReplicaId};
 use weir_core::seal::Sealer;
 use weir_core::{CallResumption, EndpointId, ParkedId, Principal};
@@ -60,9 +61,9 @@ pub struct RequestStateBinding<'a> {
     /// The method.
     pub method: &'a str,
     /// The tool, as the client names it.
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     /// The arguments as the client wrote them; they count by value, not by spelling.
-    pub arguments: Option<&'a [u8]>,
+    pub arguments: Option<Bytes>,
 }
 
 /// The error for a state that does not open here, or has expired.
@@ -74,7 +75,7 @@ impl RequestStateBinding<'_> {
     fn purpose(&self) -> Vec<u8> {
         let mut purpose = b"requestState\0".to_vec();
         purpose.extend_from_slice(self.principal.digest());
-        for part in [self.endpoint.as_str(), self.method, self.name] {
+        for part in [self.endpoint.as_str(), self.method, &*self.name] {
             purpose.extend_from_slice(&(part.len() as u64).to_be_bytes());
             purpose.extend_from_slice(part.as_bytes());
         }
@@ -83,7 +84,7 @@ impl RequestStateBinding<'_> {
 
     /// A digest of the value of the arguments. Absent ones are an empty object.
     fn digest(&self) -> [u8; digest::LENGTH] {
-        digest::of(self.arguments.unwrap_or(b"{}"))
+        digest::of(self.arguments.as_deref().unwrap_or(b"{}"))
     }
 }
 

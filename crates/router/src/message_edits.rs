@@ -4,8 +4,6 @@
 //! behind it, if there are several. A sampling request may not have other servers' contexts added:
 //! to the client, "this server" is all of them.
 
-use std::sync::Arc;
-
 use bytes::{BufMut as _, Bytes, BytesMut};
 use opentelemetry::KeyValue;
 use weir_core::endpoint::{Endpoint, EndpointMode};
@@ -20,7 +18,7 @@ use weir_wire::write::{ObjectWriter, string};
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessageEdits {
     /// The upstream to name, if the endpoint has several.
-    asker_name: Option<Arc<str>>,
+    asker: Option<UpstreamId>,
 }
 
 impl MessageEdits {
@@ -28,14 +26,14 @@ impl MessageEdits {
         let several = endpoint
             .is_some_and(|endpoint| matches!(endpoint.mode, EndpointMode::Aggregate { .. }));
         Self {
-            asker_name: several.then(|| upstream.as_str().into()),
+            asker: several.then(|| upstream.clone()),
         }
     }
 
     /// The `params` of one question. Malformed ones pass: the client rejects them.
     pub(super) fn question(&self, method: Method, params: &Bytes) -> Bytes {
         note_deprecated(method, params);
-        let edits = match (method, &self.asker_name) {
+        let edits = match (method, &self.asker) {
             (Method::SamplingCreateMessage, _) => {
                 ObjectEdits::new().replace("includeContext", &b"\"none\""[..])
             }
@@ -45,7 +43,7 @@ impl MessageEdits {
                 let Some(said) = said else {
                     return params.clone();
                 };
-                let mut text = BytesMut::with_capacity(said.len() + asker.len() + 8);
+                let mut text = BytesMut::with_capacity(said.len() + asker.as_str().len() + 8);
                 string(&mut text, &format!("[{asker}] {said}"));
                 ObjectEdits::new().replace("message", text.freeze())
             }
@@ -56,14 +54,14 @@ impl MessageEdits {
 
     /// The `params` of a log message: its logger is one of this server's. Malformed ones pass.
     pub(super) fn log(&self, params: &Bytes) -> Bytes {
-        let Some(asker) = &self.asker_name else {
+        let Some(asker) = &self.asker else {
             return params.clone();
         };
         let logger = scan::find(params, "logger").and_then(|range| scan::string(&params[range]));
-        let mut text = BytesMut::with_capacity(asker.len() + 24);
+        let mut text = BytesMut::with_capacity(asker.as_str().len() + 24);
         match logger.filter(|logger| !logger.is_empty()) {
             Some(logger) => string(&mut text, &format!("{asker}/{logger}")),
-            None => string(&mut text, asker),
+            None => string(&mut text, asker.as_str()),
         }
         let edits = ObjectEdits::new().set("logger", text.freeze());
         edits.apply_or_keep(params)
@@ -146,7 +144,7 @@ mod tests {
 
     fn dress(asker: Option<&str>) -> MessageEdits {
         MessageEdits {
-            asker_name: asker.map(Into::into),
+            asker: asker.map(|id| UpstreamId::new(id).unwrap()),
         }
     }
 

@@ -47,8 +47,8 @@ impl SealingFixture {
             principal,
             endpoint,
             method: "tools/call",
-            name: "t",
-            arguments: arguments.map(str::as_bytes),
+            name: "t".into(),
+            arguments: arguments.map(|text| Bytes::copy_from_slice(text.as_bytes())),
         }
     }
 

@@ -31,7 +31,7 @@ use crate::method::offered_methods::{check_offered_or_ask, is_call, list_of_meth
 use crate::method::open_listening;
 use crate::method::tasks;
 use crate::reply::encode;
-use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
+use crate::reply::encode::response_context::{BoundCall, ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall};
 use crate::reply::url_visits::{self, UrlVisitRepeats};
 
@@ -282,8 +282,9 @@ fn make_call(
         tool_call: method == Method::ToolsCall,
     };
     let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
-    let binding = encode::binding(context, known, method, &lifted.params).map_err(fail)?;
-    let origin = match open_state(context, &binding.as_binding(), &lifted.params).map_err(fail)? {
+    let binding = encode::binding(known.principal(), &context.endpoint, method, &lifted.params);
+    let binding = binding.map_err(fail)?;
+    let origin = match open_state(context, &binding, &lifted.params).map_err(fail)? {
         Some(ResumePlace::Here(origin)) => Some(*origin),
         Some(ResumePlace::Elsewhere(owner)) => return Err(FailureCause::Elsewhere(owner).into()),
         Some(ResumePlace::Predecessor) => return Err(FailureCause::InPredecessor.into()),
@@ -324,7 +325,10 @@ fn make_call(
     };
     let response = ResponseContext::new(context, known, id.clone(), Revision::MODERN, method)
         .with_progress_token(token)
-        .with_binding(binding)
+        .with_bound_call(BoundCall {
+            principal: known.principal().clone(),
+            call,
+        })
         .with_accepted_visits(accepted)
         .with_url_elicitation(if server_questions::may_have_questions(method) {
             UrlElicitationForm::Questions(class)

@@ -218,8 +218,8 @@ impl ResponseContext {
         Err(Failure::new(kind, text).retry_after(Duration::from_secs(1)))
     }
 
-    /// Encodes a request for input. Only a call with a binding gets a further round; its state is
-    /// sealed.
+    /// Encodes a request for input. Only a call that a state can be bound to gets a further round; its
+    /// state is sealed.
     /// The call continues from `origin`; without it, from the server's own state, if it gave one.
     fn input_required(
         &self,
@@ -227,7 +227,7 @@ impl ResponseContext {
         origin: Option<SealedResume>,
     ) -> Result<RenderedMessage, Failure> {
         let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
-        let Some(bound) = &self.binding else {
+        let Some(bound) = &self.bound else {
             return Err(bad(
                 "The server asks for input that this client cannot be asked for",
             ));
@@ -249,13 +249,14 @@ impl ResponseContext {
                 Some(SealedResume::of(resume))
             }
         };
+        let binding = bound.binding()?;
         let sealed = origin.map(|origin| {
             let ports = &self.shared.ports;
             let expires = ports.clock.wall() + self.limits().state_time;
             request_state::seal(
                 &self.shared.sealer,
                 &*ports.random,
-                &bound.as_binding(),
+                &binding,
                 &origin,
                 expires,
             )

@@ -7,7 +7,7 @@ use tokio::time::Duration;
 use weir_core::budget::BudgetOwner;
 use weir_core::call::{RequestName, TaskMode};
 use weir_core::port::RecordKey;
-use weir_core::{Authenticated, CapabilityClass, EndpointId, Failure, Principal, SessionKey};
+use weir_core::{Authenticated, Call, CapabilityClass, EndpointId, Failure, Principal, SessionKey};
 use weir_era::render::WeirIdentity;
 use weir_era::request_state::{RequestStateBinding, VisitedUrl};
 use weir_layers::http::answer::RenderedMessage;
@@ -40,7 +40,7 @@ pub(crate) struct ResponseContext {
     pub(crate) settings: Arc<FrontSettings>,
     pub(crate) shared: Arc<FrontState>,
     /// Present for a call that may end with questions and be made again with their answers.
-    pub(super) binding: Option<StateBinding>,
+    pub(super) bound: Option<BoundCall>,
     /// The log in which the answer is kept, if it becomes a stream.
     pub(super) resumption: Option<StreamResumption>,
     /// The record of the session that the call keeps in use.
@@ -82,46 +82,37 @@ pub(crate) enum UrlElicitationForm {
     Unsupported,
 }
 
-/// The binding of a state that is handed out with this answer.
-pub(crate) struct StateBinding {
-    principal: Principal,
-    endpoint: EndpointId,
-    method: Method,
-    /// The name or URI that the client called.
-    name: String,
-    arguments: Option<Bytes>,
+/// The call that a state is bound to.
+pub(crate) struct BoundCall {
+    pub(crate) principal: Principal,
+    pub(crate) call: Arc<Call>,
 }
 
-impl StateBinding {
-    pub(crate) fn as_binding(&self) -> RequestStateBinding<'_> {
-        RequestStateBinding {
-            principal: &self.principal,
-            endpoint: &self.endpoint,
-            method: self.method.as_str(),
-            name: &self.name,
-            arguments: self.arguments.as_deref(),
-        }
+impl BoundCall {
+    pub(super) fn binding(&self) -> Result<RequestStateBinding<'_>, Failure> {
+        let call = &self.call;
+        binding(&self.principal, &call.endpoint, call.method, &call.params)
     }
 }
 
 /// The binding for states of a modern client's call.
-pub(crate) fn binding(
-    context: &HttpRequestContext,
-    known: &Authenticated<()>,
+pub(crate) fn binding<'a>(
+    principal: &'a Principal,
+    endpoint: &'a EndpointId,
     method: Method,
-    params: &Params,
-) -> Result<StateBinding, Failure> {
+    params: &'a Params,
+) -> Result<RequestStateBinding<'a>, Failure> {
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let name = if method == Method::ResourcesRead {
         params.uri()
     } else {
         params.name()
     };
-    Ok(StateBinding {
-        method,
-        principal: known.principal().clone(),
-        endpoint: context.endpoint.clone(),
-        name: name.map_err(wrong)?.unwrap_or_default().into_owned(),
+    Ok(RequestStateBinding {
+        principal,
+        endpoint,
+        method: method.as_str(),
+        name: name.map_err(wrong)?.unwrap_or_default(),
         arguments: params.arguments().map_err(wrong)?,
     })
 }
@@ -154,7 +145,7 @@ impl ResponseContext {
             endpoint: context.endpoint.clone(),
             settings: context.settings.clone(),
             shared: context.shared.clone(),
-            binding: None,
+            bound: None,
             resumption: None,
             used_session: None,
             url_elicitation: UrlElicitationForm::Text,
@@ -179,9 +170,9 @@ impl ResponseContext {
     }
 
     /// Lets the call end with questions: their state is bound to the call.
-    pub(crate) fn with_binding(self, binding: StateBinding) -> Self {
+    pub(crate) fn with_bound_call(self, bound: BoundCall) -> Self {
         Self {
-            binding: Some(binding),
+            bound: Some(bound),
             ..self
         }
     }
