@@ -52,6 +52,24 @@ impl ToolTasks {
     }
 }
 
+/// The cursor of a page, for the request for it.
+#[derive(Debug)]
+pub struct PageCursor(Option<Bytes>);
+
+impl PageCursor {
+    /// Makes the cursor of the first page, or of a further one.
+    #[must_use]
+    pub fn new(cursor: Option<&str>) -> Self {
+        Self(cursor.map(lower::json))
+    }
+
+    /// Returns the members of the request's parameters.
+    pub fn members(&self) -> Vec<(&'static str, &[u8])> {
+        let cursor = self.0.iter();
+        cursor.map(|cursor| ("cursor", &cursor[..])).collect()
+    }
+}
+
 /// Parses a page.
 ///
 /// # Errors

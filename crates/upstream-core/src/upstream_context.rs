@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
+use weir_core::call::LogMessages;
 use weir_core::names::UpstreamId;
 use weir_core::port::SessionListRegistry;
 use weir_core::port::{Clock, Random};
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, CapabilityClass};
+use weir_era::upstream_messages::{ClientDeclaration, RevisionDialect};
+use weir_wire::method::Method;
 
 use crate::background_tasks::BackgroundTasks;
 use crate::lease_fence::LeaseFence;
@@ -126,6 +129,32 @@ pub struct UpstreamContext {
 }
 
 impl UpstreamContext {
+    /// Returns what a request of weir's own declares to the server, for clients of this class.
+    pub fn own_declaration(&self, class: CapabilityClass) -> ClientDeclaration<'_> {
+        ClientDeclaration {
+            class,
+            client_info: &self.client_info,
+            extensions: &[],
+            log_messages: LogMessages::None,
+        }
+    }
+
+    /// Makes a `subscriptions/listen` with this filter.
+    pub fn listen_request(
+        &self,
+        dialect: RevisionDialect,
+        id: u64,
+        class: CapabilityClass,
+        filter: &[u8],
+    ) -> Bytes {
+        dialect.request(
+            id,
+            Method::SubscriptionsListen,
+            &[("notifications", filter)],
+            self.own_declaration(class),
+        )
+    }
+
     /// Makes the handles of one upstream.
     pub fn new(settings: ContextSettings, ports: ContextPorts) -> Self {
         let label = UpstreamLabel { id: settings.id };

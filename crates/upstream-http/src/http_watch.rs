@@ -8,15 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use weir_core::call::LogMessages;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
-use weir_era::lower;
-use weir_era::upstream_messages::{self, ClientDeclaration};
+use weir_era::upstream_messages;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::{ListChangeCounts, ListChangeReader};
-use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
+use weir_upstream_core::list_page::{self, PageCursor, ToolListRules, ToolTasks, parse_page};
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::subscription_outcome::{
     self, SubscriptionAnswer, SubscriptionMessage, SubscriptionRetry,
@@ -162,10 +160,10 @@ impl ListWatch for HttpWatch {
                 }
                 HttpWatchSource::Modern(modern, class, second_era) => (modern, *class, second_era),
             };
-            let text = cursor.as_deref().map(lower::json);
-            let members: Vec<(&str, &[u8])> =
-                text.iter().map(|text| ("cursor", &text[..])).collect();
-            let outcome = modern.request(class, kind.method(), &members).await;
+            let cursor = PageCursor::new(cursor.as_deref());
+            let outcome = modern
+                .request(class, kind.method(), &cursor.members())
+                .await;
             parse_page(
                 &self.context.record,
                 modern.dialect,
@@ -240,18 +238,7 @@ pub(crate) async fn open_subscription(
 ) -> Result<SubscriptionAnswer<HttpSubscription>, FailedAttempt> {
     let context = &modern.context;
     let id = context.request_ids.next_id();
-    let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
-    let body = modern.dialect.request(
-        id,
-        Method::SubscriptionsListen,
-        members,
-        ClientDeclaration {
-            class,
-            client_info: &context.client_info,
-            extensions: &[],
-            log_messages: LogMessages::None,
-        },
-    );
+    let body = context.listen_request(modern.dialect, id, class, &wanted);
     subscription_outcome::within_deadline(&context.own_requests, async {
         let headers = modern.headers(Method::SubscriptionsListen);
         let mut stream = match http_post::post(context, &modern.http, headers, body, id).await {

@@ -16,6 +16,7 @@ use weir_era::server_questions;
 use weir_era::upstream_messages::{ClientDeclaration, RevisionDialect};
 use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::list_page::PageCursor;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::result_expectation::ResultExpectation;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -162,17 +163,9 @@ impl ModernServer {
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, FailedAttempt> {
         let id = self.context.request_ids.next_id();
-        let body = self.dialect.request(
-            id,
-            method,
-            members,
-            ClientDeclaration {
-                class,
-                client_info: &self.context.client_info,
-                extensions: &[],
-                log_messages: LogMessages::None,
-            },
-        );
+        let body = self
+            .dialect
+            .request(id, method, members, self.context.own_declaration(class));
         let filter = self.dialect.message_filter(id, false, LogMessages::None);
         let expectation = ResultExpectation::for_own_request(self.dialect, filter, class);
         let reply = self
@@ -191,9 +184,8 @@ impl ModernServer {
         const PAGES: usize = 200;
         let mut cursor: Option<String> = None;
         for _ in 0..PAGES {
-            let text = cursor.as_deref().map(lower::json);
-            let members: Vec<(&str, &[u8])> =
-                text.iter().map(|text| ("cursor", &text[..])).collect();
+            let members = PageCursor::new(cursor.as_deref());
+            let members = members.members();
             let result = self.request(class, Method::ToolsList, &members).await?;
             let page = self
                 .dialect

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use weir_core::call::LogMessages;
 use weir_core::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::OutboundCall;
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -127,17 +126,11 @@ pub(crate) async fn request(
 ) -> Result<Bytes, FailedAttempt> {
     own_requests::within_list_deadline(&context.own_requests, async {
         let id = context.request_ids.next_id();
-        let body = running.greeted.dialect.request(
-            id,
-            method,
-            members,
-            ClientDeclaration {
-                class,
-                client_info: &context.client_info,
-                extensions: &[],
-                log_messages: LogMessages::None,
-            },
-        );
+        let body =
+            running
+                .greeted
+                .dialect
+                .request(id, method, members, context.own_declaration(class));
         let mut ticket = running
             .request(id, body, RequestPurpose::OwnRequest)
             .await?;

@@ -4,20 +4,16 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_core::call::LogMessages;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
-use weir_era::lower;
-use weir_era::upstream_messages::ClientDeclaration;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::ListChangeReader;
-use weir_upstream_core::list_page::{self, ToolListRules, ToolTasks, parse_page};
+use weir_upstream_core::list_page::{self, PageCursor, ToolListRules, ToolTasks, parse_page};
 use weir_upstream_core::subscription_outcome::{
     self, SubscriptionAnswer, SubscriptionMessage, SubscriptionRetry,
 };
 use weir_upstream_core::upstream_context::UpstreamContext;
-use weir_wire::method::Method;
 
 use super::child_channel::RequestPurpose;
 use super::child_start::ChildStarter;
@@ -128,19 +124,7 @@ pub(crate) async fn subscribe(
     wanted: Bytes,
 ) -> Result<SubscriptionAnswer<ChildRequest>, FailedAttempt> {
     let id = context.request_ids.next_id();
-    let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
-    let dialect = running.greeted.dialect;
-    let body = dialect.request(
-        id,
-        Method::SubscriptionsListen,
-        members,
-        ClientDeclaration {
-            class,
-            client_info: &context.client_info,
-            extensions: &[],
-            log_messages: LogMessages::None,
-        },
-    );
+    let body = context.listen_request(running.greeted.dialect, id, class, &wanted);
     subscription_outcome::within_deadline(&context.own_requests, async {
         let mut ticket = running
             .request(id, body, RequestPurpose::OwnRequest)
@@ -177,17 +161,13 @@ impl ListWatch for StdioWatch {
         cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
-            let text = cursor.as_deref().map(lower::json);
-            let members: Vec<(&str, &[u8])> = text
-                .iter()
-                .map(|text: &Bytes| ("cursor", &text[..]))
-                .collect();
+            let cursor = PageCursor::new(cursor.as_deref());
             let outcome = stdio_call::request(
                 &self.context,
                 &self.running,
                 self.class,
                 kind.method(),
-                &members,
+                &cursor.members(),
             )
             .await;
             let starter = self.starter.as_ref();

@@ -7,7 +7,7 @@ use weir_core::port::Fut;
 use weir_core::port::ListSession;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_era::lower;
-use weir_upstream_core::list_page::{ToolListRules, ToolTasks, parse_page};
+use weir_upstream_core::list_page::{PageCursor, ToolListRules, ToolTasks, parse_page};
 use weir_wire::method::Method;
 
 use super::UpstreamSession;
@@ -73,9 +73,8 @@ pub(crate) async fn list(
     kind: ListKind,
     cursor: Option<String>,
 ) -> Result<ListPage, Failure> {
-    let text = cursor.as_deref().map(lower::json);
-    let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
-    let outcome = session.request(kind.method(), &members).await;
+    let cursor = PageCursor::new(cursor.as_deref());
+    let outcome = session.request(kind.method(), &cursor.members()).await;
     parse_page(
         &session.context.record,
         session.dialect,
