@@ -8,10 +8,13 @@
 use std::time::Duration;
 
 use weir_core::Failure;
-use weir_core::port::{Random, doubled, full_jitter};
+use weir_core::port::{Random, doubled, full_jitter, half_jitter};
 
 const FIRST_CEILING: Duration = Duration::from_millis(100);
 const MAX_CEILING: Duration = Duration::from_secs(30);
+/// The first and the last ceiling after attempts without an answer.
+const FIRST_SILENCE_CEILING: Duration = Duration::from_secs(60);
+const MAX_SILENCE_CEILING: Duration = Duration::from_secs(1_800);
 
 /// The texts of the last failure.
 #[derive(Clone, Debug)]
@@ -74,6 +77,15 @@ impl RetryBackoff {
         self.not_before = now + full_jitter(ceiling, random);
     }
 
+    /// Notes an attempt at `now` that the other side left unanswered for long, which it is likely
+    /// to do again: the wait is at least half of a ceiling that doubles from one minute to half an
+    /// hour.
+    pub fn record_silence(&mut self, now: Duration, random: &dyn Random) {
+        let ceiling = doubled(FIRST_SILENCE_CEILING, self.failures, MAX_SILENCE_CEILING);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + half_jitter(ceiling, random);
+    }
+
     /// Notes that a stream or process that was begun in vain ended at `now`: the wait is at least
     /// half of its ceiling, and never under 100 ms.
     pub fn record_end(&mut self, now: Duration, random: &dyn Random) {
@@ -94,6 +106,18 @@ mod tests {
     use weir_testkit::FixedRandom;
 
     use super::*;
+
+    #[test]
+    fn unanswered_attempts_are_repeated_after_half_a_minute_to_half_an_hour() {
+        let mut pace = RetryBackoff::default();
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            pace.record_silence(Duration::ZERO, &FixedRandom(0));
+            let wait = pace.admit(Duration::ZERO).unwrap_err();
+            waits.push(wait.as_secs());
+        }
+        assert_eq!(waits, [30, 60, 120, 240, 480, 900, 900]);
+    }
 
     // Proves E11.
     #[test]

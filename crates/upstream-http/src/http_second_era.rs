@@ -8,7 +8,8 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+use weir_core::FailureKind;
 use weir_core::upstream::ListKinds;
 use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::retry_backoff::RetryBackoff;
@@ -20,6 +21,8 @@ use super::session_pool::{ImportedSessions, SessionPool};
 
 /// The longest wait of a call for the first session before it goes on without one.
 const SESSION_PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A failed probe that took this long keeps later calls from waiting for another.
+const LONG_PROBE: Duration = Duration::from_secs(1);
 
 /// The legacy era of a modern server, probed when the first client of that era calls.
 #[derive(Debug, Default)]
@@ -28,6 +31,9 @@ pub(super) struct HttpSecondEra {
     /// True once the server has refused to open a session, or opened one without an id, until it is
     /// probed again.
     is_refused: AtomicBool,
+    /// True once the server has left a probe unanswered, until it answers one. Later probes run
+    /// beside the calls, which go on without a session.
+    is_silent: AtomicBool,
     /// Held by the task of the probe: other callers wait for its outcome.
     looking: Arc<tokio::sync::Mutex<()>>,
     pace: Mutex<RetryBackoff>,
@@ -55,7 +61,8 @@ impl HttpSecondEra {
 
     /// Returns the session pool. If it is unknown whether the server has sessions, it opens one to
     /// find out, with the caller's `own` client if it has one, and ends it. Absent if the server
-    /// refuses sessions, or could not be asked: then it is asked again later.
+    /// refuses sessions, or could not be asked: then it is asked again later. Also absent while a
+    /// server that left an earlier probe unanswered is asked: no caller waits for it again.
     ///
     /// The probe runs in a task of its own, which a caller that leaves does not end.
     pub(super) async fn find(
@@ -71,7 +78,12 @@ impl HttpSecondEra {
         if self.is_refused() {
             return None;
         }
-        let one = self.looking.clone().lock_owned().await;
+        let looking = self.looking.clone();
+        let one = if self.is_silent() {
+            looking.try_lock_owned().ok()?
+        } else {
+            looking.lock_owned().await
+        };
         if let Some(pool) = self.known() {
             return Some(pool);
         }
@@ -79,6 +91,7 @@ impl HttpSecondEra {
             .admit(context.clock.now())
             .ok()
             .filter(|()| !self.is_refused())?;
+        let is_awaited = !self.is_silent();
         let pool = SessionPool::new(
             context.clone(),
             http.clone(),
@@ -93,6 +106,9 @@ impl HttpSecondEra {
             // The caller may be gone.
             let _ = done.send(found);
         });
+        if !is_awaited {
+            return None;
+        }
         found.await.ok().flatten()
     }
 
@@ -103,13 +119,22 @@ impl HttpSecondEra {
         pool: Arc<SessionPool>,
         own: Option<&UpstreamHttpClient>,
     ) -> Option<Arc<SessionPool>> {
-        match timeout(SESSION_PROBE_TIMEOUT, pool.try_open(own)).await {
+        let begun = Instant::now();
+        let opening = pool.try_open(own);
+        // Without callers that wait, the probe may take as long as any other.
+        let opened = if self.is_silent() {
+            Some(opening.await)
+        } else {
+            timeout(SESSION_PROBE_TIMEOUT, opening).await.ok()
+        };
+        match opened {
             // Without a session the server can ask no more than it can in its modern era.
-            Ok(Ok(session)) if !session.has_id() => {
-                self.is_refused.store(true, Ordering::Release);
+            Some(Ok(session)) if !session.has_id() => {
+                self.record_answer(true);
                 None
             }
-            Ok(Ok(session)) => {
+            Some(Ok(session)) => {
+                self.record_answer(false);
                 self.pace().record_success();
                 drop(session);
                 pool.import(&self.imported);
@@ -119,16 +144,38 @@ impl HttpSecondEra {
                 Some(pool)
             }
             // Other callers may have a session.
-            Ok(Err(refusal)) if refusal.concerns_caller_alone(own.is_some()) => None,
-            refused => {
-                self.is_refused.store(
-                    matches!(&refused, Ok(Err(refusal)) if refusal.refuses_sessions()),
-                    Ordering::Release,
-                );
-                self.pace()
-                    .record_failure(context.clock.now(), context.clock.random());
+            Some(Err(refusal)) if refusal.concerns_caller_alone(own.is_some()) => None,
+            Some(Err(refusal)) if refusal.refuses_sessions() => {
+                self.record_answer(true);
+                self.record_failure(context, false);
                 None
             }
+            Some(Err(refusal)) => {
+                let is_late = *refusal.failure.kind() == FailureKind::TimedOut;
+                self.record_failure(context, is_late || begun.elapsed() >= LONG_PROBE);
+                None
+            }
+            None => {
+                self.record_failure(context, true);
+                None
+            }
+        }
+    }
+
+    /// Notes an answer to a probe, by which the server refuses sessions or has them.
+    fn record_answer(&self, is_refused: bool) {
+        self.is_refused.store(is_refused, Ordering::Release);
+        self.is_silent.store(false, Ordering::Release);
+    }
+
+    /// Notes a probe that failed.
+    fn record_failure(&self, context: &UpstreamContext, is_silent: bool) {
+        let (now, random) = (context.clock.now(), context.clock.random());
+        if is_silent {
+            self.is_silent.store(true, Ordering::Release);
+            self.pace().record_silence(now, random);
+        } else {
+            self.pace().record_failure(now, random);
         }
     }
 
@@ -154,14 +201,22 @@ impl HttpSecondEra {
         true
     }
 
-    /// Forgets a refusal, because the server was found to be modern again or for the first time.
+    /// Forgets a refusal, because the server was found to be modern again or for the first time. A
+    /// silent server may be probed at once, beside the calls.
     pub(super) fn forget_refusal(&self) {
         self.is_refused.store(false, Ordering::Release);
+        if self.is_silent() {
+            self.pace().record_success();
+        }
     }
 
     /// Takes the pool out, to be closed, because the server is no longer modern.
     pub(super) fn take_pool(&self) -> Option<Arc<SessionPool>> {
         self.pool.swap(None)
+    }
+
+    fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Acquire)
     }
 
     fn pace(&self) -> MutexGuard<'_, RetryBackoff> {

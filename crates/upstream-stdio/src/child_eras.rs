@@ -47,6 +47,9 @@ struct StdioSecondEra {
     /// True once the server has refused to be initialized, until its era is in doubt again.
     is_refused: AtomicBool,
     failures: AtomicU32,
+    /// True once a process did not begin in the legacy era, until one does.
+    /// Further processes start beside the calls.
+    has_failed: AtomicBool,
     /// Held during the probe: other callers wait for its outcome.
     looking: tokio::sync::Mutex<()>,
 }
@@ -60,6 +63,7 @@ impl StdioSecondEra {
 
     /// Notes a process that did not begin in the legacy era.
     fn record_failure(&self) {
+        self.has_failed.store(true, Ordering::Release);
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if failures >= MAX_LEGACY_FAILURES && self.era.dialect().is_none() {
             self.record_refusal();
@@ -75,6 +79,7 @@ impl StdioSecondEra {
     /// Notes a process that began in the legacy era. True if it is the first.
     fn record_found(&self, dialect: RevisionDialect) -> bool {
         self.forget_refusal();
+        self.has_failed.store(false, Ordering::Release);
         self.era.set(Some(dialect)).is_none()
     }
 
@@ -147,6 +152,23 @@ impl ChildEras {
         self.second.is_refused()
     }
 
+    /// True if it is unknown if the server has a legacy era, because a process did not begin in it:
+    /// no call waits for another.
+    pub(super) fn has_second_failed(&self) -> bool {
+        !self.has_second() && self.second.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Takes the turn to find out if the server has a legacy era; absent if another caller has it,
+    /// or the era is known or not to be looked for now.
+    pub(super) fn try_look_for_second(
+        &self,
+        now: Duration,
+    ) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let looking = self.second.looking.try_lock().ok()?;
+        let is_due = self.pace(true).admit(now).is_ok();
+        (is_due && !self.has_second() && !self.is_second_refused()).then_some(looking)
+    }
+
     /// Waits for the turn to find out if the server has a legacy era; absent if that is known.
     pub(super) async fn look_for_second(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         if self.has_second() {
@@ -215,8 +237,9 @@ impl ChildEras {
     /// Returns the time limit of a process up to the answer to the first message: `usual`, or
     /// less.
     pub(super) fn start_timeout(&self, is_legacy: bool, usual: Duration) -> Duration {
-        if is_legacy && !self.has_second() {
-            // A server without such an era may not answer at all, and a caller waits.
+        if is_legacy && !self.has_second() && !self.has_second_failed() {
+            // A server without such an era may not answer at all, and a caller waits for the first
+            // process.
             let first = *self.first_start_time.lock();
             return usual.min(first + EXTRA_START_TIME);
         }

@@ -130,9 +130,9 @@ impl StdioUpstream {
     }
 
     /// Returns a process in the legacy era for a call of a client with a session. Absent if the
-    /// call is to go over the bridge: the client has no session, the server has no such era or
-    /// could not be probed now, or runs as many processes as allowed and the client has no
-    /// capabilities.
+    /// call is to go over the bridge: the client has no session, the server has no such era,
+    /// could not be probed now or failed to begin in it before, or runs as many processes as
+    /// allowed and the client has no capabilities.
     ///
     /// # Errors
     /// A server that is known to have that era cannot be called in it now.
@@ -147,20 +147,18 @@ impl StdioUpstream {
         {
             return Ok(None);
         }
+        if self.starter.eras.has_second_failed() {
+            self.look_beside_calls(outbound);
+            return Ok(None);
+        }
         let looking = self.starter.eras.look_for_second().await;
         let is_known = looking.is_none();
-        if self.starter.eras.is_second_refused() {
+        // The probe of an earlier caller may have failed meanwhile.
+        if self.starter.eras.is_second_refused() || self.starter.eras.has_second_failed() {
             return Ok(None);
         }
         let key = self.key(outbound, true);
-        // A client without capabilities does not justify ending another client's process.
-        let is_asked_nothing = key.class == CapabilityClass::BASE;
-        if is_asked_nothing
-            && self
-                .slots
-                .free_slot(&key, self.context.clock.millis())
-                .is_none()
-        {
+        if !self.may_start(&key) {
             instruments()
                 .upstream_bridged
                 .add(1, &[self.context.label.attribute()]);
@@ -177,6 +175,37 @@ impl StdioUpstream {
             Err(_) if self.starter.eras.is_second_refused() => Ok(None),
             Err(refusal) => Err(refusal),
         }
+    }
+
+    /// True if there is a slot for a process in the legacy era. A client without capabilities does
+    /// not justify ending another client's process.
+    fn may_start(&self, key: &ChildKey) -> bool {
+        let now = self.context.clock.millis();
+        key.class != CapabilityClass::BASE || self.slots.free_slot(key, now).is_some()
+    }
+
+    /// Starts a process in the legacy era to find out if the server has it, while calls go over the
+    /// bridge.
+    fn look_beside_calls(self: &Arc<Self>, outbound: &OutboundCall) {
+        let key = self.key(outbound, true);
+        let now = self.context.clock.now();
+        if self.starter.eras.try_look_for_second(now).is_none() || !self.may_start(&key) {
+            return;
+        }
+        let (upstream, clients) = (self.clone(), key.clients(outbound));
+        self.context.tasks.spawn_endless(async move {
+            let Some(_looking) = upstream.starter.eras.try_look_for_second(now) else {
+                return;
+            };
+            if upstream
+                .running(&upstream.slots, &key, clients)
+                .await
+                .is_err()
+            {
+                // Frees the slot that was made for it.
+                drop(upstream.slots.take_where(|made| *made == key));
+            }
+        });
     }
 
     /// True while it is unknown if a modern server has a legacy era as well.
@@ -290,6 +319,7 @@ impl StdioUpstream {
         let running = self.watched_child(class, is_legacy).await?;
         if running.greeted.about.tasks
             && self.starter.eras.may_be_legacy(CapabilityClass::SESSIONS)
+            && !self.starter.eras.has_second_failed()
             && let Some(_looking) = self.starter.eras.look_for_second().await
         {
             // The tools of the two eras differ in their task support. A late start goes on by

@@ -207,6 +207,37 @@ async fn server_without_sessions_is_probed_once_and_a_lost_probe_is_repeated() {
 }
 
 #[tokio::test]
+async fn calls_do_not_wait_again_for_a_server_that_left_initialize_unanswered() {
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    mock.add_rule("initialize", 1, MockBehaviour::hang());
+    let upstream = upstream(&mock.url());
+    for _ in 0..3 {
+        ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
+            .await
+            .unwrap();
+        // Longer than the first wait after other failures.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(calls(&mock), [false; 3]);
+    assert_eq!(mock.requests_of("initialize").len(), 1);
+    // A new watch finds the server to be modern again, so it is probed for sessions again.
+    let _watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
+    while upstream.health().second_revision.is_none() {
+        ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
+        .await
+        .unwrap();
+    assert_eq!(calls(&mock).last(), Some(&true));
+}
+
+#[tokio::test]
 async fn server_that_stops_sessions_is_called_without() {
     let mock = MockServer::dual()
         .tool("echo", MockBehaviour::echo())

@@ -275,6 +275,41 @@ async fn failed_start_in_the_second_era_ends_no_process_of_another_principal() {
 }
 
 #[tokio::test]
+async fn after_a_failed_start_in_the_second_era_calls_wait_for_no_other_start() {
+    let starts = starts_file("both-gated-again");
+    let upstream = build(counted("both-gated", &starts));
+    let own = pid(&upstream).await;
+    let first = {
+        let upstream = upstream.clone();
+        tokio::spawn(async move { pid_in_session(&upstream).await })
+    };
+    let failing = last_of_starts(&starts, 2).await;
+    std::fs::write(child::gate(&starts, &failing), child::GATE_EXIT).unwrap();
+    assert_eq!(first.await.unwrap(), own, "the bridge serves it");
+    // The next process is held at its gate, and no call waits for it.
+    while started(&starts) < 3 {
+        assert_eq!(pid_in_session(&upstream).await, own);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let second = last_of_starts(&starts, 3).await;
+    assert_eq!(pid_in_session(&upstream).await, own);
+    std::fs::write(child::gate(&starts, &second), "go on").unwrap();
+    wait_for_condition("the second era is found", START_WAIT, || {
+        upstream.health().second_revision.is_some()
+    })
+    .await;
+    assert_eq!(pid_in_session(&upstream).await, second);
+    upstream.retire(Duration::from_secs(1)).await;
+    for file in [
+        &starts,
+        &child::gate(&starts, &failing),
+        &child::gate(&starts, &second),
+    ] {
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_pinned_protocol_has_one_era_and_one_process() {
     for protocol in [UpstreamProtocol::Modern, UpstreamProtocol::Legacy] {
         let upstream = build(UpstreamSettings {
