@@ -11,6 +11,7 @@ pub mod lease_fence;
 pub mod list_changes;
 pub mod list_items;
 pub mod list_page;
+pub mod list_subscription;
 pub mod message_budget;
 pub mod message_limits;
 pub mod out_of_call_requests;

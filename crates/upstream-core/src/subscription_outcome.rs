@@ -1,13 +1,12 @@
 //! The outcome of a subscription to lists or to single resources, for every transport.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::{Future, pending};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep_until, timeout};
-use weir_core::port::{Random, doubled, half_jitter};
+use tokio::time::timeout;
 use weir_core::upstream::RefusedSubscriptions;
 use weir_core::{Failure, FailureKind};
 use weir_wire::Message;
@@ -18,13 +17,8 @@ use crate::own_requests::{self, OwnRequestLimits};
 use crate::upstream_context::UpstreamContext;
 use crate::upstream_label::UpstreamLabel;
 
-/// The longest wait for the acknowledgment of a subscription. It leaves time for the rest of the
-/// opening of a watch.
+/// The longest wait for the acknowledgment of a subscription.
 const ACKNOWLEDGMENT_TIME: Duration = Duration::from_secs(10);
-/// The first and the longest wait before a refused subscription is requested again; the wait
-/// doubles.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(300);
 
 /// The answer of a modern server to a request for a subscription.
 #[derive(Debug)]
@@ -93,32 +87,6 @@ pub async fn within_deadline<S>(
     }
 }
 
-/// The time of the next request for a subscription to lists that the server refused. The lists are
-/// polled until it has one.
-#[derive(Debug, Default)]
-pub struct SubscriptionRetry {
-    at: Option<Instant>,
-    refusals: u32,
-}
-
-impl SubscriptionRetry {
-    /// Notes a refusal. A server that does not know the method is not asked again.
-    pub fn note(&mut self, refusal: &Failure, random: &dyn Random) {
-        let ceiling = doubled(FIRST_RETRY, self.refusals, LAST_RETRY);
-        self.refusals = self.refusals.saturating_add(1);
-        let wait = half_jitter(ceiling, random);
-        self.at = (!refusal.is_missing_method()).then(|| Instant::now() + wait);
-    }
-
-    /// Waits for the time of the next request. Cancel safe.
-    pub async fn due(&self) {
-        match self.at {
-            Some(at) => sleep_until(at).await,
-            None => pending().await,
-        }
-    }
-}
-
 /// Refuses the resources of `uris` that an acknowledgment left out of `held`.
 pub fn refuse_unacknowledged(
     label: &UpstreamLabel,
@@ -180,31 +148,4 @@ pub fn no_updates(label: &UpstreamLabel) -> Failure {
 pub fn ended_before_acknowledgment(label: &UpstreamLabel) -> Failure {
     let text = "The upstream ended the subscription before it acknowledged it";
     label.fail(FailureKind::Unavailable, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use weir_testkit::FixedRandom;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn only_a_server_that_does_not_know_the_method_is_not_asked_again() {
-        let mut retry = SubscriptionRetry::default();
-        let began = Instant::now();
-        for seconds in [1, 2, 4] {
-            retry.note(
-                &Failure::new(FailureKind::Busy, "not now"),
-                &FixedRandom(255),
-            );
-            let wait = retry.at.expect("it is asked again") - began;
-            assert_eq!(wait.as_secs_f64().ceil(), f64::from(seconds));
-        }
-        retry.due().await;
-        retry.note(
-            &Failure::new(FailureKind::MethodNotFound, "none"),
-            &FixedRandom(255),
-        );
-        assert_eq!(retry.at, None);
-    }
 }

@@ -15,10 +15,9 @@ use weir_era::upstream_messages;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::{ListChangeCounts, ListChangeReader};
 use weir_upstream_core::list_page::{self, PageCursor, ToolListRules, ToolTasks, parse_page};
+use weir_upstream_core::list_subscription::ListSubscription;
 use weir_upstream_core::message_limits::message_limits;
-use weir_upstream_core::subscription_outcome::{
-    self, SubscriptionAnswer, SubscriptionMessage, SubscriptionRetry,
-};
+use weir_upstream_core::subscription_outcome::{self, SubscriptionAnswer, SubscriptionMessage};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Message;
 use weir_wire::method::Method;
@@ -39,8 +38,8 @@ pub(crate) struct HttpWatch {
     about: ServerDescription,
     /// The lists of which the server declares that it sends changes.
     declared: ListKinds,
-    /// The next request for a subscription that the server refused.
-    retry: SubscriptionRetry,
+    /// The request for the subscription of a modern server.
+    subscription: ListSubscription<HttpSubscription>,
     seen: watch::Receiver<ReadingState>,
     /// Changes that came on the streams of calls.
     overheard: ListChangeReader,
@@ -72,11 +71,11 @@ impl HttpWatch {
             about.notifies_of = ListKinds::default();
         }
         Self {
+            subscription: ListSubscription::none(context.clone()),
             context,
             source: HttpWatchSource::Session(session.keep()),
             declared: about.notifies_of,
             about,
-            retry: SubscriptionRetry::default(),
             seen,
             overheard,
             read: ListChangeCounts::default(),
@@ -84,7 +83,8 @@ impl HttpWatch {
         }
     }
 
-    /// Subscribes to changes, if the server declares that it sends them.
+    /// Subscribes to changes, if the server declares that it sends them. The lists of a server that
+    /// refuses, or has not acknowledged the subscription yet, are polled.
     ///
     /// # Errors
     /// The server cannot be reached.
@@ -97,49 +97,45 @@ impl HttpWatch {
         let context = modern.context.clone();
         let overheard = context.list_changes.reader();
         let declared = std::mem::take(&mut about.notifies_of);
+        let subscription = if declared.is_empty() {
+            ListSubscription::none(context.clone())
+        } else {
+            let (modern, filter) = (modern.clone(), list_page::list_filter(declared));
+            ListSubscription::start(context.clone(), move || {
+                let (modern, filter) = (modern.clone(), filter.clone());
+                async move { open_subscription(&modern, class, filter).await }
+            })
+        };
         let mut watch = Self {
             context,
             source: HttpWatchSource::Modern(modern, class, second_era),
             about,
             declared,
-            retry: SubscriptionRetry::default(),
+            subscription,
             seen: ReadingPublisher::new(None).1,
             overheard,
             read: ListChangeCounts::default(),
             reader: None,
         };
-        if !declared.is_empty() {
-            watch.subscribe().await?;
+        if !declared.is_empty()
+            && let Some((stream, params)) = watch.subscription.opened_first().await?
+        {
+            watch.read_subscription(stream, &params);
         }
         Ok(watch)
     }
 
-    /// Subscribes to changes of the lists of a modern server. The lists of a server that refuses are
-    /// polled.
-    async fn subscribe(&mut self) -> Result<(), FailedAttempt> {
-        let HttpWatchSource::Modern(modern, class, _) = &self.source else {
-            return Ok(());
-        };
-        let filter = list_page::list_filter(self.declared);
-        match open_subscription(modern, *class, filter).await? {
-            SubscriptionAnswer::Open(stream, params) => {
-                self.retry = SubscriptionRetry::default();
-                let honoured = list_page::acknowledged_lists(&params);
-                self.about.notifies_of = self.declared.and(honoured);
-                if !honoured.is_empty() {
-                    let (publisher, seen) = ReadingPublisher::new(None);
-                    let context = &self.context;
-                    let reading =
-                        stream_reader::read_subscription(context.clone(), stream, publisher);
-                    self.seen = seen;
-                    self.reader = Some(ReadingTask::new(context.tasks.spawn_endless(reading)));
-                }
-            }
-            SubscriptionAnswer::Refused(failure) => {
-                self.retry.note(&failure, self.context.clock.random());
-            }
+    /// Reads the subscription of a modern server to the lists that it acknowledged.
+    fn read_subscription(&mut self, stream: HttpSubscription, params: &Bytes) {
+        let honoured = list_page::acknowledged_lists(params);
+        self.about.notifies_of = self.declared.and(honoured);
+        if honoured.is_empty() {
+            return;
         }
-        Ok(())
+        let (publisher, seen) = ReadingPublisher::new(None);
+        let reading = stream_reader::read_subscription(self.context.clone(), stream, publisher);
+        self.seen = seen;
+        self.reader = Some(ReadingTask::new(self.context.tasks.spawn_endless(reading)));
     }
 }
 
@@ -200,10 +196,8 @@ impl ListWatch for HttpWatch {
                             return Ok(news.since(&std::mem::replace(&mut self.read, news)));
                         }
                     }
-                    () = self.retry.due() => {
-                        if let Err(attempt) = self.subscribe().await {
-                            self.retry.note(&attempt.failure, self.context.clock.random());
-                        }
+                    (stream, params) = self.subscription.opened() => {
+                        self.read_subscription(stream, &params);
                         // Changes before the subscription are unknown.
                         if !self.about.notifies_of.is_empty() {
                             return Ok(ListKinds::default());

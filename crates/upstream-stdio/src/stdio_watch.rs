@@ -10,9 +10,8 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_changes::ListChangeReader;
 use weir_upstream_core::list_page::{self, PageCursor, ToolListRules, ToolTasks, parse_page};
-use weir_upstream_core::subscription_outcome::{
-    self, SubscriptionAnswer, SubscriptionMessage, SubscriptionRetry,
-};
+use weir_upstream_core::list_subscription::ListSubscription;
+use weir_upstream_core::subscription_outcome::{self, SubscriptionAnswer, SubscriptionMessage};
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 use super::child_channel::RequestPurpose;
@@ -29,8 +28,8 @@ pub(crate) struct StdioWatch {
     about: ServerDescription,
     /// The lists of which a modern server declares that it sends changes.
     declared: ListKinds,
-    /// The next request for a subscription that the server refused.
-    retry: SubscriptionRetry,
+    /// The request for the subscription of a modern server.
+    subscription: ListSubscription<ChildRequest>,
     changes: ListChangeReader,
     /// The subscription of a modern server. Dropping it ends it.
     listening: Option<ChildRequest>,
@@ -53,39 +52,41 @@ impl StdioWatch {
         } else {
             ListKinds::default()
         };
+        let subscription = if declared.is_empty() {
+            ListSubscription::none(context.clone())
+        } else {
+            let filter = list_page::list_filter(declared);
+            let (of_request, child) = (context.clone(), running.clone());
+            ListSubscription::start(context.clone(), move || {
+                let (context, running) = (of_request.clone(), child.clone());
+                let filter = filter.clone();
+                async move { subscribe(&context, &running, class, filter).await }
+            })
+        };
         let mut watch = Self {
             context,
             running,
             class,
             about,
             declared,
-            retry: SubscriptionRetry::default(),
+            subscription,
             changes,
             listening: None,
             starter: is_modern.then_some(starter),
         };
-        if !declared.is_empty() {
-            watch.subscribe().await?;
+        if !declared.is_empty()
+            && let Some((ticket, params)) = watch.subscription.opened_first().await?
+        {
+            watch.keep_subscription(ticket, &params);
         }
         Ok(watch)
     }
 
-    /// Subscribes to changes of the lists of a modern server. The lists of a server that refuses are
-    /// polled.
-    async fn subscribe(&mut self) -> Result<(), FailedAttempt> {
-        let filter = list_page::list_filter(self.declared);
-        match subscribe(&self.context, &self.running, self.class, filter).await? {
-            SubscriptionAnswer::Open(ticket, params) => {
-                self.retry = SubscriptionRetry::default();
-                let honoured = list_page::acknowledged_lists(&params);
-                self.about.notifies_of = self.declared.and(honoured);
-                self.listening = Some(ticket).filter(|_| !honoured.is_empty());
-            }
-            SubscriptionAnswer::Refused(failure) => {
-                self.retry.note(&failure, self.context.clock.random());
-            }
-        }
-        Ok(())
+    /// Keeps the subscription of a modern server to the lists that it acknowledged.
+    fn keep_subscription(&mut self, ticket: ChildRequest, params: &Bytes) {
+        let honoured = list_page::acknowledged_lists(params);
+        self.about.notifies_of = self.declared.and(honoured);
+        self.listening = Some(ticket).filter(|_| !honoured.is_empty());
     }
 
     /// Reads the lists of a legacy child that also serves calls.
@@ -100,12 +101,12 @@ impl StdioWatch {
             context.list_changes.reader(),
         );
         Self {
+            subscription: ListSubscription::none(context.clone()),
             context,
             running,
             class,
             about,
             declared: ListKinds::default(),
-            retry: SubscriptionRetry::default(),
             changes,
             listening: None,
             starter: None,
@@ -191,19 +192,16 @@ impl ListWatch for StdioWatch {
                 let lost = |text| Err(self.context.label.fail(FailureKind::Unavailable, text));
                 let over = self.running.child.channel.closed();
                 let ended = ChildRequest::wait_for_end(self.listening.as_mut());
-                tokio::select! {
+                let (ticket, params) = tokio::select! {
                     biased;
                     notification = self.changes.changed() => {
                         return notification.or_else(|_| lost("The upstream ended"));
                     }
                     () = over.cancelled() => return lost("The upstream ended"),
                     () = ended => return lost("The upstream ended the subscription"),
-                    () = self.retry.due() => {}
-                }
-                if let Err(attempt) = self.subscribe().await {
-                    self.retry
-                        .note(&attempt.failure, self.context.clock.random());
-                }
+                    opened = self.subscription.opened() => opened,
+                };
+                self.keep_subscription(ticket, &params);
                 // Changes before the subscription are unknown.
                 if !self.about.notifies_of.is_empty() {
                     return Ok(ListKinds::default());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_core::upstream::{ListKind, ListWatch, Upstream};
 use weir_core::{CapabilityClass, FailureKind};
-use weir_testkit::mock_server::{AnswerStep, MockTool};
+use weir_testkit::mock_server::{AnswerStep, CallGate, MockTool};
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::UpstreamSettings;
 use weir_wire::Revision;
@@ -151,6 +151,30 @@ async fn subscription_that_is_not_acknowledged_is_requested_again() {
     });
     let watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
     assert_subscribed_later(&mock, watch).await;
+}
+
+#[tokio::test]
+async fn lists_are_read_before_a_late_acknowledgment_and_once_more_after_it() {
+    let acknowledged = r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/subscriptionId":"$id"}}}"#;
+    let gate = CallGate::new();
+    let late = MockBehaviour::steps([
+        AnswerStep::Gate(gate.clone()),
+        AnswerStep::Send(acknowledged.to_owned()),
+        AnswerStep::Hang,
+    ]);
+    let mock = MockServer::modern().tools(1).start().await;
+    mock.add_rule("subscriptions/listen", 1, late.as_events());
+    let (mut watch, _upstream) = watch(&mock).await;
+    assert!(watch.about().notifies_of.is_empty());
+    assert_eq!(names(&mut *watch).await.len(), 1);
+    mock.set_tools(MockTool::numbered(2));
+    gate.open();
+    let subscribed = tokio::time::timeout(Duration::from_secs(60), watch.next_change());
+    let changed = subscribed.await.expect("it is acknowledged").unwrap();
+    assert!(changed.is_empty(), "a change may have been missed");
+    assert!(watch.about().notifies_of.has(ListKind::Tools));
+    assert_eq!(names(&mut *watch).await.len(), 2);
+    assert_eq!(mock.requests_of("subscriptions/listen").len(), 1);
 }
 
 /// Fails unless a server that refuses subscriptions at first is watched.

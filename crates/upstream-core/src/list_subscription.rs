@@ -1,0 +1,206 @@
+//! The subscription of a watch to changes of lists. It is requested beside the reading of the lists,
+//! which a server may give though it acknowledges no subscription.
+
+use std::fmt;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+use weir_core::port::{Random, doubled, half_jitter};
+use weir_core::{Failure, FailureKind};
+
+use crate::failed_attempt::FailedAttempt;
+use crate::subscription_outcome::SubscriptionAnswer;
+use crate::upstream_context::UpstreamContext;
+
+/// The first and the longest wait before a refused subscription is requested again; the wait
+/// doubles.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(300);
+
+/// The outcome of one request for a subscription.
+type RequestOutcome<S> = Result<SubscriptionAnswer<S>, FailedAttempt>;
+
+/// Makes one request for the subscription.
+type RequestFactory<S> =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = RequestOutcome<S>> + Send>> + Send>;
+
+/// The subscription of one watch: the request for it, which is repeated after a refusal. The lists
+/// are polled until it is open.
+pub struct ListSubscription<S> {
+    context: Arc<UpstreamContext>,
+    request: RequestFactory<S>,
+    running: Option<RunningRequest<S>>,
+    retry: SubscriptionRetry,
+}
+
+/// A request in a task of its own. Dropping it ends the task, and with it the request.
+struct RunningRequest<S> {
+    answer: oneshot::Receiver<RequestOutcome<S>>,
+    task: Option<AbortHandle>,
+}
+
+impl<S: Send + 'static> ListSubscription<S> {
+    /// A subscription that is never requested, for a server that declares no changes.
+    pub fn none(context: Arc<UpstreamContext>) -> Self {
+        Self {
+            context,
+            request: Box::new(|| Box::pin(pending())),
+            running: None,
+            retry: SubscriptionRetry::default(),
+        }
+    }
+
+    /// Requests the subscription.
+    pub fn start<F>(context: Arc<UpstreamContext>, request: impl Fn() -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = RequestOutcome<S>> + Send + 'static,
+    {
+        let mut subscription = Self {
+            request: Box::new(move || Box::pin(request())),
+            ..Self::none(context)
+        };
+        subscription.send_request();
+        subscription
+    }
+
+    /// Waits a moment for the first acknowledgment, because lists that are read after it need not be
+    /// read a second time. Returns the open subscription and the `params` of its acknowledgment;
+    /// [`Self::opened`] waits for a later one.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub async fn opened_first(&mut self) -> Result<Option<(S, Bytes)>, FailedAttempt> {
+        let wait = self.context.own_requests.deadlines.stream_head;
+        match timeout(wait, self.answer()).await {
+            Ok(answer) => Ok(self.accept(answer?)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Waits until the subscription is open, and requests it again after a refusal. Returns it with
+    /// the `params` of its acknowledgment, once. Cancel safe.
+    pub async fn opened(&mut self) -> (S, Bytes) {
+        loop {
+            if self.running.is_none() {
+                self.retry.due().await;
+                self.send_request();
+            }
+            let answer = self.answer().await;
+            let answer = answer.unwrap_or_else(|lost| SubscriptionAnswer::Refused(lost.failure));
+            if let Some(opened) = self.accept(answer) {
+                return opened;
+            }
+        }
+    }
+
+    fn send_request(&mut self) {
+        let (done, answer) = oneshot::channel();
+        let request = (self.request)();
+        let task = self.context.tasks.spawn_endless(async move {
+            // The watch may be gone.
+            let _ = done.send(request.await);
+        });
+        self.running = Some(RunningRequest { answer, task });
+    }
+
+    /// Waits for the answer to the request that runs. Cancel safe.
+    async fn answer(&mut self) -> RequestOutcome<S> {
+        let Some(running) = &mut self.running else {
+            return pending().await;
+        };
+        let answer = (&mut running.answer).await;
+        self.running = None;
+        answer.unwrap_or_else(|_| {
+            let text = "The upstream is not served any more";
+            let failure = self.context.label.fail(FailureKind::Unavailable, text);
+            Err(failure.into())
+        })
+    }
+
+    fn accept(&mut self, answer: SubscriptionAnswer<S>) -> Option<(S, Bytes)> {
+        match answer.opened() {
+            Ok(opened) => {
+                self.retry = SubscriptionRetry::default();
+                Some(opened)
+            }
+            Err(refusal) => {
+                self.retry.note(&refusal, self.context.clock.random());
+                None
+            }
+        }
+    }
+}
+
+impl<S> fmt::Debug for ListSubscription<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListSubscription")
+            .field("is_requested", &self.running.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S> Drop for RunningRequest<S> {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// The time of the next request after a refusal.
+#[derive(Debug, Default)]
+struct SubscriptionRetry {
+    at: Option<Instant>,
+    refusals: u32,
+}
+
+impl SubscriptionRetry {
+    /// Notes a refusal. A server that does not know the method is not asked again.
+    fn note(&mut self, refusal: &Failure, random: &dyn Random) {
+        let ceiling = doubled(FIRST_RETRY, self.refusals, LAST_RETRY);
+        self.refusals = self.refusals.saturating_add(1);
+        let wait = half_jitter(ceiling, random);
+        self.at = (!refusal.is_missing_method()).then(|| Instant::now() + wait);
+    }
+
+    /// Waits for the time of the next request. Cancel safe.
+    async fn due(&self) {
+        match self.at {
+            Some(at) => sleep_until(at).await,
+            None => pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_testkit::FixedRandom;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_server_that_does_not_know_the_method_is_not_asked_again() {
+        let mut retry = SubscriptionRetry::default();
+        let began = Instant::now();
+        for seconds in [1, 2, 4] {
+            retry.note(
+                &Failure::new(FailureKind::Busy, "not now"),
+                &FixedRandom(255),
+            );
+            let wait = retry.at.expect("it is asked again") - began;
+            assert_eq!(wait.as_secs_f64().ceil(), f64::from(seconds));
+        }
+        retry.due().await;
+        retry.note(
+            &Failure::new(FailureKind::MethodNotFound, "none"),
+            &FixedRandom(255),
+        );
+        assert_eq!(retry.at, None);
+    }
+}
