@@ -203,6 +203,13 @@ impl Router {
         upstream.open_client_session(opening_call(call));
     }
 
+    /// Finds out which servers of an endpoint have sessions, for a request that asks for what no
+    /// server is known to have, and waits for their lists of these kinds. Does nothing for a client
+    /// without sessions. Servers without an item that the client sees are not asked. Cancel safe.
+    pub async fn find_sessions(&self, call: &Authenticated<Arc<Call>>, kinds: &[ListKind]) {
+        self.items().find_sessions(call, kinds).await;
+    }
+
     /// Notifies the upstreams of a change of client sessions.
     pub fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         self.catalog

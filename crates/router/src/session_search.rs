@@ -1,5 +1,6 @@
 //! The search for the sessions of a server before the first call of a client with a session: the
-//! server may have other items in a session than in the lists that such clients saw so far.
+//! server may have other items in a session, and other kinds of items, than in the lists that such
+//! clients saw so far.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
-use weir_core::upstream::{OutboundCall, Upstream};
+use weir_core::upstream::{ListKind, OutboundCall, Upstream};
 
 use crate::item_search::ItemSearch;
 
@@ -47,11 +48,7 @@ impl ItemSearch<'_> {
         if !has_session || request.extension.is_some() {
             return Vec::new();
         }
-        let search = |id: &UpstreamId| {
-            let upstream = self.catalog.upstream(id)?;
-            let searching = upstream.clone().find_sessions(&|| opening_call(call))?;
-            Some((upstream, searching))
-        };
+        let search = |id: &UpstreamId| session_search(self.catalog, id, call);
         match found {
             Ok(item) => search(&item.tool.upstream).into_iter().collect(),
             Err(failure) => {
@@ -60,6 +57,38 @@ impl ItemSearch<'_> {
             }
         }
     }
+
+    /// Searches for the sessions of an endpoint's servers, and waits for their lists of these
+    /// kinds. See [`crate::Router::find_sessions`].
+    pub(crate) async fn find_sessions(&self, call: &Authenticated<Arc<Call>>, kinds: &[ListKind]) {
+        let asked = call.inner();
+        let class = asked.capabilities.class;
+        if !class.has(CapabilityClass::SESSIONS) {
+            return;
+        }
+        let visible = self.catalog.about(&asked.endpoint, class, call.principal());
+        let search = |(id, _): &(UpstreamId, _)| session_search(self.catalog, id, call);
+        let searches: Vec<_> = visible.iter().filter_map(search).collect();
+        if !searches.is_empty() {
+            find_sessions(self.catalog, searches).await;
+        }
+        for kind in kinds {
+            self.catalog
+                .settled_view(&asked.endpoint, *kind, class)
+                .await;
+        }
+    }
+}
+
+/// The search for the sessions of a server; absent if it is known if it has sessions.
+fn session_search(
+    catalog: &Catalog,
+    id: &UpstreamId,
+    call: &Authenticated<Arc<Call>>,
+) -> Option<SessionSearch> {
+    let upstream = catalog.upstream(id)?;
+    let searching = upstream.clone().find_sessions(&|| opening_call(call))?;
+    Some((upstream, searching))
 }
 
 /// Makes these searches. True if a server was found to have sessions.

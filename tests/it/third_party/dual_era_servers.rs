@@ -266,3 +266,33 @@ async fn first_call_of_a_legacy_client_is_made_in_the_era_that_has_the_tool() {
     let message = answer.error()["message"].as_str().unwrap();
     assert!(message.contains("Unknown tool"), "{message}");
 }
+
+/// Sends the first request of a client of 2025-11-25, at a weir that knows no session of the server.
+async fn first_request(path: &str, method: &str, params: Value) -> ClientAnswer {
+    let (_running, weir) = over(ForeignServer::Apart);
+    weir.wait_until_listed("/mcp", &["peer__both"]);
+    let client = CheckedClient::open(&weir.url(path), Revision::NEWEST_LEGACY).await;
+    client.ask(method, params).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prompts_and_resources_of_the_legacy_era_alone_are_there_at_the_first_request() {
+    if !peers_are_enabled() {
+        return;
+    }
+    for (path, prefix, scheme) in [("/mcp", "peer__", "peer+"), ("/mcp/peer", "", "")] {
+        let prompt = json!({ "name": format!("{prefix}only_legacy") });
+        let got = first_request(path, "prompts/get", prompt).await;
+        let text = &got.result()["messages"][0]["content"]["text"];
+        assert_eq!(text, "only_legacy in the legacy era", "{path}");
+        let resource = json!({ "uri": format!("{scheme}test://only-legacy") });
+        let read = first_request(path, "resources/read", resource).await;
+        let text = &read.result()["contents"][0]["text"];
+        assert_eq!(text, "only_legacy in the legacy era", "{path}");
+    }
+    // The one server of a path decides which lists the path has.
+    for (method, list) in [("prompts/list", "prompts"), ("resources/list", "resources")] {
+        let listed = first_request("/mcp/peer", method, json!({})).await;
+        assert_eq!(listed.result()[list][0]["name"], "only_legacy");
+    }
+}

@@ -3,7 +3,7 @@
 //
 // node dual.mjs [--port N] [--apart]
 // Port 0, the default, takes a free one. Prints `listening <url>` once it serves. With `--apart` it has three tools instead: one
-// in both eras, and one in each of them alone.
+// in both eras, and one in each of them alone. The legacy era alone has a prompt and a resource then.
 
 import {
     NodeStreamableHTTPServerTransport,
@@ -90,12 +90,21 @@ async function session(request, body) {
     return transport;
 }
 
-/** A server with a tool of both eras, and one of this era alone. */
+/** A server with a tool of both eras, and one of this era alone. The legacy era alone has a prompt and a resource. */
 function apart(era) {
     const server = new McpServer({ name: 'apart', version: '1.0.0' });
     for (const name of ['both', `only_${era}`]) {
         const text = `${name} in the ${era} era`;
         server.registerTool(name, { description: 'Tells the era.' }, async () => ({ content: [{ type: 'text', text }] }));
+    }
+    if (era === 'legacy') {
+        const [name, text] = ['only_legacy', 'only_legacy in the legacy era'];
+        server.registerPrompt(name, { description: 'Tells the era.' }, async () => ({
+            messages: [{ role: 'user', content: { type: 'text', text } }]
+        }));
+        server.registerResource(name, 'test://only-legacy', { mimeType: 'text/plain' }, async url => ({
+            contents: [{ uri: url.href, mimeType: 'text/plain', text }]
+        }));
     }
     return { server, watched: new Set() };
 }

@@ -209,7 +209,9 @@ pub(super) async fn serve_request(
             }
         }
         Some(method) if waits_for_upstream(revision, method) => {
-            let mut checked = check_offered_or_ask(context, method, opened.class()).await;
+            let own = opened.is_stored.then_some(opened.key);
+            let mut checked =
+                check_offered_or_ask(context, known, own, method, opened.class()).await;
             if checked.is_ok() && tasks::asks_for_task(revision, method, &params) {
                 checked = Box::pin(check_task_support(context, opened.class(), &params)).await;
             }

@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use weir_core::Authenticated;
 use weir_core::upstream::ClientSessionChange;
-use weir_core::{Authenticated, Call};
-use weir_era::lift;
 use weir_layers::failure;
 use weir_layers::failure::RequestResult;
 use weir_layers::http::answer::with_labels;
@@ -15,10 +14,9 @@ use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::LoadedSession;
 use weir_wire::message::Notification;
 use weir_wire::method::Method;
-use weir_wire::params::Params;
 use weir_wire::{RequestId, scan};
 
-use crate::method::canonical_call::canonical_call;
+use crate::method::canonical_call::call_without_item;
 use crate::session::session_lookup::{load_session, names_session};
 
 /// Handles a notification of a session. A modern client has no notifications over HTTP that have an
@@ -98,13 +96,13 @@ fn announce_session(
     if !opened.is_stored {
         return;
     }
-    let lifted = Params::parse(None)
-        .and_then(|none| lift::legacy(none, Some(&opened.session), opened.class_of_lists()));
-    if let Ok(lifted) = lifted {
-        let call = Call {
-            session: Some(opened.key),
-            ..canonical_call(context, Method::Ping, lifted)
-        };
+    let call = call_without_item(
+        context,
+        Some(&opened.session),
+        Some(opened.key),
+        opened.class_of_lists(),
+    );
+    if let Some(call) = call {
         context
             .shared
             .router

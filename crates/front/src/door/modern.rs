@@ -219,7 +219,7 @@ async fn dispatch(
             open_listening::open_listen(context, known, headers, &request.id, *lifted)
         }
         Some(method) if is_call(method) => {
-            check_offered_or_ask(context, method, lifted.capabilities.class)
+            check_offered_or_ask(context, known, None, method, lifted.capabilities.class)
                 .await
                 .map_err(fail)?;
             let mismatch =

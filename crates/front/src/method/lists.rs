@@ -55,7 +55,7 @@ pub(crate) async fn list_page(
         params,
     }: ListRequest<'_>,
 ) -> Result<ListResult, Failure> {
-    check_offered_or_ask(context, method, class).await?;
+    check_offered_or_ask(context, known, session, method, class).await?;
     let kind = list_of_method(method).ok_or_else(|| Failure::internal("a page of no list"))?;
     let shared = &context.shared;
     let cursor = params

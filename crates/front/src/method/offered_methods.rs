@@ -1,10 +1,14 @@
 //! The methods that an endpoint offers: they depend on what its servers declare.
 
+use std::sync::Arc;
+
 use weir_core::upstream::ListKind;
-use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
+
+use crate::method::canonical_call::call_without_item;
 
 /// The list that a method asks for.
 pub(crate) fn list_of_method(method: Method) -> Option<ListKind> {
@@ -63,10 +67,13 @@ fn check_offered_to(
     }
 }
 
-/// Checks that the endpoint supports a method; the server of a transparent endpoint is asked for a
-/// list that it does not declare.
+/// Checks that the endpoint supports a method for a client. Before a refusal, servers are asked for
+/// what they do not declare: a server of both eras may have it in the `session` of the client, and
+/// the server of a transparent endpoint may have a list without declaring it.
 pub(crate) async fn check_offered_or_ask(
     context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    session: Option<SessionKey>,
     method: Method,
     class: CapabilityClass,
 ) -> Result<(), Failure> {
@@ -74,10 +81,31 @@ pub(crate) async fn check_offered_or_ask(
         return Ok(());
     };
     // Boxed, because calls rarely come here.
-    if Box::pin(has_undeclared(context, method, class)).await {
+    Box::pin(find_sessions(context, known, session, method, class)).await;
+    if check_offered_to(context, method, class).is_ok()
+        || Box::pin(has_undeclared(context, method, class)).await
+    {
         Ok(())
     } else {
         Err(refused)
+    }
+}
+
+/// Finds out if the servers have sessions, for a client with sessions. A list of several servers
+/// searches nothing, because each search may start a process.
+async fn find_sessions(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    session: Option<SessionKey>,
+    method: Method,
+    class: CapabilityClass,
+) {
+    let kinds = lists_of(method);
+    let is_alone = context.shared.catalog().is_transparent(&context.endpoint);
+    let may_search = !kinds.is_empty() && (is_call(method) || is_alone);
+    if may_search && let Some(call) = call_without_item(context, None, session, class) {
+        let call = known.for_payload(Arc::new(call));
+        context.shared.router.find_sessions(&call, kinds).await;
     }
 }
 

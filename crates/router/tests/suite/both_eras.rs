@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::json;
 use weir_catalog::View;
-use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
+use weir_core::{Call, CapabilityClass};
+use weir_wire::method::Method;
 
-use crate::calls::{RouterWorld, failure};
+use crate::calls::{RouterWorld, asked, failure, raw};
 use crate::classes::{called, class_of, listing_apart};
 use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed, principal};
 
@@ -114,4 +116,30 @@ async fn sessions_are_searched_for_calls_in_sessions_at_servers_that_may_have_th
     failure(called(&world, CapabilityClass::BASE, "both__with").await);
     failure(called(&world, SESSIONS, "other__with").await);
     assert_eq!(searches(&fake), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_request_for_a_kind_that_no_server_has_finds_the_kinds_of_sessions() {
+    let fake = not_searched();
+    fake.set(|script| {
+        script.prompts_in_sessions = Some(vec![Bytes::from_static(b"{\"name\":\"p\"}")]);
+    });
+    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+    world.world.settled().await;
+    let get = raw(&json!({ "name": "both__p" }));
+    for (class, has_prompts) in [(CapabilityClass::BASE, false), (SESSIONS, true)] {
+        let call = asked(&endpoint(), Method::PromptsGet, get.clone()).await;
+        let call = call.map(|mut call: Call| {
+            call.capabilities.class = class;
+            Arc::new(call)
+        });
+        world
+            .router
+            .find_sessions(&call, &[ListKind::Prompts])
+            .await;
+        let catalog = &world.world.catalog;
+        let has_list = catalog.offers(&endpoint(), ListKind::Prompts, class);
+        assert_eq!(has_list, has_prompts);
+        assert_eq!(searches(&fake), usize::from(has_prompts));
+    }
 }
