@@ -4,7 +4,7 @@ use serde_json::Value;
 use weir_mcp_client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
 use weir_text::suggestion::similar;
 use weir_text::{one_line, url_without_credentials};
-use weir_wire::error_code;
+use weir_wire::{error_code, unknown_tool};
 
 /// A name that is in no list of the server.
 pub(super) struct UnknownName {
@@ -78,16 +78,9 @@ fn may_be_unknown(answer: &Result<Value, ClientError>, name: &str) -> bool {
             error_code::INTERNAL_ERROR,
         ]
         .contains(code),
-        Ok(result) if result["isError"] == true => {
-            let text = result["content"][0]["text"]
-                .as_str()
-                .unwrap_or_default()
-                .to_lowercase();
-            text.contains(&name.to_lowercase())
-                && ["not found", "unknown"]
-                    .iter()
-                    .any(|words| text.contains(words))
-        }
+        Ok(result) if result["isError"] == true => result["content"][0]["text"]
+            .as_str()
+            .is_some_and(|text| unknown_tool::is_reported_by(text, name)),
         Ok(_) | Err(_) => false,
     }
 }

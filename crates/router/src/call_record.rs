@@ -1,5 +1,6 @@
 //! The record of one call: written once, when its reply ends or is dropped.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use weir_core::trace;
 use weir_core::trace::{FinishedCall, ServerSpan};
 use weir_core::upstream::CarriedRevision;
 use weir_wire::method::Method;
-use weir_wire::{Revision, error_code};
+use weir_wire::{Revision, error_code, scan, unknown_tool};
 
 use super::answer_search;
 use super::reply_cleaning::with_removed_count;
@@ -101,6 +102,18 @@ impl CallRecord {
         }
     }
 
+    /// Has a result that reports an unknown tool tell that the lists may be out of date.
+    fn note_tool_error(&self, result: &[u8]) {
+        let RecordedCall { call, item, .. } = &self.begun;
+        if call.method == Method::ToolsCall
+            && first_text(result)
+                .is_some_and(|text| unknown_tool::is_reported_by(&text, &item.tool.native))
+            && let Some(stale_lists) = &self.stale_lists
+        {
+            stale_lists.send();
+        }
+    }
+
     /// The cell to which the upstream writes the revision that the call is carried in.
     pub(super) fn carried_in(&self) -> CarriedRevision {
         self.carried_in.clone()
@@ -176,6 +189,7 @@ impl CallRecord {
                 })));
             }
             ReplyEnd::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => {
+                self.note_tool_error(bytes);
                 CallOutcome::ToolError
             }
             ReplyEnd::Complete(_) => CallOutcome::Complete,
@@ -300,6 +314,13 @@ fn is_unknown_item(method: Method, kind: &FailureKind) -> bool {
             error.code,
             error_code::INVALID_PARAMS | error_code::METHOD_NOT_FOUND
         )
+}
+
+/// The text of the first block of a tool's result.
+fn first_text(result: &[u8]) -> Option<Cow<'_, str>> {
+    let content = &result[scan::find(result, "content")?];
+    let block = &content[scan::elements(content).next()?];
+    scan::string(&block[scan::find(block, "text")?])
 }
 
 /// True for the failures that weir decides by itself, about the call, its caller or its own

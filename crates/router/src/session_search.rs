@@ -61,12 +61,12 @@ impl ItemSearch<'_> {
     /// Searches for the sessions of an endpoint's servers, and waits for their lists of these
     /// kinds. See [`crate::Router::find_sessions`].
     pub(crate) async fn find_sessions(&self, call: &Authenticated<Arc<Call>>, kinds: &[ListKind]) {
-        let asked = call.inner();
-        let class = asked.capabilities.class;
+        let request = call.inner();
+        let class = request.capabilities.class;
         if !class.has(CapabilityClass::SESSIONS) {
             return;
         }
-        let visible = self.catalog.about(&asked.endpoint, class, call.principal());
+        let visible = self.catalog.about(&request.endpoint, class, call.principal());
         let search = |(id, _): &(UpstreamId, _)| session_search(self.catalog, id, call);
         let searches: Vec<_> = visible.iter().filter_map(search).collect();
         if !searches.is_empty() {
@@ -74,7 +74,7 @@ impl ItemSearch<'_> {
         }
         for kind in kinds {
             self.catalog
-                .settled_view(&asked.endpoint, *kind, class)
+                .settled_view(&request.endpoint, *kind, class)
                 .await;
         }
     }

@@ -30,6 +30,7 @@ pub mod splitter;
 pub mod sse;
 #[cfg(test)]
 mod testing;
+pub mod unknown_tool;
 mod utf8;
 pub mod write;
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 use weir_catalog::ListChange;
+use weir_core::reply::{Payload, ReplyEnd};
+use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind, Reply};
 
 use crate::awaited_tasks::invalid_params;
-use crate::calls::{RouterWorld, failure};
+use crate::calls::RouterWorld;
 use crate::support::{CatalogWorld, ScriptedUpstream, exposed};
 
 /// Counts announcements until a quiet time; returns their times.
@@ -217,30 +219,42 @@ async fn change_that_is_not_announced_is_found_within_two_hours() {
     assert!(ScriptedUpstream::count(&fake.walks) < 5, "it is no poll");
 }
 
+/// The answer of a server that does not have the tool: an error, or a result as SDKs make it.
+fn unknown_tool(is_error: bool, outbound: &OutboundCall) -> Reply {
+    if is_error {
+        let error = FailureKind::Upstream(invalid_params("unknown tool"));
+        return Reply::ended(Failure::new(error, "unknown tool"));
+    }
+    let text = format!("Unknown tool: {}", outbound.native);
+    let result = json!({ "content": [{ "type": "text", "text": text }], "isError": true });
+    Reply::ended(ReplyEnd::Complete(Payload::Whole(
+        result.to_string().into(),
+    )))
+}
+
 #[tokio::test(start_paused = true)]
 async fn calls_of_unknown_tools_have_the_list_read_again_at_most_once_each_poll() {
-    let fake = ScriptedUpstream::new("up", &["a", "b"]);
-    fake.set(|script| {
-        script.answer = Box::new(|_| {
-            let error = FailureKind::Upstream(invalid_params("unknown tool"));
-            Reply::ended(Failure::new(error, "unknown tool"))
+    for is_error in [true, false] {
+        let fake = ScriptedUpstream::new("up", &["a", "b"]);
+        fake.set(|script| {
+            script.answer = Box::new(move |outbound| unknown_tool(is_error, &outbound));
         });
-    });
-    let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
-    world.world.settled().await;
-    world.world.rest().await;
-    fake.set_tools(&["b"]);
-    failure(world.call(json!({ "name": "up__a" })).await);
-    tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!(exposed(&world.world.view()), ["up__b"]);
-    let before = ScriptedUpstream::count(&fake.walks);
-    for _ in 0..600 {
-        failure(world.call(json!({ "name": "up__b" })).await);
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
+        world.world.settled().await;
+        world.world.rest().await;
+        fake.set_tools(&["b"]);
+        world.call(json!({ "name": "up__a" })).await;
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(exposed(&world.world.view()), ["up__b"], "{is_error}");
+        let before = ScriptedUpstream::count(&fake.walks);
+        for _ in 0..600 {
+            world.call(json!({ "name": "up__b" })).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let walks = ScriptedUpstream::count(&fake.walks) - before;
+        assert!(
+            (1..12).contains(&walks),
+            "{walks} in ten times the interval"
+        );
     }
-    let walks = ScriptedUpstream::count(&fake.walks) - before;
-    assert!(
-        (1..12).contains(&walks),
-        "{walks} in ten times the interval"
-    );
 }
