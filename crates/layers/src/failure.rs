@@ -119,7 +119,7 @@ impl RequestFailure {
         }
     }
 
-    /// True if the process before this one has the parked call of the request, or may have its task.
+    /// True if the process before this one has the parked call of the request.
     pub fn is_in_predecessor(&self) -> bool {
         matches!(self.0.cause, FailureCause::InPredecessor)
     }

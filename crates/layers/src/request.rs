@@ -3,7 +3,7 @@
 pub mod credential_check;
 pub mod endpoint_meters;
 pub mod endpoint_request;
-pub mod kept_task;
+pub mod forwarded_tasks;
 pub mod message_labels;
 pub mod outcome;
 pub mod question_id;

@@ -76,8 +76,6 @@ pub struct TaskNames {
     pub(crate) task_book: Arc<dyn TaskBook>,
     /// This replica, if there are others.
     pub(crate) replica: Option<ReplicaId>,
-    /// A task that another replica keeps, fetched for one request.
-    pub(crate) known: Option<KeptTask>,
     /// The names that were found by the upstream's id: a task may have many messages.
     found_names: Arc<Cache<SessionTask, Arc<str>>>,
 }
@@ -97,7 +95,6 @@ impl TaskNames {
             clock,
             task_book,
             replica: None,
-            known: None,
             found_names: Arc::new(Cache::new(MAX_REMEMBERED)),
         }
     }
@@ -117,9 +114,6 @@ impl TaskNames {
         name: &str,
         home: &TaskLocation,
     ) -> Option<KeptTask> {
-        if let Some(known) = self.known.as_ref().filter(|known| *known.name == *name) {
-            return Some(known.clone());
-        }
         let mut found = self.task_book.find(principal, endpoint, name);
         if found.is_none() {
             found = self.task_book.find_moved(principal, endpoint, name).await;

@@ -7,6 +7,7 @@ pub(crate) mod awaited_task;
 pub(crate) mod gathered_result;
 pub(crate) mod poll_backoff;
 mod shared_polls;
+mod task_holders;
 pub(crate) mod task_naming;
 pub(crate) mod task_result;
 mod task_states;
@@ -37,6 +38,7 @@ use super::reply_transform::ReplyTransform;
 use crate::task_names::{TaskLocation, TaskNames};
 use shared_polls::SharedPolls;
 pub use shared_polls::TaskNews;
+pub use task_holders::TaskHolders;
 use task_states::{
     StateForm, failure_for_client, is_over, is_refusal, state_for_client, whole_result, without_id,
 };
@@ -56,6 +58,8 @@ pub struct TaskRequests {
     pub(super) names: Option<TaskNames>,
     /// The polls of tasks that are waited for or followed.
     polls: SharedPolls,
+    /// The other processes that may have the task of one client's request.
+    holders: Option<Arc<dyn TaskHolders>>,
 }
 
 impl TaskRequests {
@@ -65,6 +69,16 @@ impl TaskRequests {
             catalog,
             names,
             polls: SharedPolls::default(),
+            holders: None,
+        }
+    }
+
+    /// The same requests, which are made at these processes if they have the task.
+    #[must_use]
+    pub fn with_holders(&self, holders: Option<Arc<dyn TaskHolders>>) -> Self {
+        Self {
+            holders,
+            ..self.clone()
         }
     }
 
@@ -93,34 +107,6 @@ impl TaskRequests {
     ) -> Option<ReplicaId> {
         let names = self.names.as_ref()?;
         names.locate(principal, endpoint, name)?.replica
-    }
-
-    /// The other replica that keeps the result of a task, if there is no copy of it. No value for
-    /// every other task. Cancel safe.
-    pub async fn replica_of_kept_result(
-        &self,
-        principal: &Principal,
-        endpoint: &EndpointId,
-        name: &str,
-    ) -> Option<ReplicaId> {
-        let names = self.names.as_ref()?;
-        let home = names.locate(principal, endpoint, name)?;
-        let owner = home.replica.clone().filter(|_| home.is_own)?;
-        if names.replica.as_ref() == Some(&owner) {
-            return None;
-        }
-        let found = names.find_kept(principal, endpoint, name, &home).await;
-        found.is_none().then_some(owner)
-    }
-
-    /// The same requests, which know the state of one task that another replica keeps.
-    #[must_use]
-    pub fn knowing(&self, kept: Option<KeptTask>) -> Self {
-        let mut requests = self.clone();
-        if let (Some(names), Some(kept)) = (&mut requests.names, kept) {
-            names.known = Some(kept);
-        }
-        requests
     }
 
     /// Reads the state of a task (`tasks/get`), answers its questions (`tasks/update`), or cancels
@@ -162,8 +148,34 @@ impl TaskRequests {
         TaskNews::of(self.polls.join((principal, endpoint, name.into())))
     }
 
-    /// The same, with the state in this form.
+    /// The same, with the state in this form. A task that is unknown here may be in the process
+    /// before this one, which has the sessions and child processes of upstreams that were replaced
+    /// there, and calls that become tasks.
     async fn request_state(
+        &self,
+        call: Authenticated<Arc<Call>>,
+        form: StateForm,
+    ) -> Result<Bytes, Failure> {
+        // Seen before the search here: a process that ends meanwhile may have left the task here.
+        let predecessor = self.holders.as_ref();
+        let Some(predecessor) = predecessor.filter(|holders| holders.may_ask_predecessor()) else {
+            return self.state_here(call, form).await;
+        };
+        let asked = call.inner().clone();
+        let again = call.for_payload(asked.clone());
+        match self.state_here(call, form).await {
+            Err(failure) if *failure.kind() == FailureKind::UnknownTask => {
+                match predecessor.ask_predecessor(&asked).await? {
+                    Some(state) => Ok(state),
+                    None => self.state_here(again, form).await,
+                }
+            }
+            answer => answer,
+        }
+    }
+
+    /// The same, for a task of this process or of another replica.
+    async fn state_here(
         &self,
         call: Authenticated<Arc<Call>>,
         form: StateForm,
@@ -187,8 +199,17 @@ impl TaskRequests {
             // The task is over: an answer or a cancellation has no effect.
             Some(kept) if kept.settled && asked.method == Method::TasksGet => return Ok(kept.state),
             Some(kept) if kept.settled => return Ok(Bytes::from_static(b"{}")),
-            _ if home.is_own => return Err(unknown()),
             _ => {}
+        }
+        let other = home.replica.as_ref();
+        let other = other.filter(|replica| names.replica.as_ref() != Some(replica));
+        if let (Some(replica), Some(holders)) = (other, &self.holders)
+            && let Some(state) = holders.ask_replica(replica, asked).await?
+        {
+            return Ok(state);
+        }
+        if home.is_own {
+            return Err(unknown());
         }
         if let Some(refusal) = self.disabled_failure(&home) {
             return Err(refusal);

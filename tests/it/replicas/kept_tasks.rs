@@ -5,7 +5,10 @@ use weir_testkit::{FaultProxy, MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{COUNT, at, config, open_at, start};
-use crate::harness::{CheckedClient, Replicas, wait_until_async};
+use crate::harness::{
+    CheckedClient, ForeignServer, Replicas, peers_are_enabled, wait_until_async,
+    within_test_timeout,
+};
 use crate::tenant_isolation::TENANTS;
 
 /// Starts a modern server with tasks and one tool.
@@ -180,6 +183,45 @@ async fn tasks_of_a_principal_are_listed_at_every_replica() {
     assert_eq!(listed(&other).await, [""; 0]);
     replicas.kill(0).await;
     assert_eq!(listed(&clients[1]).await, begun, "it outlives its replica");
+}
+
+/// The tool of the reference server whose calls become tasks.
+const RESEARCH: &str = "simulate-research-query";
+
+/// The task is in the child process of the first replica alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_of_a_child_process_is_found_by_legacy_clients_at_another_replica() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let config = json!({
+        "upstreams": { "peer": ForeignServer::Everything.as_child() },
+        "endpoints": { "/mcp": { "upstream": "peer" } },
+    });
+    let replicas = Replicas::start(COUNT, config).await;
+    let mut clients = Vec::new();
+    for replica in replicas.running() {
+        replica.wait_until_listed("/mcp", &[RESEARCH]);
+        clients.push(CheckedClient::open(&replica.url("/mcp"), Revision::V2025_11_25).await);
+    }
+    let begin = async || {
+        let (arguments, task) = (json!({ "topic": "snakes" }), json!({ "ttl": 60_000 }));
+        let params = json!({ "name": RESEARCH, "arguments": arguments, "task": task });
+        let begun = clients[0].ask("tools/call", params).await;
+        json!({ "taskId": begun.result()["task"]["taskId"] })
+    };
+    let (about, other) = (begin().await, &clients[1]);
+    let state = other.ask("tasks/get", about.clone()).await;
+    let state = state.last();
+    assert!(state["result"]["status"].is_string(), "{state}");
+    let result = other.ask("tasks/result", about.clone()).await;
+    assert!(result.text().contains("snakes"), "{}", result.last());
+    // It is over.
+    let cancelled = other.ask("tasks/cancel", about).await;
+    assert_eq!(cancelled.last()["error"]["code"], -32602);
+    let cancelled = clients[2].ask("tasks/cancel", begin().await).await;
+    let state = &cancelled.last()["result"];
+    assert_eq!(state["status"], "cancelled", "{}", cancelled.last());
 }
 
 /// A replica that begins does not know its servers' capabilities for a moment.

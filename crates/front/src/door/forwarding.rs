@@ -15,7 +15,7 @@ use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::http::forwarded_stream::ForwardedStream;
 use weir_layers::http::header_names;
 use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
-use weir_layers::request::kept_task::count_forwarded;
+use weir_layers::request::forwarded_tasks::count_forwarded;
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::{

@@ -5,22 +5,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use weir_core::port::KeptTask;
 use weir_core::upstream::ClientSessionChange;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::session::LegacySessionRecord;
 use weir_era::{lift, server_questions};
 use weir_layers::failure;
+use weir_layers::failure::RequestResult;
 use weir_layers::failure::failure_data::FailureContext;
 use weir_layers::failure::response_table::log_and_render;
-use weir_layers::failure::{FailureCause, RequestResult};
 use weir_layers::http::answer::RenderedMessage;
 use weir_layers::http::body::ResponseBody;
 use weir_layers::http::message_parts::MessageParts;
-use weir_layers::request::kept_task::fetch_kept_task;
+use weir_layers::request::forwarded_tasks::task_holders;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_listen::KeptTaskPart;
+use weir_router::TaskHolders;
 use weir_session::LoadedSession;
 use weir_wire::message::Request;
 use weir_wire::method::{EXTENSION_METHOD, Method};
@@ -35,7 +34,7 @@ use crate::method::offered_methods::{
     check_offered_or_ask, check_task_support, is_call, list_of_method,
 };
 use crate::method::subscriptions;
-use crate::method::tasks::{self, LegacyTaskRequest, may_be_in_predecessor};
+use crate::method::tasks::{self, LegacyTaskRequest};
 use crate::reply::client_asker::ClientAsker;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
@@ -83,7 +82,6 @@ pub(crate) async fn serve(
     };
     match serve_request(session, AnswerTarget::OwnResponse, request, params).await {
         SessionOutcome::Message(message) => Ok(message.into_answer()),
-        SessionOutcome::UnknownTask(_) => Err(FailureCause::InPredecessor.into()),
         SessionOutcome::List(response) => Ok(failure::ok(ResponseBody::new(response))),
         SessionOutcome::Call(response, owned) => encode::encode_reply(*response, owned).await,
     }
@@ -93,8 +91,6 @@ pub(crate) async fn serve(
 pub(super) enum SessionOutcome {
     /// A complete message.
     Message(RenderedMessage),
-    /// The message about a task that is unknown here, but maybe not to the process before this one.
-    UnknownTask(RenderedMessage),
     /// A page of a list.
     List(MessageParts),
     /// A call that runs.
@@ -122,20 +118,9 @@ pub(super) struct SessionRequestContext<'a> {
 }
 
 impl SessionRequestContext<'_> {
-    /// Fetches the state of the task of a request, if another replica keeps it.
-    async fn kept_task(&self, params: &Params, part: KeptTaskPart) -> Option<KeptTask> {
-        let headers = self.headers?;
-        if !self.context.has_replicas() {
-            return None;
-        }
-        Box::pin(fetch_kept_task(
-            self.context,
-            self.known,
-            headers,
-            params,
-            part,
-        ))
-        .await
+    /// The other processes that may have the task of a request.
+    fn task_holders(&self) -> Option<Arc<dyn TaskHolders>> {
+        task_holders(self.context, self.headers?)
     }
 
     /// Renders the failure of the request with this id.
@@ -151,12 +136,6 @@ impl SessionRequestContext<'_> {
             request: &self.context.name,
         };
         log_and_render(failure, failed).rendered_message(id)
-    }
-
-    /// The failure of a `tasks/result` request if its task may be in the process before this one.
-    async fn result_in_predecessor(&self, params: &Params) -> Option<Failure> {
-        let (context, known, opened) = (self.context, self.known, self.opened);
-        Box::pin(tasks::result_in_predecessor(context, known, opened, params)).await
     }
 }
 
@@ -178,9 +157,9 @@ pub(super) async fn serve_request(
         let response = weir_wire::write::response(&request.id, result);
         SessionOutcome::Message(failure::ok_message(response, RequestOutcome::Ok))
     };
-    let rendered = |failure: &Failure| session.render_failure(&request.id, failure, false);
-    let fail = |failure: &Failure| SessionOutcome::Message(rendered(failure));
-    let unknown_task = |failure: &Failure| SessionOutcome::UnknownTask(rendered(failure));
+    let fail = |failure: &Failure| {
+        SessionOutcome::Message(session.render_failure(&request.id, failure, false))
+    };
     let done_or_failed =
         |ended: Result<(), Failure>| ended.map_or_else(|why| fail(&why), |()| done(b"{}"));
     match request.method.known() {
@@ -196,15 +175,13 @@ pub(super) async fn serve_request(
         Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList))
             if revision.has_task_param() =>
         {
-            let kept = session.kept_task(&params, KeptTaskPart::Status).await;
             let about = LegacyTaskRequest {
                 opened,
                 method,
-                kept,
+                holders: session.task_holders(),
             };
             match Box::pin(tasks::serve_legacy(context, known, about, params)).await {
                 Ok(result) => done(&result),
-                Err(failure) if may_be_in_predecessor(context, &failure) => unknown_task(&failure),
                 Err(failure) => fail(&failure),
             }
         }
@@ -218,18 +195,7 @@ pub(super) async fn serve_request(
             if let Err(failure) = checked {
                 return fail(&failure);
             }
-            let kept = if method == Method::TasksResult {
-                session.kept_task(&params, KeptTaskPart::Whole).await
-            } else {
-                None
-            };
-            if method == Method::TasksResult
-                && kept.is_none()
-                && let Some(failure) = session.result_in_predecessor(&params).await
-            {
-                return unknown_task(&failure);
-            }
-            let method = CallMethod::Known(method, kept);
+            let method = CallMethod::Known(method);
             call(session, &request.id, stream, method, params)
         }
         Some(method) if list_of_method(method).is_some() => {
@@ -262,8 +228,8 @@ pub(super) async fn serve_request(
 
 /// The method of a call.
 enum CallMethod {
-    /// A method, with the state of its task if another replica keeps it.
-    Known(Method, Option<KeptTask>),
+    /// A method of the protocol.
+    Known(Method),
     /// A method that no revision defines.
     Extension(Arc<str>),
 }
@@ -328,9 +294,9 @@ fn call(
         ..
     } = session;
     let revision = opened.session.revision;
-    let (method, kept, extension) = match method {
-        CallMethod::Known(method, kept) => (method, kept, None),
-        CallMethod::Extension(name) => (EXTENSION_METHOD, None, Some(name)),
+    let (method, extension) = match method {
+        CallMethod::Known(method) => (method, None),
+        CallMethod::Extension(name) => (EXTENSION_METHOD, Some(name)),
     };
     // A client cannot be asked within a batch.
     let class = if stream == AnswerTarget::OwnResponse {
@@ -362,9 +328,14 @@ fn call(
     let asker =
         may_ask.then(|| ClientAsker::new(context, known, opened.key, revision, call.clone()));
     let (router, call) = (context.shared.router.clone(), known.for_payload(call));
+    let holders = if method == Method::TasksResult {
+        session.task_holders()
+    } else {
+        None
+    };
     let running = RunningCall::new(Box::pin(async move {
         if method == Method::TasksResult {
-            router.tasks().knowing(kept).task_result(call)
+            router.tasks().with_holders(holders).task_result(call)
         } else {
             router.call(call).await
         }

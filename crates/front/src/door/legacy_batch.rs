@@ -154,7 +154,7 @@ async fn answer_batch_item(
     let id = request.id.clone();
     let serving = serve_request(session, AnswerTarget::Batch, request, params);
     let answer = match Box::pin(serving).await {
-        SessionOutcome::Message(message) | SessionOutcome::UnknownTask(message) => message,
+        SessionOutcome::Message(message) => message,
         SessionOutcome::List(response) => {
             failure::ok_message(response.joined(), RequestOutcome::Ok)
         }

@@ -29,7 +29,7 @@ use crate::method::lists::{self, ListRequest};
 use crate::method::mirrored_headers;
 use crate::method::offered_methods::{check_offered_or_ask, is_call, list_of_method};
 use crate::method::open_listening;
-use crate::method::tasks;
+use crate::method::tasks::{self, ModernTaskRequest};
 use crate::reply::encode;
 use crate::reply::encode::response_context::{BoundCall, ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall};
@@ -237,14 +237,12 @@ async fn dispatch(
         }
         // Boxed, like every future that calls do not need.
         Some(method) if tasks::is_about_task(method) => {
-            Box::pin(tasks::serve_modern(
-                context,
-                known,
-                &request.id,
+            let about = ModernTaskRequest {
+                id: &request.id,
                 method,
-                *lifted,
-            ))
-            .await
+                headers,
+            };
+            Box::pin(tasks::serve_modern(context, known, about, *lifted)).await
         }
         Some(method) if list_of_method(method).is_some() => {
             let list = ListRequest {

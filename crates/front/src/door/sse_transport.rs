@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Frame;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -87,7 +87,7 @@ async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
     };
     let body = read_body(authenticated).await?;
     let permit = context.facts.take_permit();
-    post(&connection, context.clone(), sender, body, permit).await
+    post(&connection, authenticated, body, permit).await
 }
 
 /// Sends a message to the replica that has the connection. As long as that replica may run, its
@@ -149,9 +149,10 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
         id,
         replica: ports.replicas.as_ref().map(|_| ports.replica.clone()),
     };
+    // Short: until the client connects again, its messages have no stream to be answered on.
     let first = format!(
         "event: endpoint\nretry: {}\ndata: {path}/messages?{}\n\n",
-        context.limits().listening_retry(&*ports.random),
+        context.limits().call_retry(&*ports.random),
         named.to_query()
     );
     let hold = SseConnectionGuard {
@@ -243,11 +244,12 @@ impl StreamAnswer {
 /// however many answers are pending, because these may wait for it.
 async fn post(
     connection: &Arc<SseConnection>,
-    context: HttpRequestContext,
-    known: &Authenticated<()>,
+    AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
     body: Bytes,
     in_flight: Option<InFlightPermit>,
 ) -> RequestResult {
+    let EndpointRequest { head, context } = &**request;
+    let (context, posted) = (context.clone(), head.headers.clone());
     let incoming = message_decoding::decode(&context, body);
     let expected = StreamAnswer::of(&incoming);
     let pending = expected.as_ref();
@@ -260,14 +262,14 @@ async fn post(
     let sets_session = expected.as_ref().is_some_and(|answer| answer.sets_session);
     let (own, known, shared) = (
         connection.clone(),
-        known.for_payload(()),
+        sender.for_payload(()),
         context.shared.clone(),
     );
     let answering = async move {
         let _pending = pending;
         // The request counts at its own answer, under its own method.
         let seen = observe::observe_message(&context);
-        let headers = own.headers();
+        let headers = headers_of_message(posted, &own);
         let handling =
             async { mcp_service::handle_message(&context, &known, &headers, incoming).await };
         let answered = isolate_panics(handling).await;
@@ -304,6 +306,18 @@ async fn post(
     let mut taken = failure::accepted();
     taken.extensions_mut().insert(ResponseOutcome::Elsewhere);
     Ok(taken)
+}
+
+/// The headers of a message as a client of Streamable HTTP would send them: the client's own ones,
+/// with its credentials, and the session of the connection. Those of MCP belong to other transports.
+fn headers_of_message(mut posted: HeaderMap, connection: &SseConnection) -> HeaderMap {
+    let is_of_mcp = |name: &&HeaderName| name.as_str().starts_with("mcp-");
+    let of_mcp: Vec<_> = posted.keys().filter(is_of_mcp).cloned().collect();
+    for name in of_mcp {
+        posted.remove(name);
+    }
+    posted.extend(connection.headers());
+    posted
 }
 
 /// Makes the session that `initialize` opened that of the connection, and forwards the session's

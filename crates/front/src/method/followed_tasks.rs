@@ -18,7 +18,7 @@ use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::LiftedRequest;
 use weir_era::tasks::{self, TaskStatus};
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_router::{PollBackoff, TaskNews};
+use weir_router::{PollBackoff, TaskHolders, TaskNews, TaskRequests};
 use weir_session::StreamPermit;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -54,6 +54,13 @@ impl FollowedTasks {
     }
 }
 
+/// The tasks that a client wants to follow.
+pub(crate) struct NamedTasks {
+    pub(crate) names: Vec<Arc<str>>,
+    /// The other processes that may have them.
+    pub(crate) holders: Option<Arc<dyn TaskHolders>>,
+}
+
 /// The tasks that a filter names, each once, at most `most`; `None` if they are no strings.
 pub(crate) fn tasks_of_filter(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
     crate::method::subscriptions::strings_of_filter(filter, TASK_IDS_MEMBER, most)
@@ -63,19 +70,21 @@ pub(crate) fn tasks_of_filter(filter: &Bytes, most: usize) -> Option<Vec<Arc<str
 pub(crate) async fn follow_tasks(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
-    names: Vec<Arc<str>>,
+    named: NamedTasks,
     lifted: &LiftedRequest,
 ) -> (Vec<Arc<str>>, FollowedTasks) {
+    let NamedTasks { names, holders } = named;
     if check_offered(context, Method::TasksGet).is_err() {
         return (Vec::new(), FollowedTasks::default());
     }
     // The acknowledgment waits for all of them.
     let until = Instant::now() + ACKNOWLEDGMENT_TIME;
+    let requests = &context.shared.router.tasks().with_holders(holders);
     let one = |name: Arc<str>| async move {
         if Instant::now() >= until {
             return None;
         }
-        let mut follower = TaskFollower::new(context, known, &name, lifted).ok()?;
+        let mut follower = TaskFollower::new(context, known, requests, &name, lifted).ok()?;
         let state = timeout_at(until, follower.state()).await.ok()?.ok()?;
         Some((name, follower.states(state)))
     };
@@ -90,7 +99,7 @@ pub(crate) async fn follow_tasks(
 }
 
 struct TaskFollower {
-    context: HttpRequestContext,
+    requests: TaskRequests,
     call: Authenticated<Arc<Call>>,
     last: Option<Bytes>,
     next: Instant,
@@ -115,6 +124,7 @@ impl TaskFollower {
     fn new(
         context: &HttpRequestContext,
         known: &Authenticated<()>,
+        requests: &TaskRequests,
         name: &str,
         lifted: &LiftedRequest,
     ) -> Result<Self, Failure> {
@@ -134,8 +144,8 @@ impl TaskFollower {
         };
         let call = known.for_payload(Arc::new(call));
         Ok(Self {
-            context: context.clone(),
-            news: context.shared.router.tasks().task_news(&call, name),
+            requests: requests.clone(),
+            news: requests.task_news(&call, name),
             call,
             last: None,
             next: Instant::now(),
@@ -146,10 +156,7 @@ impl TaskFollower {
     }
 
     async fn state(&mut self) -> Result<Bytes, Failure> {
-        self.context
-            .shared
-            .router
-            .tasks()
+        self.requests
             .followed_state(self.call.for_payload(self.call.inner().clone()))
             .await
     }
@@ -168,8 +175,7 @@ impl TaskFollower {
     /// Waits for the next poll of the task.
     async fn wait_for_next_poll(&mut self) {
         if matches!(self.announcements, TaskAnnouncements::Unasked) {
-            let tasks = self.context.shared.router.tasks();
-            if let Some(stream) = tasks.follow_task(&self.call).await {
+            if let Some(stream) = self.requests.follow_task(&self.call).await {
                 // The next poll covers changes from before the request to announce.
                 self.announcements = TaskAnnouncements::Announced(stream);
                 return;

@@ -16,6 +16,7 @@ use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{self, RequestFailure, RequestResult};
 use weir_layers::http::answer;
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
+use weir_layers::request::forwarded_tasks::task_holders;
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::BodyError;
@@ -26,7 +27,7 @@ use weir_session::{
 use weir_wire::{RequestId, Revision, scan};
 
 use crate::keep_alive::KeepAlive;
-use crate::method::followed_tasks::{self, FollowedTasks};
+use crate::method::followed_tasks::{self, FollowedTasks, NamedTasks};
 use crate::method::listening_stream::{
     ListenGrants, ListeningKind, ListeningParts, ListeningStream, OutOfCallMessages, WatchedList,
 };
@@ -208,7 +209,13 @@ pub(crate) fn open_listen(
         false => Some(subscribe_to_filter(
             context,
             known,
-            FilterNames { resources, tasks },
+            FilterNames {
+                resources,
+                tasks: NamedTasks {
+                    names: tasks,
+                    holders: task_holders(context, headers),
+                },
+            },
             inbox.clone(),
             lifted,
         )),
@@ -237,7 +244,7 @@ pub(crate) fn open_listen(
 /// The resources and tasks that a filter names.
 struct FilterNames {
     resources: Vec<Arc<str>>,
-    tasks: Vec<Arc<str>>,
+    tasks: NamedTasks,
 }
 
 /// Subscribes to the resources and tasks that a filter names.

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use weir_core::call::{InputMode, TaskMode};
-use weir_core::port::{KeptTask, ReplicaId};
+use weir_core::port::ReplicaId;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::tasks;
 use weir_layers::failure::{self, FailureCause, RequestFailure, RequestResult};
+use weir_layers::request::forwarded_tasks::task_holders;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::KeptTaskPart;
+use weir_router::TaskHolders;
 use weir_session::LoadedSession;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -99,43 +102,12 @@ pub(crate) fn task_of_result_request(method: Method, params: &Params) -> Option<
     (method == Method::TasksResult).then(|| name.into_owned())
 }
 
-/// True for a task that is unknown here, but maybe not to the process before this one: it has the
-/// sessions and child processes of upstreams that were replaced there, which run on for their tasks.
-pub(crate) fn may_be_in_predecessor(context: &HttpRequestContext, failure: &Failure) -> bool {
-    may_ask_predecessor(context) && *failure.kind() == FailureKind::UnknownTask
-}
-
-fn may_ask_predecessor(context: &HttpRequestContext) -> bool {
-    context.shared.ports.predecessor_takes_requests() && !context.is_over_http_sse
-}
-
-/// The failure of a `tasks/result` request if its task may be in the process before this one. The
-/// wait for a result cannot be forwarded once it has begun, so the status is read first.
-pub(crate) async fn result_in_predecessor(
-    context: &HttpRequestContext,
-    known: &Authenticated<()>,
-    opened: &LoadedSession,
-    params: &Params,
-) -> Option<Failure> {
-    if !may_ask_predecessor(context) {
-        return None;
-    }
-    let status = LegacyTaskRequest {
-        opened,
-        method: Method::TasksGet,
-        kept: None,
-    };
-    let read = serve_legacy(context, known, status, params.clone()).await;
-    read.err()
-        .filter(|failure| may_be_in_predecessor(context, failure))
-}
-
 /// A request about a task in a session.
 pub(crate) struct LegacyTaskRequest<'a> {
     pub(crate) opened: &'a LoadedSession,
     pub(crate) method: Method,
-    /// The state of the task, if another replica keeps it.
-    pub(crate) kept: Option<KeptTask>,
+    /// The other processes that may have the task.
+    pub(crate) holders: Option<Arc<dyn TaskHolders>>,
 }
 
 /// Serves a method of 2025-11-25 that is answered at once; returns the result.
@@ -151,7 +123,7 @@ pub(crate) async fn serve_legacy(
     let LegacyTaskRequest {
         opened,
         method,
-        kept,
+        holders,
     } = request;
     check_offered(context, method)?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
@@ -162,7 +134,7 @@ pub(crate) async fn serve_legacy(
         ..canonical_call(context, method, lifted)
     };
     let (requests, call) = (
-        context.shared.router.tasks().knowing(kept),
+        context.shared.router.tasks().with_holders(holders),
         known.for_payload(Arc::new(call)),
     );
     if method == Method::TasksList {
@@ -177,23 +149,25 @@ pub(crate) async fn serve_legacy(
     Ok(tasks::lowered(&state))
 }
 
+/// A request of the tasks extension.
+pub(crate) struct ModernTaskRequest<'a> {
+    pub(crate) id: &'a RequestId,
+    pub(crate) method: Method,
+    pub(crate) headers: &'a HeaderMap,
+}
+
 /// Serves a method of the tasks extension.
 pub(crate) async fn serve_modern(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
-    id: &RequestId,
-    method: Method,
+    request: ModernTaskRequest<'_>,
     lifted: LiftedRequest,
 ) -> RequestResult {
+    let id = request.id;
     if let Some(owner) = replica_of_task(context, known, &lifted.params) {
         return Err(FailureCause::Elsewhere(owner).into());
     }
-    let served = serve_task_method(context, known, method, lifted).await;
-    if let Err(failure) = &served
-        && may_be_in_predecessor(context, failure)
-    {
-        return Err(FailureCause::InPredecessor.into());
-    }
+    let served = serve_task_method(context, known, request, lifted).await;
     let message = served.map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
     Ok(failure::ok(weir_wire::write::response(id, &message)))
 }
@@ -218,7 +192,9 @@ fn replica_of_task(
 async fn serve_task_method(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
-    method: Method,
+    ModernTaskRequest {
+        method, headers, ..
+    }: ModernTaskRequest<'_>,
     lifted: LiftedRequest,
 ) -> Result<Bytes, Failure> {
     check_offered(context, method)?;
@@ -229,8 +205,9 @@ async fn serve_task_method(
         wants_status_only: part == Some(KeptTaskPart::Status),
         ..canonical_call(context, method, lifted)
     };
+    let holders = task_holders(context, headers);
     let (tasks, call) = (
-        context.shared.router.tasks(),
+        context.shared.router.tasks().with_holders(holders),
         known.for_payload(Arc::new(call)),
     );
     let state = tasks

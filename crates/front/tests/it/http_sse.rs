@@ -323,6 +323,31 @@ async fn message_for_an_unknown_stream_is_asked_about_in_the_process_before() {
 }
 
 #[tokio::test]
+async fn task_of_the_process_before_is_found_over_http_sse_with_the_credentials_of_the_client() {
+    let predecessor = Arc::new(AnsweringPredecessor::default());
+    let world = TestFront::with_predecessor(settings(), predecessor.clone()).await;
+    let named = [
+        ("authorization", "Bearer ada"),
+        ("mcp-protocol-version", "2025-11-25"),
+    ];
+    let mut client = SseClient::connect(&world, &named).await;
+    let about = json!({ "taskId": "task" });
+    let state = client.ask(1, "tasks/get", &about).await;
+    assert_eq!(state["result"]["status"], "completed", "{state}");
+    let result = client.ask(2, "tasks/result", &about).await;
+    let content = &result["result"]["content"];
+    assert_eq!(content[0]["text"], "from there", "{result}");
+    let requests = predecessor.requests.lock();
+    assert_eq!(requests.len(), 2);
+    let token = HeaderValue::from_static("Bearer ada");
+    assert!(
+        requests
+            .iter()
+            .all(|(_, given)| *given == Some(token.clone()))
+    );
+}
+
+#[tokio::test]
 async fn client_that_names_only_its_revision_when_it_connects_again_has_a_session() {
     let world = TestFront::anonymous(settings()).await;
     let named = [("mcp-protocol-version", "2025-06-18")];

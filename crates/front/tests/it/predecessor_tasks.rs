@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderValue, Response, header};
 use http_body_util::{BodyExt as _, Full};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_core::port::{Fut, ReplicaId};
 use weir_listen::{BodyError, ForwardError, ForwardedBody, ForwardedRequest, RequestForwarder};
@@ -14,10 +15,30 @@ use weir_wire::Revision;
 
 use crate::test_front::{TestFront, settings};
 
-/// The process before, which answers each request with its method.
+/// The task that runs in the process before. Any other is over.
+const RUNNING: &str = "runs";
+
+/// The process before, which answers each request about a task with its state, and every other one
+/// with its method.
 #[derive(Default)]
 pub(crate) struct AnsweringPredecessor {
     pub(crate) has_ended: AtomicBool,
+    /// The requests so far, each with its credentials.
+    pub(crate) requests: Mutex<Vec<(Value, Option<HeaderValue>)>>,
+}
+
+/// The state of a task.
+fn state(name: &Value) -> Value {
+    let mut state = json!({
+        "resultType": "complete", "taskId": name, "status": "working", "ttlMs": 60_000,
+        "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:01Z",
+    });
+    if name != RUNNING {
+        state["status"] = json!("completed");
+        let text = json!({ "type": "text", "text": "from there" });
+        state["result"] = json!({ "resultType": "complete", "content": [text] });
+    }
+    state
 }
 
 impl RequestForwarder for AnsweringPredecessor {
@@ -27,8 +48,14 @@ impl RequestForwarder for AnsweringPredecessor {
         request: ForwardedRequest,
     ) -> Fut<'a, Result<Response<ForwardedBody>, ForwardError>> {
         let asked: Value = serde_json::from_slice(&request.body).unwrap();
-        let result = json!({ "method": asked["method"] });
+        let result = if asked["method"] == "tasks/get" {
+            state(&asked["params"]["taskId"])
+        } else {
+            json!({ "method": asked["method"] })
+        };
         let answer = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": result });
+        let credentials = request.head.headers.get(header::AUTHORIZATION).cloned();
+        self.requests.lock().push((asked, credentials));
         let body = Full::new(Bytes::from(answer.to_string()));
         let body = body.map_err(|never| -> BodyError { match never {} });
         let answer = Response::builder()
@@ -53,7 +80,25 @@ async fn unknown_task_is_asked_about_in_the_process_before_until_that_has_ended(
     });
     let legacy = world.client().legacy(Revision::V2025_11_25);
     let legacy = legacy.initialize().await.unwrap();
-    let about = json!({ "taskId": "task" });
+    let about = |name: &str| json!({ "taskId": name });
+    for client in [&modern, &legacy] {
+        let answer = client.ask("tasks/get", about(RUNNING)).await.unwrap();
+        assert_eq!(answer.last()["result"]["status"], "working");
+    }
+    let answer = modern.ask("tasks/get", about("task")).await.unwrap();
+    let result = &answer.last()["result"]["result"];
+    assert_eq!(result["content"][0]["text"], "from there", "{result}");
+    let answer = modern.ask("tasks/cancel", about(RUNNING)).await.unwrap();
+    assert!(answer.last()["result"].is_object(), "{}", answer.last());
+    let answer = legacy.ask("tasks/cancel", about(RUNNING)).await.unwrap();
+    assert_eq!(answer.result()["status"], "cancelled");
+    let cancelled = |(asked, _): &&(Value, _)| asked["method"] == "tasks/cancel";
+    let cancellations = predecessor.requests.lock().iter().filter(cancelled).count();
+    assert_eq!(cancellations, 2);
+    let answer = legacy.ask("tasks/result", about("task")).await.unwrap();
+    assert_eq!(answer.text(), "from there", "{}", answer.last());
+
+    predecessor.has_ended.store(true, Ordering::Relaxed);
     let requests = [
         ("tasks/get", &modern),
         ("tasks/cancel", &modern),
@@ -62,12 +107,7 @@ async fn unknown_task_is_asked_about_in_the_process_before_until_that_has_ended(
         ("tasks/result", &legacy),
     ];
     for (method, client) in requests {
-        let answer = client.ask(method, about.clone()).await.unwrap();
-        assert_eq!(answer.result()["method"], method, "{}", answer.last());
-    }
-    predecessor.has_ended.store(true, Ordering::Relaxed);
-    for (method, client) in requests {
-        let answer = client.ask(method, about.clone()).await.unwrap();
+        let answer = client.ask(method, about("task")).await.unwrap();
         assert_eq!(answer.last()["error"]["code"], -32602, "{}", answer.last());
         let text = &answer.last()["error"]["message"];
         assert_eq!(text, "Unknown task: task", "{method}");

@@ -1,0 +1,281 @@
+//! Requests about tasks that another process has: the replica whose call became the task, or the
+//! process before this one.
+//!
+//! The request of a client of 2025-11-25 names a session of this replica, and the answer to one over
+//! HTTP+SSE belongs to a stream of this process, so the other process could not answer them. This
+//! one asks it in the form of the tasks extension, which has no sessions, with the credentials of
+//! the client, and says which part the client gets.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, header};
+use weir_core::call::Call;
+use weir_core::failure::UpstreamError;
+use weir_core::port::{Fut, ReplicaId};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::CallDeadlines;
+use weir_core::{Failure, FailureKind};
+use weir_era::tasks;
+use weir_listen::{
+    ForwardError, ForwardedBody, ForwardedRequest, ForwardedSender, KeptTaskPart, RequestForwarder,
+};
+use weir_router::TaskHolders;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::write::{ObjectWriter, string};
+use weir_wire::{Revision, error_code, meta, scan};
+
+use crate::http::header_names;
+use crate::request::request_context::HttpRequestContext;
+
+/// The longest answer that is read: the longest state of a task, and its envelope.
+const MAX_ANSWER_BYTES: usize = 17 << 20;
+
+/// The reasons of failures after which the same request may succeed.
+const PASSING_REASONS: [&str; 4] = ["unavailable", "busy", "timed_out", "overloaded"];
+
+/// The other processes that may have the task of this request; `None` if there are none.
+#[must_use]
+pub fn task_holders(
+    context: &HttpRequestContext,
+    headers: &HeaderMap,
+) -> Option<Arc<dyn TaskHolders>> {
+    let holders = || -> Arc<dyn TaskHolders> {
+        Arc::new(ForwardedTaskRequests {
+            context: context.clone(),
+            headers: headers.clone(),
+        })
+    };
+    context.shared.ports.may_forward().then(holders)
+}
+
+/// Counts a request to another process by its result.
+pub fn count_forwarded(result: &'static str) {
+    instruments()
+        .forwarded
+        .add(1, &[opentelemetry::KeyValue::new("result", result)]);
+}
+
+/// The requests about a task in the name of one client, to other processes.
+struct ForwardedTaskRequests {
+    context: HttpRequestContext,
+    /// The headers of the client's own request, with its credentials.
+    headers: HeaderMap,
+}
+
+impl ForwardedTaskRequests {
+    /// Makes a request at another process.
+    async fn ask(
+        &self,
+        forwarder: &dyn RequestForwarder,
+        to: &ReplicaId,
+        call: &Call,
+    ) -> Result<Result<Bytes, Failure>, ForwardError> {
+        let name = call.params.task_id().ok().flatten();
+        let (Some(name), None) = (name, &call.input_refusals) else {
+            // The extension has no form for a refusal of input.
+            let text = "The request has no form in the tasks extension";
+            return Ok(Err(Failure::new(FailureKind::MethodNotFound, text)));
+        };
+        let Some(request) = self.request(call, &name) else {
+            return Ok(Err(Failure::unknown_task(&name)));
+        };
+        let asking = async {
+            let answer = forwarder.forward(to, request).await?;
+            count_forwarded("answered");
+            Ok(read_state(answer, call.method, &name).await)
+        };
+        let answered = tokio::time::timeout(CallDeadlines::LIST.hard, asking).await;
+        answered.unwrap_or_else(|_| Ok(Err(silent())))
+    }
+
+    /// The request in the form of the tasks extension, with the headers of the client's own one.
+    fn request(&self, call: &Call, name: &str) -> Option<ForwardedRequest> {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method = HttpMethod::POST;
+        head.uri = self.context.endpoint.as_str().parse().ok()?;
+        head.headers = self.headers.clone();
+        let gone = [header::CONTENT_LENGTH, header::CONTENT_ENCODING];
+        for name in gone.iter().chain([&header_names::SESSION]) {
+            head.headers.remove(name);
+        }
+        let own: [(&HeaderName, &str); 5] = [
+            (&header::CONTENT_TYPE, "application/json"),
+            (&header::ACCEPT, "application/json, text/event-stream"),
+            (&header_names::VERSION, Revision::MODERN.as_str()),
+            (&header_names::METHOD, call.method.as_str()),
+            (&header_names::NAME, name),
+        ];
+        for (header, value) in own {
+            let value = HeaderValue::try_from(value).ok()?;
+            head.headers.insert(header.clone(), value);
+        }
+        let mut body = BytesMut::with_capacity(name.len() + 512);
+        ObjectWriter::new(&mut body)
+            .string("jsonrpc", "2.0")
+            .integer("id", 1)
+            .string("method", call.method.as_str())
+            .with("params", |params| write_params(params, call, name))
+            .end();
+        let part = if call.wants_status_only {
+            KeptTaskPart::Status
+        } else {
+            KeptTaskPart::Whole
+        };
+        Some(ForwardedRequest {
+            sender: ForwardedSender::KeptTask(part),
+            head,
+            body: body.freeze(),
+            client: self.context.forwarded_client(),
+        })
+    }
+}
+
+impl TaskHolders for ForwardedTaskRequests {
+    fn ask_replica<'a>(
+        &'a self,
+        replica: &'a ReplicaId,
+        call: &'a Call,
+    ) -> Fut<'a, Result<Option<Bytes>, Failure>> {
+        Box::pin(async move {
+            let ports = &self.context.shared.ports;
+            let is_there = || ports.may_answer(replica) && !self.context.is_forwarded();
+            let Some(replicas) = ports.replicas.as_ref().filter(|_| is_there()) else {
+                return Ok(None);
+            };
+            match self.ask(&*replicas.forwarder, replica, call).await {
+                Ok(answer) => answer.map(Some),
+                Err(error) => {
+                    count_forwarded("unreachable");
+                    tracing::debug!(%replica, %error, "request not forwarded");
+                    if is_there() { Err(silent()) } else { Ok(None) }
+                }
+            }
+        })
+    }
+
+    fn may_ask_predecessor(&self) -> bool {
+        self.context.shared.ports.predecessor_takes_requests()
+    }
+
+    fn ask_predecessor<'a>(&'a self, call: &'a Call) -> Fut<'a, Result<Option<Bytes>, Failure>> {
+        Box::pin(async move {
+            let ports = &self.context.shared.ports;
+            let Some(predecessor) = &ports.predecessor else {
+                return Ok(None);
+            };
+            match self.ask(&**predecessor, &ports.replica, call).await {
+                Ok(answer) => answer.map(Some),
+                Err(error) => {
+                    count_forwarded("unreachable");
+                    tracing::debug!(%error, "request not forwarded to the previous process");
+                    if self.may_ask_predecessor() {
+                        Err(silent())
+                    } else {
+                        Ok(None)
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for ForwardedTaskRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardedTaskRequests")
+            .finish_non_exhaustive()
+    }
+}
+
+/// The failure of a request that the process with the task does not answer.
+fn silent() -> Failure {
+    let text = "The process of weir that has the task does not answer: try again shortly";
+    Failure::new(FailureKind::Unavailable, text)
+}
+
+fn write_params(out: &mut BytesMut, call: &Call, name: &str) {
+    let mut extension = BytesMut::new();
+    extension.extend_from_slice(b"{\"extensions\":{");
+    string(&mut extension, tasks::EXTENSION);
+    extension.extend_from_slice(b":{}}}");
+    let mut params = ObjectWriter::new(out);
+    params.string("taskId", name).with("_meta", |about| {
+        ObjectWriter::new(about)
+            .string(meta::PROTOCOL_VERSION, Revision::MODERN.as_str())
+            .raw(meta::CLIENT_CAPABILITIES, &extension)
+            .end();
+    });
+    if call.method == Method::TasksUpdate
+        && let Some(answers) = answers_of(call)
+    {
+        params.raw("inputResponses", &answers);
+    }
+    params.end();
+}
+
+/// The answers to the questions of a task that a request brings.
+fn answers_of(call: &Call) -> Option<Bytes> {
+    let own = || Params::input_responses(&call.params).ok().flatten();
+    call.input_responses.clone().or_else(own)
+}
+
+/// The state in an answer, or the failure that it tells of.
+async fn read_state(
+    answer: Response<ForwardedBody>,
+    method: Method,
+    name: &str,
+) -> Result<Bytes, Failure> {
+    let answer = read_body(answer).await.ok_or_else(silent)?;
+    if let Some(at) = scan::find(&answer, "result") {
+        let state = answer.slice(at);
+        let is_state = method != Method::TasksGet || scan::find(&state, "status").is_some();
+        return if is_state { Ok(state) } else { Err(silent()) };
+    }
+    let error = scan::find(&answer, "error").map(|at| answer.slice(at));
+    Err(error.map_or_else(silent, |error| failure_of(&error, name)))
+}
+
+/// The failure of a JSON-RPC error of another process about the task of this name.
+fn failure_of(error: &Bytes, name: &str) -> Failure {
+    let text = |object: &Bytes, member| {
+        let at = scan::find(object, member)?;
+        scan::string(&object[at]).map(std::borrow::Cow::into_owned)
+    };
+    let code = scan::find(error, "code").and_then(|at| scan::integer(&error[at]));
+    let (Some(code), Some(message)) = (code, text(error, "message")) else {
+        return silent();
+    };
+    let unknown = Failure::unknown_task(name);
+    if code == error_code::INVALID_PARAMS && message == unknown.message() {
+        return unknown;
+    }
+    let data = scan::find(error, "data").map(|at| error.slice(at));
+    let reason = data.as_ref().and_then(|data| text(data, "reason"));
+    if reason.is_some_and(|reason| PASSING_REASONS.contains(&&*reason)) {
+        return Failure::new(FailureKind::Unavailable, message);
+    }
+    let error = UpstreamError {
+        code,
+        message: message.clone(),
+        data,
+    };
+    Failure::new(FailureKind::Upstream(error), message)
+}
+
+/// The whole body of an answer; no value if it is too long or breaks off.
+async fn read_body(answer: Response<ForwardedBody>) -> Option<Bytes> {
+    let mut body = answer.into_body();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        if let Ok(data) = frame.ok()?.into_data() {
+            whole.extend_from_slice(&data);
+        }
+        if whole.len() > MAX_ANSWER_BYTES {
+            return None;
+        }
+    }
+    Some(whole.freeze())
+}
