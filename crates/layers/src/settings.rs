@@ -187,8 +187,8 @@ impl FrontLimits {
         self.draw_retry(random, LISTENING_RETRY_SPREAD)
     }
 
-    /// Draws the delay, in milliseconds, that the stream of a call states. It is short: its client
-    /// waits for an answer.
+    /// Draws the delay, in milliseconds, that the stream of a call states, and that of an HTTP+SSE
+    /// client. It is short: the client waits for an answer, or cannot send a message until then.
     pub fn call_retry(&self, random: &dyn Random) -> u64 {
         self.draw_retry(random, CALL_RETRY_SPREAD)
     }
@@ -203,7 +203,7 @@ impl FrontLimits {
 
 /// The longest delay of a listening stream, in units of [`FrontLimits::retry`].
 const LISTENING_RETRY_SPREAD: u32 = 10;
-/// The longest delay of a call's stream, in units of [`FrontLimits::retry`].
+/// The longest delay of a call's stream and of an HTTP+SSE client's, in units of [`FrontLimits::retry`].
 const CALL_RETRY_SPREAD: u32 = 2;
 
 impl Default for FrontLimits {

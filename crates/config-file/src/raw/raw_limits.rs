@@ -121,7 +121,7 @@ limits! {
     /// The time that such an event is kept. Default `5m`.
     replay_age: Time,
     /// The least time that a client waits before it reconnects, as SSE `retry`. Each listening stream states a random time
-    /// between this and ten times this, each stream of a call up to twice this. Default `1s`.
+    /// between this and ten times this, each stream of a call or of an HTTP+SSE client up to twice this. Default `1s`.
     retry: Time,
     /// Calls of one session that run on after their connection is lost. A further one is cancelled,
     /// and a client that resumes its stream gets the error that it may have run. Default 32.
