@@ -438,6 +438,12 @@ impl Catalog {
         })
     }
 
+    /// Notes that the process ends, or hands its connections over: an upstream that is lost from now
+    /// on is not followed any further. Reverted if the process goes on.
+    pub fn set_ending(&self, ending: bool) {
+        self.context.set_ending(ending);
+    }
+
     /// Stops following, retires every upstream, and waits until all of that is done.
     pub async fn shutdown(&self) {
         {

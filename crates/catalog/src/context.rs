@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,6 +32,8 @@ pub(super) struct CatalogContext {
     pub(super) tasks: TaskTracker,
     /// Ends every task.
     pub(super) stop: CancellationToken,
+    /// True while the process ends, or hands its connections over.
+    ending: watch::Sender<bool>,
     begun: Instant,
 }
 
@@ -45,8 +48,20 @@ impl CatalogContext {
             behind_until: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            ending: watch::Sender::new(false),
             begun: Instant::now(),
         }
+    }
+
+    pub(super) fn set_ending(&self, ending: bool) {
+        self.ending.send_replace(ending);
+    }
+
+    /// Waits while the process ends.
+    pub(super) async fn wait_while_ending(&self) {
+        // The sender lives as long as this.
+        let mut ending = self.ending.subscribe();
+        let _goes_on = ending.wait_for(|ending| !ending).await.is_ok();
     }
 
     pub(super) fn wall(&self) -> SystemTime {

@@ -100,6 +100,9 @@ impl ListWatcher {
             if began.elapsed() >= self.context.settings.reopen_calm {
                 self.backoff.reset();
             }
+            // Connections and child processes end with this process, or move to the next one: that
+            // is no loss, and the lists stay as they are.
+            self.context.wait_while_ending().await;
             self.handle_loss(&failure);
             let wait = self.backoff.next(&*self.context.ports.random);
             let (feed, gate) = (self.feed.clone(), self.pace.gate(Instant::now()));

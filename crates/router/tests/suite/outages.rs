@@ -188,3 +188,24 @@ async fn a_lost_stream_is_opened_again_and_taken_for_a_possible_change() {
     changes.changed().await;
     assert_eq!(exposed(&world.view()), ["up__a", "up__b"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn upstream_that_is_lost_while_the_process_ends_stays_in_the_lists() {
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
+    world.settled().await;
+    world.catalog.set_ending(true);
+    let opened = ScriptedUpstream::count(&fake.opened);
+    fake.cut();
+    // Longer than a lost upstream stays in the lists.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(missing(&world.view()), []);
+    assert_eq!(exposed(&world.view()), ["up__a"]);
+    assert_eq!(ScriptedUpstream::count(&fake.opened), opened);
+    // The next process did not start: this one goes on.
+    let mut changes = world.changes();
+    fake.set_tools(&["a", "b"]);
+    world.catalog.set_ending(false);
+    changes.changed().await;
+    assert_eq!(exposed(&world.view()), ["up__a", "up__b"]);
+}
