@@ -20,6 +20,8 @@ pub(crate) struct FrameStream {
     held: BytesMut,
     /// The most bytes of a frame.
     most: usize,
+    /// True once the replica has ended the stream in order.
+    has_ended: bool,
 }
 
 /// The reason that a stream was not opened.
@@ -60,6 +62,7 @@ impl OwnerClient {
                 stream,
                 held: BytesMut::new(),
                 most: self.most,
+                has_ended: false,
             }),
             Err(ForwardError::Lost(cause)) => Err(OpenError::Lost(cause)),
             Err(error @ (ForwardError::NotSent(_) | ForwardError::NotOwner(_))) => {
@@ -75,6 +78,11 @@ impl FrameStream {
         self.stream.send(frame.encode());
     }
 
+    /// True once the replica has ended the stream in order.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// Polls for the next frame.
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, StreamLost>> {
         loop {
@@ -87,7 +95,10 @@ impl FrameStream {
                 Some(Ok(bytes)) if self.held.is_empty() => self.held = bytes.into(),
                 Some(Ok(bytes)) => self.held.extend_from_slice(&bytes),
                 Some(Err(cause)) => return lost(&cause),
-                None => return lost("the replica ended the stream"),
+                None => {
+                    self.has_ended = true;
+                    return lost("the replica ended the stream");
+                }
             }
         }
     }

@@ -15,6 +15,7 @@ mod frame;
 mod frame_stream;
 mod lease_handover;
 mod lease_view;
+mod moving_watch;
 mod owner_search;
 mod owner_stream;
 mod remote_record;

@@ -39,6 +39,12 @@ impl RemoteWatch {
         }
     }
 
+    /// True once the replica has ended the watch in order: another process or replica goes on with
+    /// the upstream.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stream.has_ended()
+    }
+
     fn note_change(&mut self, kinds: ListKinds) {
         self.changed = Some(match self.changed {
             // The empty set is any change.

@@ -48,6 +48,9 @@ pub(crate) struct SingletonLease {
     view: watch::Sender<LeaseView>,
     wake: Notify,
     handed_over: CancellationToken,
+    /// Cancelled once the children move to a successor process, or end in order: the watches of
+    /// other replicas go on elsewhere.
+    watches_end: CancellationToken,
     /// One request at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -96,6 +99,7 @@ impl SingletonLease {
             view: watch::Sender::default(),
             wake: Notify::new(),
             handed_over: CancellationToken::new(),
+            watches_end: CancellationToken::new(),
             turn: tokio::sync::Mutex::default(),
         }
     }
@@ -130,10 +134,10 @@ impl SingletonLease {
         self.own_epoch() == Some(epoch) && self.control.lock().phase == LeasePhase::Competing
     }
 
-    /// The token that is cancelled once a successor process has the children. Calls that run go on
-    /// in this one; watches of other replicas are opened again, at the successor.
-    pub(crate) fn handed_over(&self) -> &CancellationToken {
-        &self.handed_over
+    /// The token that is cancelled once watches of other replicas are to be opened again, where the
+    /// upstream goes on.
+    pub(crate) fn watches_end(&self) -> &CancellationToken {
+        &self.watches_end
     }
 
     /// Waits for a view that is newer than `seen`, and has the store asked for it. Returns after
@@ -329,6 +333,7 @@ impl SingletonLease {
         drop(control);
         self.fence.hand_over();
         self.handed_over.cancel();
+        self.watches_end.cancel();
         self.wake.notify_one();
         self.meter.set_held(false);
         Some((token, epoch))
@@ -367,6 +372,7 @@ impl SingletonLease {
         }
         self.wake.notify_one();
         let had = self.control.lock().ending.take().is_some();
+        self.watches_end.cancel();
         self.fence.close();
         self.fence.wait_until_vacant(CHILD_END_TIME).await;
         if had && self.fence.is_vacant() {

@@ -28,6 +28,7 @@ use crate::frame::{Frame, FrameKind};
 use crate::frame_stream::{FrameStream, OwnerClient};
 use crate::lease_handover::{exported_lease, import_session};
 use crate::lease_view::{LeaseHolder, LeaseOwner};
+use crate::moving_watch::{MovingWatch, WatchPlace};
 use crate::owner_search::{OwnerAccess, OwnerRoute, OwnerSearch};
 use crate::remote_record::RemoteRecord;
 use crate::remote_watch::{RemoteUpdates, RemoteWatch};
@@ -158,14 +159,25 @@ impl SingletonUpstream {
         Ok(Some(reply.with_deadline(until)))
     }
 
-    async fn open_watch(&self, class: CapabilityClass) -> Result<Box<dyn ListWatch>, Failure> {
+    async fn open_watch(
+        self: Arc<Self>,
+        class: CapabilityClass,
+    ) -> Result<Box<dyn ListWatch>, Failure> {
+        Ok(match self.find_lists(class).await? {
+            WatchPlace::Here(watch) => watch,
+            place @ WatchPlace::There(_) => Box::new(MovingWatch::new(self, class, place)),
+        })
+    }
+
+    /// Opens a watch of the lists where the upstream runs.
+    pub(crate) async fn find_lists(&self, class: CapabilityClass) -> Result<WatchPlace, Failure> {
         let form = WatchForm {
             class: class.bits(),
         };
         let request = Frame::new(FrameKind::Watch, &form);
         let search = self.access.patient_search();
         let Some((stream, first)) = self.access.open(&request, search).await? else {
-            return self.local.clone().watch(class).await;
+            return self.local.clone().watch(class).await.map(WatchPlace::Here);
         };
         let upstream = self.local.id();
         let Ok((about, facts)) = read_description(&first) else {
@@ -173,7 +185,8 @@ impl SingletonUpstream {
             return Err(Failure::new(FailureKind::BadAnswer, text).with_upstream(upstream));
         };
         self.access.record.note_facts(facts);
-        Ok(Box::new(RemoteWatch::new(upstream.clone(), stream, about)))
+        let watch = RemoteWatch::new(upstream.clone(), stream, about);
+        Ok(WatchPlace::There(watch))
     }
 
     async fn open_updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
@@ -279,7 +292,7 @@ impl Upstream for SingletonUpstream {
         self: Arc<Self>,
         class: CapabilityClass,
     ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
-        Box::pin(async move { self.open_watch(class).await })
+        Box::pin(self.open_watch(class))
     }
 
     fn open_time(&self, usual: Duration) -> Duration {

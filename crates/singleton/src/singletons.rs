@@ -181,8 +181,8 @@ async fn serve_request(
     if request.kind == FrameKind::Call {
         return serve_call(local, &upstream.lease, request, stream).await;
     }
-    let handed_over = upstream.lease.handed_over();
-    let serving = handed_over.run_until_cancelled(serve_stream_of(local, request, stream));
+    let end = upstream.lease.watches_end();
+    let serving = end.run_until_cancelled(serve_stream_of(local, request, stream));
     serving.await.unwrap_or(Ok(()))
 }
 

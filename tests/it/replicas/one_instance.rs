@@ -9,7 +9,8 @@ use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, MockStdio, TestFolde
 use weir_wire::{Revision, meta};
 
 use super::{COUNT, at};
-use crate::harness::{CheckedClient, Replicas, wait_until, wait_until_async};
+use crate::handover::{is_gone, successors};
+use crate::harness::{CheckedClient, Replicas, signal, wait_until, wait_until_async};
 
 /// The time of the lease in these tests. A replica that cannot renew it for a third of that time
 /// ends its child, so it is longer than this machine may stall.
@@ -447,6 +448,41 @@ async fn owner_that_stops_hands_over_without_a_failed_call() {
     assert_eq!(files.started().len(), 2);
     assert_eq!(pids, files.started().into_iter().collect());
     assert_eq!(answered, files.called().len(), "each call ran once");
+}
+
+/// The watches of the other replicas go on where the child does, or the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_not_lost_when_the_owner_restarts_gracefully_and_when_it_stops() {
+    for (mock, protocol) in mocks() {
+        let (mut replicas, files) = start(mock, protocol).await;
+        let number = owner(&replicas);
+        let restarted = replicas.replica(number);
+        restarted.process.signal("USR2");
+        let next = wait_until("the next process", || {
+            successors(restarted).first().copied()
+        });
+        wait_until("the process before to end", || {
+            is_gone(restarted.process.id()).then_some(())
+        });
+        let changing = open(&replicas, number, Revision::MODERN).await;
+        changing.call("add_tool", json!({})).await;
+        for replica in replicas.running() {
+            replica.wait_until_listed("/mcp", &["added_0"]);
+        }
+        assert_eq!(files.started().len(), 1, "the child moved");
+
+        signal(next, "TERM");
+        wait_until("the next process to end", || is_gone(next).then_some(()));
+        // Its first process has ended by itself.
+        replicas.stop(number).await;
+        for other in replicas.running_numbers() {
+            count(&open(&replicas, other, Revision::MODERN).await).await;
+        }
+        assert_eq!(files.started().len(), 2);
+        for output in replicas.outputs() {
+            assert!(!output.contains("upstream list watch failed"), "{output}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

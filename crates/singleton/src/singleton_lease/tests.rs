@@ -184,7 +184,7 @@ async fn handed_over_lease_is_neither_renewed_nor_released() {
     sleep(TIME).await;
     assert_eq!(store.intents(), []);
     assert!(!pass.over().is_cancelled(), "the relay goes on");
-    assert!(!lease_before.accepts(7) && lease_before.handed_over().is_cancelled());
+    assert!(!lease_before.accepts(7) && lease_before.watches_end().is_cancelled());
 
     let (next, lease_after) = lease(other(7));
     keep(&lease_after).await;
