@@ -9,8 +9,8 @@ use http::Response;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use weir_core::Budgets;
 use weir_core::port::{Fut, ReplicaId};
+use weir_core::{Budgets, HandoverArrival};
 use weir_listen::{ForwardError, ForwardedBody, ForwardedRequest, RequestForwarder};
 
 use crate::peer_connection::{self, OpenedPeer, PeerConnection, SendFailure};
@@ -18,6 +18,8 @@ use crate::peer_forwarder::{client_answer, request_head};
 
 /// The longest wait for the stream to the process before.
 const STREAM_WAIT: Duration = Duration::from_secs(20);
+/// The longest wait for the last messages of the process before, once it takes no requests.
+const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Sends requests of clients to the process before this one, over one HTTP/2 connection without
 /// TLS: its stream is a pair of sockets that no other process has.
@@ -55,8 +57,10 @@ impl PredecessorForwarder {
         }
     }
 
-    /// Sends requests over this stream, and returns once it has ended.
-    pub async fn run<S>(&self, stream: S)
+    /// Sends requests over this stream until it ends. Returns once the last messages of the process
+    /// before are taken, after a bounded time at the latest: until then requests wait, because this
+    /// process does not have all state of that one yet.
+    pub async fn run<S>(&self, stream: S, last_messages: &HandoverArrival)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -68,6 +72,7 @@ impl PredecessorForwarder {
             }
             Err(error) => tracing::debug!(%error, "no connection to the previous process"),
         }
+        let _in_time = timeout(END_WAIT, last_messages.wait()).await;
         self.end();
     }
 
@@ -95,13 +100,18 @@ impl PredecessorForwarder {
     ) -> Result<Response<ForwardedBody>, ForwardError> {
         let head = request_head(&request)?;
         let connection = self.connection().await?;
-        match connection.send(head, request.body).await {
-            Ok(answer) => client_answer(answer),
+        let failure = match connection.send(head, request.body).await {
+            Ok(answer) => return client_answer(answer),
             Err(SendFailure::Retired(cause) | SendFailure::NotProcessed(cause)) => {
-                Err(ForwardError::NotSent(cause))
+                ForwardError::NotSent(cause)
             }
-            Err(SendFailure::Lost(cause)) => Err(ForwardError::Lost(cause)),
-        }
+            Err(SendFailure::Lost(cause)) => ForwardError::Lost(cause),
+        };
+        // The process before ends: what it leaves is here once it has ended.
+        let mut link = self.link.subscribe();
+        let gone = link.wait_for(|link| matches!(link, PredecessorLink::Gone));
+        let _in_time = timeout(END_WAIT, gone).await.is_ok();
+        Err(failure)
     }
 }
 
@@ -128,5 +138,77 @@ impl fmt::Debug for PredecessorForwarder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PredecessorForwarder")
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use http::Request;
+    use weir_core::names::RequestName;
+    use weir_listen::{ForwardedClient, ForwardedSender};
+
+    use super::*;
+
+    fn request() -> ForwardedRequest {
+        ForwardedRequest {
+            sender: ForwardedSender::Client,
+            head: Request::post("http://weir/mcp")
+                .body(())
+                .unwrap()
+                .into_parts()
+                .0,
+            body: Bytes::from_static(b"{}"),
+            client: ForwardedClient {
+                forwarded_by: ReplicaId([1; 8]),
+                request: RequestName::from_bits(7),
+                address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                secure: false,
+                certificate: None,
+            },
+        }
+    }
+
+    /// The clock is paused: it moves on only once all tasks wait.
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_until_the_last_messages_of_the_process_before_are_taken() {
+        let forwarder = Arc::new(PredecessorForwarder::new(true, Budgets::default()));
+        let last_messages = HandoverArrival::awaited();
+        let (own, other) = tokio::io::duplex(1 << 16);
+        let running = tokio::spawn({
+            let (forwarder, last_messages) = (forwarder.clone(), last_messages.clone());
+            async move { forwarder.run(own, &last_messages).await }
+        });
+        drop(other);
+        let name = ReplicaId([0; 8]);
+        let mut forwarding = pin!(forwarder.forward(&name, request()));
+        let early = timeout(END_WAIT / 2, &mut forwarding).await;
+        assert!(
+            early.is_err(),
+            "the state of that process is still on its way"
+        );
+        assert!(forwarder.takes_requests());
+        last_messages.complete();
+        let refused = forwarding.await.err();
+        assert!(matches!(
+            refused,
+            Some(ForwardError::NotSent(_) | ForwardError::Lost(_))
+        ));
+        running.await.unwrap();
+        assert!(!forwarder.takes_requests());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_for_the_last_messages_has_an_end() {
+        let forwarder = PredecessorForwarder::new(true, Budgets::default());
+        let (own, other) = tokio::io::duplex(1 << 16);
+        drop(other);
+        forwarder.run(own, &HandoverArrival::awaited()).await;
+        assert!(!forwarder.takes_requests());
     }
 }

@@ -109,7 +109,7 @@ instruments! {
     sessions: UpDownCounter<i64> = i64_up_down_counter("weir.sessions", "{session}", [], "Open sessions of legacy clients"),
     streams: UpDownCounter<i64> = i64_up_down_counter("weir.streams", "{stream}", ["kind"], "Open streams that clients listen on, by `kind`: `modern` (`subscriptions/listen`) or `legacy` (GET streams, resumed streams and HTTP+SSE connections, each of them once)"),
     replay_bytes: UpDownCounter<i64> = i64_up_down_counter("weir.replay.bytes", "By", [], "Size of the events that are kept for the resumption of streams"),
-    resumes: Counter<u64> = u64_counter("weir.resumes", "{stream}", ["result"], "Requests of clients to resume a stream: `replayed`, `recovered` (its events were fetched from the shared store, after the end of their replica), `ended` (it has no further events), or `unknown` (its events are not kept)"),
+    resumes: Counter<u64> = u64_counter("weir.resumes", "{stream}", ["result"], "Requests of clients to resume a stream: `replayed`, `recovered` (its events were fetched from the shared store, after the end of their replica, or came from the previous process meanwhile), `ended` (it has no further events), or `unknown` (its events are not kept)"),
     parked: UpDownCounter<i64> = i64_up_down_counter("weir.parked", "{call}", [], "Parked calls: they wait at their upstream for the client's answers to questions"),
     connections: UpDownCounter<i64> = i64_up_down_counter("weir.connections", "{connection}", [], "Open client connections"),
     connections_closed: Counter<u64> = u64_counter("weir.connections.closed", "{connection}", ["reason"], "Client connections that weir closed or refused"),

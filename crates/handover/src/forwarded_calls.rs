@@ -1,6 +1,7 @@
 //! The port to the requests about parked calls, which stay in the process that parked them.
 
 use tokio::net::UnixStream;
+use weir_core::HandoverArrival;
 use weir_core::port::Fut;
 
 /// The requests about parked calls: the successor forwards those of its predecessor's calls over a
@@ -10,6 +11,12 @@ pub trait ForwardedCalls: Send + Sync {
     fn serve(&self, successor: UnixStream);
 
     /// Forwards requests over this stream until it ends. A predecessor of an older release sends no
-    /// stream, and one that has ended sends none either.
-    fn forward(&self, predecessor: Option<UnixStream>) -> Fut<'static, ()>;
+    /// stream, and one that has ended sends none either. The last messages of the predecessor are
+    /// taken once `last_messages` is complete: until then this process may lack state that it will
+    /// have.
+    fn forward(
+        &self,
+        predecessor: Option<UnixStream>,
+        last_messages: HandoverArrival,
+    ) -> Fut<'static, ()>;
 }

@@ -5,19 +5,24 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncWriteExt as _, BufReader, BufWriter, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, oneshot};
-use weir_core::port::StoreError;
+use weir_core::Principal;
+use weir_core::port::{RecordKey, StoreError};
 use weir_store::BusLinkId;
 
-use super::message::{HandoverMessage, LogChange, RecordReply, RecordRequest};
+use super::message::{HandoverMessage, LogChange, RecordReply, RecordRequest, WireKey};
 
 /// The most bytes of replay logs and of the bus that may wait to be sent. Beyond them both lose
 /// messages, as they may.
 const MOST_WAITING: usize = 64 << 20;
+
+/// The longest wait for messages that the other process has sent.
+const MESSAGES_WAIT: Duration = Duration::from_secs(5);
 
 /// The number of the next link in this process.
 static LINKS: AtomicU64 = AtomicU64::new(1);
@@ -153,10 +158,10 @@ impl HandoverLink {
         self.send_if_room(HandoverMessage::LogChange(change), bytes);
     }
 
-    /// Makes a request of the successor's records.
+    /// Makes a request of the other process's records.
     ///
     /// # Errors
-    /// The successor is gone, or its records fail.
+    /// The other process is gone, or its records fail.
     pub(super) async fn request(&self, request: RecordRequest) -> Result<RecordReply, StoreError> {
         let gone = || StoreError("the process that has the sessions is gone".to_owned());
         let (sender, reply) = oneshot::channel();
@@ -177,6 +182,21 @@ impl HandoverLink {
             Ok(reply) => Ok(reply),
             Err(_) => Err(gone()),
         }
+    }
+
+    /// Waits until the messages that the other process has sent so far are taken, or that process
+    /// is gone and all its messages are, for a bounded time. Cancel safe.
+    pub(super) async fn take_messages_so_far(&self) {
+        // Its answer comes after them. Processes of every release that moves sessions answer this.
+        let no_record = WireKey::of(&RecordKey {
+            principal: Principal::owner(None),
+            id: [0; 16],
+        });
+        let asking = self.request(RecordRequest::Load {
+            key: no_record,
+            touch: None,
+        });
+        let _in_time = tokio::time::timeout(MESSAGES_WAIT, asking).await;
     }
 
     /// Completes a request with its reply.
@@ -252,7 +272,6 @@ pub(super) async fn next_message(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::pin::pin;
-    use std::time::Duration;
 
     use bytes::Bytes;
     use tokio::io::AsyncBufReadExt as _;

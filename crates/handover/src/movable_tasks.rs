@@ -20,6 +20,7 @@ use super::message::{
 pub struct MovableTasks {
     own: MemoryTasks,
     arrival: HandoverArrival,
+    predecessor: ArcSwapOption<HandoverLink>,
     successor: ArcSwapOption<HandoverLink>,
     /// Held for writing while the tasks are copied: no change comes in between.
     copying: RwLock<()>,
@@ -38,9 +39,15 @@ impl MovableTasks {
         Self {
             own,
             arrival,
+            predecessor: ArcSwapOption::empty(),
             successor: ArcSwapOption::empty(),
             copying: RwLock::default(),
         }
+    }
+
+    /// Sets the link that the predecessor's tasks come over.
+    pub(super) fn set_predecessor(&self, link: Option<Arc<HandoverLink>>) {
+        self.predecessor.store(link);
     }
 
     /// Sends a copy of all tasks over the link, and every task that is kept from now on.
@@ -179,6 +186,9 @@ impl TaskBook for MovableTasks {
     ) -> Fut<'a, Result<Vec<(u64, KeptTask)>, Failure>> {
         Box::pin(async move {
             self.arrival.wait().await;
+            if let Some(link) = self.predecessor.load_full() {
+                link.take_messages_so_far().await;
+            }
             Ok(self.own.page(principal, endpoint, after, most))
         })
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 use weir_core::upstream::{HandoverSession, Upstream};
 use weir_process::descriptors;
@@ -24,6 +25,8 @@ pub(super) struct SessionImports {
     running: TaskTracker,
     /// The imports of later tasks, in their order.
     later: mpsc::Sender<(Arc<dyn Upstream>, HandoverSession)>,
+    /// The task that makes them. It ends with the sender.
+    importing: JoinHandle<()>,
 }
 
 impl SessionImports {
@@ -32,7 +35,7 @@ impl SessionImports {
         let (later, mut waiting) = mpsc::channel::<(Arc<dyn Upstream>, _)>(MAX_WAITING_TASKS);
         let running = TaskTracker::new();
         let imported = running.clone();
-        tokio::spawn(async move {
+        let importing = tokio::spawn(async move {
             while let Some((upstream, session)) = waiting.recv().await {
                 imported.wait().await;
                 upstream.import_session(session).await;
@@ -43,7 +46,14 @@ impl SessionImports {
             children,
             running,
             later,
+            importing,
         }
+    }
+
+    /// Waits until the imports of all later tasks have ended. No other one begins.
+    pub(super) async fn finish(self) {
+        drop(self.later);
+        let _panicked = self.importing.await;
     }
 
     /// Begins an import. The descriptors come in the order of the messages, so they are received

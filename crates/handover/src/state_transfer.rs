@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use weir_audit::{ChainHead, ChainHeads};
+use weir_core::HandoverArrival;
 use weir_core::port::{LOST_ANSWER, RecordStore as _, ReplayLog as _, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{HandoverSession, Upstream};
@@ -88,6 +89,7 @@ pub(super) async fn move_state(
         link: link.clone(),
         imports: SessionImports::new(state.upstreams.clone(), None),
         open: HashMap::new(),
+        last_messages: HandoverArrival::awaited(),
     };
     tokio::spawn(receiving.receive(lines));
     let sessions = state.records.move_to(&link);
@@ -242,17 +244,27 @@ pub(super) async fn receive_state(state: MovableState, socket: UnixStream) -> Ch
         };
         let mut streams = given.into_iter().map(stream_of);
         let children = streams.next().flatten();
-        tokio::spawn(state.calls.forward(streams.next().flatten()));
+        let last_messages = HandoverArrival::awaited();
+        let forwarding = state
+            .calls
+            .forward(streams.next().flatten(), last_messages.clone());
+        tokio::spawn(forwarding);
         let (from, to) = socket.into_split();
         let link = HandoverLink::start(to);
         state.link_bus(&link);
+        state.tasks.set_predecessor(Some(link.clone()));
+        state.replays.set_predecessor(Some(link.clone()));
         let receiving = StateReceiver {
             state: state.clone(),
             link,
             imports: SessionImports::new(state.upstreams.clone(), children),
             open: HashMap::new(),
+            last_messages,
         };
-        receiving.receive(BufReader::new(from).lines()).await
+        let last = receiving.receive(BufReader::new(from).lines()).await;
+        state.tasks.set_predecessor(None);
+        state.replays.set_predecessor(None);
+        last
     };
     let late = async {
         tokio::time::sleep(ARRIVAL_TIMEOUT).await;
@@ -280,6 +292,8 @@ struct StateReceiver {
     /// The streams that the other process still writes to, each with the event for its clients if
     /// the process ends before the answer.
     open: HashMap<StreamKey, Bytes>,
+    /// Complete once all messages of the other process are taken.
+    last_messages: HandoverArrival,
 }
 
 impl StateReceiver {
@@ -308,6 +322,11 @@ impl StateReceiver {
             self.state.replays.end(key);
         }
         self.imports.complete(&self.state.records).await;
+        // An import of a server that does not answer holds up no report of the end.
+        tokio::spawn(async move {
+            self.imports.finish().await;
+            self.last_messages.complete();
+        });
         last
     }
 

@@ -261,6 +261,7 @@ pub(crate) async fn answer(
 /// successor gets a copy.
 pub struct MovableReplays {
     own: MemoryReplays,
+    predecessor: ArcSwapOption<HandoverLink>,
     successor: ArcSwapOption<HandoverLink>,
     /// Held for writing while the logs are copied: no change comes in between.
     copying: RwLock<()>,
@@ -277,6 +278,7 @@ impl MovableReplays {
     pub fn new(own: MemoryReplays) -> Self {
         Self {
             own,
+            predecessor: ArcSwapOption::empty(),
             successor: ArcSwapOption::empty(),
             copying: RwLock::default(),
         }
@@ -285,6 +287,11 @@ impl MovableReplays {
     /// The logs in this process.
     pub fn own(&self) -> &MemoryReplays {
         &self.own
+    }
+
+    /// Sets the link that the changes of the predecessor's logs come over.
+    pub(super) fn set_predecessor(&self, link: Option<Arc<HandoverLink>>) {
+        self.predecessor.store(link);
     }
 
     /// Sends a copy of all logs over the link, and every change from now on.
@@ -353,11 +360,66 @@ impl ReplayLog for MovableReplays {
         self.own.watch_events(key)
     }
 
+    /// A stream that began in the process before a moment ago may be on its way.
+    fn recover(&self, key: StreamKey) -> Fut<'_, bool> {
+        Box::pin(async move {
+            let Some(link) = self.predecessor.load_full() else {
+                return false;
+            };
+            link.take_messages_so_far().await;
+            self.own.watch_events(key).is_some()
+        })
+    }
+
     fn forget(&self, session: SessionKey) {
         self.change(|own| own.forget(session), || LogChange::forget(session));
     }
 
     fn expire(&self) {
         self.own.expire();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+    use tokio::net::UnixStream;
+    use weir_store::ReplayCaps;
+    use weir_testkit::FakeClock;
+
+    use super::super::link::next_message;
+    use super::*;
+
+    #[tokio::test]
+    async fn stream_of_the_process_before_is_known_once_its_messages_so_far_are_taken() {
+        let own = MemoryReplays::new(Arc::new(FakeClock::new()), ReplayCaps::default());
+        let replays = Arc::new(MovableReplays::new(own));
+        let key = StreamKey {
+            session: SessionKey([7; 16]),
+            stream: 3,
+        };
+        assert!(!replays.recover(key).await, "there is no process before");
+        let (here, there) = UnixStream::pair().unwrap();
+        let link = HandoverLink::start(here.into_split().1);
+        replays.set_predecessor(Some(link.clone()));
+        let recovering = tokio::spawn({
+            let replays = replays.clone();
+            async move { replays.recover(key).await }
+        });
+        let (from, _to) = there.into_split();
+        let mut lines = BufReader::new(from).lines();
+        let asked = next_message(&mut lines).await.unwrap().unwrap();
+        let HandoverMessage::Request { number, .. } = asked else {
+            panic!("{asked:?}");
+        };
+        // It was sent before the answer.
+        replays.own().begin(key, &Bytes::new);
+        link.complete_request(number, RecordReply::Absent);
+        assert!(recovering.await.unwrap());
+        // Once that process has ended, all its messages are taken.
+        let unknown = StreamKey { stream: 4, ..key };
+        link.fail_requests();
+        assert!(!replays.recover(unknown).await);
     }
 }

@@ -96,7 +96,7 @@ impl ReplayLog for SharedReplays {
     }
 
     fn recover(&self, key: StreamKey) -> Fut<'_, bool> {
-        Box::pin(self.recover_from_store(key))
+        Box::pin(async move { self.local.recover(key).await || self.recover_from_store(key).await })
     }
 
     fn forget(&self, session: SessionKey) {

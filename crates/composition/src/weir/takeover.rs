@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use weir_admin::AdminListener;
 use weir_audit::{AuditService, ChainHead};
 use weir_cluster::PredecessorForwarder;
+use weir_core::HandoverArrival;
 use weir_core::port::Fut;
 use weir_front::SuccessorRequests;
 use weir_handover::{
@@ -36,6 +37,8 @@ impl RunningGateway for Weir {
     }
 
     async fn prepare_handover(&self) -> HandoverState {
+        // Child processes move as soon as the successor serves.
+        self.components.catalog.set_ending(true);
         let changes = self.listeners.admin_state.begin_handover();
         let audit = self.components.policy.auditing.release_files().await;
         let text = |head: Option<ChainHead>| head.map(|head| head.to_string());
@@ -93,11 +96,15 @@ impl ForwardedCalls for ParkedCallRequests {
         self.successor.serve(successor);
     }
 
-    fn forward(&self, predecessor: Option<UnixStream>) -> Fut<'static, ()> {
+    fn forward(
+        &self,
+        predecessor: Option<UnixStream>,
+        last_messages: HandoverArrival,
+    ) -> Fut<'static, ()> {
         let forwarder = self.predecessor.clone();
         Box::pin(async move {
             match predecessor {
-                Some(stream) => forwarder.run(stream).await,
+                Some(stream) => forwarder.run(stream, &last_messages).await,
                 None => forwarder.end(),
             }
         })
@@ -126,6 +133,7 @@ impl Weir {
     pub fn record_handover(&mut self, outcome: Result<Successor, String>) -> Result<u32, String> {
         let outcome = outcome.map(|successor| self.successor.insert(successor).id);
         if outcome.is_err() {
+            self.components.catalog.set_ending(false);
             self.listeners.admin_state.abort_handover();
             self.components.policy.auditing.take_back_files();
         }
