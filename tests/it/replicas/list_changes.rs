@@ -241,8 +241,14 @@ async fn replica_looks_once_its_lost_subscription_is_back() {
         redis.run(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         expect_change(&mut told, "the first replica's own change").await;
         for (at, stream) in others.iter_mut().enumerate() {
-            expect_change(stream, "the change at another replica").await;
-            all.expect_list_now(at + 1, count).await;
+            // A notification may be the repeat of an earlier one, after a replica was late.
+            loop {
+                expect_change(stream, "the change at another replica").await;
+                let listed = all.client(at + 1).await.list_tool_names().await;
+                if listed.len() == count {
+                    break;
+                }
+            }
         }
     }
 }
