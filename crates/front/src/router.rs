@@ -31,7 +31,7 @@ use weir_layers::request::endpoint_meters::EndpointMeters;
 use weir_layers::request::endpoint_request::{EndpointRequest, EndpointRoute};
 use weir_layers::settings::FrontSettings;
 use weir_layers::state::FrontState;
-use weir_listen::{IncomingRequest, ListenerLimits, RequestService};
+use weir_listen::{AddressRange, IncomingRequest, ListenerLimits, RequestService};
 
 use crate::door::mcp_service::McpService;
 use crate::door::sse_transport::SseService;
@@ -125,6 +125,10 @@ impl RequestService for FrontRouter {
 
     fn limits(&self) -> &ListenerLimits {
         &self.settings.limits.listener
+    }
+
+    fn trusted_proxies(&self) -> &[AddressRange] {
+        &self.settings.trusted_proxies
     }
 }
 

@@ -6,6 +6,7 @@
 //! head is waited for without end), and costs more memory for each stream.
 
 mod accepted_stream;
+mod address_range;
 mod client_network;
 mod client_peer;
 mod connection;
@@ -43,6 +44,7 @@ use weir_core::telemetry::instruments;
 use connection_counts::count_closed;
 
 pub use accepted_stream::AcceptedStream;
+pub use address_range::{AddressRange, BadAddressRange};
 pub use client_peer::{ClientPeer, ForwardingReplica};
 pub use connection_activity::{ConnectionActivity, RequestGuard};
 pub use forwarded_requests::ForwardedRequests;
@@ -102,14 +104,13 @@ impl<R: RequestService> ListenerState<R> {
     ) {
         let service = self.service();
         let (limits, budgets) = (service.limits(), &self.budgets);
-        let slot =
-            match self
-                .slots
-                .take(address, limits.connections, limits.connections_per_address)
-            {
-                Ok(slot) => slot,
-                Err(none) => return count_closed(none.as_str()),
-            };
+        let slot = match self.slots.take(address, limits, service.trusted_proxies()) {
+            Ok(slot) => slot,
+            Err(none) => {
+                self.slots.warn(address, none);
+                return count_closed(none.as_str());
+            }
+        };
         let Some(descriptor) = budgets.descriptors.take(ConnectionSide::Front) else {
             return count_closed("no_files");
         };

@@ -41,7 +41,7 @@ pub struct ListenerLimits {
     /// Open connections. The process has 20,000 files; upstreams, logs and the admin listener need
     /// the rest.
     pub connections: usize,
-    /// Open connections of one address; loopback is exempt.
+    /// Open connections of one address; loopback and trusted proxies are exempt.
     pub connections_per_address: usize,
     /// TLS handshakes at the same time.
     pub handshakes: usize,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use tokio::time::Instant;
 
+use super::address_range::AddressRange;
 use super::client_peer::ClientPeer;
 use super::listener_settings::ListenerLimits;
 use super::request_body::{BodyError, RequestBody};
@@ -41,6 +42,10 @@ pub trait RequestService: Send + Sync + 'static {
 
     /// The limits of connections that are accepted from now on.
     fn limits(&self) -> &ListenerLimits;
+
+    /// The proxies whose connections carry many clients: they have no limit of connections for one
+    /// address.
+    fn trusted_proxies(&self) -> &[AddressRange];
 }
 
 /// The body of an answer.

@@ -24,8 +24,8 @@ limits! {
     backlog: u32,
     /// Open connections. Default 18000.
     connections: usize,
-    /// Open connections of one address (of a /64 network with IPv6); loopback is exempt. Default
-    /// 256.
+    /// Open connections of one address (of a /64 network with IPv6); loopback and
+    /// `trusted_proxies` are exempt. Default 256.
     connections_per_address: usize,
     /// TLS handshakes at the same time. Default 512.
     handshakes: usize,
