@@ -180,7 +180,6 @@ impl<R: RequestService> ConnectionContext<R> {
                     first: due,
                     head: limits.head_time,
                     idle: limits.idle_time,
-                    body_bytes: limits.body_bytes,
                 };
                 let heads = self.listening.budgets.connections.empty();
                 let io = TokioIo::new(

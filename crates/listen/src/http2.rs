@@ -29,7 +29,6 @@ use flow_control::{CountedChunk, Http2Flow};
 use frame_watch::FrameWatch;
 use http2_shared::Http2Shared;
 use request_stream::StreamPace;
-use unread_body::UnreadBodyBounds;
 
 use super::client_peer::ClientPeer;
 use super::connection_activity::ConnectionActivity;
@@ -203,7 +202,6 @@ where
             return respond.send_reset(Reason::REFUSED_STREAM);
         };
         let expectation = Expectation::of(request.headers());
-        let bounds = UnreadBodyBounds::of(request.headers(), self.limits.body_bytes);
         let (head, stream) = request.into_parts();
         let (body, unread) = RequestBody::http2(stream, expectation);
         let pace = StreamPace {
@@ -220,7 +218,7 @@ where
         let serving = async move {
             let is_sent =
                 request_stream::serve_stream(incoming, respond, service, messages, pace).await;
-            bounds.discard(is_sent, unread).await;
+            unread_body::discard(is_sent, unread).await;
         };
         // On the heap: each of the futures around it reserves room for it once more.
         let serving = Box::pin(serving);

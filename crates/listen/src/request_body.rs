@@ -30,8 +30,6 @@ enum RequestSource {
 struct Http2RequestBody {
     /// Present until this is dropped.
     stream: Option<RecvStream>,
-    /// The bytes read.
-    read: usize,
     /// Present until the body is read.
     expectation: Option<Expectation>,
     /// Takes the stream of a body that was not read to its end.
@@ -39,19 +37,14 @@ struct Http2RequestBody {
 }
 
 /// The body of an HTTP/2 request whose reader has given it up.
-pub(crate) struct UnreadBody {
-    pub(crate) stream: RecvStream,
-    /// The bytes read before.
-    pub(crate) read: usize,
-}
+pub(crate) struct UnreadBody(pub(crate) RecvStream);
 
 impl Drop for Http2RequestBody {
     fn drop(&mut self) {
         let stream = self.stream.take().filter(|stream| !stream.is_end_stream());
         if let (Some(stream), Some(unread)) = (stream, self.unread.take()) {
-            let read = self.read;
             // Without a receiver the whole HTTP/2 stream is over.
-            let _ = unread.send(UnreadBody { stream, read });
+            let _ = unread.send(UnreadBody(stream));
         }
     }
 }
@@ -94,7 +87,6 @@ impl RequestBody {
         let (unread, receiver) = oneshot::channel();
         let body = Self(RequestSource::Http2(Http2RequestBody {
             stream: Some(stream),
-            read: 0,
             expectation,
             unread: Some(unread),
         }));
@@ -130,7 +122,6 @@ impl http_body::Body for RequestBody {
             RequestSource::Http1(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
             RequestSource::Http2(Http2RequestBody {
                 stream: Some(stream),
-                read,
                 expectation,
                 ..
             }) => {
@@ -141,7 +132,6 @@ impl http_body::Body for RequestBody {
                 }
                 Poll::Ready(std::task::ready!(polled).map(|data| {
                     let data = data?;
-                    *read = read.saturating_add(data.len());
                     // Bytes that were read open the flow-control window again.
                     stream.flow_control().release_capacity(data.len())?;
                     Ok(Frame::data(data))

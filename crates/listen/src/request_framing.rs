@@ -22,8 +22,6 @@ pub(super) struct RequestFraming {
     /// The line, if it may frame the body.
     line: Vec<u8>,
     framing: Option<BodyFraming>,
-    /// Bytes of the body that were read.
-    body: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +60,6 @@ impl RequestFraming {
                 FramingState::Head => self.read_head(bytes, at),
                 FramingState::Body(left) => {
                     let part = part_of(left, bytes.len() - at);
-                    self.body += part as u64;
                     self.state = if part as u64 == left {
                         FramingState::Head
                     } else {
@@ -72,7 +69,6 @@ impl RequestFraming {
                 }
                 FramingState::Chunk(left) => {
                     let part = part_of(left, bytes.len() - at);
-                    self.body += part as u64;
                     self.state = if part as u64 == left {
                         FramingState::Size(0, true)
                     } else {
@@ -90,18 +86,6 @@ impl RequestFraming {
                 }
                 FramingState::Refused => return,
             };
-        }
-    }
-
-    /// The remaining bytes of the current request's body if it has at most `most` bytes; 0 for a
-    /// larger one.
-    pub(super) fn rest_of_body(&self, most: u64) -> u64 {
-        match self.state {
-            FramingState::Body(left) if self.body.saturating_add(left) <= most => left,
-            FramingState::Size(..) | FramingState::Chunk(_) | FramingState::Trailer => {
-                most.saturating_sub(self.body)
-            }
-            FramingState::Body(_) | FramingState::Head | FramingState::Refused => 0,
         }
     }
 
@@ -161,7 +145,6 @@ impl RequestFraming {
         self.line.clear();
         if begun {
             self.begun = false;
-            self.body = 0;
             self.state = match self.framing.take() {
                 None | Some(BodyFraming::Length(0)) => FramingState::Head,
                 Some(BodyFraming::Length(length)) => FramingState::Body(length),
