@@ -33,6 +33,7 @@ use request_stream::StreamPace;
 use super::client_peer::ClientPeer;
 use super::connection_activity::ConnectionActivity;
 use super::connection_counts::{count_closed, count_reset_stream};
+use super::guarded_stream::DISCARD_TIME;
 use super::listener_settings::ListenerLimits;
 use super::listener_state::{ConnectionResult, ListenerState};
 use super::request_body::{Expectation, RequestBody};
@@ -48,6 +49,11 @@ const USUAL_HEAD_BYTES: usize = 8 << 10;
 /// The memory of a header field beside its bytes: its entry in a map that is half full, and its two
 /// allocations.
 const FIELD_BYTES: usize = 200;
+
+/// The checks for open streams within the time that a draining connection may stay unused.
+const UNUSED_CHECKS: u32 = 5;
+/// The least pause between two of these checks.
+const MIN_UNUSED_CHECK: Duration = Duration::from_millis(50);
 
 /// Streams that the client may make weir reset by breaking the protocol, over the life of the
 /// connection (CVE-2025-8671).
@@ -96,17 +102,25 @@ where
         () = old_or_idle(&activity, limits.h2.age, limits.idle_time) => true,
     };
     driver.connection.graceful_shutdown();
-    if !aged {
-        return driver.await;
+    if aged {
+        closing.cancel();
     }
-    closing.cancel();
-    match timeout(limits.h2.last_streams, driver).await {
-        Ok(ended) => ended,
-        Err(_) => {
+    let open_streams = driver.open_streams.clone();
+    let unused_in_drain = async {
+        drain.cancelled().await;
+        unused_for(&open_streams, limits.drain_idle).await;
+    };
+    // The library waits without end for a peer that answers no ping.
+    tokio::select! {
+        ended = &mut driver => return ended,
+        () = unused_in_drain => {}
+        () = sleep(limits.h2.last_streams), if aged => {
             count_closed("h2_age");
-            Ok(())
+            return Ok(());
         }
     }
+    driver.connection.abrupt_shutdown(Reason::NO_ERROR);
+    timeout(DISCARD_TIME, driver).await.unwrap_or(Ok(()))
 }
 
 /// The window of a connection: the bytes that its client may send before they are read. The
@@ -147,6 +161,8 @@ struct Http2Driver<S, R> {
     flow: Arc<Http2Flow>,
     /// Ends the streams' tasks when the connection is dropped.
     streams: CancellationToken,
+    /// The streams that have a task: also those of other replicas, which are no requests of clients.
+    open_streams: Arc<ConnectionActivity>,
     limits: ListenerLimits,
     /// True once the connection got GOAWAY for a flood.
     is_flood_closed: bool,
@@ -183,6 +199,7 @@ where
             peer,
             flow,
             streams: CancellationToken::new(),
+            open_streams: Arc::default(),
             limits: limits.clone(),
             is_flood_closed: false,
             exhausted: None,
@@ -222,8 +239,9 @@ where
         };
         // On the heap: each of the futures around it reserves room for it once more.
         let serving = Box::pin(serving);
+        let open = self.open_streams.begin_request();
         let serving = async move {
-            let _memory = memory;
+            let _held = (memory, open);
             serving.await;
         };
         // A forced end of the connection also ends this task.
@@ -356,9 +374,42 @@ async fn old_or_idle(activity: &ConnectionActivity, age: Duration, idle: Duratio
     }
 }
 
+/// Ends when no stream has been open for this time.
+async fn unused_for(streams: &ConnectionActivity, time: Duration) {
+    let (mut begun, mut unused_since) = (streams.requests_begun(), None);
+    loop {
+        let now = Instant::now();
+        if streams.is_busy() || streams.requests_begun() != begun {
+            (begun, unused_since) = (streams.requests_begun(), None);
+        } else if now.duration_since(*unused_since.get_or_insert(now)) >= time {
+            return;
+        }
+        sleep((time / UNUSED_CHECKS).max(MIN_UNUSED_CHECK)).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Proves A26.
+    #[tokio::test(start_paused = true)]
+    async fn connection_is_unused_a_whole_time_after_its_last_stream() {
+        let streams = Arc::new(ConnectionActivity::default());
+        let time = Duration::from_secs(5);
+        let guard = streams.begin_request();
+        let last_streams = async {
+            sleep(Duration::from_secs(60)).await;
+            drop(guard);
+            sleep(Duration::from_secs(3)).await;
+            // Begun and ended between two checks.
+            drop(streams.begin_request());
+            Instant::now()
+        };
+        let ((), last) = tokio::join!(unused_for(&streams, time), last_streams);
+        let unused = last.elapsed();
+        assert!(unused >= time && unused <= time * 2, "{unused:?}");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn h2_goes_when_idle_and_when_old() {

@@ -10,9 +10,10 @@ use weir_listen::ListenerLimits;
 use weir_testkit::H2Client;
 use weir_testkit::h2_client::{
     self, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS,
-    INITIAL_WINDOW_SIZE, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
+    INITIAL_WINDOW_SIZE, NO_ERROR, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
 };
 
+use crate::drain::LONG_DRAIN;
 use crate::test_front::{TestFront, settings};
 
 /// Settings with a short stall time.
@@ -269,6 +270,24 @@ async fn an_old_connection_ends_its_streams_gracefully_and_then_itself() {
 fn old_connection_leaves_its_calls_their_own_time_limit() {
     let limits = ListenerLimits::default();
     assert!(limits.h2.last_streams > CallDeadlines::CALL.hard);
+}
+
+// Proves A26.
+#[tokio::test]
+async fn drain_does_not_wait_for_an_idle_connection_whose_peer_answers_no_pings() {
+    let mut settings = settings();
+    settings.limits.listener.drain_idle = Duration::from_millis(100);
+    let world = TestFront::anonymous(settings).await;
+    let mut silent = connect(&world, 1 << 16).await;
+    let answered = echo(&world, &mut silent, 0).await;
+    assert_eq!(silent.response(answered).await.unwrap().0, 200);
+    // The client answers no ping before it reads the next frame.
+    let draining = world.front.drain(LONG_DRAIN, std::future::ready(()));
+    tokio::time::timeout(LONG_DRAIN / 6, draining)
+        .await
+        .unwrap();
+    let closing = silent.until(|frame| frame.kind == GOAWAY).await.unwrap();
+    assert_eq!(closing.error_code(), Some(NO_ERROR));
 }
 
 /// Writes `flood`; returns the code of the GOAWAY that answers it.
