@@ -86,4 +86,6 @@ fn balancer_finds_ready_replicas() {
     let published = &replicas["services"]["balancer"]["ports"][0];
     assert_eq!(published, "127.0.0.1:8080:8080");
     assert!(balancer.contains("bind :8080"));
+    // A client cancels a call by its disconnect.
+    assert!(balancer.contains("\n    option abortonclose\n"));
 }
