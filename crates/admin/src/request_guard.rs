@@ -2,6 +2,7 @@
 //!
 //! Every page, probes and metrics included, accepts as `Host` only IP addresses, `localhost` and
 //! the names of the config. So a page in a browser cannot read this listener by DNS rebinding.
+//! Probes over HTTP/1.0 need no `Host`: every browser sends it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::admin_error::AdminError;
 use super::operator_auth::off;
+use super::route_table::OPEN_PATHS;
 use super::state::AdminState;
 
 /// The content security policy of responses that are not pages: a browser may only show them.
@@ -34,7 +36,7 @@ pub(super) async fn check_host(
         .as_ref()
         .map(|plan| plan.hosts.as_slice())
         .unwrap_or_default();
-    if is_own(request.uri(), request.headers(), hosts) {
+    if is_own(request.uri(), request.headers(), hosts) || is_nameless_probe(&request) {
         return next.run(request).await;
     }
     let text = "wrong `Host` or `Origin`: connect by address, `localhost` or one of `admin.allowed_hosts`, and send no `Origin`";
@@ -147,9 +149,43 @@ fn is_own(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> bool {
         && !headers.contains_key(header::ORIGIN)
 }
 
+/// Reports if a request is a load balancer's for an open path, in the version of HTTP that has no
+/// `Host`.
+fn is_nameless_probe(request: &Request) -> bool {
+    let headers = request.headers();
+    request.version() < Version::HTTP_11
+        && OPEN_PATHS.contains(&request.uri().path())
+        && request.uri().authority().is_none()
+        && !headers.contains_key(header::HOST)
+        && !headers.contains_key(header::ORIGIN)
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use axum::body::Body;
+
     use super::*;
+
+    // Proves A17.
+    #[test]
+    fn probe_over_http_10_needs_no_host() {
+        let http10 = |path: &str| Request::get(path).version(Version::HTTP_10);
+        let probe = |request: axum::http::request::Builder| {
+            is_nameless_probe(&request.body(Body::empty()).unwrap())
+        };
+        assert!(probe(http10("/readyz")) && probe(http10("/healthz?x")));
+        for refused in [
+            http10("/metrics"),
+            http10("/admin/upstreams"),
+            http10("http://rebound.example/readyz"),
+            http10("/readyz").header("host", "rebound.example"),
+            http10("/readyz").header("origin", "http://rebound.example"),
+            Request::get("/readyz"),
+        ] {
+            assert!(!probe(refused));
+        }
+    }
 
     // Proves A17.
     #[test]
