@@ -136,7 +136,10 @@ pub(crate) fn events(messages: impl Stream<Item = Value> + Send + 'static) -> Re
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENTS));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, no-transform"),
+    );
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

@@ -17,7 +17,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
+/// A proxy that compresses a stream would hold the end of each event back.
+const UNCACHED_AND_UNCHANGED: HeaderValue = HeaderValue::from_static("no-cache, no-transform");
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Counts a use of a feature that 2026-07-28 has deprecated (R286).
@@ -57,7 +58,7 @@ pub fn events(body: ResponseBody) -> HttpAnswer {
     let mut answer = Response::new(body);
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, EVENTS);
-    headers.insert(header::CACHE_CONTROL, NO_CACHE);
+    headers.insert(header::CACHE_CONTROL, UNCACHED_AND_UNCHANGED);
     headers.insert(BUFFERING, HeaderValue::from_static("no"));
     answer
 }
@@ -130,4 +131,20 @@ pub fn server_info(identity: &ServerIdentity) -> Bytes {
     }
     object.string("version", &identity.version).end();
     out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_must_neither_buffer_nor_compress_streams() {
+        let answer = events(ResponseBody::empty());
+        let header = |name: &HeaderName| answer.headers().get(name).map(HeaderValue::as_bytes);
+        assert_eq!(
+            header(&header::CACHE_CONTROL),
+            Some(&b"no-cache, no-transform"[..])
+        );
+        assert_eq!(header(&BUFFERING), Some(&b"no"[..]));
+    }
 }
