@@ -25,7 +25,7 @@ use super::list_feed::{ListFeed, ListSnapshot};
 use super::list_state::ListState;
 use super::pace::RefreshPacer;
 use super::walk_span::WalkSpan;
-use weir_items::WalkTrigger;
+use weir_items::{WalkTrigger, requested_pause};
 
 mod upstream_walk;
 
@@ -104,8 +104,9 @@ impl ListWatcher {
             // is no loss, and the lists stay as they are.
             self.context.wait_while_ending().await;
             self.handle_loss(&failure);
-            let wait = self.backoff.next(&*self.context.ports.random);
-            let (feed, gate) = (self.feed.clone(), self.pace.gate(Instant::now()));
+            let (now, least) = (Instant::now(), requested_pause(&failure));
+            let wait = self.backoff.next(&*self.context.ports.random).max(least);
+            let (feed, gate) = (self.feed.clone(), self.pace.gate(now).max(now + least));
             let pause = async {
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}

@@ -10,7 +10,9 @@ mod resolved_rules;
 mod tool_draft;
 
 pub use list_difference::{ListDifference, WalkMark};
-pub use list_fault::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
+pub use list_fault::{
+    ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late, requested_pause,
+};
 pub use overrides::{apply_overrides, link_interface};
 pub use resolved_rules::ResolvedRules;
 pub use tool_draft::{InvalidItem, ToolDraft};

@@ -58,12 +58,23 @@ pub fn is_of_list_alone(failure: &Failure) -> bool {
         failure.kind(),
         FailureKind::TimedOut
             | FailureKind::BadAnswer
+            | FailureKind::Limit
+            | FailureKind::Busy
             | FailureKind::ResultUnknown
             | FailureKind::Upstream(_)
             | FailureKind::MethodNotFound
             | FailureKind::InvalidParams
     );
     is_of_list && !failure.is_connection_lost()
+}
+
+/// The longest pause that a server may ask for.
+const LONGEST_REQUESTED_PAUSE: Duration = Duration::from_secs(3600);
+
+/// The pause that the server asks for before it is asked again (`Retry-After`), within a bound.
+pub fn requested_pause(failure: &Failure) -> Duration {
+    let delay = failure.retry_delay().unwrap_or_default();
+    delay.min(LONGEST_REQUESTED_PAUSE)
 }
 
 /// True if the server did not answer in time. Such a list is asked for after the others, and seldom.

@@ -21,7 +21,9 @@ use crate::list_feed::{ListFeed, ListSnapshot};
 use crate::list_state::ListState;
 use crate::view::Freshness;
 use crate::walk::{WalkResult, walk};
-use weir_items::{ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late};
+use weir_items::{
+    ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late, requested_pause,
+};
 
 /// A hint longer than this has no effect, and would overflow the clock (D15).
 const LONGEST_HINT: Duration = Duration::from_secs(3600);
@@ -322,7 +324,7 @@ impl ListWatcher {
             error: cause.into(),
             since: known.map_or_else(|| self.context.wall(), |fault| fault.since),
             expiry: known.map_or(now + given.grace, |fault| fault.expiry),
-            retry_at: now + pause,
+            retry_at: now + pause.max(requested_pause(failure)),
             failures,
         };
         let mut list = before.clone();

@@ -117,6 +117,43 @@ async fn a_list_that_fails_takes_no_other_list_away() {
     }
 }
 
+// Proves E13.
+#[tokio::test(start_paused = true)]
+async fn limited_list_takes_no_other_away_and_is_asked_for_after_the_requested_pause() {
+    let pause = Duration::from_secs(2000);
+    for fault in [
+        ScriptedListFault::Limited(pause),
+        ScriptedListFault::Busy(pause),
+    ] {
+        let fake = with_prompt();
+        break_prompts(&fake, Some(fault));
+        let world = CatalogWorld::of(&[&fake]);
+        assert_eq!(exposed(&world.settled().await), ["up__a"], "{fault:?}");
+        break_prompts(&fake, None);
+        tokio::time::sleep(pause * 9 / 10).await;
+        assert!(exposed(&prompts(&world)).is_empty(), "{fault:?}");
+        tokio::time::sleep(pause).await;
+        assert_eq!(exposed(&prompts(&world)), ["up__p"], "{fault:?}");
+        assert_eq!(ScriptedUpstream::count(&fake.opened), 1, "{fault:?}");
+    }
+}
+
+// Proves E13.
+#[tokio::test(start_paused = true)]
+async fn server_that_limits_all_lists_is_left_alone_for_the_requested_pause() {
+    let pause = Duration::from_secs(600);
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let limited = (ListKind::Tools, ScriptedListFault::Limited(pause));
+    fake.set(|script| script.list_faults = vec![limited]);
+    let world = CatalogWorld::of(&[&fake]);
+    assert_eq!(missing(&world.settled().await), [("up", "down")]);
+    fake.set(|script| script.list_faults.clear());
+    tokio::time::sleep(pause * 9 / 10).await;
+    assert_eq!(ScriptedUpstream::count(&fake.opened), 1);
+    tokio::time::sleep(pause / 5).await;
+    assert_eq!(exposed(&world.view()), ["up__a"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn items_of_a_list_that_fails_stay_for_the_grace() {
     let fake = with_prompt();

@@ -98,6 +98,10 @@ pub(crate) enum ScriptedListFault {
     Silence,
     /// The connection is lost.
     Lost,
+    /// The server limits the rate of requests, and asks for this pause.
+    Limited(Duration),
+    /// The server is busy, and asks for this pause.
+    Busy(Duration),
 }
 
 /// A tool without a schema.
@@ -404,6 +408,14 @@ impl ListWatch for ScriptedUpstreamWatch {
                 Some(ScriptedListFault::Lost) => {
                     let failure = Failure::new(FailureKind::Unavailable, "connection lost");
                     return Err(failure.with_upstream(&self.fake.id));
+                }
+                Some(ScriptedListFault::Limited(pause)) => {
+                    let failure = Failure::new(FailureKind::Limit, "rate limited");
+                    return Err(failure.retry_after(pause).with_upstream(&self.fake.id));
+                }
+                Some(ScriptedListFault::Busy(pause)) => {
+                    let failure = Failure::new(FailureKind::Busy, "busy");
+                    return Err(failure.retry_after(pause).with_upstream(&self.fake.id));
                 }
                 None => {}
             }
