@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use http::Uri;
+use http::uri::Authority;
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::OrOff;
 use weir_config_file::raw::{RawClientAuth, RawConfig, RawLegacySessions, RawServer, RawTls};
@@ -166,14 +167,27 @@ fn client_certificates(
     })
 }
 
+/// True if an authority is the name of one host, with a port or without.
+fn is_host_and_port(authority: &Authority) -> bool {
+    let (text, host) = (authority.as_str(), authority.host());
+    let is_port =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    // `http` checks the syntax of the host. It takes any port, also an empty one.
+    let behind = text.strip_prefix(host);
+    !host.is_empty()
+        && !host.contains('*')
+        && behind.is_some_and(|behind| {
+            behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
+        })
+}
+
 /// Returns the text without a trailing slash if it is only `scheme://host[:port]`.
 fn origin(text: &str) -> Option<&str> {
     let uri: Uri = text.parse().ok()?;
     let scheme = uri.scheme_str()?;
     let authority = uri.authority()?;
     let bare = (scheme == "http" || scheme == "https")
-        && !authority.host().is_empty()
-        && !authority.as_str().contains('@')
+        && is_host_and_port(authority)
         && matches!(uri.path(), "" | "/")
         && uri.query().is_none();
     bare.then(|| text.trim_end_matches('/'))
@@ -200,10 +214,10 @@ fn origins(raw: &RawConfig, report: &mut ConfigReport) -> Vec<String> {
         match origin(text) {
             Some(origin) => origins.push(origin.to_owned()),
             None => {
-                let hint = if text == "*" {
-                    "every website could call every tool: list the allowed origins"
-                } else {
-                    "write https://app.example.com"
+                let hint = match text.as_str() {
+                    "*" => "every website could call every tool: list the allowed origins",
+                    _ if text.contains('*') => "list each origin: there are no wildcards",
+                    _ => "write https://app.example.com",
                 };
                 let message = format!("`{text}` is not an origin");
                 report.add(
@@ -222,13 +236,15 @@ pub(super) fn hosts(
 ) -> Vec<String> {
     let mut hosts = Vec::new();
     for (n, host) in given.into_iter().flatten().enumerate() {
-        // `http` checks the syntax of the authority. Port and user are checked here.
-        let authority = host.parse::<http::uri::Authority>().ok();
-        if authority.is_some_and(|authority| !authority.host().is_empty() && !host.contains('@')) {
+        let authority = host.parse::<Authority>().ok();
+        if authority.is_some_and(|authority| is_host_and_port(&authority)) {
             hosts.push(host.to_ascii_lowercase());
         } else {
             let message = format!("`{host}` is not a host");
-            let hint = "write mcp.example.com, or mcp.example.com:8443 for that port only";
+            let hint = match host.contains('*') {
+                true => "list each name: there are no wildcards",
+                false => "write mcp.example.com, or mcp.example.com:8443 for that port only",
+            };
             report.add(ConfigProblem::error(path.key(n), message).hint(hint));
         }
     }
