@@ -138,6 +138,16 @@ fn broken(closed: &ClosedPort) -> Vec<BrokenUpstream> {
             &["HTTP 404", "correct the path of `url`"],
         ),
         of(
+            "tls",
+            http(
+                "HTTP/1.1 400 Bad Request\r\ncontent-type: text/html\r\ncontent-length: 90\r\nconnection: close\r\n\r\n<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>",
+            ),
+            &[
+                "it says \"400 The plain HTTP request was sent to HTTPS port\"",
+                "correct the scheme of `url` (http or https)",
+            ],
+        ),
+        of(
             "redirects",
             http(
                 "HTTP/1.1 302 Go\r\nlocation: https://me:pass@login.example.com/x?code=abc\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
@@ -172,7 +182,8 @@ fn shown_to_operators(weir: &Weir, one: &BrokenUpstream, cause: &str) {
     let escaped = cause
         .replace('&', "&amp;")
         .replace('<', "&lt;")
-        .replace('>', "&gt;");
+        .replace('>', "&gt;")
+        .replace('"', "&quot;");
     let page = weir.get_admin_page(&format!("/upstreams/{}", one.id));
     assert!(page.contains(&escaped), "{}: {cause}\n{page}", one.id);
     let shown = Weir::run_cli(&["admin", "--admin", &weir.admin_url(), "upstreams", one.id]);

@@ -92,10 +92,12 @@ impl RefusedResponse {
         };
         let explanation = match error.as_ref().or(unnamed.as_ref()) {
             Some(error) => ErrorObject::parse(error).ok().map(|error| error.message),
-            None if media_type(headers).as_deref() == Some("text/plain") => content_coding(headers)
-                .is_none()
-                .then(|| String::from_utf8_lossy(&text).into_owned()),
-            None => None,
+            None if content_coding(headers).is_some() => None,
+            None => match media_type(headers).as_deref() {
+                Some("text/plain") => Some(String::from_utf8_lossy(&text).into_owned()),
+                Some("text/html") => title(&String::from_utf8_lossy(&text)).map(str::to_owned),
+                Some(_) | None => None,
+            },
         };
         Self {
             status,
@@ -139,6 +141,12 @@ impl RefusedResponse {
             StatusCode::METHOD_NOT_ALLOWED,
         ];
         self.error.is_none() && !self.is_unnamed_error && refused.contains(&self.status)
+    }
+
+    /// The server's explanation, quoted.
+    pub(crate) fn quoted_explanation(&self) -> Option<String> {
+        let text = self.explanation.as_ref()?;
+        Some(format!("it says \"{text}\""))
     }
 
     /// Makes the refusal of a call.
@@ -210,6 +218,11 @@ impl RefusedResponse {
                 FailureKind::Unavailable,
                 format!("No MCP server at the upstream's URL (HTTP {status})"),
             ),
+            // Mostly of a proxy, which does not pass the request on.
+            413 => (
+                FailureKind::BadAnswer,
+                "The arguments are larger than the upstream, or a proxy before it, accepts (HTTP 413): the call did not run".to_owned(),
+            ),
             // A proxy before the server lost the connection in the middle.
             502 | 504 => (
                 FailureKind::ResultUnknown,
@@ -221,6 +234,7 @@ impl RefusedResponse {
             ),
         };
         let failure = context.label.fail(kind, text);
+        let explanation = self.quoted_explanation();
         let advice = match (status, self.location) {
             (300..=399, Some(location)) => Some(format!(
                 "to {location}; write the server's own address as `url`"
@@ -228,16 +242,24 @@ impl RefusedResponse {
             (404 | 405, _) if !self.is_unnamed_error => {
                 Some("correct the path of `url`, which often ends in /mcp".to_owned())
             }
+            (413, _) => Some(
+                "raise the largest request body of the server, or of the proxy before it"
+                    .to_owned(),
+            ),
             (500..=599, _) => Some("see the log of the server itself".to_owned()),
             _ => None,
         };
-        let explanation = self.explanation.map(|text| format!("it says \"{text}\""));
         let failure = match (explanation, advice) {
             (Some(text), Some(advice)) => failure.because(format!("{text}; {advice}")),
             (Some(text), None) | (None, Some(text)) => failure.because(text),
             (None, None) => failure,
         };
-        let refusal = FailedAttempt::new(failure).mark_era_in_doubt();
+        let refusal = FailedAttempt::new(failure);
+        if status == 413 {
+            // About this request alone, and not about the server.
+            return refusal;
+        }
+        let refusal = refusal.mark_era_in_doubt();
         match status {
             400 | 404 | 405 if !self.is_unnamed_error => refusal.mark_no_endpoint(),
             502 | 504 => refusal.mark_not_reached(),
@@ -268,6 +290,14 @@ fn location(value: &HeaderValue) -> Option<String> {
         _ => text.to_owned(),
     };
     Some(shown.chars().take(200).collect())
+}
+
+/// Returns the title of an HTML page.
+fn title(page: &str) -> Option<&str> {
+    let lower = page.to_ascii_lowercase();
+    let begin = lower.find("<title>")? + "<title>".len();
+    let length = lower[begin..].find('<')?;
+    Some(&page[begin..begin + length])
 }
 
 /// Reads the body of a refusal; absent beyond the limit.

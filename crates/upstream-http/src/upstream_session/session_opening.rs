@@ -21,6 +21,7 @@ use weir_wire::method::Method;
 use super::{SessionClient, UpstreamSession};
 use crate::http_call::{self, PendingRequest};
 use crate::http_post::{self, ClassifiedResponse};
+use crate::refused_response::RefusedResponse;
 use crate::unopened_session::UnopenedSession;
 
 impl UpstreamSession {
@@ -161,7 +162,7 @@ async fn request_initialize(
             return Err(FailedAttempt::new(failure).into());
         }
         ClassifiedResponse::Refused(refused) if refused.is_no_endpoint() => {
-            return Err(no_endpoint_failure(&context.label, refused.status).into());
+            return Err(no_endpoint_failure(&context.label, &refused).into());
         }
         ClassifiedResponse::Refused(refused) => {
             let refusal = refused.into_refusal(context);
@@ -190,13 +191,24 @@ async fn request_initialize(
 
 /// Makes the refusal of a URL that takes neither the modern probe nor `initialize`, as a server of
 /// 2024-11-05 alone does.
-fn no_endpoint_failure(label: &UpstreamLabel, status: StatusCode) -> FailedAttempt {
+fn no_endpoint_failure(label: &UpstreamLabel, refused: &RefusedResponse) -> FailedAttempt {
     let text = format!(
         "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
-        status.as_u16()
+        refused.status.as_u16()
     );
+    let advice = match refused.status {
+        // A TLS port answers so to a request in clear text.
+        StatusCode::BAD_REQUEST => {
+            "correct the scheme of `url` (http or https), or its path, which often ends in /mcp"
+        }
+        _ => "correct the path of `url`, which often ends in /mcp",
+    };
+    let cause = match refused.quoted_explanation() {
+        Some(explanation) => format!("{explanation}; {advice}"),
+        None => advice.to_owned(),
+    };
     let failure = label.fail(FailureKind::Unavailable, text);
-    FailedAttempt::new(failure.because("correct the path of `url`, which often ends in /mcp"))
+    FailedAttempt::new(failure.because(cause))
         .mark_era_in_doubt()
         .mark_no_endpoint()
 }

@@ -345,6 +345,14 @@ async fn words_of_a_refusal_reach_the_operator() {
             MockBehaviour::status(500, "text/plain", "out of paper"),
             "it says \"out of paper\"; see the log",
         ),
+        (
+            MockBehaviour::status(
+                413,
+                "text/html",
+                "<html><head><TITLE>413 Too Large</TITLE></head></html>",
+            ),
+            "the call did not run: it says \"413 Too Large\"; raise the largest request body",
+        ),
     ];
     for (behaviour, words) in cases {
         let mock = MockServer::modern().tool("t", behaviour).start().await;
