@@ -20,6 +20,16 @@ const OTHER_DESCRIPTORS: u64 = 1024;
 /// The time limit of `PROGRAM --version`.
 const VERSION_TIME: Duration = Duration::from_secs(10);
 
+/// The variables of proxies, in both spellings.
+const PROXY_VARIABLES: [&str; 6] = [
+    "ALL_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "all_proxy",
+    "https_proxy",
+    "http_proxy",
+];
+
 /// Programs that run MCP servers, and the oldest version that current MCP SDKs support.
 const RUNTIMES: [ServerRuntime; 4] = [
     ServerRuntime {
@@ -75,7 +85,24 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
         found.push(writable_folder("audit", &file.path));
     }
     found.extend(runtimes(config).await);
+    found.extend(unused_proxies(|name| std::env::var_os(name).is_some()));
     found
+}
+
+/// Warns of variables of proxies: on a machine without another way out, all of weir's own requests
+/// would fail.
+fn unused_proxies(is_set: impl Fn(&str) -> bool) -> Option<MachineFinding> {
+    let set: Vec<&str> = PROXY_VARIABLES
+        .into_iter()
+        .filter(|name| is_set(name))
+        .collect();
+    (!set.is_empty()).then(|| {
+        let text = format!(
+            "weir's own requests do not use the proxy of {}: upstreams with a `url`, issuers and collectors must be reachable without it",
+            set.join(", ")
+        );
+        finding(FindingGrade::Warning, text)
+    })
 }
 
 /// Checks that an address can be bound.
@@ -247,6 +274,19 @@ mod tests {
         assert_eq!(parsed("Python 3.9.2"), Some((3, 9)));
         assert_eq!(parsed("uvx 0.5.1 (abc 2026)"), Some((0, 5)));
         assert_eq!(parsed("no version"), None);
+    }
+
+    #[test]
+    fn proxies_that_weir_does_not_use_are_named() {
+        assert!(unused_proxies(|_| false).is_none());
+        let found = unused_proxies(|name| name.eq_ignore_ascii_case("https_proxy"));
+        let found = found.expect("two variables are set");
+        assert_eq!(found.grade, FindingGrade::Warning);
+        assert!(
+            found.text.contains("HTTPS_PROXY, https_proxy"),
+            "{}",
+            found.text
+        );
     }
 
     #[test]
