@@ -15,7 +15,6 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use weir_audit::{ChainHead, ChainHeads};
 use weir_core::HandoverArrival;
 use weir_core::port::{LOST_ANSWER, RecordStore as _, ReplayLog as _, StreamKey};
-use weir_core::telemetry::instruments;
 use weir_core::upstream::{HandoverSession, Upstream};
 use weir_front::MovingSessions;
 use weir_process::descriptors;
@@ -137,9 +136,6 @@ pub(super) async fn move_state(
             "graceful restart: child processes not taken by the new process: they end"
         );
     }
-    instruments()
-        .sessions
-        .add(-i64::try_from(sessions).unwrap_or(i64::MAX), &[]);
     tracing::info!(
         sessions,
         "graceful restart: moving sessions to the new process"
@@ -334,10 +330,7 @@ impl StateReceiver {
     async fn take(&mut self, message: HandoverMessage) -> Option<ChainHeads> {
         let Self { state, link, .. } = self;
         match message {
-            HandoverMessage::Record(record) => {
-                state.records.own().put(record.record());
-                instruments().sessions.add(1, &[]);
-            }
+            HandoverMessage::Record(record) => state.records.own().put(record.record()),
             HandoverMessage::Log(log) => {
                 let log = log.log();
                 let running = log.streams.iter().filter(|moved| !moved.is_over);

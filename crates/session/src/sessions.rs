@@ -167,13 +167,10 @@ impl LegacySessions {
             self.anonymous.remove(&session_key(&id));
         }
         match stored {
-            Ok(WriteOutcome::Stored(_)) => {
-                instruments().sessions.add(1, &[]);
-                Ok(OpenedSession {
-                    text: self.ports.ids.write(principal, &id, &*self.ports.random),
-                    key: session_key(&id),
-                })
-            }
+            Ok(WriteOutcome::Stored(_)) => Ok(OpenedSession {
+                text: self.ports.ids.write(principal, &id, &*self.ports.random),
+                key: session_key(&id),
+            }),
             Ok(WriteOutcome::OwnerFull) => Err(Failure::new(
                 FailureKind::Limit,
                 "You have too many sessions open",

@@ -3,6 +3,9 @@
 //! A record costs its value and at most about 300 bytes: a packed 33-byte name and a pointer in the
 //! map, one boxed entry, and one item in the heap of expiries. There is no task and no timer:
 //! expired records are found by the next query.
+//!
+//! The metric of sessions is counted here: while records move to another process, the requests of
+//! both processes change them, and only the store sees each change once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -21,7 +24,7 @@ use weir_core::port::{
     Clock, Fut, ReadyOrFut, RecordKey, RecordStore, StoreError, StoredRecord, WriteCondition,
     WriteOutcome,
 };
-use weir_core::telemetry::StoreOperation;
+use weir_core::telemetry::{StoreOperation, instruments};
 
 static LOAD: StoreOperation = StoreOperation::new("records", "load");
 static STORE: StoreOperation = StoreOperation::new("records", "store");
@@ -169,6 +172,7 @@ impl MemoryRecords {
         drop(shard);
         if is_new {
             self.alive.fetch_add(1, Ordering::Relaxed);
+            instruments().sessions.add(1, &[]);
             if !principal.is_anonymous() {
                 *self
                     .owned_by(&principal)
@@ -289,25 +293,32 @@ impl MemoryRecords {
         {
             return Err(WriteOutcome::Full);
         }
-        if principal.is_anonymous() {
+        if principal.is_anonymous() || self.reserve_of_owner(principal) {
+            instruments().sessions.add(1, &[]);
             return Ok(());
-        }
-        let most = u32::try_from(self.per_principal.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-        let mut owned = self.owned_by(principal).lock();
-        let count = owned.entry(*principal.digest()).or_default();
-        if *count < most {
-            *count += 1;
-            return Ok(());
-        }
-        if *count == 0 {
-            owned.remove(principal.digest());
         }
         self.alive.fetch_sub(1, Ordering::Relaxed);
         Err(WriteOutcome::OwnerFull)
     }
 
+    /// Reserves a slot of the principal's own; false if it has none left.
+    fn reserve_of_owner(&self, principal: &Principal) -> bool {
+        let most = u32::try_from(self.per_principal.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let mut owned = self.owned_by(principal).lock();
+        let count = owned.entry(*principal.digest()).or_default();
+        if *count < most {
+            *count += 1;
+            return true;
+        }
+        if *count == 0 {
+            owned.remove(principal.digest());
+        }
+        false
+    }
+
     fn release(&self, principal: &Principal) {
         self.alive.fetch_sub(1, Ordering::Relaxed);
+        instruments().sessions.add(-1, &[]);
         if principal.is_anonymous() {
             return;
         }

@@ -3,12 +3,14 @@
 
 use serde_json::json;
 use weir_testkit::mock_server::{CallGate, MockTool};
-use weir_testkit::{MockBehaviour, MockServer};
+use weir_testkit::{MockBehaviour, MockServer, RawSocket};
 use weir_wire::Revision;
 
 use super::handover_bench::HandoverBench;
 use super::is_gone;
-use crate::harness::{ForeignClient, SseClient, peers_are_enabled, wait_until};
+use crate::harness::{
+    ForeignClient, SseClient, peers_are_enabled, wait_until, within_test_timeout,
+};
 
 fn asking_tool() -> MockTool {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
@@ -65,6 +67,48 @@ async fn http_sse_calls_of_the_process_before_are_answered_and_cancelled_through
     });
     assert_eq!(client.post(&bench.weir, &cancelled).await.status, 404);
     gate.open();
+    bench.end();
+}
+
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metric_of_sessions_is_their_number_after_a_graceful_restart() {
+    let server = MockServer::legacy(Revision::V2025_11_25).tool("echo", MockBehaviour::echo());
+    let limits = json!({ "body_rate_grace": "60s", "body_time": "60s" });
+    let mut bench = HandoverBench::with_settings(server, json!({ "limits": limits })).await;
+    let counts = |bench: &HandoverBench, sessions: f64| {
+        wait_until(&format!("{sessions} sessions"), || {
+            (bench.weir.metric("weir_sessions", &[]) == sessions).then_some(())
+        });
+    };
+    let _moving = bench.client(Revision::V2025_11_25).await;
+    let mut ending = SseClient::open(&bench.weir, None).await;
+    ending.initialize(&bench.weir, json!({})).await;
+    counts(&bench, 2.0);
+    // The old process opens a session after the move.
+    let about = json!({ "name": "late", "version": "1" });
+    let params =
+        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about });
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let hello = hello.to_string();
+    let (begin, rest) = hello.split_at(20);
+    let mut opening = RawSocket::connect(&bench.weir.url("/mcp")).await.unwrap();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{begin}",
+        bench.weir.address(),
+        hello.len()
+    );
+    opening.write(head.as_bytes()).await.unwrap();
+
+    bench.hand_over();
+    assert_eq!(ending.next().await, None);
+    counts(&bench, 1.0);
+    opening.write(rest.as_bytes()).await.unwrap();
+    let answer = within_test_timeout("the answer", opening.read_until("\r\n\r\n")).await;
+    let answer = answer.unwrap();
+    assert!(answer.contains("mcp-session-id: "), "{answer}");
+    counts(&bench, 2.0);
     bench.end();
 }
 

@@ -8,7 +8,6 @@ use bytes::{BufMut, BytesMut};
 use tokio::sync::broadcast::error::RecvError;
 use weir_core::SessionKey;
 use weir_core::port::{BusMessage, RecordKey};
-use weir_core::telemetry::instruments;
 use weir_core::upstream::ClientSessionChange;
 use weir_router::Router;
 use weir_wire::RequestId;
@@ -42,7 +41,7 @@ pub enum SessionUser {
 impl LegacySessions {
     /// Ends sessions here, and announces their end to every other replica.
     pub(super) fn end_and_announce(&self, keys: &[SessionKey]) {
-        self.count_ended(keys);
+        self.leave_networks(keys);
         self.ended.lock().extend_from_slice(keys);
         self.ended_notify.notify_one();
         for keys in keys.chunks(ENDED_PER_MESSAGE) {
@@ -56,9 +55,7 @@ impl LegacySessions {
         }
     }
 
-    fn count_ended(&self, keys: &[SessionKey]) {
-        let ended = i64::try_from(keys.len()).unwrap_or(i64::MAX);
-        instruments().sessions.add(-ended, &[]);
+    fn leave_networks(&self, keys: &[SessionKey]) {
         keys.iter().for_each(|key| self.anonymous.remove(key));
     }
 
@@ -80,8 +77,7 @@ impl LegacySessions {
     /// state of one that this replica has taken back meanwhile stays.
     fn remove_left(&self, left: &[RecordKey]) -> Vec<SessionKey> {
         let keys: Vec<_> = left.iter().map(key_of_record).collect();
-        // A session that came back has been counted again.
-        self.count_ended(&keys);
+        self.leave_networks(&keys);
         let is_gone = |record: &&RecordKey| {
             let is_here = || self.ports.records.contains(record);
             self.remove_state(&key_of_record(record), is_here)

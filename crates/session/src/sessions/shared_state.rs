@@ -8,7 +8,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::SessionKey;
 use weir_core::content_version::ContentVersion;
 use weir_core::port::WriteOutcome;
-use weir_core::telemetry::instruments;
 use weir_core::upstream::ListKind;
 use weir_era::session::LegacySessionRecord;
 
@@ -71,7 +70,6 @@ impl LegacySessions {
     /// Takes over a session whose replica has ended. Its client is notified of every list, because
     /// a change may have been missed.
     pub(super) fn take_over(&self, key: SessionKey, value: &[u8]) {
-        instruments().sessions.add(1, &[]);
         // The state that the session left here earlier is removed under the same lock, if at all.
         let _shard = self.shard(&key);
         self.announce_lists(key);
