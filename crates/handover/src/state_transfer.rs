@@ -364,10 +364,10 @@ impl StateReceiver {
             }
             HandoverMessage::Request { number, request } => {
                 let (records, tasks) = (state.records.clone(), state.tasks.clone());
-                let link = link.clone();
+                let (sessions, link) = (state.front.clone(), link.clone());
                 // The records and tasks may have moved on to a third process.
                 tokio::spawn(async move {
-                    let reply = answer(&records, &tasks, request).await;
+                    let reply = answer(&records, &tasks, &sessions, request).await;
                     link.send(HandoverMessage::Reply { number, reply });
                 });
             }

@@ -15,6 +15,7 @@ use weir_core::port::{
     StreamKey, WriteCondition, WriteOutcome,
 };
 use weir_core::{HandoverArrival, SessionKey};
+use weir_front::MovingSessions;
 use weir_store::{MemoryRecords, MemoryReplays};
 
 use super::link::HandoverLink;
@@ -227,6 +228,7 @@ fn unexpected(reply: &RecordReply) -> StoreError {
 pub(crate) async fn answer(
     records: &MovableRecords,
     tasks: &MovableTasks,
+    sessions: &MovingSessions,
     request: RecordRequest,
 ) -> RecordReply {
     let failed = |error: StoreError| RecordReply::Failed(error.0);
@@ -249,10 +251,14 @@ pub(crate) async fn answer(
                 .await;
             written.map_or_else(failed, RecordReply::stored)
         }
-        RecordRequest::Remove { key } => records
-            .remove(&key.key())
-            .await
-            .map_or_else(failed, RecordReply::Removed),
+        RecordRequest::Remove { key } => {
+            let key = key.key();
+            let removed = records.remove(&key).await;
+            if matches!(removed, Ok(true)) {
+                sessions.leave_network(&key);
+            }
+            removed.map_or_else(failed, RecordReply::Removed)
+        }
         RecordRequest::Task(wanted) => tasks.answer(wanted).await,
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_core::SessionKey;
 use weir_core::content_version::ContentVersion;
 use weir_core::network::SenderNetwork;
+use weir_core::port::RecordKey;
 
 use crate::sessions::session_table::LegacySessions;
 
@@ -56,6 +57,12 @@ impl MovingSessions {
     /// its stream.
     pub fn take_over(&self, session: MovedSession) {
         self.0.adopt(session);
+    }
+
+    /// Removes a session whose record the predecessor has removed here from the sessions of its
+    /// network. The predecessor has the rest of its state.
+    pub fn leave_network(&self, record: &RecordKey) {
+        self.0.leave_network(record);
     }
 }
 

@@ -72,6 +72,32 @@ async fn http_sse_calls_of_the_process_before_are_answered_and_cancelled_through
 
 // Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_end_in_the_process_before_leave_their_network_room_in_the_next() {
+    const SESSIONS: usize = 4;
+    let server = MockServer::legacy(Revision::V2025_11_25).tool("echo", MockBehaviour::echo());
+    // A network may have four sessions, and more as long as others are free.
+    let limits = json!({ "sessions": 2 * SESSIONS, "sessions_per_principal": SESSIONS });
+    let mut bench = HandoverBench::with_settings(server, json!({ "limits": limits })).await;
+    let mut clients = Vec::new();
+    for round in 0..2 {
+        for _ in 0..SESSIONS {
+            let mut client = SseClient::open(&bench.weir, None).await;
+            client.initialize(&bench.weir, json!({})).await;
+            clients.push(client);
+        }
+        bench.hand_over();
+        for mut client in clients.drain(..) {
+            assert_eq!(client.next().await, None);
+        }
+        wait_until("the process before to end", || {
+            is_gone(bench.processes[round]).then_some(())
+        });
+    }
+    bench.end();
+}
+
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metric_of_sessions_is_their_number_after_a_graceful_restart() {
     let server = MockServer::legacy(Revision::V2025_11_25).tool("echo", MockBehaviour::echo());
     let limits = json!({ "body_rate_grace": "60s", "body_time": "60s" });

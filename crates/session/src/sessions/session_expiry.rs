@@ -41,7 +41,8 @@ pub enum SessionUser {
 impl LegacySessions {
     /// Ends sessions here, and announces their end to every other replica.
     pub(super) fn end_and_announce(&self, keys: &[SessionKey]) {
-        self.leave_networks(keys);
+        // At once: the client may open its next session before the upkeep runs.
+        keys.iter().for_each(|key| self.anonymous.remove(key));
         self.ended.lock().extend_from_slice(keys);
         self.ended_notify.notify_one();
         for keys in keys.chunks(ENDED_PER_MESSAGE) {
@@ -53,10 +54,6 @@ impl LegacySessions {
                 body: body.freeze(),
             });
         }
-    }
-
-    fn leave_networks(&self, keys: &[SessionKey]) {
-        keys.iter().for_each(|key| self.anonymous.remove(key));
     }
 
     /// Counts an open stream or a call as a use of its session: the session is not idle. The
@@ -76,8 +73,6 @@ impl LegacySessions {
     /// Removes the local state of sessions whose records left this replica, and returns them. The
     /// state of one that this replica has taken back meanwhile stays.
     fn remove_left(&self, left: &[RecordKey]) -> Vec<SessionKey> {
-        let keys: Vec<_> = left.iter().map(key_of_record).collect();
-        self.leave_networks(&keys);
         let is_gone = |record: &&RecordKey| {
             let is_here = || self.ports.records.contains(record);
             self.remove_state(&key_of_record(record), is_here)
@@ -115,6 +110,7 @@ impl LegacySessions {
         self.notified_lists.forget(key);
         self.lock_inherited().remove(key);
         drop(shard);
+        self.anonymous.remove(key);
         let Some(live) = live else { return true };
         // The readers of the calls' streams end after the calls: each reads the answer of its own.
         for (_, call) in live.calls.values().flatten() {
@@ -235,6 +231,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use bytes::Bytes;
     use weir_core::Principal;
+    use weir_core::network::SenderNetwork;
     use weir_core::port::WriteCondition;
 
     use super::*;
@@ -267,6 +264,17 @@ mod tests {
         assert!(ends.try_recv().is_err());
         sessions.end_and_announce(&[key_of_record(&record)]);
         assert!(ends.try_recv().is_ok());
+    }
+
+    #[tokio::test]
+    async fn session_that_ended_elsewhere_leaves_its_network_room() {
+        let sessions = sessions();
+        let network = SenderNetwork::of([192, 0, 2, 1].into());
+        assert!(sessions.anonymous.add(KEY, network, 1));
+        let other = SessionKey([2; 16]);
+        assert!(!sessions.anonymous.add(other, network, 1));
+        sessions.remove_local(&KEY);
+        assert!(sessions.anonymous.add(other, network, 1));
     }
 
     #[tokio::test]

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use weir_core::SessionKey;
+use weir_core::port::RecordKey;
 use weir_core::upstream::ListKind;
 
 use crate::moved_sessions::MovedSession;
-use crate::sessions::session_table::LegacySessions;
+use crate::sessions::session_table::{LegacySessions, session_key};
 
 impl LegacySessions {
     /// Describes all sessions with state beside their records.
@@ -34,6 +35,11 @@ impl LegacySessions {
         for (key, network) in self.anonymous.all() {
             of(key, &mut |moved| moved.network = Some(network));
         }
+    }
+
+    /// Removes a session from those of its network: another process has removed its record here.
+    pub(crate) fn leave_network(&self, record: &RecordKey) {
+        self.anonymous.remove(&session_key(&record.id));
     }
 
     /// Takes a session of another process.
