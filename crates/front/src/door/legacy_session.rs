@@ -67,7 +67,7 @@ pub(super) async fn initialize(
 
 /// The refusal of a session that could not be opened. By status alone: a client that only probes
 /// could read a JSON-RPC body as a server that is not weir.
-pub(super) fn refusal_of_session(failure: &Failure) -> RequestRefusal {
+fn refusal_of_session(failure: &Failure) -> RequestRefusal {
     if matches!(failure.kind(), FailureKind::Limit) {
         RequestRefusal::TooManySessions
     } else {

@@ -41,7 +41,6 @@ use weir_wire::method::Method as Rpc;
 use weir_wire::{IncomingMessage, Message, MessageError, RequestId};
 
 use crate::door::forwarding;
-use crate::door::legacy_session::refusal_of_session;
 use crate::door::{mcp_service, message_decoding};
 use crate::keep_alive::{self, KeepAlive};
 use crate::method::open_listening;
@@ -161,7 +160,7 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
         connection,
     };
     let headers = &authenticated.request.head.headers;
-    Box::pin(reopen_session(&hold, known, headers)).await?;
+    Box::pin(reopen_session(&hold, known, headers)).await;
     let keep_alive = KeepAlive::new(context, known.principal(), headers, StreamKind::HttpSse);
     Ok(answer::events(ResponseBody::new(SseBody::new(
         first, told, hold, permit, keep_alive,
@@ -172,6 +171,9 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
 /// takes the new path for messages, and does not send `initialize` again. The id of an event has the
 /// settings of its session. A client that names only the revision of its session, as the TypeScript
 /// SDK does, goes on without capabilities.
+///
+/// Without a session, the client gets its stream all the same: an `EventSource` does not connect
+/// again after another status than 200, and a later `initialize` on the stream may get a session.
 async fn reopen_session(
     SseConnectionGuard {
         context,
@@ -180,23 +182,24 @@ async fn reopen_session(
     }: &SseConnectionGuard,
     known: &Authenticated<()>,
     headers: &HeaderMap,
-) -> Result<(), RequestRefusal> {
+) {
     let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let earlier = last_event
         .and_then(|id| connection.open_session(&context.shared.sealer, id))
         .or_else(|| Some(plain_session(context, version(headers).ok()??)));
     // A drain ends the connection at once: the client connects again elsewhere.
     let Some(earlier) = earlier.filter(|_| !context.shared.shutdown.is_draining()) else {
-        return Ok(());
+        return;
     };
     let (sessions, peer) = (&context.shared.sessions, context.client_address);
     let limits = &context.limits().session;
     let opened = sessions.reopen(known.principal(), peer, earlier, limits);
-    let opened = opened.await.map_err(|why| refusal_of_session(&why))?;
-    if let Ok(session) = HeaderValue::try_from(opened.text) {
+    let session = opened
+        .await
+        .map(|opened| HeaderValue::try_from(opened.text));
+    if let Ok(Ok(session)) = session {
         begin_session(connection, context, known, session).await;
     }
-    Ok(())
 }
 
 /// The answer that a message gets on the stream.

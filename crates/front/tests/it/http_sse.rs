@@ -75,8 +75,7 @@ impl SseClient {
     }
 
     async fn initialize(&mut self) {
-        let hello = json!({ "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
-        let answer = self.ask(0, "initialize", &hello).await;
+        let answer = self.ask(0, "initialize", &hello()).await;
         assert_eq!(answer["result"]["protocolVersion"], "2024-11-05");
         let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         assert_eq!(self.post(&ready).await, 202);
@@ -120,6 +119,11 @@ impl SseClient {
             }
         }
     }
+}
+
+/// The parameters of `initialize`.
+fn hello() -> Value {
+    json!({ "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } })
 }
 
 fn request(id: u64, method: &str, params: &Value) -> Value {
@@ -287,6 +291,38 @@ async fn client_that_connects_again_has_a_session_with_the_same_settings() {
     });
     let all_same = levels.iter().all(|level| *level == Some(LogLevel::Error));
     assert!(all_same && !levels.is_empty(), "{levels:?}");
+}
+
+#[tokio::test]
+async fn client_that_gets_no_session_when_it_connects_again_has_a_stream_for_its_next_one() {
+    let mut settings = settings();
+    settings.limits.session.sessions = 1;
+    let world = TestFront::anonymous(settings).await;
+    let before = SseClient::open(&world).await;
+    let id = before.last_event.clone().unwrap();
+    let mut clients = Vec::new();
+    for given in [
+        ("last-event-id", &*id),
+        ("mcp-protocol-version", "2025-06-18"),
+    ] {
+        let mut client = SseClient::connect(&world, &[given]).await;
+        for (id, method, params) in [(1, "tools/list", json!({})), (2, "initialize", hello())] {
+            let refused = client.ask(id, method, &params).await;
+            assert!(refused["error"]["message"].is_string(), "{refused}");
+        }
+        clients.push(client);
+    }
+    drop(before);
+    let ended = async {
+        while world.records.count() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    in_time("the end of the first session", ended).await;
+    let client = &mut clients[0];
+    client.initialize().await;
+    let listed = client.ask(3, "tools/list", &json!({})).await;
+    assert!(listed["result"]["tools"].is_array(), "{listed}");
 }
 
 #[tokio::test]
