@@ -124,6 +124,23 @@ fn endpoint_offer(
     }
 }
 
+/// The lists that the endpoint declares to a principal; templates belong to resources.
+pub(crate) fn declared_lists(
+    context: &HttpRequestContext,
+    class: CapabilityClass,
+    principal: &Principal,
+) -> ListKinds {
+    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
+    let features = catalog.offered_features(endpoint, class, principal);
+    let declared = [
+        (features.tools, ListKind::Tools),
+        (features.prompts, ListKind::Prompts),
+        (features.resources, ListKind::Resources),
+    ];
+    let kinds = declared.into_iter().filter(|(is_declared, _)| *is_declared);
+    kinds.map(|(_, kind)| kind).collect()
+}
+
 /// The own instructions of the upstreams that the principal sees, labelled if there are several.
 fn joined_instructions(
     context: &HttpRequestContext,

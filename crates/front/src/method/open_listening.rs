@@ -1,11 +1,13 @@
 //! Opens streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen`
 //! of modern clients.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use weir_catalog::UpdateInbox;
+use weir_core::content_version::ContentVersion;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
@@ -31,6 +33,7 @@ use crate::method::followed_tasks::{self, FollowedTasks, NamedTasks};
 use crate::method::listening_stream::{
     ListenGrants, ListeningKind, ListeningParts, ListeningStream, OutOfCallMessages, WatchedList,
 };
+use crate::method::lists;
 use crate::method::subscriptions;
 use crate::method::tasks;
 use crate::reply::client_questions::ClientQuestions;
@@ -109,7 +112,10 @@ async fn listen_in_session(
         opened.class_of_lists(),
         ListKind::ALL.into_iter().collect(),
     );
-    continue_from_last(&mut changes, &hold);
+    let declared = LazyCell::new(|| {
+        lists::declared_lists(context, opened.class_of_lists(), known.principal())
+    });
+    continue_from_last(&mut changes, &hold, |kind| declared.has(kind));
     let notifier = &context.shared.ports.notifier;
     let messages = notifier.open_receiver(opened.key, opened.session.log_messages());
     match load_session(context, known, headers).await {
@@ -322,8 +328,13 @@ fn watch(
 }
 
 /// Continues after the session's previous stream: changes in between are announced, once for each
-/// kind of notification.
-fn continue_from_last(changes: &mut [WatchedList], hold: &GetStreamGuard) {
+/// kind of notification. If the client may know any version of a list, as after it came from another
+/// replica, the list is announced only if its kind is declared.
+fn continue_from_last(
+    changes: &mut [WatchedList],
+    hold: &GetStreamGuard,
+    is_declared: impl Fn(ListKind) -> bool,
+) {
     let mut behind = ListKinds::default();
     for WatchedList {
         list,
@@ -333,7 +344,8 @@ fn continue_from_last(changes: &mut [WatchedList], hold: &GetStreamGuard) {
     {
         let last = hold
             .last_notified(*list)
-            .filter(|last| *last != watching.last() && !behind.has(*kind));
+            .filter(|last| *last != watching.last() && !behind.has(*kind))
+            .filter(|last| *last != ContentVersion::default() || is_declared(*kind));
         if let Some(last) = last {
             watching.resume_from(last);
             behind = behind.with(*kind);

@@ -294,6 +294,21 @@ async fn client_that_connects_again_has_a_session_with_the_same_settings() {
 }
 
 #[tokio::test]
+async fn client_that_connects_again_is_notified_of_no_list_that_is_not_declared() {
+    let world = TestFront::anonymous(settings()).await;
+    let before = SseClient::open(&world).await;
+    let id = before.last_event.clone().unwrap();
+    let mut client = SseClient::connect(&world, &[("last-event-id", &id)]).await;
+    let mut methods = Vec::new();
+    // The server has tools and resources. Prompts would come before resources.
+    while methods.last() != Some(&json!("notifications/resources/list_changed")) {
+        methods.push(client.next().await.unwrap()["method"].take());
+    }
+    let tools = json!("notifications/tools/list_changed");
+    assert_eq!(methods[..methods.len() - 1], [tools]);
+}
+
+#[tokio::test]
 async fn client_that_gets_no_session_when_it_connects_again_has_a_stream_for_its_next_one() {
     let mut settings = settings();
     settings.limits.session.sessions = 1;

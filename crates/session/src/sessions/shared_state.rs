@@ -76,7 +76,8 @@ impl LegacySessions {
         self.inherit_subscriptions(key, shared_uris(value));
     }
 
-    /// Has the session's next stream announce all lists, because its client may know older ones.
+    /// Has the session's next stream announce all lists that its endpoint declares, because its
+    /// client may know older ones.
     pub(super) fn announce_lists(&self, key: SessionKey) {
         for list in ListKind::ALL {
             self.notified_lists
