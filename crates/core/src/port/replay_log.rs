@@ -53,10 +53,9 @@ pub trait ReplayLog: Send + Sync {
     /// Notifies of each kept event of a stream, and of its end.
     fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>>;
 
-    /// Fetches the log of a stream that is not known here, of a session that this replica owns. The
-    /// process before this one may have begun it a moment ago, in a graceful restart. An owner before
-    /// it may have kept it where other replicas find it: such a log has ended, with the answer or with
-    /// the event of a lost one. True if the stream is known now. Cancel safe.
+    /// Fetches the log of a stream that is not known here, of a session that this replica owns: from
+    /// the process before it, or from where an owner before kept it; that log has ended, with the
+    /// answer or with the event of a lost one. True if the stream is known now. Cancel safe.
     fn recover(&self, _key: StreamKey) -> Fut<'_, bool> {
         Box::pin(std::future::ready(false))
     }
