@@ -5,10 +5,7 @@ use weir_testkit::{FaultProxy, MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{COUNT, at, config, open_at, start};
-use crate::harness::{
-    CheckedClient, ForeignServer, Replicas, peers_are_enabled, wait_until_async,
-    within_test_timeout,
-};
+use crate::harness::{CheckedClient, ForeignServer, Replicas, peers_are_enabled, wait_until_async};
 use crate::tenant_isolation::TENANTS;
 
 /// Starts a modern server with tasks and one tool.
