@@ -15,7 +15,6 @@ use weir_wire::{LogLevel, Revision, scan};
 pub use crate::call_deadlines::CallDeadlines;
 pub use crate::list_kind::{ListKind, ListKinds};
 
-use crate::authenticated::Authenticated;
 use crate::call::{Call, SessionKey, TaskMode};
 use crate::capability::CapabilityClass;
 use crate::failure::Failure;
@@ -73,28 +72,6 @@ impl CarriedRevision {
 }
 
 impl OutboundCall {
-    /// A request of weir's own for the sender of `asked`, about the target `native`. It has the
-    /// time of a list.
-    #[must_use]
-    pub fn for_own_request(
-        asked: &Authenticated<Arc<Call>>,
-        call: Arc<Call>,
-        native: Arc<str>,
-    ) -> Self {
-        Self {
-            principal: asked.principal().clone(),
-            token: asked.token().cloned(),
-            call,
-            native,
-            tool: None,
-            begun: Instant::now(),
-            deadlines: CallDeadlines::LIST,
-            whole: false,
-            safe_to_repeat: false,
-            carried_revision: CarriedRevision::default(),
-        }
-    }
-
     /// True if the call may be made a second time although the first may have been executed: it
     /// only reads, or is of a tool that the operator declares safe to repeat. A call with an answer
     /// to a question, or one that resumes an ended call, is never sent twice.

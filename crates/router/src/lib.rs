@@ -13,6 +13,7 @@ mod call_repeats;
 mod item_search;
 pub mod live_calls;
 mod message_edits;
+mod own_request;
 mod parking;
 mod recorded_reply;
 mod reply_cleaning;

@@ -16,6 +16,7 @@ use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, OutboundCall, Upstream};
 
 use crate::item_search::ItemSearch;
+use crate::own_request::own_request;
 
 /// A server, and the search for its sessions.
 type SessionSearch = (Arc<dyn Upstream>, Fut<'static, ()>);
@@ -66,7 +67,9 @@ impl ItemSearch<'_> {
         if !class.has(CapabilityClass::SESSIONS) {
             return;
         }
-        let visible = self.catalog.about(&request.endpoint, class, call.principal());
+        let visible = self
+            .catalog
+            .about(&request.endpoint, class, call.principal());
         let search = |(id, _): &(UpstreamId, _)| session_search(self.catalog, id, call);
         let searches: Vec<_> = visible.iter().filter_map(search).collect();
         if !searches.is_empty() {
@@ -108,5 +111,5 @@ async fn find_sessions(catalog: &Catalog, searches: Vec<SessionSearch>) -> bool 
 
 /// A call without an item, for the session that the client's calls will have.
 pub(crate) fn opening_call(call: &Authenticated<Arc<Call>>) -> OutboundCall {
-    OutboundCall::for_own_request(call, call.inner().clone(), "".into())
+    own_request(call, call.inner().clone(), "".into())
 }

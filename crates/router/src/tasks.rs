@@ -35,6 +35,7 @@ use weir_wire::splice::ObjectEdits;
 
 use super::item_search::ViewForPrincipal;
 use super::reply_transform::ReplyTransform;
+use crate::own_request::own_request;
 use crate::task_names::{TaskLocation, TaskNames};
 use shared_polls::SharedPolls;
 pub use shared_polls::TaskNews;
@@ -316,7 +317,7 @@ impl TaskRequests {
         let way = ReplyTransform::of(&self.catalog, endpoint.as_deref(), &item, &own);
         let outbound = OutboundCall {
             whole: way.wants_whole(),
-            ..OutboundCall::for_own_request(call, Arc::new(own), home.native.into())
+            ..own_request(call, Arc::new(own), home.native.into())
         };
         Some(TaskRoute {
             upstream,
