@@ -14,7 +14,6 @@ mod lease_meter;
 mod log_line_rate;
 pub mod meters;
 mod process_resource;
-mod store_operation;
 pub mod zeroed_counters;
 
 pub use client_meter::ClientMeter;
@@ -30,7 +29,6 @@ pub use meters::{
     upstreams,
 };
 pub use process_resource::{process_resource, set_process_resource};
-pub use store_operation::StoreOperation;
 pub use zeroed_counters::start_at_zero;
 
 use std::sync::LazyLock;

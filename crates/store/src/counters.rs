@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
-use weir_core::telemetry::StoreOperation;
+
+use crate::store_operation::StoreOperation;
 
 /// Counters alive at once. Their names come from the config and from principals, so this bounds the
 /// latter.

@@ -12,6 +12,7 @@ mod parking;
 mod pending_count;
 mod records;
 mod replays;
+mod store_operation;
 mod store_outage;
 mod tasks;
 

@@ -8,8 +8,10 @@ use parking_lot::Mutex;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::parked::{ParkedCall, ParkedCallDetails, SharedParkedReply};
 use weir_core::port::{CallParking, Clock, Random, random_id};
-use weir_core::telemetry::{StoreOperation, instruments};
+use weir_core::telemetry::instruments;
 use weir_core::{ParkedId, Principal};
+
+use crate::store_operation::StoreOperation;
 
 static PARK: StoreOperation = StoreOperation::new("parking", "park");
 static TAKE: StoreOperation = StoreOperation::new("parking", "take");

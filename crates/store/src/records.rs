@@ -24,7 +24,9 @@ use weir_core::port::{
     Clock, Fut, ReadyOrFut, RecordKey, RecordStore, StoreError, StoredRecord, WriteCondition,
     WriteOutcome,
 };
-use weir_core::telemetry::{StoreOperation, instruments};
+use weir_core::telemetry::instruments;
+
+use crate::store_operation::StoreOperation;
 
 static LOAD: StoreOperation = StoreOperation::new("records", "load");
 static STORE: StoreOperation = StoreOperation::new("records", "store");

@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_core::SessionKey;
 use weir_core::port::{Clock, Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
-use weir_core::telemetry::{StoreOperation, instruments};
+use weir_core::telemetry::instruments;
+
+use crate::store_operation::StoreOperation;
 
 /// The memory of an event beside its bytes.
 const EVENT_OVERHEAD: usize = 96;

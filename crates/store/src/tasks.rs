@@ -7,8 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::{Clock, KeptTask, TaskBook};
-use weir_core::telemetry::StoreOperation;
 use weir_core::{EndpointId, Principal};
+
+use crate::store_operation::StoreOperation;
 
 static ENTER: StoreOperation = StoreOperation::new("tasks", "enter");
 static FIND: StoreOperation = StoreOperation::new("tasks", "find");

@@ -598,14 +598,10 @@ pub(crate) const MODEL: [&str; 3] = ["core", "catalog", "router"];
 
 /// The files of the model's crates that read the clocks of `std::time`, and the reasons. All other
 /// files take the time from the port `Clock`, or from `tokio::time`, which tests can advance.
-pub(crate) const STD_CLOCKS: [(&str, &str); 4] = [
+pub(crate) const STD_CLOCKS: [(&str, &str); 3] = [
     (
         "core/src/telemetry/duration_histogram.rs",
         "metrics have the wall time of a series and of an exemplar",
-    ),
-    (
-        "core/src/telemetry/store_operation.rs",
-        "operations of a store are measured outside of a tokio runtime, too",
     ),
     (
         "core/src/trace/trace_context.rs",

@@ -6,11 +6,10 @@ use std::time::Instant;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundHistogram;
-
-use super::instruments;
+use weir_core::telemetry::instruments;
 
 /// One operation of a store, for `weir.store.duration`. A `static` beside its implementation.
-pub struct StoreOperation {
+pub(crate) struct StoreOperation {
     store: &'static str,
     name: &'static str,
     series: OnceLock<BoundHistogram<f64>>,
@@ -19,7 +18,7 @@ pub struct StoreOperation {
 impl StoreOperation {
     /// The operation of this name of the store `store`.
     #[must_use]
-    pub const fn new(store: &'static str, name: &'static str) -> Self {
+    pub(crate) const fn new(store: &'static str, name: &'static str) -> Self {
         Self {
             store,
             name,
@@ -28,7 +27,7 @@ impl StoreOperation {
     }
 
     /// Runs `work`, and records its duration.
-    pub fn time<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let outcome = work();
         let bind = || {
