@@ -106,7 +106,7 @@ impl Tool {
         let raw = Bytes::from(serde_json::json!({ "uri": uri }).to_string());
         let name = scan::find(&raw, "uri").unwrap_or_default();
         let meter = ItemMeter::new(
-            UpstreamMeter::of(upstream),
+            &UpstreamMeter::of(upstream),
             ListKind::Resources,
             String::new(),
         );
@@ -130,7 +130,7 @@ impl Tool {
     #[must_use]
     pub fn of_method(upstream: &UpstreamId, name: &str) -> Self {
         Self {
-            meter: ItemMeter::of_method(UpstreamMeter::of(upstream), name),
+            meter: ItemMeter::of_method(&UpstreamMeter::of(upstream), name),
             ..Self::unlisted(upstream, name)
         }
     }

@@ -37,7 +37,7 @@ fn series<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
 fn instruments_are_scraped_and_removed_upstreams_are_not() {
     let (metrics, _turn) = metrics();
     let a = UpstreamMeter::of(&UpstreamId::new("a").unwrap());
-    let tool = ItemMeter::new(a.clone(), ListKind::Tools, "order".to_owned());
+    let tool = ItemMeter::new(&a, ListKind::Tools, "order".to_owned());
     tool.record_call(
         Method::ToolsCall,
         CallOutcome::Failed("timed_out"),
@@ -106,7 +106,7 @@ fn a_million_names_are_two_thousand_series_and_less_than_a_mebibyte() {
     let mut listed = Vec::new();
     for number in 0..1_000_000 {
         let name = format!("{number:0>64}");
-        let tool = ItemMeter::new(upstream.clone(), ListKind::Tools, name);
+        let tool = ItemMeter::new(&upstream, ListKind::Tools, name);
         tool.record_call(
             Method::ToolsCall,
             CallOutcome::Complete,

@@ -94,7 +94,7 @@ impl ToolDraft {
         };
         let (input, output) = (contract(self.input.clone()), contract(self.output.clone()));
         let meter = ItemMeter::new(
-            UpstreamMeter::of(upstream),
+            &UpstreamMeter::of(upstream),
             self.kind,
             sanitize_text(&self.native, LABEL_LENGTH),
         );

@@ -167,7 +167,7 @@ impl UpstreamMeter {
             method,
             outcome,
         };
-        on_shelf(&self.unnamed, key, || {
+        bound_series(&self.unnamed, key, || {
             labels(&self.id, name, method, outcome)
         })
     }
@@ -210,7 +210,7 @@ impl UpstreamMeter {
     }
 }
 
-fn on_shelf(
+fn bound_series(
     series_by_key: &SeriesByKey,
     key: SeriesKey,
     labels: impl FnOnce() -> Vec<MetricLabel>,
@@ -248,7 +248,8 @@ fn with_outcome(mut all: Vec<MetricLabel>, outcome: CallOutcome) -> Vec<MetricLa
 
 /// The metrics of one item of an upstream: a tool, a prompt, its resources.
 pub struct ItemMeter {
-    upstream: Arc<UpstreamMeter>,
+    /// Lists that are kept for cursors hold items of removed upstreams, whose metrics are not shown.
+    upstream: Weak<UpstreamMeter>,
     kind: ListKind,
     /// True for a method that no revision knows.
     is_method: bool,
@@ -268,20 +269,21 @@ struct NameSlot;
 impl ItemMeter {
     /// The meter of a listed item, by its name in the form of a label.
     #[must_use]
-    pub fn new(upstream: Arc<UpstreamMeter>, kind: ListKind, name: String) -> Arc<Self> {
+    pub fn new(upstream: &Arc<UpstreamMeter>, kind: ListKind, name: String) -> Arc<Self> {
         Arc::new(Self::unused(upstream, kind, name.into()))
     }
 
     /// The meter of a method that no revision knows.
     #[must_use]
-    pub fn of_method(upstream: Arc<UpstreamMeter>, name: &str) -> Arc<Self> {
+    pub fn of_method(upstream: &Arc<UpstreamMeter>, name: &str) -> Arc<Self> {
         Arc::new(Self {
             is_method: true,
             ..Self::unused(upstream, ListKind::Resources, name.into())
         })
     }
 
-    fn unused(upstream: Arc<UpstreamMeter>, kind: ListKind, name: Arc<str>) -> Self {
+    fn unused(upstream: &Arc<UpstreamMeter>, kind: ListKind, name: Arc<str>) -> Self {
+        let upstream = Arc::downgrade(upstream);
         let (slot, completed, others) = (OnceLock::new(), OnceLock::new(), Mutex::default());
         Self {
             upstream,
@@ -302,22 +304,26 @@ impl ItemMeter {
         time: Duration,
         span: Option<SpanContext>,
     ) {
-        if self.is_method {
-            return self.upstream.method(&self.name, outcome).record(time, span);
+        let is_usual =
+            !self.is_method && outcome == CallOutcome::Complete && method == self.kind.used_by();
+        if is_usual && let Some(series) = self.completed.get() {
+            return series.record(time, span);
         }
-        let is_usual = outcome == CallOutcome::Complete && method == self.kind.used_by();
+        let Some(series) = self.series(method, outcome) else {
+            return;
+        };
+        series.record(time, span);
         if is_usual {
-            self.completed
-                .get_or_init(|| self.series(method, outcome))
-                .record(time, span);
-        } else {
-            self.series(method, outcome).record(time, span);
+            // Another call may have set the same series.
+            let _ = self.completed.set(series);
         }
     }
 
     /// Counts a call that was carried in this revision.
     pub fn count_revision(&self, revision: Revision) {
-        self.upstream.count_revision(revision);
+        if let Some(upstream) = self.upstream.upgrade() {
+            upstream.count_revision(revision);
+        }
     }
 
     /// Its attribute and its name, in the form of labels.
@@ -326,13 +332,18 @@ impl ItemMeter {
         Some((self.kind.name_attribute()?, &self.name))
     }
 
-    fn series(&self, method: Method, outcome: CallOutcome) -> Arc<DurationSeries> {
+    /// The series of its calls with this outcome; absent if its upstream is removed.
+    fn series(&self, method: Method, outcome: CallOutcome) -> Option<Arc<DurationSeries>> {
+        let upstream = self.upstream.upgrade()?;
+        if self.is_method {
+            return Some(upstream.method(&self.name, outcome));
+        }
         let attribute = self.kind.name_attribute();
         let slot = self
             .slot
-            .get_or_init(|| NameSlot::take(&self.upstream.id, attribute?, &self.name));
+            .get_or_init(|| NameSlot::take(&upstream.id, attribute?, &self.name));
         let Some((attribute, _)) = attribute.zip(slot.as_ref()) else {
-            return self.upstream.series(attribute, method, outcome);
+            return Some(upstream.series(attribute, method, outcome));
         };
         let name = (attribute, self.name.clone());
         let key = SeriesKey {
@@ -340,9 +351,9 @@ impl ItemMeter {
             method,
             outcome,
         };
-        on_shelf(&self.others, key, || {
-            labels(&self.upstream.id, Some(name), method, outcome)
-        })
+        Some(bound_series(&self.others, key, || {
+            labels(&upstream.id, Some(name), method, outcome)
+        }))
     }
 }
 
@@ -377,7 +388,7 @@ impl fmt::Debug for UpstreamMeter {
 
 impl fmt::Debug for ItemMeter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ItemMeter({} of {})", self.name, self.upstream.id)
+        write!(f, "ItemMeter({})", self.name)
     }
 }
 
@@ -385,13 +396,30 @@ impl fmt::Debug for ItemMeter {
 mod tests {
     use super::*;
 
+    #[test]
+    fn item_of_a_removed_upstream_does_not_keep_its_metrics() {
+        let id = UpstreamId::new("removed").expect("an id");
+        let upstream = UpstreamMeter::of(&id);
+        let tool = ItemMeter::new(&upstream, ListKind::Tools, "order".to_owned());
+        let call = || {
+            let time = Duration::from_millis(1);
+            tool.record_call(Method::ToolsCall, CallOutcome::Complete, time, None);
+            tool.count_revision(Revision::MODERN);
+        };
+        call();
+        assert!(upstreams().contains("removed"));
+        drop(upstream);
+        call();
+        assert!(!upstreams().contains("removed"));
+    }
+
     // Proves F16.
     #[test]
     fn a_method_that_no_revision_knows_has_series_once_a_call_of_it_completed() {
         let id = UpstreamId::new("maker").expect("an id");
         let upstream = UpstreamMeter::of(&id);
         let took = |name: &str, outcome: CallOutcome| {
-            let meter = ItemMeter::of_method(upstream.clone(), name);
+            let meter = ItemMeter::of_method(&upstream, name);
             meter.record_call(
                 weir_wire::method::EXTENSION_METHOD,
                 outcome,
@@ -454,7 +482,7 @@ mod tests {
         };
         let mut alive = Vec::new();
         for number in 0..20_000 {
-            let meter = ItemMeter::new(upstream.clone(), ListKind::Tools, format!("tool-{number}"));
+            let meter = ItemMeter::new(&upstream, ListKind::Tools, format!("tool-{number}"));
             meter.record_call(
                 Method::ToolsCall,
                 CallOutcome::Complete,
@@ -479,7 +507,7 @@ mod tests {
         // A dropped item leaves its slot to others.
         alive.clear();
         assert_eq!(own(), 1, "the others' sum stays");
-        let new = ItemMeter::new(upstream.clone(), ListKind::Tools, "new".to_owned());
+        let new = ItemMeter::new(&upstream, ListKind::Tools, "new".to_owned());
         new.record_call(
             Method::ToolsCall,
             CallOutcome::ToolError,
