@@ -3,14 +3,18 @@
 use std::future::Future;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// The background tasks of one upstream. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct BackgroundTasks {
     tasks: TaskTracker,
+    /// The values whose end begins a last task.
+    holders: TaskTracker,
     /// Ends tasks that have no end of their own.
     closing: CancellationToken,
     /// Ends all tasks.
@@ -31,28 +35,67 @@ impl BackgroundTasks {
         self.spawn_until(self.closing.clone(), task)
     }
 
+    /// Runs a task that ends by itself within seconds. A retired upstream waits for it, and does not
+    /// end it: its owner may be dropped after the other tasks have ended.
+    pub fn spawn_timed(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_tracked(task);
+    }
+
+    /// Runs a task that has to finish, and returns its outcome. A caller that leaves does not end
+    /// the task. Absent if the upstream ended meanwhile.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, outcome) = oneshot::channel();
+        self.spawn(async move {
+            // The caller may be gone.
+            let _ = done.send(task.await);
+        });
+        outcome.await.ok()
+    }
+
+    /// Returns a hold for a value that begins a last task when it is dropped. A retired upstream
+    /// waits for that, within the limits of its tasks.
+    pub fn hold(&self) -> TaskTrackerToken {
+        self.holders.token()
+    }
+
     fn spawn_until(
         &self,
         until: CancellationToken,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Option<AbortHandle> {
-        // A reply may be dropped after the end of the runtime, and then the task is not needed.
-        let runtime = tokio::runtime::Handle::try_current().ok()?;
-        let task = async move {
+        self.spawn_tracked(async move {
             tokio::select! {
                 biased;
                 () = until.cancelled() => {}
                 () = task => {}
             }
-        };
+        })
+    }
+
+    fn spawn_tracked(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<AbortHandle> {
+        // A reply may be dropped after the end of the runtime, and then the task is not needed.
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
         Some(self.tasks.spawn_on(task, &runtime).abort_handle())
     }
 
     /// Ends the tasks: waits for them at most `grace`, then aborts the rest.
     pub async fn stop(&self, grace: Duration) {
         self.tasks.close();
+        self.holders.close();
         self.closing.cancel();
-        let _timed_out = tokio::time::timeout(grace, self.tasks.wait()).await;
+        let ended = async {
+            // A task may make a holder, whose end begins a task.
+            self.tasks.wait().await;
+            self.holders.wait().await;
+            self.tasks.wait().await;
+        };
+        let _timed_out = tokio::time::timeout(grace, ended).await;
         self.stop.cancel();
         self.tasks.wait().await;
     }

@@ -265,7 +265,7 @@ impl HttpUpstream {
 }
 
 /// Opens a session and ends it.
-async fn check_session(pool: &SessionPool) -> Result<(), FailedAttempt> {
+async fn check_session(pool: &Arc<SessionPool>) -> Result<(), FailedAttempt> {
     pool.open_apart(CapabilityClass::BASE).await.map(drop)
 }
 

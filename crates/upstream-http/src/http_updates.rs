@@ -25,7 +25,7 @@ use super::http_watch::open_subscription;
 use super::modern_server::ModernServer;
 use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use super::stream_reader;
-use super::upstream_session::UpstreamSession;
+use super::upstream_session::{OpenedSession, UpstreamSession};
 
 /// The most subscription requests at the same time.
 const MAX_REQUESTS_AT_ONCE: usize = 8;
@@ -41,7 +41,7 @@ pub(crate) struct HttpUpdates {
 
 enum HttpSubscriptions {
     /// The subscribed resources of this session.
-    Session(Arc<UpstreamSession>, BTreeSet<Arc<str>>),
+    Session(OpenedSession, BTreeSet<Arc<str>>),
     /// The subscribed resources of the stream that is read now.
     Modern(ModernServer, BTreeSet<Arc<str>>),
 }
@@ -53,12 +53,12 @@ impl HttpUpdates {
     /// The server sends no updates, or has no stream for them.
     pub(crate) async fn legacy(
         context: Arc<UpstreamContext>,
-        session: Arc<UpstreamSession>,
+        session: OpenedSession,
     ) -> Result<Self, FailedAttempt> {
         let pending = Arc::<PendingUpdates>::default();
         let (publisher, seen) = ReadingPublisher::new(Some(pending.clone()));
-        let subscribes = session.about().subscribes;
-        let subscriptions = HttpSubscriptions::Session(session.clone(), BTreeSet::new());
+        let (channel, subscribes) = (session.channel().clone(), session.about().subscribes);
+        let subscriptions = HttpSubscriptions::Session(session, BTreeSet::new());
         let mut updates = Self {
             context,
             subscriptions,
@@ -68,8 +68,8 @@ impl HttpUpdates {
         let reading = if subscribes {
             stream_reader::start_reading(
                 &updates.context,
-                session.channel(),
-                session.channel().permit_reading(),
+                &channel,
+                channel.permit_reading(),
                 publisher,
                 None,
             )
@@ -156,14 +156,6 @@ impl ResourceUpdates for HttpUpdates {
                 }
             }
         })
-    }
-}
-
-impl Drop for HttpUpdates {
-    fn drop(&mut self) {
-        if let HttpSubscriptions::Session(session, _) = &self.subscriptions {
-            session.clone().close_later();
-        }
     }
 }
 

@@ -29,7 +29,7 @@ use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use super::response_part::ResponsePart;
 use super::response_reader::ResponseReader;
 use super::stream_reader::{self, HttpSubscription};
-use super::upstream_session::{self, OpenedSession, UpstreamSession};
+use super::upstream_session::{self, OpenedSession};
 
 /// A watch on a server over HTTP.
 pub(crate) struct HttpWatch {
@@ -49,7 +49,7 @@ pub(crate) struct HttpWatch {
 }
 
 enum HttpWatchSource {
-    Session(Arc<UpstreamSession>),
+    Session(OpenedSession),
     Modern(ModernServer, CapabilityClass, Arc<HttpSecondEra>),
 }
 
@@ -73,7 +73,7 @@ impl HttpWatch {
         Self {
             subscription: ListSubscription::none(context.clone()),
             context,
-            source: HttpWatchSource::Session(session.keep()),
+            source: HttpWatchSource::Session(session),
             declared: about.notifies_of,
             about,
             seen,
@@ -209,14 +209,6 @@ impl ListWatch for HttpWatch {
                 }
             }
         })
-    }
-}
-
-impl Drop for HttpWatch {
-    fn drop(&mut self) {
-        if let HttpWatchSource::Session(session) = &self.source {
-            session.clone().close_later();
-        }
     }
 }
 

@@ -339,7 +339,7 @@ impl HttpUpstream {
             ServerDialog::Legacy(pool) => {
                 let session = pool.open_apart(CapabilityClass::BASE).await?;
                 Ok(Box::new(
-                    HttpUpdates::legacy(self.context.clone(), session.keep()).await?,
+                    HttpUpdates::legacy(self.context.clone(), session).await?,
                 ))
             }
             ServerDialog::Sse(server) => server.updates().await,

@@ -423,7 +423,7 @@ pub(crate) fn session_headers(
     headers
 }
 
-/// Sends a server the end of a session, in a task that the upstream's end waits for.
+/// Sends a server the end of a session, in a task that the upstream's end does not cut short.
 pub(crate) fn delete_later(
     upstream: &Arc<UpstreamContext>,
     http: UpstreamHttpClient,
@@ -432,7 +432,7 @@ pub(crate) fn delete_later(
     let own = upstream.clone();
     upstream
         .tasks
-        .spawn(async move { send_delete(&own, &http, headers).await });
+        .spawn_timed(async move { send_delete(&own, &http, headers).await });
 }
 
 /// Sends a server the end of a session (DELETE), within a timeout.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tracing::Instrument as _;
 use weir_core::instant::millis;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
@@ -271,27 +272,27 @@ impl SessionPool {
 
     /// Opens a session outside of the pool, for a watch.
     pub(crate) async fn open_apart(
-        &self,
+        self: &Arc<Self>,
         class: CapabilityClass,
     ) -> Result<OpenedSession, FailedAttempt> {
         let behind = SessionClient {
             class,
             client: None,
         };
-        self.open(behind, None).await
+        self.open_detached(behind, None).await
     }
 
     /// Opens a session outside of the pool to find out if the server has sessions, with the
     /// caller's `own` client if it has one.
     pub(crate) async fn try_open(
-        &self,
+        self: &Arc<Self>,
         own: Option<&UpstreamHttpClient>,
     ) -> Result<OpenedSession, FailedAttempt> {
         let behind = SessionClient {
             class: CapabilityClass::BASE,
             client: None,
         };
-        self.open(behind, own).await
+        self.open_detached(behind, own).await
     }
 
     /// Describes the sessions for the next process, which owns them from now on.
@@ -483,8 +484,8 @@ impl SessionPool {
 
     /// Returns the slot's session, opened if there is none yet.
     async fn session(
-        &self,
-        slot: &KeyedSlot<UpstreamSession>,
+        self: &Arc<Self>,
+        slot: &Arc<KeyedSlot<UpstreamSession>>,
         key: &SessionPoolKey,
         own: Option<&UpstreamHttpClient>,
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
@@ -494,18 +495,34 @@ impl SessionPool {
         }
     }
 
+    /// Opens the slot's session. If the caller leaves meanwhile, the next one finds it in the slot.
     async fn opened(
-        &self,
-        slot: &KeyedSlot<UpstreamSession>,
+        self: &Arc<Self>,
+        slot: &Arc<KeyedSlot<UpstreamSession>>,
         key: &SessionPoolKey,
         own: Option<&UpstreamHttpClient>,
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
-        let _one = slot.opening.lock().await;
+        let one = slot.opening.clone().lock_owned().await;
         match slot.current.load_full() {
             Some(session) if session.over().is_cancelled() => slot.remove(&session),
             Some(session) => return Ok(session),
             None => {}
         }
+        let (pool, slot) = (self.clone(), slot.clone());
+        let (key, own) = (key.clone(), own.cloned());
+        self.run_detached(async move {
+            let _one = one;
+            pool.open_in(&slot, &key, own.as_ref()).await
+        })
+        .await
+    }
+
+    async fn open_in(
+        &self,
+        slot: &KeyedSlot<UpstreamSession>,
+        key: &SessionPoolKey,
+        own: Option<&UpstreamHttpClient>,
+    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
         let session = self
             .open(
                 SessionClient {
@@ -542,11 +559,37 @@ impl SessionPool {
     ) -> bool {
         session.channel().set_slot_use(slot.use_clock());
         slot.current.store(Some(session.clone()));
-        let is_held = self.slots.holds(key, slot);
+        // A call may make its slot after the pool was closed.
+        let is_held = self.slots.holds(key, slot) && !self.is_closed.load(Ordering::Acquire);
         if !is_held && let Some(gone) = slot.current.swap(None) {
             gone.close_later();
         }
         is_held
+    }
+
+    async fn open_detached(
+        self: &Arc<Self>,
+        behind: SessionClient,
+        own: Option<&UpstreamHttpClient>,
+    ) -> Result<OpenedSession, FailedAttempt> {
+        let (pool, own) = (self.clone(), own.cloned());
+        self.run_detached(async move { pool.open(behind, own.as_ref()).await })
+            .await
+    }
+
+    /// Runs an opening in a task of its own, which a caller that leaves does not end: the server may
+    /// have opened the session, and weir cannot end one whose id it does not know.
+    async fn run_detached<T: Send + 'static>(
+        &self,
+        opening: impl Future<Output = Result<T, FailedAttempt>> + Send + 'static,
+    ) -> Result<T, FailedAttempt> {
+        let UpstreamContext { tasks, label, .. } = &*self.context;
+        let opened = tasks.run(opening.in_current_span()).await;
+        opened.unwrap_or_else(|| {
+            let text = "The upstream is not served any more";
+            let failure = label.fail(FailureKind::Unavailable, text);
+            Err(FailedAttempt::new(failure).mark_not_attempted())
+        })
     }
 
     async fn open(

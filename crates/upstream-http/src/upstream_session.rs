@@ -457,10 +457,10 @@ impl UpstreamSession {
         self.channel.close().await;
     }
 
-    /// Ends the session at the server, in a task that the upstream's end waits for.
+    /// Ends the session at the server, in a task that the upstream's end does not cut short.
     pub(crate) fn close_later(self: Arc<Self>) {
         let context = self.context.clone();
-        context.tasks.spawn(async move { self.close().await });
+        context.tasks.spawn_timed(async move { self.close().await });
     }
 
     /// Cancelled once weir ended the session because the server did not read its messages.

@@ -5,6 +5,8 @@
 use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::timeout;
 use weir_testkit::scripted_server::{ScriptedRequest, ScriptedServer, ServerAct};
 
 use super::*;
@@ -27,6 +29,7 @@ fn answer(request: &ScriptedRequest) -> ServerAct {
 }
 
 /// The opening of a session of [`CLIENT`].
+#[derive(Clone)]
 struct Opening {
     pool: Arc<SessionPool>,
     key: SessionPoolKey,
@@ -50,6 +53,20 @@ impl Opening {
     async fn run(self) -> Option<FailedAttempt> {
         let slot = self.pool.slots.free_slot(&self.key, 0).unwrap();
         self.pool.session(&slot, &self.key, None).await.err()
+    }
+
+    /// Ends the upstream, and waits at most `grace` for its tasks.
+    async fn retire(&self, grace: Duration) {
+        self.pool.close().await;
+        self.pool.context.tasks.stop(grace).await;
+    }
+
+    fn start(self, is_for_watch: bool) -> JoinHandle<Option<FailedAttempt>> {
+        if is_for_watch {
+            tokio::spawn(self.run_for_watch())
+        } else {
+            tokio::spawn(self.run())
+        }
     }
 
     /// Opens a session for a watch instead.
@@ -107,8 +124,8 @@ async fn call_of_a_pool_that_is_closed_during_its_opening_is_sent_again() {
 
 #[tokio::test]
 async fn session_whose_opening_is_given_up_is_deleted() {
-    let init = "notifications/initialized";
-    for (silent_at, is_for_watch) in [(init, false), ("GET", false), ("GET", true)] {
+    let cases = ["notifications/initialized", "GET"].map(|at| [(at, false), (at, true)]);
+    for (silent_at, is_for_watch) in cases.into_iter().flatten() {
         let (seen, mut silent) = mpsc::channel(1);
         let server = ScriptedServer::start(move |request| {
             if request.method() == silent_at || request.head.starts_with(silent_at) {
@@ -119,18 +136,97 @@ async fn session_whose_opening_is_given_up_is_deleted() {
         })
         .await;
         let opening = Opening::new(&server);
-        let context = opening.pool.context.clone();
-        let call = if is_for_watch {
-            tokio::spawn(opening.run_for_watch())
-        } else {
-            tokio::spawn(opening.run())
-        };
+        let call = opening.clone().start(is_for_watch);
         silent.recv().await.unwrap();
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
-        context.tasks.stop(Duration::from_secs(60)).await;
+        // The end of the session is not cut short.
+        opening.retire(Duration::ZERO).await;
         assert_eq!(deletes(&server), 1, "{silent_at}, {is_for_watch}");
     }
+}
+
+/// Begins an opening whose caller leaves before the server answers `initialize`, and waits for the
+/// caller's end.
+async fn left_during_initialize(is_for_watch: bool) -> (Opening, ScriptedServer) {
+    let caller = Arc::new(OnceLock::<AbortHandle>::new());
+    let leaving = caller.clone();
+    let server = ScriptedServer::start(move |request| {
+        if request.method() == "initialize" {
+            leaving.get().unwrap().abort();
+        }
+        vec![answer(request)]
+    })
+    .await;
+    let opening = Opening::new(&server);
+    let call = opening.clone().start(is_for_watch);
+    caller.set(call.abort_handle()).unwrap();
+    assert!(call.await.unwrap_err().is_cancelled());
+    (opening, server)
+}
+
+#[tokio::test]
+async fn session_whose_caller_leaves_during_initialize_serves_the_next_call() {
+    let (opening, server) = left_during_initialize(false).await;
+    assert!(opening.clone().run().await.is_none());
+    let requests = server.requests();
+    let opened = requests.iter().filter(|one| one.method() == "initialize");
+    assert_eq!((opened.count(), opening.pool.len()), (1, 1));
+    opening.retire(Duration::from_secs(60)).await;
+    assert_eq!(deletes(&server), 1);
+}
+
+#[tokio::test]
+async fn session_whose_caller_leaves_during_initialize_ends_with_the_upstream() {
+    for is_for_watch in [false, true] {
+        let (opening, server) = left_during_initialize(is_for_watch).await;
+        opening.retire(Duration::from_secs(60)).await;
+        assert_eq!(deletes(&server), 1, "{is_for_watch}");
+    }
+}
+
+#[tokio::test]
+async fn retired_upstream_waits_for_the_session_of_its_watch() {
+    let server = ScriptedServer::start(|request| vec![answer(request)]).await;
+    let opening = Opening::new(&server);
+    let session = opening.pool.open_apart(opening.key.class).await.unwrap();
+    let watch = HttpWatch::legacy(opening.pool.context.clone(), session).await;
+    // The watcher notices its end when it runs next.
+    let leaving = async {
+        tokio::task::yield_now().await;
+        drop(watch);
+    };
+    tokio::join!(opening.retire(Duration::from_secs(60)), leaving);
+    assert_eq!(deletes(&server), 1);
+}
+
+#[tokio::test]
+async fn session_that_outlives_its_upstream_is_deleted() {
+    let (seen, mut deleted) = mpsc::channel(1);
+    let server = ScriptedServer::start(move |request| {
+        if request.head.starts_with("DELETE") {
+            seen.try_send(()).unwrap();
+        }
+        vec![answer(request)]
+    })
+    .await;
+    let opening = Opening::new(&server);
+    let session = opening.pool.open_apart(opening.key.class).await.unwrap();
+    opening.retire(Duration::ZERO).await;
+    drop(session);
+    let arrived = timeout(Duration::from_secs(60), deleted.recv()).await;
+    assert!(arrived.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn call_that_begins_after_the_close_of_its_pool_leaves_no_session() {
+    let server = ScriptedServer::start(|request| vec![answer(request)]).await;
+    let opening = Opening::new(&server);
+    opening.pool.close().await;
+    let refusal = opening.clone().run().await.unwrap();
+    assert_eq!(refusal.proof, Some(ResendProof::NotSent));
+    opening.retire(Duration::from_secs(60)).await;
+    assert_eq!((deletes(&server), opening.pool.len()), (1, 0));
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use weir_core::call::LogMessages;
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::upstream_messages::{self, MessageFilter, RevisionDialect};
@@ -67,17 +68,20 @@ impl UpstreamSession {
     }
 }
 
-/// A session that was just opened. It ends at the server when it is dropped, unless it is kept: its
-/// caller may leave before the session is in its slot.
+/// A session outside of the slots of its pool. It ends at the server when it is dropped, unless it is
+/// kept: its caller may leave before the session is in its slot.
 #[derive(Debug)]
 pub(crate) struct OpenedSession {
     session: Arc<UpstreamSession>,
     is_kept: bool,
+    /// The end of the upstream waits for that of the session.
+    _hold: TaskTrackerToken,
 }
 
 impl OpenedSession {
     pub(crate) fn new(session: UpstreamSession) -> Self {
         Self {
+            _hold: session.context.tasks.hold(),
             session: Arc::new(session),
             is_kept: false,
         }
