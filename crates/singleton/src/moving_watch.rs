@@ -8,11 +8,16 @@ use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescri
 use weir_core::{CapabilityClass, Failure};
 
 use crate::remote_watch::RemoteWatch;
-use crate::singleton_upstream::SingletonUpstream;
+
+/// An upstream that may go on in another process.
+pub(crate) trait MovingUpstream: Send + Sync {
+    /// Opens a watch of its lists where the upstream runs now.
+    fn find_lists(&self, class: CapabilityClass) -> Fut<'_, Result<WatchPlace, Failure>>;
+}
 
 /// The watch, and the upstream that opens it again.
 pub(crate) struct MovingWatch {
-    upstream: Arc<SingletonUpstream>,
+    upstream: Arc<dyn MovingUpstream>,
     class: CapabilityClass,
     place: WatchPlace,
     /// True if the lists may have changed while there was no watch.
@@ -45,7 +50,7 @@ impl WatchPlace {
 
 impl MovingWatch {
     pub(crate) fn new(
-        upstream: Arc<SingletonUpstream>,
+        upstream: Arc<dyn MovingUpstream>,
         class: CapabilityClass,
         place: WatchPlace,
     ) -> Self {

@@ -28,7 +28,7 @@ use crate::frame::{Frame, FrameKind};
 use crate::frame_stream::{FrameStream, OwnerClient};
 use crate::lease_handover::{exported_lease, import_session};
 use crate::lease_view::{LeaseHolder, LeaseOwner};
-use crate::moving_watch::{MovingWatch, WatchPlace};
+use crate::moving_watch::{MovingUpstream, MovingWatch, WatchPlace};
 use crate::owner_search::{OwnerAccess, OwnerRoute, OwnerSearch};
 use crate::remote_record::RemoteRecord;
 use crate::remote_watch::{RemoteUpdates, RemoteWatch};
@@ -169,26 +169,6 @@ impl SingletonUpstream {
         })
     }
 
-    /// Opens a watch of the lists where the upstream runs.
-    pub(crate) async fn find_lists(&self, class: CapabilityClass) -> Result<WatchPlace, Failure> {
-        let form = WatchForm {
-            class: class.bits(),
-        };
-        let request = Frame::new(FrameKind::Watch, &form);
-        let search = self.access.patient_search();
-        let Some((stream, first)) = self.access.open(&request, search).await? else {
-            return self.local.clone().watch(class).await.map(WatchPlace::Here);
-        };
-        let upstream = self.local.id();
-        let Ok((about, facts)) = read_description(&first) else {
-            let text = "The replica that runs the upstream sent an invalid message";
-            return Err(Failure::new(FailureKind::BadAnswer, text).with_upstream(upstream));
-        };
-        self.access.record.note_facts(facts);
-        let watch = RemoteWatch::new(upstream.clone(), stream, about);
-        Ok(WatchPlace::There(watch))
-    }
-
     async fn open_updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
         let request = Frame::empty(FrameKind::Updates);
         let search = self.access.patient_search();
@@ -273,6 +253,29 @@ fn lost_at_once(mut reply: Reply) -> Result<Reply, Failure> {
         }
         Some(ReplyEvent::End(end)) => Ok(Reply::ended(end)),
         Some(ReplyEvent::Note(_) | ReplyEvent::Ask(_)) | None => Ok(reply),
+    }
+}
+
+impl MovingUpstream for SingletonUpstream {
+    fn find_lists(&self, class: CapabilityClass) -> Fut<'_, Result<WatchPlace, Failure>> {
+        Box::pin(async move {
+            let form = WatchForm {
+                class: class.bits(),
+            };
+            let request = Frame::new(FrameKind::Watch, &form);
+            let search = self.access.patient_search();
+            let Some((stream, first)) = self.access.open(&request, search).await? else {
+                return self.local.clone().watch(class).await.map(WatchPlace::Here);
+            };
+            let upstream = self.local.id();
+            let Ok((about, facts)) = read_description(&first) else {
+                let text = "The replica that runs the upstream sent an invalid message";
+                return Err(Failure::new(FailureKind::BadAnswer, text).with_upstream(upstream));
+            };
+            self.access.record.note_facts(facts);
+            let watch = RemoteWatch::new(upstream.clone(), stream, about);
+            Ok(WatchPlace::There(watch))
+        })
     }
 }
 
