@@ -140,9 +140,11 @@ fn note_deprecated(method: Method, params: &Bytes) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use super::*;
 
-    fn dress(asker: Option<&str>) -> MessageEdits {
+    fn edits_of(asker: Option<&str>) -> MessageEdits {
         MessageEdits {
             asker: asker.map(|id| UpstreamId::new(id).unwrap()),
         }
@@ -155,7 +157,7 @@ mod tests {
             br#"{"inputRequests":{"a":{"method":"sampling/createMessage","params":{"includeContext":"allServers","maxTokens":1}},
 "b":{"method":"elicitation/create","params":{"message":"Who?","x":1.50}},"c":{"method":"roots/list"}},"requestState":"s"}"#,
         );
-        let shown = dress(Some("shop")).questions(&result);
+        let shown = edits_of(Some("shop")).questions(&result);
         let text = String::from_utf8_lossy(&shown);
         assert!(
             text.contains(r#""includeContext":"none","maxTokens":1"#),
@@ -166,10 +168,10 @@ mod tests {
                 && text.contains(r#""c":{"method":"roots/list"}"#)
         );
         assert!(text.ends_with(r#""requestState":"s"}"#), "{text}");
-        let alone = dress(None).questions(&result);
+        let alone = edits_of(None).questions(&result);
         assert!(String::from_utf8_lossy(&alone).contains(r#""message":"Who?""#));
         let odd = Bytes::from_static(br#"{"inputRequests":5}"#);
-        assert_eq!(dress(Some("shop")).questions(&odd), odd);
+        assert_eq!(edits_of(Some("shop")).questions(&odd), odd);
     }
 
     // Proves R190.
@@ -179,13 +181,13 @@ mod tests {
             br#"{"elicitations":[{"mode":"url","message":"Sign in","url":"https://a.example/"},{"message":"Pay"},5],"x":1.50}"#,
         );
         assert_eq!(
-            dress(Some("shop")).required_visits(&data),
+            edits_of(Some("shop")).required_visits(&data),
             r#"{"elicitations":[{"mode":"url","message":"[shop] Sign in","url":"https://a.example/"},{"message":"[shop] Pay"},5],"x":1.50}"#
         );
-        assert_eq!(dress(None).required_visits(&data), data);
+        assert_eq!(edits_of(None).required_visits(&data), data);
         for odd in ["{}", r#"{"elicitations":5}"#, r#"{"elicitations":[]}"#, "5"] {
             let odd = Bytes::from_static(odd.as_bytes());
-            assert_eq!(dress(Some("shop")).required_visits(&odd), odd);
+            assert_eq!(edits_of(Some("shop")).required_visits(&odd), odd);
         }
     }
 
@@ -193,7 +195,7 @@ mod tests {
     #[test]
     fn logger_has_the_upstreams_name_on_aggregating_endpoints() {
         let of = |asker, params: &'static str| {
-            let told = dress(asker).log(&Bytes::from_static(params.as_bytes()));
+            let told = edits_of(asker).log(&Bytes::from_static(params.as_bytes()));
             let data = scan::find(&told, "data").map(|at| &told[at]);
             assert_eq!(data, Some(&b"1.50"[..]), "{told:?}");
             scan::find(&told, "logger").and_then(|at| scan::string(&told[at]).map(String::from))

@@ -284,6 +284,8 @@ fn cut_completion(result: Bytes) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use serde_json::json;
     use weir_core::names::UpstreamId;
 

@@ -29,14 +29,14 @@ pub(crate) enum WatchPlace {
     /// This one.
     Here(Box<dyn ListWatch>),
     /// Another one.
-    There(RemoteWatch),
+    There(Box<RemoteWatch>),
 }
 
 impl WatchPlace {
     fn watch(&mut self) -> &mut dyn ListWatch {
         match self {
             Self::Here(watch) => &mut **watch,
-            Self::There(watch) => watch,
+            Self::There(watch) => &mut **watch,
         }
     }
 

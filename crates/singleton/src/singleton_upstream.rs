@@ -274,7 +274,7 @@ impl MovingUpstream for SingletonUpstream {
             };
             self.access.record.note_facts(facts);
             let watch = RemoteWatch::new(upstream.clone(), stream, about);
-            Ok(WatchPlace::There(watch))
+            Ok(WatchPlace::There(Box::new(watch)))
         })
     }
 }

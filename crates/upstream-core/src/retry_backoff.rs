@@ -103,6 +103,8 @@ pub fn least_wait(times: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use weir_testkit::FixedRandom;
 
     use super::*;

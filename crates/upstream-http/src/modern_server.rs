@@ -97,11 +97,10 @@ impl ModernServer {
                 log_messages: logs,
             },
         );
-        let mut headers = match call.method {
-            EXTENSION_METHOD => {
-                self.headers_of(header_value(&outbound.native, &self.context.label)?)
-            }
-            known => self.headers(known),
+        let mut headers = if call.method == EXTENSION_METHOD {
+            self.headers_of(header_value(&outbound.native, &self.context.label)?)
+        } else {
+            self.headers(call.method)
         };
         headers.extend(http_post::trace_headers(&call.trace));
         if call.method.name_header() != NameSource::None {

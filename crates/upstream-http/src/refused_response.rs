@@ -204,7 +204,32 @@ impl RefusedResponse {
             let proof = upstream_messages::resend_proof(status, error).filter(|_| self.is_own);
             return FailedAttempt::new(context.permissions.call_failure(error)).with_proof(proof);
         }
-        let (kind, text) = match status {
+        let (kind, text) = self.kind_and_text();
+        let failure = context.label.fail(kind, text);
+        let explanation = self.quoted_explanation();
+        let advice = self.advice();
+        let failure = match (explanation, advice) {
+            (Some(text), Some(advice)) => failure.because(format!("{text}; {advice}")),
+            (Some(text), None) | (None, Some(text)) => failure.because(text),
+            (None, None) => failure,
+        };
+        let refusal = FailedAttempt::new(failure);
+        if status == 413 {
+            // About this request alone, and not about the server.
+            return refusal;
+        }
+        let refusal = refusal.mark_era_in_doubt();
+        match status {
+            400 | 404 | 405 if !self.is_unnamed_error => refusal.mark_no_endpoint(),
+            502 | 504 => refusal.mark_not_reached(),
+            _ => refusal,
+        }
+    }
+
+    /// The failure of a call that got this status and no error of the server's own.
+    fn kind_and_text(&self) -> (FailureKind, String) {
+        let status = self.status.as_u16();
+        match status {
             300..=399 => (
                 FailureKind::BadAnswer,
                 format!("The upstream redirects (HTTP {status}): weir does not follow"),
@@ -232,10 +257,12 @@ impl RefusedResponse {
                 FailureKind::BadAnswer,
                 format!("The upstream answered HTTP {status} without a message"),
             ),
-        };
-        let failure = context.label.fail(kind, text);
-        let explanation = self.quoted_explanation();
-        let advice = match (status, self.location) {
+        }
+    }
+
+    /// The advice for the operator, by the status.
+    fn advice(&self) -> Option<String> {
+        match (self.status.as_u16(), &self.location) {
             (300..=399, Some(location)) => Some(format!(
                 "to {location}; write the server's own address as `url`"
             )),
@@ -248,22 +275,6 @@ impl RefusedResponse {
             ),
             (500..=599, _) => Some("see the log of the server itself".to_owned()),
             _ => None,
-        };
-        let failure = match (explanation, advice) {
-            (Some(text), Some(advice)) => failure.because(format!("{text}; {advice}")),
-            (Some(text), None) | (None, Some(text)) => failure.because(text),
-            (None, None) => failure,
-        };
-        let refusal = FailedAttempt::new(failure);
-        if status == 413 {
-            // About this request alone, and not about the server.
-            return refusal;
-        }
-        let refusal = refusal.mark_era_in_doubt();
-        match status {
-            400 | 404 | 405 if !self.is_unnamed_error => refusal.mark_no_endpoint(),
-            502 | 504 => refusal.mark_not_reached(),
-            _ => refusal,
         }
     }
 
