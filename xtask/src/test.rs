@@ -207,10 +207,10 @@ fn on_valkey(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
 const TEST_THREADS_VARIABLE: &str = "NEXTEST_TEST_THREADS";
 
 /// The count of nextest's threads. In its profiles of all tests and of replicas a test takes three,
-/// so that five run at a time for each two CPUs: more than half of them wait for a process or a
-/// clock. A test that hardly does anything else takes one.
+/// so that three run at a time for each CPU: more than half of them wait for a process or a clock. A
+/// test that hardly does anything else takes one.
 fn test_threads() -> usize {
-    (15 * available_parallelism().map_or(1, NonZero::get)).div_ceil(2)
+    9 * available_parallelism().map_or(1, NonZero::get)
 }
 
 /// The messages of weir while the tests run, checked against the types of the official Python SDK
