@@ -103,20 +103,30 @@ fn is_of_a_ca(error: &rustls::OtherError) -> bool {
 
 fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String> {
     let error = cause.downcast_ref::<hyper::Error>()?;
-    // The end of a new connection cancels the request that is about to be sent; its reason follows.
-    if error.is_canceled() && error.source().is_some() {
+    // The end of a new connection cancels the request that is about to be sent. Its reason follows,
+    // unless the connection had ended before it got the request.
+    let reason = error.source().filter(|_| error.is_canceled());
+    if reason.is_some_and(|reason| reason.is::<hyper::Error>()) {
         return None;
     }
+    let ended_early = reason.is_some();
     // Bytes before any request have no predicate of their own.
     let foreign = error.is_parse() || error.to_string().contains("unexpected message");
-    if foreign && !https {
-        let other = with_scheme(url, "https");
+    if foreign || ended_early {
+        let or_closes = if ended_early {
+            ", or closes new connections"
+        } else {
+            ""
+        };
+        let advice = if https {
+            "correct the URL".to_owned()
+        } else {
+            let other = with_scheme(url, "https");
+            format!("correct it, or write {other} if it speaks TLS")
+        };
         return Some(format!(
-            "the port speaks another protocol than HTTP: correct it, or write {other} if it speaks TLS"
+            "the port speaks another protocol than HTTP{or_closes}: {advice}"
         ));
-    }
-    if foreign {
-        return Some("the port speaks another protocol than HTTP: correct the URL".to_owned());
     }
     (error.is_incomplete_message() || error.is_closed() || error.is_canceled()).then(|| {
         "it closed the connection without an answer: check that the port speaks HTTP".to_owned()
@@ -130,4 +140,32 @@ fn with_scheme(url: &Uri, scheme: &str) -> String {
         rest.split_once("://")
             .map_or(rest.as_str(), |(_, rest)| rest)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use http::Request;
+    use http_body_util::Empty;
+    use hyper::client::conn::http1;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn greeting_that_ends_a_connection_before_its_request_is_another_protocol() {
+        let (mut server, client) = tokio::io::duplex(1024);
+        let (mut sender, connection) = http1::handshake(TokioIo::new(client)).await.unwrap();
+        server.write_all(b"SSH-2.0-OpenSSH_9.6\r\n").await.unwrap();
+        assert!(connection.await.is_err());
+        let request = Request::new(Empty::<bytes::Bytes>::new());
+        let error = sender.send_request(request).await.unwrap_err();
+        let url = Uri::from_static("http://127.0.0.1:22/mcp");
+        assert_eq!(
+            explain(&url, &error),
+            "the port speaks another protocol than HTTP, or closes new connections: correct it, or write https://127.0.0.1:22/mcp if it speaks TLS"
+        );
+    }
 }
