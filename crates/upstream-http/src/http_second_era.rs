@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use weir_core::FailureKind;
@@ -87,7 +87,8 @@ impl HttpSecondEra {
         if let Some(pool) = self.known() {
             return Some(pool);
         }
-        self.pace()
+        self.pace
+            .lock()
             .admit(context.clock.now())
             .ok()
             .filter(|()| !self.is_refused())?;
@@ -135,7 +136,7 @@ impl HttpSecondEra {
             }
             Some(Ok(session)) => {
                 self.record_answer(false);
-                self.pace().record_success();
+                self.pace.lock().record_success();
                 drop(session);
                 pool.import(&self.imported);
                 self.pool.store(Some(pool.clone()));
@@ -173,9 +174,9 @@ impl HttpSecondEra {
         let (now, random) = (context.clock.now(), context.clock.random());
         if is_silent {
             self.is_silent.store(true, Ordering::Release);
-            self.pace().record_silence(now, random);
+            self.pace.lock().record_silence(now, random);
         } else {
-            self.pace().record_failure(now, random);
+            self.pace.lock().record_failure(now, random);
         }
     }
 
@@ -206,7 +207,7 @@ impl HttpSecondEra {
     pub(super) fn forget_refusal(&self) {
         self.is_refused.store(false, Ordering::Release);
         if self.is_silent() {
-            self.pace().record_success();
+            self.pace.lock().record_success();
         }
     }
 
@@ -217,9 +218,5 @@ impl HttpSecondEra {
 
     fn is_silent(&self) -> bool {
         self.is_silent.load(Ordering::Acquire)
-    }
-
-    fn pace(&self) -> MutexGuard<'_, RetryBackoff> {
-        self.pace.lock()
     }
 }
