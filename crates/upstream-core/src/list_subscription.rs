@@ -11,8 +11,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
+use weir_core::Failure;
 use weir_core::port::{Random, doubled, half_jitter};
-use weir_core::{Failure, FailureKind};
 
 use crate::failed_attempt::FailedAttempt;
 use crate::subscription_outcome::SubscriptionAnswer;
@@ -116,11 +116,7 @@ impl<S: Send + 'static> ListSubscription<S> {
         };
         let answer = (&mut running.answer).await;
         self.running = None;
-        answer.unwrap_or_else(|_| {
-            let text = "The upstream is not served any more";
-            let failure = self.context.label.fail(FailureKind::Unavailable, text);
-            Err(failure.into())
-        })
+        answer.unwrap_or_else(|_| Err(self.context.label.removed().into()))
     }
 
     fn accept(&mut self, answer: SubscriptionAnswer<S>) -> Option<(S, Bytes)> {
@@ -180,6 +176,7 @@ impl SubscriptionRetry {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::FailureKind;
     use weir_testkit::FixedRandom;
 
     use super::*;

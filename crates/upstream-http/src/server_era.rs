@@ -10,7 +10,6 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
-use weir_core::FailureKind;
 use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::retry_backoff::RetryBackoff;
@@ -163,14 +162,10 @@ impl ServerEra {
         self: &Arc<Self>,
         one: OwnedMutexGuard<()>,
     ) -> Result<Arc<ServerDialog>, FailedAttempt> {
-        let context = &self.context;
-        let removed = || {
-            let text = "The upstream is not served any more";
-            context.label.fail(FailureKind::Unavailable, text)
-        };
+        let removed = || FailedAttempt::new(self.context.label.removed()).mark_not_attempted();
         self.start_probe(one)?
             .await
-            .unwrap_or_else(|_| Err(FailedAttempt::new(removed()).mark_not_attempted()))
+            .unwrap_or_else(|_| Err(removed()))
     }
 
     /// Starts a probe in a task of its own, which sends its outcome.

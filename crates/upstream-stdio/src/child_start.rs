@@ -111,15 +111,8 @@ impl ChildStarter {
             // The caller may be gone.
             let _ = done.send(result);
         });
-        let removed = || {
-            context.label.fail(
-                FailureKind::Unavailable,
-                "The upstream is not served any more",
-            )
-        };
-        started
-            .await
-            .unwrap_or_else(|_| Err(FailedAttempt::new(removed()).mark_not_attempted()))
+        let removed = || FailedAttempt::new(context.label.removed()).mark_not_attempted();
+        started.await.unwrap_or_else(|_| Err(removed()))
     }
 
     /// Starts a child apart from the others, and ends it once it has answered the first message,
