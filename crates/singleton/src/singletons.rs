@@ -182,8 +182,13 @@ async fn serve_request(
         return serve_call(local, &upstream.lease, request, stream).await;
     }
     let end = upstream.lease.watches_end();
-    let serving = end.run_until_cancelled(serve_stream_of(local, request, stream));
-    serving.await.unwrap_or(Ok(()))
+    tokio::select! {
+        biased;
+        // Asked first: the end of the child follows, and is no failure of a stream that goes on
+        // elsewhere.
+        () = end.cancelled() => Ok(()),
+        served = serve_stream_of(local, request, stream) => served,
+    }
 }
 
 /// Serves a request that has no end of its own.
