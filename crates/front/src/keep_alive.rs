@@ -52,18 +52,18 @@ impl KeepAlive {
         headers: &HeaderMap,
         kind: StreamKind,
     ) -> Self {
-        let enrolled = context
-            .shared
-            .streams
-            .registry
-            .register(principal, &context.endpoint, kind);
+        let enrolled =
+            context
+                .shared()
+                .streams
+                .registry
+                .register(principal, context.endpoint(), kind);
         // Blocking a principal ends the streams that are registered by then. So a stream registers
         // first and checks the block after that: no stream slips in between.
         if context
-            .shared
-            .ports
+            .ports()
             .authorizer
-            .may_enter(principal, &context.endpoint)
+            .may_enter(principal, context.endpoint())
             .is_err()
         {
             enrolled.end.cancel();
@@ -84,7 +84,7 @@ impl KeepAlive {
     /// The keep-alive of a part of another stream, which ends it: the request of this context came
     /// over another connection, and its credentials are others.
     pub(crate) fn of_part(context: &HttpRequestContext) -> Self {
-        let ports = &context.shared.ports;
+        let ports = context.ports();
         let every = jittered(context.limits().keep_alive, &*ports.random);
         Self {
             expires: None,
@@ -110,13 +110,11 @@ impl KeepAlive {
         let idle = context.limits().session.session_idle;
         // The session is renewed with a comment. So there are some within the time that it may be
         // idle.
-        self.every = self
-            .every
-            .min(jittered(idle / 4, &*context.shared.ports.random));
+        self.every = self.every.min(jittered(idle / 4, &*context.ports().random));
         self.comment.as_mut().reset(Instant::now() + self.every);
         self.session = Some(Box::new(SessionUse::new(
-            &context.shared,
-            &context.settings,
+            context.shared(),
+            &context.route.settings,
             opened.record.clone(),
             SessionUser::Stream,
         )));

@@ -1,6 +1,5 @@
-//! What a request does with its session: it is found and kept in use, and its replay log is
-//! written and read.
+//! What a request does with its session: it is kept in use, and its replay log is written and
+//! read.
 
 pub(crate) mod replay;
-pub(crate) mod session_lookup;
 pub(crate) mod session_use;

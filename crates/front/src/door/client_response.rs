@@ -9,10 +9,9 @@ use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
 use weir_layers::request::question_id::{asking_replica, reachable_asker};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_session::LoadedSession;
 use weir_wire::message::Response;
-
-use crate::session::session_lookup::{NoSession, load_session};
 
 /// Handles a client's response to a server's request within a call. A response that no call waits
 /// for is late, and is accepted.
@@ -55,7 +54,7 @@ fn deliver_to_asker(
     headers: &HeaderMap,
     response: &Response,
 ) -> Result<bool, RequestFailure> {
-    let (sessions, ports) = (&context.shared.sessions, &context.shared.ports);
+    let (sessions, ports) = (&context.shared().sessions, context.ports());
     let key = sessions.sealed_key(known.principal(), headers);
     let (Some(key), Some(id)) = (key, &response.id) else {
         return Ok(false);
@@ -86,7 +85,7 @@ pub(crate) fn deliver_response(
 ) {
     match response.id {
         Some(id) => context
-            .shared
+            .shared()
             .sessions
             .answer(&opened.key, id.as_json(), response.outcome),
         None => instruments().unexpected_responses.add(1, &[]),

@@ -49,7 +49,7 @@ pub(crate) async fn answer_elsewhere<'a>(
     again: impl Fn(Bytes) -> Fut<'a, RequestResult>,
 ) -> RequestResult {
     let EndpointRequest { head, context } = &*authenticated.request;
-    let replicas = match &context.shared.ports.replicas {
+    let replicas = match &context.ports().replicas {
         // A replica that forwarded the request hears of the owner, and sends the request there.
         Some(replicas) if context.peer().forwarded_by.is_none() => replicas,
         Some(_) => return Err(not_owner(context, failure)),
@@ -103,7 +103,7 @@ fn not_owner(context: &HttpRequestContext, failure: RequestFailure) -> RequestFa
     };
     let headers = not_owner_header(owner)
         .into_iter()
-        .chain(answered_by_header(&context.shared.ports.replica));
+        .chain(answered_by_header(&context.ports().replica));
     let cause = FailureCause::Refused {
         refusal: RequestRefusal::NotOwner,
         headers: headers.collect(),
@@ -120,7 +120,7 @@ pub(crate) async fn answer_in_predecessor(
     failure: &RequestFailure,
 ) -> RequestResult {
     let EndpointRequest { head, context } = &*authenticated.request;
-    let ports = &context.shared.ports;
+    let ports = context.ports();
     let forwarded = match &ports.predecessor {
         Some(predecessor) => {
             let request = forwarded_request(authenticated, body.clone());
@@ -253,7 +253,7 @@ fn answer_of(
         head.headers.remove(name);
     }
     let body = if method == Method::GET {
-        let drain = context.shared.shutdown.drain().clone();
+        let drain = context.shared().shutdown.drain().clone();
         ResponseBody::new(ForwardedStream::new(body, drain))
     } else {
         ResponseBody::new(body)

@@ -19,6 +19,7 @@ use weir_layers::http::message_parts::MessageParts;
 use weir_layers::request::forwarded_tasks::task_holders;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::session_lookup::{NoSession, load_session, sessionless};
 use weir_router::TaskHolders;
 use weir_session::LoadedSession;
 use weir_wire::message::Request;
@@ -39,7 +40,6 @@ use crate::reply::client_asker::ClientAsker;
 use crate::reply::encode;
 use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall, SessionOwner};
-use crate::session::session_lookup::{NoSession, load_session, sessionless};
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(
@@ -258,17 +258,16 @@ async fn set_level(
         ..opened.session
     };
     if context
-        .shared
+        .shared()
         .sessions
         .store_changed(opened, &session, &context.limits().session)
         .await
     {
         context
-            .shared
-            .ports
+            .ports()
             .notifier
             .set_log_messages(&opened.key, session.log_messages());
-        context.shared.router.notify_sessions(
+        context.shared().router.notify_sessions(
             &HashSet::from([opened.key]),
             ClientSessionChange::LogLevel(level),
         );
@@ -327,7 +326,7 @@ fn call(
     let may_ask = server_questions::may_ask_in(&call) && stream == AnswerTarget::OwnResponse;
     let asker =
         may_ask.then(|| ClientAsker::new(context, known, opened.key, revision, call.clone()));
-    let (router, call) = (context.shared.router.clone(), known.for_payload(call));
+    let (router, call) = (context.shared().router.clone(), known.for_payload(call));
     let holders = if method == Method::TasksResult {
         session.task_holders()
     } else {
@@ -343,10 +342,10 @@ fn call(
     .with_asker(asker);
     let (cancelled, in_flight) =
         context
-            .shared
+            .shared()
             .sessions
             .register_call(opened.key, id.clone(), &context.limits().session);
-    let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight)
+    let owner = SessionOwner::new(context.shared().clone(), cancelled, in_flight)
         .over_http_sse(context.is_over_http_sse);
     SessionOutcome::Call(Box::new(response), OwnedCall::by_session(running, owner))
 }

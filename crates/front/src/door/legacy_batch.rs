@@ -15,6 +15,7 @@ use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_tracing::{begin_span, run_item_in_span};
+use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_wire::message::{MessageError, Request};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -24,7 +25,6 @@ use crate::door::client_response::deliver_response;
 use crate::door::legacy::{AnswerTarget, SessionOutcome, SessionRequestContext, serve_request};
 use crate::door::legacy_notification::handle_notification;
 use crate::reply::encode;
-use crate::session::session_lookup::{NoSession, load_session};
 use crate::session::session_use::CallSessionUse;
 
 const LABELS: MessageLabels = MessageLabels::of(Era::Legacy, "batch");
@@ -64,7 +64,7 @@ pub(crate) async fn batch(
         let refusal = MessageRefusal::InitializeInBatch;
         return Err(RequestFailure::message(None, refusal));
     }
-    let budget = &context.shared.ports.budgets.messages;
+    let budget = &context.ports().budgets.messages;
     let owner = context.owner(known);
     let room = BatchBudget::new(context.limits().batch_bytes, budget, owner);
     let session = SessionRequestContext {
@@ -76,7 +76,11 @@ pub(crate) async fn batch(
     let answers = parsed
         .into_iter()
         .map(|item| item_of_batch(session, item, &room));
-    let session = CallSessionUse::new(&context.shared, &context.settings, opened.record.clone());
+    let session = CallSessionUse::new(
+        context.shared(),
+        &context.route.settings,
+        opened.record.clone(),
+    );
     let answers = session.during(join_all(answers)).await;
     let answers: Vec<RenderedMessage> = answers.into_iter().flatten().collect();
     let worst = answers

@@ -11,13 +11,13 @@ use weir_layers::failure::RequestResult;
 use weir_layers::http::answer::with_labels;
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::session_lookup::{load_session, names_session};
 use weir_session::LoadedSession;
 use weir_wire::message::Notification;
 use weir_wire::method::Method;
 use weir_wire::{RequestId, scan};
 
 use crate::method::canonical_call::call_without_item;
-use crate::session::session_lookup::{load_session, names_session};
 
 /// Handles a notification of a session. A modern client has no notifications over HTTP that have an
 /// effect.
@@ -56,12 +56,12 @@ pub(super) async fn handle_notification(
     match notification.method.known() {
         Some(Method::Cancelled) => {
             if let Some(id) = named("requestId") {
-                context.shared.sessions.cancel(&opened.key, &id);
+                context.shared().sessions.cancel(&opened.key, &id);
             }
         }
         Some(Method::Progress) => {
             if let Some(token) = named("progressToken") {
-                context.shared.sessions.report_progress(
+                context.shared().sessions.report_progress(
                     &opened.key,
                     token.as_json(),
                     params.clone(),
@@ -70,14 +70,14 @@ pub(super) async fn handle_notification(
         }
         Some(Method::Initialized) => {
             context
-                .shared
+                .shared()
                 .sessions
                 .mark_initialized(opened, &context.limits().session)
                 .await;
             announce_session(context, known, opened);
         }
         Some(Method::RootsListChanged) => {
-            context.shared.router.notify_sessions(
+            context.shared().router.notify_sessions(
                 &HashSet::from([opened.key]),
                 ClientSessionChange::RootsChanged,
             );
@@ -104,7 +104,7 @@ fn announce_session(
     );
     if let Some(call) = call {
         context
-            .shared
+            .shared()
             .router
             .open_session(&known.for_payload(Arc::new(call)));
     }

@@ -11,12 +11,12 @@ use weir_layers::failure::{RequestFailure, RequestResult};
 use weir_layers::http::answer::with_labels;
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_session::{ClientRequest, LoadedSession};
 use weir_wire::RequestId;
 use weir_wire::params::Params;
 
 use crate::method::lists;
-use crate::session::session_lookup::{NoSession, load_session};
 
 /// Answers `initialize`: opens a session of the revision that both sides know.
 pub(super) async fn initialize(
@@ -40,19 +40,19 @@ pub(super) async fn initialize(
         class,
         level: None,
         initialized: false,
-        began: context.shared.ports.clock.wall(),
+        began: context.ports().clock.wall(),
     };
     let peer = context.client_address;
     let opened = context
-        .shared
+        .shared()
         .sessions
         .open(known.principal(), peer, &session, &context.limits().session)
         .await;
     let opened = opened.map_err(|failure| refusal_of_session(&failure))?;
     let info = params.client_info().ok().flatten();
-    context.shared.known_clients.record(&ClientRequest {
+    context.shared().known_clients.record(&ClientRequest {
         principal: known.principal(),
-        endpoint: &context.endpoint,
+        endpoint: context.endpoint(),
         revision,
         info: info.as_ref(),
         session: Some(opened.key),
@@ -95,7 +95,7 @@ pub(crate) async fn delete(
             | NoSession::Unreadable => none.failure(None),
         })
         .map_err(|failure| failure.labelled(DELETE_LABELS))?;
-    let sessions = &context.shared.sessions;
+    let sessions = &context.shared().sessions;
     sessions.end(&opened.record, &opened.session).await;
     Ok(with_labels(failure::no_content(), DELETE_LABELS))
 }

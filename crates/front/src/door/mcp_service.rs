@@ -41,7 +41,7 @@ impl AnswerRequests for McpService {
             authenticated,
             body,
         } = complete;
-        let ports = &authenticated.request.context.shared.ports;
+        let ports = authenticated.request.context.ports();
         // A process that has no other one to forward to keeps no copy.
         let copy = ports.may_forward().then(|| body.clone());
         let answered = answer_here(&authenticated, body).await;

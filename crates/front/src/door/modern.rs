@@ -59,13 +59,13 @@ fn record_client(context: &HttpRequestContext, known: &Authenticated<()>, lifted
         .ok()
         .flatten()
         .and_then(|meta| meta.client_info().ok().flatten());
-    context.shared.known_clients.record(&ClientRequest {
+    context.shared().known_clients.record(&ClientRequest {
         principal: known.principal(),
-        endpoint: &context.endpoint,
+        endpoint: context.endpoint(),
         revision: Revision::MODERN,
         info: info.as_ref(),
         session: None,
-        time: context.shared.ports.clock.wall(),
+        time: context.ports().clock.wall(),
     });
 }
 
@@ -280,7 +280,12 @@ fn make_call(
         tool_call: method == Method::ToolsCall,
     };
     let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
-    let binding = encode::binding(known.principal(), &context.endpoint, method, &lifted.params);
+    let binding = encode::binding(
+        known.principal(),
+        context.endpoint(),
+        method,
+        &lifted.params,
+    );
     let binding = binding.map_err(fail)?;
     let origin = match open_state(context, &binding, &lifted.params).map_err(fail)? {
         Some(ResumePlace::Here(origin)) => Some(*origin),
@@ -303,7 +308,7 @@ fn make_call(
         task_mode: as_task,
         ..canonical_call(context, method, lifted)
     });
-    let shared = &context.shared;
+    let shared = context.shared();
     let (running, accepted) = match visits.read_answers(answers.as_deref()) {
         Ok(VisitAnswers::Accepted(accepted)) => {
             let (router, sent) = (shared.router.clone(), known.for_payload(call.clone()));
@@ -361,10 +366,10 @@ fn open_state(
         .request_state()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let Some(state) = state else { return Ok(None) };
-    let now = context.shared.ports.clock.wall();
-    let opened = request_state::open(&context.shared.sealer, binding, &state, now);
+    let now = context.ports().clock.wall();
+    let opened = request_state::open(&context.shared().sealer, binding, &state, now);
     let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
-    let ports = &context.shared.ports;
+    let ports = context.ports();
     match (origin.owner.clone(), &origin.resume) {
         (Some(owner), _) if ports.may_answer(&owner) => Ok(Some(ResumePlace::Elsewhere(owner))),
         (Some(owner), _) if owner != ports.replica => Err(lost_while_parked()),
@@ -372,7 +377,7 @@ fn open_state(
             if id.generation() < ports.generation && ports.predecessor_takes_requests() {
                 Ok(Some(ResumePlace::Predecessor))
             } else if is_of_successor(*id, ports.generation)
-                || id.generation() > ports.generation && context.shared.shutdown.is_draining()
+                || id.generation() > ports.generation && context.shared().shutdown.is_draining()
             {
                 Ok(Some(ResumePlace::Successor))
             } else {

@@ -33,6 +33,7 @@ use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointReque
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::session_lookup::{plain_session, version};
 use weir_session::{
     AnswerKind, LoadedSession, NoPendingAnswer, SessionPlace, SseConnection, SseConnectionId,
     StreamKind, StreamPermit, session_headers,
@@ -44,7 +45,6 @@ use crate::door::forwarding;
 use crate::door::{mcp_service, message_decoding};
 use crate::keep_alive::{self, KeepAlive};
 use crate::method::open_listening;
-use crate::session::session_lookup::{plain_session, version};
 
 /// Chunks of answers that wait for a slow reader; beyond that the answers wait.
 const QUEUED_CHUNKS: usize = 16;
@@ -69,16 +69,17 @@ async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
     let EndpointRequest { head, context } = &**request;
     let query = head.uri.query().unwrap_or_default();
     let named = SseConnectionId::from_query(query).ok_or(RequestRefusal::UnknownStream)?;
-    let own = &context.shared.ports.replica;
+    let own = &context.ports().replica;
     if let Some(owner) = named.replica.filter(|owner| owner != own) {
         return Box::pin(post_elsewhere(authenticated, owner)).await;
     }
     let found = context
-        .shared
+        .shared()
         .sse_connections
         .find(&named.id)
         .filter(|connection| {
-            connection.principal == *sender.principal() && connection.endpoint == context.endpoint
+            connection.principal == *sender.principal()
+                && connection.endpoint == *context.endpoint()
         })
         .filter(|connection| !connection.closed.is_cancelled());
     let Some(connection) = found else {
@@ -92,7 +93,7 @@ async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
 /// Sends a message to the replica that has the connection. As long as that replica may run, its
 /// clients must not take the connection for ended.
 async fn post_elsewhere(authenticated: &AuthenticatedRequest, owner: ReplicaId) -> RequestResult {
-    let ports = &authenticated.request.context.shared.ports;
+    let ports = authenticated.request.context.ports();
     let refused = || {
         if ports.may_run(&owner) {
             RequestRefusal::OwnerUnreachable
@@ -114,7 +115,7 @@ async fn post_elsewhere(authenticated: &AuthenticatedRequest, owner: ReplicaId) 
 /// the connections that were open then stay there.
 async fn post_to_predecessor(authenticated: &AuthenticatedRequest) -> RequestResult {
     let unknown = RequestRefusal::UnknownStream.into();
-    let ports = &authenticated.request.context.shared.ports;
+    let ports = authenticated.request.context.ports();
     if !ports.predecessor_takes_requests() {
         return Err(unknown);
     }
@@ -125,11 +126,11 @@ async fn post_to_predecessor(authenticated: &AuthenticatedRequest) -> RequestRes
 async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
     let (context, known) = (&authenticated.request.context, &authenticated.sender);
     let permit = open_listening::stream_permit(context, known)?;
-    let id = random_id(&*context.shared.ports.random);
+    let id = random_id(&*context.ports().random);
     let (out, told) = mpsc::channel(QUEUED_CHUNKS);
     let connection = Arc::new(SseConnection {
         principal: known.principal().clone(),
-        endpoint: context.endpoint.clone(),
+        endpoint: context.endpoint().clone(),
         out,
         writing: tokio::sync::Mutex::default(),
         session: Mutex::default(),
@@ -137,13 +138,13 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
         closed: CancellationToken::new(),
     });
     context
-        .shared
+        .shared()
         .sse_connections
         .lock()
         .insert(id, connection.clone());
     answer::count_deprecated("http_sse");
-    let path = context.endpoint.as_str().trim_end_matches('/');
-    let ports = &context.shared.ports;
+    let path = context.endpoint().as_str().trim_end_matches('/');
+    let ports = context.ports();
     let named = SseConnectionId {
         id,
         replica: ports.replicas.as_ref().map(|_| ports.replica.clone()),
@@ -185,13 +186,13 @@ async fn reopen_session(
 ) {
     let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let earlier = last_event
-        .and_then(|id| connection.open_session(&context.shared.sealer, id))
+        .and_then(|id| connection.open_session(&context.shared().sealer, id))
         .or_else(|| Some(plain_session(context, version(headers).ok()??)));
     // A drain ends the connection at once: the client connects again elsewhere.
-    let Some(earlier) = earlier.filter(|_| !context.shared.shutdown.is_draining()) else {
+    let Some(earlier) = earlier.filter(|_| !context.shared().shutdown.is_draining()) else {
         return;
     };
-    let (sessions, peer) = (&context.shared.sessions, context.client_address);
+    let (sessions, peer) = (&context.shared().sessions, context.client_address);
     let limits = &context.limits().session;
     let opened = sessions.reopen(known.principal(), peer, earlier, limits);
     let session = opened
@@ -266,7 +267,7 @@ async fn post(
     let (own, known, shared) = (
         connection.clone(),
         sender.for_payload(()),
-        context.shared.clone(),
+        context.shared().clone(),
     );
     let answering = async move {
         let _pending = pending;
@@ -280,7 +281,7 @@ async fn post(
             let id = expected.and_then(|expected| expected.id);
             failure::into_message_answer(failure, id.as_ref(), &context.name)
         });
-        answer.body_mut().labels.meters = Some(context.meters.clone());
+        answer.body_mut().labels.meters = Some(context.route.meters.clone());
         let opened = answer.headers().get(&header_names::SESSION).cloned();
         if let Some(session) = opened {
             begin_session(&own, &context, &known, session).await;
@@ -351,7 +352,7 @@ async fn begin_session(
         .closed
         .clone()
         .run_until_cancelled_owned(listening);
-    context.shared.shutdown.spawn_detached(listening);
+    context.shared().shutdown.spawn_detached(listening);
 }
 
 /// Forwards the stream of a session to its connection. The connection ends with its session: the
@@ -368,7 +369,7 @@ async fn forward_session_stream(
         connection.write(stream, None).await;
     }
     // A drain ends the session's stream first, and the connection once all messages are answered.
-    if connection.has_session(&session) && !context.shared.shutdown.is_draining() {
+    if connection.has_session(&session) && !context.shared().shutdown.is_draining() {
         connection.closed.cancel();
     }
 }
@@ -381,7 +382,7 @@ async fn end_session(
 ) {
     let headers = session_headers(session);
     if let Some(opened) = load_own(context, connection, &headers).await {
-        let sessions = &context.shared.sessions;
+        let sessions = &context.shared().sessions;
         sessions.end(&opened.record, &opened.session).await;
     }
 }
@@ -392,7 +393,7 @@ async fn sealed_session(
     context: &HttpRequestContext,
 ) -> Option<String> {
     let opened = load_own(context, connection, &connection.headers()).await?;
-    let (sealer, random) = (&context.shared.sealer, &*context.shared.ports.random);
+    let (sealer, random) = (&context.shared().sealer, &*context.ports().random);
     Some(connection.seal_session(sealer, random, &opened.session))
 }
 
@@ -401,7 +402,7 @@ async fn load_own(
     connection: &SseConnection,
     headers: &HeaderMap,
 ) -> Option<LoadedSession> {
-    let (sessions, limits) = (&context.shared.sessions, &context.limits().session);
+    let (sessions, limits) = (&context.shared().sessions, &context.limits().session);
     match sessions.load(&connection.principal, headers, limits).await {
         Ok(SessionPlace::Here(opened)) => Some(opened),
         Ok(SessionPlace::Elsewhere(_) | SessionPlace::Gone) | Err(_) => None,
@@ -417,7 +418,7 @@ struct SseConnectionGuard {
 
 impl Drop for SseConnectionGuard {
     fn drop(&mut self) {
-        let shared = &self.context.shared;
+        let shared = self.context.shared();
         shared.sse_connections.lock().remove(&self.id);
         let Some(session) = self.connection.end() else {
             return;
@@ -452,7 +453,7 @@ impl SseBody {
         permit: StreamPermit,
         keep_alive: KeepAlive,
     ) -> Self {
-        let drain = hold.context.shared.shutdown.drain().clone();
+        let drain = hold.context.shared().shutdown.drain().clone();
         let pending = hold.connection.pending.clone();
         let drained = async move {
             drain.cancelled().await;

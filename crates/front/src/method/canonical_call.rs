@@ -19,7 +19,7 @@ pub(crate) fn canonical_call(
         answer::count_deprecated("logging");
     }
     Call {
-        endpoint: context.endpoint.clone(),
+        endpoint: context.endpoint().clone(),
         method,
         params: lifted.params,
         capabilities: lifted.capabilities,
@@ -38,7 +38,7 @@ pub(crate) fn canonical_call(
         trace: lifted
             .trace
             .or(&context.trace)
-            .next_hop(&*context.shared.ports.random),
+            .next_hop(&*context.ports().random),
     }
 }
 

@@ -23,8 +23,8 @@ use crate::reply::running_call::{OwnedCall, RunningCall};
 /// False if an operator selects tools of the endpoint, because an unknown extension could bypass the
 /// selection.
 pub(crate) fn may_be_offered(context: &HttpRequestContext) -> bool {
-    let catalog = context.shared.catalog();
-    let endpoint = catalog.endpoint(&context.endpoint);
+    let catalog = context.shared().catalog();
+    let endpoint = catalog.endpoint(context.endpoint());
     endpoint.is_none_or(|endpoint| endpoint.tools.is_none())
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn extension_method(
     name: &MethodName,
 ) -> Option<Arc<str>> {
     let name = name.extension_name()?;
-    let endpoint = context.shared.catalog().endpoint(&context.endpoint)?;
+    let endpoint = context.shared().catalog().endpoint(context.endpoint())?;
     (endpoint.mode.is_transparent() && endpoint.tools.is_none()).then(|| name.into())
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn serve(
         extension,
         ..canonical_call(context, EXTENSION_METHOD, lifted)
     });
-    let (router, call) = (context.shared.router.clone(), known.for_payload(call));
+    let (router, call) = (context.shared().router.clone(), known.for_payload(call));
     let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
     let response = ResponseContext::new(
         context,

@@ -79,7 +79,7 @@ pub(crate) async fn follow_tasks(
     }
     // The acknowledgment waits for all of them.
     let until = Instant::now() + ACKNOWLEDGMENT_TIME;
-    let requests = &context.shared.router.tasks().with_holders(holders);
+    let requests = &context.shared().router.tasks().with_holders(holders);
     let one = |name: Arc<str>| async move {
         if Instant::now() >= until {
             return None;

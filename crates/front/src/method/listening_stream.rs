@@ -198,7 +198,7 @@ impl ListeningStream {
         kind: ListeningKind,
         also: &CancellationToken,
     ) -> Self {
-        let ends = [context.shared.shutdown.drain(), also]
+        let ends = [context.shared().shutdown.drain(), also]
             .map(|token| Box::pin(token.clone().cancelled_owned()));
         let mut stream = Self {
             ready: Bytes::new(),
@@ -207,9 +207,7 @@ impl ListeningStream {
             updates,
             kind,
             keep_alive,
-            retry: context
-                .limits()
-                .listening_retry(&*context.shared.ports.random),
+            retry: context.limits().listening_retry(&*context.ports().random),
             lacks_retry: true,
             ends,
             is_over: false,

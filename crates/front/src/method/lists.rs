@@ -57,11 +57,11 @@ pub(crate) async fn list_page(
 ) -> Result<ListResult, Failure> {
     check_offered_or_ask(context, known, session, method, class).await?;
     let kind = list_of_method(method).ok_or_else(|| Failure::internal("a page of no list"))?;
-    let shared = &context.shared;
+    let shared = context.shared();
     let cursor = params
         .cursor()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
-    let (endpoint, principal, cursor) = (&context.endpoint, known.principal(), cursor.as_deref());
+    let (endpoint, principal, cursor) = (context.endpoint(), known.principal(), cursor.as_deref());
     let ask = ListPageRequest {
         endpoint,
         class,
@@ -92,7 +92,7 @@ pub(crate) async fn list_page(
             .collect(),
     };
     Ok(ListResult {
-        envelope: render::list(revision, kind, &context.about, &facts),
+        envelope: render::list(revision, kind, &context.route.about, &facts),
         items,
     })
 }
@@ -103,7 +103,7 @@ fn endpoint_offer(
     class: CapabilityClass,
     principal: &Principal,
 ) -> OfferedCapabilities {
-    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared().catalog(), context.endpoint());
     let features = catalog.offered_features(endpoint, class, principal);
     OfferedCapabilities {
         tools: features.tools,
@@ -130,7 +130,7 @@ pub(crate) fn declared_lists(
     class: CapabilityClass,
     principal: &Principal,
 ) -> ListKinds {
-    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared().catalog(), context.endpoint());
     let features = catalog.offered_features(endpoint, class, principal);
     let declared = [
         (features.tools, ListKind::Tools),
@@ -147,8 +147,8 @@ fn joined_instructions(
     class: CapabilityClass,
     principal: &Principal,
 ) -> Option<String> {
-    let catalog = context.shared.catalog();
-    let abouts = catalog.about(&context.endpoint, class, principal);
+    let catalog = context.shared().catalog();
+    let abouts = catalog.about(context.endpoint(), class, principal);
     let alone = abouts.len() == 1;
     let parts: Vec<String> = abouts
         .iter()
@@ -179,25 +179,25 @@ pub(crate) async fn discover_result(
     principal: &Principal,
 ) -> Bytes {
     context
-        .shared
+        .shared()
         .catalog()
-        .settled_view(&context.endpoint, ListKind::Tools, class)
+        .settled_view(context.endpoint(), ListKind::Tools, class)
         .await;
     let offer = OfferedCapabilities {
         without_notifications: context
-            .shared
+            .shared()
             .catalog()
-            .lists_without_notifications(&context.endpoint),
+            .lists_without_notifications(context.endpoint()),
         ..endpoint_offer(context, class, principal)
     };
     let view = context
-        .shared
+        .shared()
         .catalog()
-        .view(&context.endpoint, ListKind::Tools, class);
+        .view(context.endpoint(), ListKind::Tools, class);
     let is_known = view.is_some_and(|view| view.missing.is_empty());
     let ttl_ms = if is_known { DISCOVERED_TTL_MS } else { 0 };
     render::discovered(
-        &context.about,
+        &context.route.about,
         &offer,
         joined_instructions(context, class, principal).as_deref(),
         ttl_ms,
@@ -212,9 +212,9 @@ pub(crate) async fn initialize_result(
     principal: &Principal,
 ) -> Bytes {
     context
-        .shared
+        .shared()
         .catalog()
-        .settled_view(&context.endpoint, ListKind::Tools, class)
+        .settled_view(context.endpoint(), ListKind::Tools, class)
         .await;
     let offer = OfferedCapabilities {
         // Tasks are listed for clients with distinct principals.
@@ -223,7 +223,7 @@ pub(crate) async fn initialize_result(
     };
     render::initialized(
         revision,
-        &context.about,
+        &context.route.about,
         &offer,
         joined_instructions(context, class, principal).as_deref(),
     )

@@ -23,8 +23,8 @@ pub(crate) async fn check_param_headers(
     if method != Method::ToolsCall || context.peer().in_memory {
         return None;
     }
-    let (catalog, class) = (context.shared.catalog(), lifted.capabilities.class);
-    let mut whole = catalog.view(&context.endpoint, ListKind::Tools, class)?;
+    let (catalog, class) = (context.shared().catalog(), lifted.capabilities.class);
+    let mut whole = catalog.view(context.endpoint(), ListKind::Tools, class)?;
     // Most endpoints have no such tool, and skip the search.
     if whole.settled && !whole.is_mirrored() {
         return None;
@@ -33,15 +33,19 @@ pub(crate) async fn check_param_headers(
     if !whole.settled && whole.find(&name).item().is_none() {
         // Right after a start the tools are not known yet, nor their headers. The call would wait,
         // too.
-        whole = Box::pin(catalog.settled_view(&context.endpoint, ListKind::Tools, class)).await;
+        whole = Box::pin(catalog.settled_view(context.endpoint(), ListKind::Tools, class)).await;
     }
     whole
         .find(&name)
         .item()
         .filter(|item| item.tool.has_header_arguments)?;
     // A tool that the principal may not see counts as unknown.
-    let seen =
-        catalog.visible_view(&context.endpoint, ListKind::Tools, class, known.principal())?;
+    let seen = catalog.visible_view(
+        context.endpoint(),
+        ListKind::Tools,
+        class,
+        known.principal(),
+    )?;
     let tool = &seen.find(&name).item()?.tool;
     let annotated = annotated_headers(&tool.raw).ok()?;
     let arguments = lifted.params.arguments().ok().flatten();

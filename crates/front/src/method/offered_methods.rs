@@ -42,7 +42,7 @@ fn check_offered_to(
     method: Method,
     class: CapabilityClass,
 ) -> Result<(), Failure> {
-    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared().catalog(), context.endpoint());
     let has = match method {
         Method::CompletionComplete => {
             catalog.completes(endpoint, class) || may_complete(context, class)
@@ -101,11 +101,14 @@ async fn find_sessions(
     class: CapabilityClass,
 ) {
     let kinds = lists_of(method);
-    let is_alone = context.shared.catalog().is_transparent(&context.endpoint);
+    let is_alone = context
+        .shared()
+        .catalog()
+        .is_transparent(context.endpoint());
     let may_search = !kinds.is_empty() && (is_call(method) || is_alone);
     if may_search && let Some(call) = call_without_item(context, None, session, class) {
         let call = known.for_payload(Arc::new(call));
-        context.shared.router.find_sessions(&call, kinds).await;
+        context.shared().router.find_sessions(&call, kinds).await;
     }
 }
 
@@ -114,7 +117,7 @@ async fn has_undeclared(
     method: Method,
     class: CapabilityClass,
 ) -> bool {
-    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared().catalog(), context.endpoint());
     for kind in lists_of(method) {
         if catalog.offers_undeclared(endpoint, *kind, class).await {
             return true;
@@ -155,7 +158,7 @@ pub(crate) async fn check_task_support(
     class: CapabilityClass,
     params: &Params,
 ) -> Result<(), Failure> {
-    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared().catalog(), context.endpoint());
     let is_known = || catalog.has_tasks(endpoint) || !catalog.may_have_tasks(endpoint);
     if is_known() {
         return Ok(());
@@ -176,7 +179,7 @@ pub(crate) async fn check_task_support(
 /// Returns true if the server of a transparent endpoint has prompts or resources that could be
 /// completed. The server itself then answers if it supports completion.
 fn may_complete(context: &HttpRequestContext, class: CapabilityClass) -> bool {
-    let (catalog, endpoint) = (context.shared.catalog(), &context.endpoint);
+    let (catalog, endpoint) = (context.shared().catalog(), context.endpoint());
     let has_some = catalog.offers(endpoint, ListKind::Prompts, class)
         || catalog.offers(endpoint, ListKind::Resources, class);
     has_some && catalog.is_transparent(endpoint)

@@ -21,6 +21,7 @@ use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::request::forwarded_tasks::task_holders;
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_listen::BodyError;
 use weir_session::{
     GetStreamGuard, LoadedSession, NoStreamPermit, SessionListChanges, StreamClient, StreamKind,
@@ -38,7 +39,6 @@ use crate::method::subscriptions;
 use crate::method::tasks;
 use crate::reply::client_questions::ClientQuestions;
 use crate::session::replay::{self, Resumption};
-use crate::session::session_lookup::{NoSession, load_session};
 
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
 pub(crate) async fn open_get(
@@ -104,7 +104,7 @@ async fn listen_in_session(
     opened: &LoadedSession,
     StreamBounds { keep_alive, permit }: StreamBounds,
 ) -> HttpAnswer {
-    let (replaced, updates, hold) = context.shared.sessions.register_get_stream(opened.key);
+    let (replaced, updates, hold) = context.shared().sessions.register_get_stream(opened.key);
     subscriptions::renew_inherited(context, known, opened);
     let mut changes = watch(
         context,
@@ -116,7 +116,7 @@ async fn listen_in_session(
         lists::declared_lists(context, opened.class_of_lists(), known.principal())
     });
     continue_from_last(&mut changes, &hold, |kind| declared.has(kind));
-    let notifier = &context.shared.ports.notifier;
+    let notifier = &context.ports().notifier;
     let messages = notifier.open_receiver(opened.key, opened.session.log_messages());
     match load_session(context, known, headers).await {
         // The level may have been set since the session was loaded.
@@ -132,25 +132,28 @@ async fn listen_in_session(
             | NoSession::Unreadable,
         ) => {}
     }
-    let questions =
-        ClientQuestions::new(context.shared.clone(), opened.key, opened.session.revision);
+    let questions = ClientQuestions::new(
+        context.shared().clone(),
+        opened.key,
+        opened.session.revision,
+    );
     let mut news = SessionListChanges::new(StreamClient {
-        catalog: context.shared.catalog().clone(),
-        endpoint: context.endpoint.clone(),
+        catalog: context.shared().catalog().clone(),
+        endpoint: context.endpoint().clone(),
         class: opened.class_of_lists(),
         principal: known.principal().clone(),
         session: opened.key,
     });
     // Changes that a server sent while the session had no stream are sent now.
     for (upstream, kinds) in context
-        .shared
+        .shared()
         .catalog()
-        .unread_session_changes(&context.endpoint, &opened.key)
+        .unread_session_changes(context.endpoint(), &opened.key)
     {
         news.receive(upstream, kinds);
     }
     let beside = Box::new(OutOfCallMessages {
-        endpoint: context.endpoint.clone(),
+        endpoint: context.endpoint().clone(),
         principal: known.principal().clone(),
         session: opened.key,
         messages,
@@ -229,7 +232,7 @@ pub(crate) fn open_listen(
     let (subscribed, tasks) = (Vec::new(), FollowedTasks::default());
     let kind = ListeningKind::Listen {
         id: id.clone(),
-        about: context.about.clone(),
+        about: context.route.about.clone(),
         subscribed,
         tasks,
     };
@@ -239,7 +242,7 @@ pub(crate) fn open_listen(
         keep_alive: KeepAlive::new(context, known.principal(), headers, StreamKind::Listen),
         permit: Some(permit),
     };
-    let mut stream = ListeningStream::new(context, parts, kind, context.shared.shutdown.force());
+    let mut stream = ListeningStream::new(context, parts, kind, context.shared().shutdown.force());
     match granting {
         None => stream.write_message(&render::acknowledged(id.as_json(), honoured, &[], &[])),
         Some(granting) => stream.opening = Some((honoured, granting)),
@@ -281,9 +284,9 @@ fn subscribe_to_filter(
 /// The lists of a filter that the endpoint has; as an error, the name of a member that is no
 /// boolean.
 fn honoured_lists(context: &HttpRequestContext, filter: &Bytes) -> Result<ListKinds, &'static str> {
-    let catalog = context.shared.catalog();
+    let catalog = context.shared().catalog();
     // The revisions with such a filter have no sessions.
-    let offers = |kind| catalog.offers(&context.endpoint, kind, CapabilityClass::BASE);
+    let offers = |kind| catalog.offers(context.endpoint(), kind, CapabilityClass::BASE);
     let mut honoured = ListKinds::default();
     for (kind, member) in render::SUBSCRIPTION_FILTERS {
         match scan::find(filter, member).map(|range| &filter[range]) {
@@ -314,9 +317,9 @@ fn watch(
         .filter(|kind| kinds.has(told_as(*kind)));
     let watch = |kind| {
         context
-            .shared
+            .shared()
             .catalog()
-            .watch_list(&context.endpoint, class, kind, known.principal())
+            .watch_list(context.endpoint(), class, kind, known.principal())
     };
     watched
         .map(|list| WatchedList {
@@ -369,7 +372,7 @@ pub(crate) fn stream_permit(
 ) -> Result<StreamPermit, RequestRefusal> {
     let limits = context.limits();
     context
-        .shared
+        .shared()
         .streams
         .permits
         .take(

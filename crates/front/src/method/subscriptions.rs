@@ -54,7 +54,7 @@ pub(crate) async fn serve_session_request(
         let text = "Updates are told on a session's stream: send `initialize`, and its session id with requests";
         return Err(Failure::invalid_params(text));
     }
-    let sessions = &context.shared.sessions;
+    let sessions = &context.shared().sessions;
     if method == Method::ResourcesUnsubscribe {
         // An unsubscribe of an unknown resource succeeds.
         sessions.unsubscribe(&opened.key, &uri);
@@ -77,7 +77,7 @@ async fn subscribe_session(
     params: Params,
     renewal: Option<&SubscriptionRenewal>,
 ) -> Result<bool, Failure> {
-    let (sessions, uri) = (&context.shared.sessions, resource_of(&params)?);
+    let (sessions, uri) = (&context.shared().sessions, resource_of(&params)?);
     let (own, is_known) = sessions.subscription_status(&opened.key, &uri);
     if is_known {
         return Ok(true);
@@ -96,7 +96,7 @@ async fn subscribe_session(
         None => sessions.begin_subscription(opened.key),
     };
     let subscription = context
-        .shared
+        .shared()
         .router
         .subscribe(known.for_payload(call), &inbox)
         .await?;
@@ -129,17 +129,17 @@ pub(crate) fn renew_inherited(
     known: &Authenticated<()>,
     opened: &LoadedSession,
 ) {
-    let Some(renewal) = context.shared.sessions.begin_renewal(opened.key) else {
+    let Some(renewal) = context.shared().sessions.begin_renewal(opened.key) else {
         return;
     };
     let (context, known, opened) = (context.clone(), known.for_payload(()), opened.clone());
-    let shared = context.shared.clone();
+    let shared = context.shared().clone();
     let renewing = async move {
         while let Some(uri) = renewal.next_uri() {
             let renewed = renew(&context, &known, &opened, &renewal, &uri).await;
             renewal.remove(&uri);
             match renewed {
-                Ok(true) => context.shared.sessions.notify_updated(&opened.key, uri),
+                Ok(true) => context.shared().sessions.notify_updated(&opened.key, uri),
                 // The client ended it meanwhile.
                 Ok(false) => {}
                 Err(failure) => {
@@ -148,7 +148,7 @@ pub(crate) fn renew_inherited(
                         cause = failure.cause(),
                         "inherited subscription could not be renewed"
                     );
-                    let (sessions, limits) = (&context.shared.sessions, context.limits());
+                    let (sessions, limits) = (&context.shared().sessions, context.limits());
                     sessions.share_subscriptions(&opened, &limits.session).await;
                 }
             }
@@ -273,7 +273,7 @@ async fn subscribe_resource(
     };
     let call = canonical_call(context, Method::ResourcesSubscribe, lifted);
     let subscription = context
-        .shared
+        .shared()
         .router
         .subscribe(known.for_payload(call), inbox)
         .await?;
@@ -301,7 +301,7 @@ pub(crate) fn subscription_permit(
     }
     let limits = context.limits();
     let permit = context
-        .shared
+        .shared()
         .streams
         .subscription_permits
         .take(
@@ -317,8 +317,7 @@ pub(crate) fn subscription_permit(
             ),
         })?;
     let weight = context
-        .shared
-        .ports
+        .ports()
         .budgets
         .subscriptions
         .try_reserve(name.len() * COPIES_OF_URI + SUBSCRIPTION_BYTES);

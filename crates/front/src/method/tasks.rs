@@ -78,7 +78,7 @@ pub(crate) fn task_mode_of_legacy(
     }
     match tasks::requested_ttl(&lifted.params) {
         // An endpoint without tasks ignores a request for one (tasks, "Task Support and Handling").
-        Some(ttl_ms) if context.shared.catalog().has_tasks(&context.endpoint) => {
+        Some(ttl_ms) if context.shared().catalog().has_tasks(context.endpoint()) => {
             TaskMode::Wanted { ttl_ms }
         }
         _ => TaskMode::Never,
@@ -134,7 +134,7 @@ pub(crate) async fn serve_legacy(
         ..canonical_call(context, method, lifted)
     };
     let (requests, call) = (
-        context.shared.router.tasks().with_holders(holders),
+        context.shared().router.tasks().with_holders(holders),
         known.for_payload(Arc::new(call)),
     );
     if method == Method::TasksList {
@@ -183,10 +183,10 @@ fn replica_of_task(
         return None;
     }
     let name = params.task_id().ok().flatten()?;
-    let tasks = context.shared.router.tasks();
+    let tasks = context.shared().router.tasks();
     tasks
-        .replica_of_task(known.principal(), &context.endpoint, &name)
-        .filter(|replica| context.shared.ports.may_answer(replica))
+        .replica_of_task(known.principal(), context.endpoint(), &name)
+        .filter(|replica| context.ports().may_answer(replica))
 }
 
 async fn serve_task_method(
@@ -207,7 +207,7 @@ async fn serve_task_method(
     };
     let holders = task_holders(context, headers);
     let (tasks, call) = (
-        context.shared.router.tasks().with_holders(holders),
+        context.shared().router.tasks().with_holders(holders),
         known.for_payload(Arc::new(call)),
     );
     let state = tasks
@@ -218,15 +218,15 @@ async fn serve_task_method(
         tasks.note_fetched(&call, &state);
     }
     let (state, edits) = match part {
-        _ if !is_read => (state, tasks::acknowledged(&context.about)),
+        _ if !is_read => (state, tasks::acknowledged(&context.route.about)),
         None => {
             let state = failure::task_state_for_modern(&state)?;
-            (state, tasks::rendered(&context.about))
+            (state, tasks::rendered(&context.route.about))
         }
         // The other replica renders it for its client.
-        Some(KeptTaskPart::Whole) => (state, tasks::rendered(&context.about)),
+        Some(KeptTaskPart::Whole) => (state, tasks::rendered(&context.route.about)),
         Some(KeptTaskPart::Status) => {
-            let edits = tasks::rendered(&context.about);
+            let edits = tasks::rendered(&context.route.about);
             (state, edits.remove("result").remove("error"))
         }
     };

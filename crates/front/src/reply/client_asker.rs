@@ -69,11 +69,11 @@ impl ClientAsker {
         call: Arc<Call>,
     ) -> Box<Self> {
         Box::new(Self {
-            shared: request.shared.clone(),
-            settings: request.settings.clone(),
+            shared: request.route.shared.clone(),
+            settings: request.route.settings.clone(),
             known: known.for_payload(()),
             call,
-            questions: ClientQuestions::new(request.shared.clone(), session, revision),
+            questions: ClientQuestions::new(request.route.shared.clone(), session, revision),
             round: None,
             rounds: 0,
             repeats: CallRepeats::default(),

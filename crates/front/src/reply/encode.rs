@@ -54,13 +54,18 @@ impl ResponseContext {
             ReplyEnd::Task(created) => return self.encode_task(&created),
             ReplyEnd::Parked { id, result } => {
                 let origin = SealedResume {
-                    owner: Some(self.shared.ports.replica.clone()),
+                    owner: Some(self.route.shared.ports.replica.clone()),
                     ..SealedResume::of(CallResumption::Parked(id))
                 };
                 return self.encode_input_required(Payload::Whole(result), Some(origin));
             }
         };
-        let edits = render::complete(self.revision, self.method, self.is_anonymous, &self.about);
+        let edits = render::complete(
+            self.revision,
+            self.method,
+            self.is_anonymous,
+            &self.route.about,
+        );
         let edits = match &self.task {
             Some(task) => Cow::Owned(tasks::add_related_task(edits.clone(), task)),
             None => Cow::Borrowed(edits),
@@ -73,7 +78,7 @@ impl ResponseContext {
             Payload::Stream(source) => {
                 let structured = structured::as_text(self.revision)
                     .filter(|_| self.is_of_tool())
-                    .map(|edit| (edit, HeldPart::new(self.shared.clone())));
+                    .map(|edit| (edit, HeldPart::new(self.route.shared.clone())));
                 let column = ResultEdits::new(self.blocks(), structured, edits.into_owned());
                 EncodedEnd::Stream(Box::new(result_stream::ResultStream::new(
                     &self.id, column, source,
@@ -114,7 +119,7 @@ impl ResponseContext {
     }
 
     fn encode_task(&self, created: &Bytes) -> EncodedEnd {
-        let message = match tasks::created_for(self.revision, created, &self.about) {
+        let message = match tasks::created_for(self.revision, created, &self.route.about) {
             Some((created, edits)) => self.edited(&created, &edits),
             None => {
                 let text = "The server makes a task of a call whose client knows none";
@@ -140,8 +145,8 @@ impl ResponseContext {
             return None;
         };
         HeaderValue::try_from(challenge::insufficient_at(
-            &self.settings,
-            &self.endpoint,
+            &self.route.settings,
+            &self.route.endpoint,
             scopes,
         ))
         .ok()
@@ -198,7 +203,7 @@ impl ResponseContext {
         if rendered.message.len() <= UNRESERVED_BYTES {
             return Ok(rendered);
         }
-        let mut memory = self.shared.ports.budgets.results.empty_of(self.owner);
+        let mut memory = self.route.shared.ports.budgets.results.empty_of(self.owner);
         if memory.try_grow(rendered.message.len()) {
             return Ok(RenderedMessage {
                 memory: Some(memory),
@@ -251,10 +256,10 @@ impl ResponseContext {
         };
         let binding = bound.binding()?;
         let sealed = origin.map(|origin| {
-            let ports = &self.shared.ports;
+            let ports = &self.route.shared.ports;
             let expires = ports.clock.wall() + self.limits().state_time;
             request_state::seal(
-                &self.shared.sealer,
+                &self.route.shared.sealer,
                 &*ports.random,
                 &binding,
                 &origin,
@@ -263,7 +268,7 @@ impl ResponseContext {
         });
         self.edited(
             &result,
-            &render::input_required(&self.about, sealed.as_deref()),
+            &render::input_required(&self.route.about, sealed.as_deref()),
         )
     }
 }

@@ -62,8 +62,9 @@ impl ReplayRecorder {
         log: StreamResumption,
         context: &ResponseContext,
     ) -> Option<Self> {
+        let shared = &context.route.shared;
         let mut stream = [0; 8];
-        context.shared.ports.random.fill(&mut stream);
+        shared.ports.random.fill(&mut stream);
         let key = StreamKey {
             session: log.session,
             stream: u64::from_ne_bytes(stream),
@@ -73,12 +74,12 @@ impl ReplayRecorder {
             let id = event_id(key.stream, LOST_ANSWER);
             event_of(&id, &unknown.message(LostAnswer::WithReplica))
         };
-        if !context.shared.ports.replays.begin(key, &lost_answer) {
+        if !shared.ports.replays.begin(key, &lost_answer) {
             return None;
         }
         let mut keeping = Self {
-            shared: context.shared.clone(),
-            settings: context.settings.clone(),
+            shared: shared.clone(),
+            settings: context.route.settings.clone(),
             key,
             seq: 0,
             event: None,
@@ -95,7 +96,7 @@ impl ReplayRecorder {
             sse::write_event(
                 &mut out,
                 Some(&keeping.id()),
-                Some(context.limits().call_retry(&*context.shared.ports.random)),
+                Some(context.limits().call_retry(&*shared.ports.random)),
                 b"",
             );
             keeping.first = Some(out.freeze());
@@ -324,7 +325,7 @@ pub(crate) async fn resume(
         session: opened.key,
         stream,
     };
-    let replays = &context.shared.ports.replays;
+    let replays = &context.ports().replays;
     let (moves, result) = match replays.watch_events(key) {
         Some(moves) => (Some(moves), "replayed"),
         None if replays.recover(key).await => (replays.watch_events(key), "recovered"),
@@ -408,12 +409,12 @@ impl ResumedStream {
         permit: StreamPermit,
         found: Result<Option<ReplayedEvents>, StoreError>,
     ) -> Self {
-        let (replaced, hold) = context.shared.sessions.register_reader(key);
+        let (replaced, hold) = context.shared().sessions.register_reader(key);
         // The drain waits for the call itself; then its record has an end.
-        let ends = [context.shared.shutdown.force(), &replaced]
+        let ends = [context.shared().shutdown.force(), &replaced]
             .map(|token| Box::pin(token.clone().cancelled_owned()));
         let mut resumed = Self {
-            replays: context.shared.ports.replays.clone(),
+            replays: context.ports().replays.clone(),
             key,
             seq,
             ready: [keep_alive::comment()].into(),

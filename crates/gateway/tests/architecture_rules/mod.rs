@@ -637,7 +637,7 @@ pub(crate) const ASKS_ERA: &[(&str, &str)] = &[
         "refuses an unknown revision of the era",
     ),
     (
-        "front/src/session/session_lookup.rs",
+        "layers/src/request/session_lookup.rs",
         "refuses a header of the other era on a session, of requests without a message too",
     ),
     (

@@ -26,19 +26,20 @@ pub(crate) fn unauthenticated(
         AuthenticationDenial::Invalid(_) => Some("invalid_token"),
     };
     let scopes = context
+        .route
         .settings
         .oauth
         .as_ref()
-        .map(|oauth| oauth.scopes(&context.endpoint))
+        .map(|oauth| oauth.scopes(context.endpoint()))
         .unwrap_or_default();
-    challenge(&context.settings, &context.endpoint, error, scopes)
+    challenge(&context.route.settings, context.endpoint(), error, scopes)
 }
 
 /// The challenge of a 403: all scopes that the request needs, so that the client asks once.
 pub(crate) fn insufficient(context: &HttpRequestContext, scopes: &[Arc<str>]) -> String {
     challenge(
-        &context.settings,
-        &context.endpoint,
+        &context.route.settings,
+        context.endpoint(),
         Some("insufficient_scope"),
         scopes,
     )

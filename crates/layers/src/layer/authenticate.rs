@@ -69,8 +69,7 @@ impl Check<Box<EndpointRequest>> for AddressRate {
             return Ok(());
         }
         let taken = context
-            .shared
-            .ports
+            .ports()
             .limiter
             .admit_address(context.client_address);
         taken.map_err(|failure| {
@@ -101,7 +100,7 @@ impl Check<AuthenticatedRequest> for EntranceAudit {
 async fn check_credentials(
     EndpointRequest { head, context }: &EndpointRequest,
 ) -> Result<Authenticated<()>, RequestFailure> {
-    let ports = &context.shared.ports;
+    let ports = context.ports();
     let (bearer, api_key) = match (bearer_token(head), api_key_in(&head.headers)) {
         (Ok(bearer), Ok(api_key)) => (bearer, api_key),
         (Err(refusal), _) | (_, Err(refusal)) => {
@@ -114,11 +113,11 @@ async fn check_credentials(
         api_key: api_key.map(BorrowedSecret::new),
         certificate: context.peer().certificate.as_deref(),
         peer: context.client_address,
-        endpoint: &context.endpoint,
+        endpoint: context.endpoint(),
     };
     let sender = match authenticate(&*ports.verifier, &evidence).await {
         // A token is a secret: it is kept only if some upstream is called in its owner's name.
-        Ok(sender) if context.settings.keep_tokens => sender.with_verified_token(&evidence),
+        Ok(sender) if context.route.settings.keep_tokens => sender.with_verified_token(&evidence),
         Ok(sender) => sender,
         Err(failure) => {
             audit_refusal(context, reason(&failure), None);
@@ -127,7 +126,7 @@ async fn check_credentials(
     };
     match ports
         .authorizer
-        .may_enter(sender.principal(), &context.endpoint)
+        .may_enter(sender.principal(), context.endpoint())
     {
         Ok(()) => Ok(sender),
         Err(failure) => {
@@ -147,9 +146,9 @@ pub(super) fn audit_refusal(
 }
 
 fn audit(context: &HttpRequestContext, outcome: Result<&Principal, SenderRejection<'_>>) {
-    context.shared.ports.audit.record_entrance(&SenderEntrance {
+    context.ports().audit.record_entrance(&SenderEntrance {
         peer: context.client_address,
-        endpoint: &context.endpoint,
+        endpoint: context.endpoint(),
         request: context.name.as_str(),
         outcome,
     });

@@ -189,7 +189,7 @@ impl std::fmt::Debug for ObservedRequest {
 /// Observes a message that is answered elsewhere than in the response to its own POST.
 pub fn observe_message(context: &HttpRequestContext) -> ObservedRequest {
     let mut observed = ObservedRequest::new(context.name.clone(), context.facts.clone(), None);
-    observed.ending.labels.meters = Some(context.meters.clone());
+    observed.ending.labels.meters = Some(context.route.meters.clone());
     observed
 }
 

@@ -45,13 +45,13 @@ async fn charge_principal(
     if context.is_forwarded() {
         return Ok(());
     }
-    let limiter = &context.shared.ports.limiter;
+    let limiter = &context.ports().limiter;
     let refused = |failure: Failure| {
         principal.meter().limited();
         audit_refusal(context, "principal_limit", Some(principal));
         rate_refusal(&failure)
     };
-    match limiter.admit_request(principal, &context.endpoint) {
+    match limiter.admit_request(principal, context.endpoint()) {
         RateDecision::Now(decision) => decision.map_err(refused),
         RateDecision::Later(decision) => decision.await.map_err(refused),
     }

@@ -88,7 +88,7 @@ pub async fn read_body(
         },
     )
     .await?;
-    context.meters.count_received(body.len());
+    context.route.meters.count_received(body.len());
     if has_waited {
         // On the heap: most bodies are at hand.
         Box::pin(take_permit_again(context)).await?;
@@ -98,7 +98,7 @@ pub async fn read_body(
 
 async fn take_permit_again(context: &HttpRequestContext) -> Result<(), RequestRefusal> {
     let limits = context.limits();
-    let in_flight = &context.shared.outer.in_flight;
+    let in_flight = &context.shared().outer.in_flight;
     let permit = in_flight
         .acquire(limits.in_flight, limits.in_flight_wait)
         .await

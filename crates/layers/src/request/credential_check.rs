@@ -68,11 +68,11 @@ impl CredentialCheck {
         headers: &HeaderMap,
     ) -> Box<Self> {
         let stream = CheckedStream {
-            shared: context.shared.clone(),
+            shared: context.shared().clone(),
             principal: principal.clone(),
             credentials: StreamCredentials::of(context, headers),
         };
-        let random = &*context.shared.ports.random;
+        let random = &*context.ports().random;
         let interval = jittered(context.limits().keep_alive.min(LONGEST_INTERVAL), random);
         let wait = next_wait(interval, stream.trust_time());
         Box::new(Self {

@@ -6,35 +6,12 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::Request;
 use http::request::Parts;
-use weir_core::{Authenticated, EndpointId};
-use weir_era::render::WeirIdentity;
+use weir_core::Authenticated;
 
 use crate::http::client_address::client_address;
-use crate::request::endpoint_meters::EndpointMeters;
+use crate::request::endpoint_route::EndpointRoute;
 use crate::request::request_context::{HttpRequestContext, trace_of_headers};
 use crate::request::request_facts::RequestFacts;
-use crate::settings::FrontSettings;
-use crate::state::FrontState;
-
-/// An endpoint of one configuration.
-pub struct EndpointRoute {
-    /// The state that survives a reload.
-    pub shared: Arc<FrontState>,
-    /// The settings of its configuration.
-    pub settings: Arc<FrontSettings>,
-    /// The name and version of weir in results.
-    pub about: Arc<WeirIdentity>,
-    /// The endpoint.
-    pub endpoint: EndpointId,
-    /// The metrics of the endpoint.
-    pub meters: Arc<EndpointMeters>,
-}
-
-impl std::fmt::Debug for EndpointRoute {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EndpointRoute").finish_non_exhaustive()
-    }
-}
 
 /// A request whose head is checked. On the heap: a future that takes it by value would hold and
 /// copy it at every layer.
@@ -54,14 +31,15 @@ impl std::fmt::Debug for EndpointRequest {
 impl EndpointRequest {
     /// The request with its context: the client's address is the peer's own, or the one that a
     /// trusted proxy reports.
-    pub fn new(route: &EndpointRoute, is_over_http_sse: bool, request: Request<Body>) -> Box<Self> {
+    pub fn new(
+        route: &Arc<EndpointRoute>,
+        is_over_http_sse: bool,
+        request: Request<Body>,
+    ) -> Box<Self> {
         let (head, _) = request.into_parts();
         let facts = facts_of(&head.extensions);
         let context = HttpRequestContext {
-            shared: route.shared.clone(),
-            settings: route.settings.clone(),
-            about: route.about.clone(),
-            endpoint: route.endpoint.clone(),
+            route: route.clone(),
             name: facts.name.clone(),
             client_address: client_address(
                 facts.peer.address,
@@ -70,7 +48,6 @@ impl EndpointRequest {
             ),
             facts,
             trace: trace_of_headers(&head.headers),
-            meters: route.meters.clone(),
             is_over_http_sse,
         };
         Box::new(Self { head, context })

@@ -49,7 +49,7 @@ pub fn task_holders(
             headers: headers.clone(),
         })
     };
-    context.shared.ports.may_forward().then(holders)
+    context.ports().may_forward().then(holders)
 }
 
 /// Counts a request to another process by its result.
@@ -96,7 +96,7 @@ impl ForwardedTaskRequests {
     fn request(&self, call: &Call, name: &str) -> Option<ForwardedRequest> {
         let (mut head, ()) = Request::new(()).into_parts();
         head.method = HttpMethod::POST;
-        head.uri = self.context.endpoint.as_str().parse().ok()?;
+        head.uri = self.context.endpoint().as_str().parse().ok()?;
         head.headers = self.headers.clone();
         let gone = [header::CONTENT_LENGTH, header::CONTENT_ENCODING];
         for name in gone.iter().chain([&header_names::SESSION]) {
@@ -141,7 +141,7 @@ impl TaskHolders for ForwardedTaskRequests {
         call: &'a Call,
     ) -> Fut<'a, Result<Option<Bytes>, Failure>> {
         Box::pin(async move {
-            let ports = &self.context.shared.ports;
+            let ports = self.context.ports();
             let is_there = || ports.may_answer(replica) && !self.context.is_forwarded();
             let Some(replicas) = ports.replicas.as_ref().filter(|_| is_there()) else {
                 return Ok(None);
@@ -158,12 +158,12 @@ impl TaskHolders for ForwardedTaskRequests {
     }
 
     fn may_ask_predecessor(&self) -> bool {
-        self.context.shared.ports.predecessor_takes_requests()
+        self.context.ports().predecessor_takes_requests()
     }
 
     fn ask_predecessor<'a>(&'a self, call: &'a Call) -> Fut<'a, Result<Option<Bytes>, Failure>> {
         Box::pin(async move {
-            let ports = &self.context.shared.ports;
+            let ports = self.context.ports();
             let Some(predecessor) = &ports.predecessor else {
                 return Ok(None);
             };

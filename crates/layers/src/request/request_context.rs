@@ -8,26 +8,20 @@ use weir_core::budget::{BudgetOwner, ByteReservation};
 use weir_core::call::{RequestName, TraceContext};
 use weir_core::{Authenticated, EndpointId};
 use weir_era::lift;
-use weir_era::render::WeirIdentity;
 use weir_listen::{ClientPeer, ForwardedClient, KeptTaskPart};
 
 use crate::http::header_names;
-use crate::request::endpoint_meters::EndpointMeters;
+use crate::ports::FrontPorts;
+use crate::request::endpoint_route::EndpointRoute;
 use crate::request::request_facts::RequestFacts;
-use crate::settings::{FrontLimits, FrontSettings};
+use crate::settings::FrontLimits;
 use crate::state::FrontState;
 
-/// The context of one request, with the settings that it began with.
+/// The context of one request.
 #[derive(Clone)]
 pub struct HttpRequestContext {
-    /// The state that survives a reload.
-    pub shared: Arc<FrontState>,
-    /// The settings that the request began with.
-    pub settings: Arc<FrontSettings>,
-    /// The name and version of weir in results.
-    pub about: Arc<WeirIdentity>,
-    /// The endpoint of the request.
-    pub endpoint: EndpointId,
+    /// The endpoint of the request, with the settings that the request began with.
+    pub route: Arc<EndpointRoute>,
     /// The name of the request.
     pub name: RequestName,
     /// The connection, and what the layers share about the request.
@@ -36,8 +30,6 @@ pub struct HttpRequestContext {
     pub client_address: IpAddr,
     /// The trace context of the head. A trace context in `_meta` takes precedence.
     pub trace: TraceContext,
-    /// The metrics of the endpoint.
-    pub meters: Arc<EndpointMeters>,
     /// True if the answer goes to an HTTP+SSE stream that it shares with others: it cannot be
     /// resumed.
     pub is_over_http_sse: bool,
@@ -50,6 +42,21 @@ impl std::fmt::Debug for HttpRequestContext {
 }
 
 impl HttpRequestContext {
+    /// The state that survives a reload.
+    pub fn shared(&self) -> &Arc<FrontState> {
+        &self.route.shared
+    }
+
+    /// The ports of the state.
+    pub fn ports(&self) -> &FrontPorts {
+        &self.route.shared.ports
+    }
+
+    /// The endpoint of the request.
+    pub fn endpoint(&self) -> &EndpointId {
+        &self.route.endpoint
+    }
+
     /// The connection of the request.
     pub fn peer(&self) -> &ClientPeer {
         &self.facts.peer
@@ -60,7 +67,7 @@ impl HttpRequestContext {
     pub fn forwarded_client(&self) -> ForwardedClient {
         let peer = self.peer();
         ForwardedClient {
-            forwarded_by: self.shared.ports.replica.clone(),
+            forwarded_by: self.ports().replica.clone(),
             request: self.name.clone(),
             address: peer.address,
             secure: peer.secure,
@@ -82,17 +89,22 @@ impl HttpRequestContext {
 
     /// True if other replicas share sessions with this one.
     pub fn has_replicas(&self) -> bool {
-        self.shared.ports.replicas.is_some()
+        self.ports().replicas.is_some()
     }
 
     /// The limits that the request began with.
     pub fn limits(&self) -> &FrontLimits {
-        &self.settings.limits
+        &self.route.settings.limits
     }
 
     /// An empty reservation in the budget of all bodies, owned by this principal.
     pub(crate) fn bodies(&self, known: &Authenticated<()>) -> ByteReservation {
-        self.shared.ports.budgets.bodies.empty_of(self.owner(known))
+        self.route
+            .shared
+            .ports
+            .budgets
+            .bodies
+            .empty_of(self.owner(known))
     }
 
     /// The owner of memory that is held for the request and its answer.

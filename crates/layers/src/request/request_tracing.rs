@@ -39,7 +39,7 @@ pub fn begin_span(
         trace
     };
     let method = request.method.known().map_or("other", Method::as_str);
-    let random = &*context.shared.ports.random;
+    let random = &*context.ports().random;
     let attributes = || attributes(context, request, era);
     let span = ServerSpan::begin(&trace, method, &context.name, random, attributes)?;
     let trace = TraceContext {
@@ -109,7 +109,7 @@ fn attributes(
         ("network.protocol.name", AttributeValue::Word("http")),
         (
             "weir.endpoint",
-            AttributeValue::Text(context.endpoint.as_str().into()),
+            AttributeValue::Text(context.endpoint().as_str().into()),
         ),
         (
             "weir.request.id",

@@ -30,7 +30,7 @@ impl StreamCredentials {
             api_key: api_key_in(headers).ok().flatten().map(Box::from),
             certificate: context.peer().certificate.clone(),
             peer: context.client_address,
-            endpoint: context.endpoint.clone(),
+            endpoint: context.endpoint().clone(),
         }
     }
 

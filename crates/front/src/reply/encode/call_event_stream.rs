@@ -65,7 +65,7 @@ impl CallEventStream {
     ) -> Self {
         let now = Instant::now();
         let comment_at = now + context.limits().keep_alive;
-        let forced = context.shared.shutdown.force().clone();
+        let forced = context.route.shared.shutdown.force().clone();
         let mut events = Self {
             context,
             stage: EventStage::Calling(owned),

@@ -8,12 +8,11 @@ use weir_core::budget::BudgetOwner;
 use weir_core::call::{RequestName, TaskMode};
 use weir_core::port::RecordKey;
 use weir_core::{Authenticated, Call, CapabilityClass, EndpointId, Failure, Principal, SessionKey};
-use weir_era::render::WeirIdentity;
 use weir_era::request_state::{RequestStateBinding, VisitedUrl};
 use weir_layers::http::answer::RenderedMessage;
+use weir_layers::request::endpoint_route::EndpointRoute;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_layers::settings::{FrontLimits, FrontSettings};
-use weir_layers::state::FrontState;
+use weir_layers::settings::FrontLimits;
 use weir_listen::Http2Flow;
 use weir_session::LoadedSession;
 use weir_wire::method::Method;
@@ -34,11 +33,9 @@ pub(crate) struct ResponseContext {
     pub(super) method: Method,
     /// The client's own progress token, unchanged.
     pub(crate) token: Option<Bytes>,
-    pub(crate) about: Arc<WeirIdentity>,
     pub(crate) name: RequestName,
-    pub(super) endpoint: EndpointId,
-    pub(crate) settings: Arc<FrontSettings>,
-    pub(crate) shared: Arc<FrontState>,
+    /// The endpoint of the request, with the settings that the request began with.
+    pub(crate) route: Arc<EndpointRoute>,
     /// Present for a call that may end with questions and be made again with their answers.
     pub(super) bound: Option<BoundCall>,
     /// The log in which the answer is kept, if it becomes a stream.
@@ -140,11 +137,8 @@ impl ResponseContext {
             revision,
             method,
             token: None,
-            about: context.about.clone(),
             name: context.name.clone(),
-            endpoint: context.endpoint.clone(),
-            settings: context.settings.clone(),
-            shared: context.shared.clone(),
+            route: context.route.clone(),
             bound: None,
             resumption: None,
             used_session: None,
@@ -161,7 +155,7 @@ impl ResponseContext {
     }
 
     pub(crate) fn limits(&self) -> &FrontLimits {
-        &self.settings.limits
+        &self.route.settings.limits
     }
 
     /// Sets the client's progress token.
@@ -230,7 +224,11 @@ impl ResponseContext {
     /// The use of the session by the call, from now on.
     pub(super) fn session_use(&self) -> Option<CallSessionUse> {
         let record = self.used_session.clone()?;
-        Some(CallSessionUse::new(&self.shared, &self.settings, record))
+        Some(CallSessionUse::new(
+            &self.route.shared,
+            &self.route.settings,
+            record,
+        ))
     }
 
     /// The use of the session until the answer becomes a stream; `None` if that is soon.

@@ -82,7 +82,7 @@ impl ResponseContext {
     ) -> EncodedEnd {
         let data = server_questions::url_elicitations_data(visits, |visit| {
             let theirs = failure.upstream().zip(visit.id.as_deref());
-            client_questions::elicitation_id(&self.shared, session, theirs)
+            client_questions::elicitation_id(&self.route.shared, session, theirs)
         });
         let error = UpstreamError {
             code: error.code,

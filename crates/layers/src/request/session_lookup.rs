@@ -4,16 +4,18 @@ use http::HeaderMap;
 use weir_core::port::ReplicaId;
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::session::LegacySessionRecord;
-use weir_layers::failure::message_refusal::MessageRefusal;
-use weir_layers::failure::request_refusal::RequestRefusal;
-use weir_layers::failure::{FailureCause, RequestFailure};
-use weir_layers::http::header_names;
-use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::{LoadedSession, SessionPlace};
 use weir_wire::{RequestId, Revision};
 
+use crate::failure::message_refusal::MessageRefusal;
+use crate::failure::request_refusal::RequestRefusal;
+use crate::failure::{FailureCause, RequestFailure};
+use crate::http::header_names;
+use crate::request::request_context::HttpRequestContext;
+
 /// The reason that a request has no session.
-pub(crate) enum NoSession {
+#[derive(Debug)]
+pub enum NoSession {
     /// The request names no session.
     Missing,
     /// The request names a session twice: another reader might believe the other name.
@@ -30,7 +32,7 @@ pub(crate) enum NoSession {
 
 impl NoSession {
     /// The failure of the message with this id.
-    pub(crate) fn failure(&self, id: Option<&RequestId>) -> RequestFailure {
+    pub fn failure(&self, id: Option<&RequestId>) -> RequestFailure {
         let refusal = match self {
             Self::Missing => MessageRefusal::SessionMissing,
             Self::Repeated => MessageRefusal::SessionRepeated,
@@ -45,7 +47,7 @@ impl NoSession {
 }
 
 /// Loads the session that a request names.
-pub(crate) async fn load_session(
+pub async fn load_session(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
@@ -57,7 +59,7 @@ pub(crate) async fn load_session(
     }
     let version = version(headers);
     let loaded = context
-        .shared
+        .shared()
         .sessions
         .load(known.principal(), headers, &context.limits().session)
         .await;
@@ -71,29 +73,29 @@ pub(crate) async fn load_session(
         SessionPlace::Gone => return Err(NoSession::Unknown),
     };
     // Without the header the session's own revision holds (2025-06-18, transports).
-    version.map_err(|()| NoSession::Version)?;
+    version?;
     Ok(opened)
 }
 
 /// The legacy revision in the head, if the head names one. The era is asked here, because the
 /// header is read for requests without a message, too, and a session has no other revisions.
-pub(crate) fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
+pub fn version(headers: &HeaderMap) -> Result<Option<Revision>, NoSession> {
     let mut given = headers.get_all(&header_names::VERSION).iter();
     let Some(value) = given.next() else {
         return Ok(None);
     };
     if given.next().is_some() {
-        return Err(());
+        return Err(NoSession::Version);
     }
     let named = Revision::parse(value.to_str().unwrap_or("?").trim());
     named
         .filter(|revision| !revision.is_modern())
         .map(Some)
-        .ok_or(())
+        .ok_or(NoSession::Version)
 }
 
 /// True if the head names a session. Revision 2026-07-28 has no sessions, and ignores the header.
-pub(crate) fn names_session(headers: &HeaderMap) -> bool {
+pub fn names_session(headers: &HeaderMap) -> bool {
     let version = headers.get(&header_names::VERSION);
     let is_modern = version
         .and_then(|value| Revision::parse(value.to_str().ok()?.trim()))
@@ -102,35 +104,30 @@ pub(crate) fn names_session(headers: &HeaderMap) -> bool {
 }
 
 /// A session for a request that names no session, if the settings serve such requests one by one.
-pub(crate) fn sessionless(
+pub fn sessionless(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> Result<LoadedSession, NoSession> {
-    if !context.settings.sessionless {
+    if !context.route.settings.sessionless {
         return Err(NoSession::Missing);
     }
     // A client that names no revision speaks 2025-03-26 (2025-06-18, transports).
-    let revision = version(headers)
-        .map_err(|()| NoSession::Version)?
-        .unwrap_or(Revision::V2025_03_26);
+    let revision = version(headers)?.unwrap_or(Revision::V2025_03_26);
     let session = plain_session(context, revision);
     Ok(context
-        .shared
+        .shared()
         .sessions
         .without_record(known.principal(), session))
 }
 
 /// The settings of a session of this revision, for a client of which no more is known.
-pub(crate) fn plain_session(
-    context: &HttpRequestContext,
-    revision: Revision,
-) -> LegacySessionRecord {
+pub fn plain_session(context: &HttpRequestContext, revision: Revision) -> LegacySessionRecord {
     LegacySessionRecord {
         revision,
         class: CapabilityClass::BASE,
         level: None,
         initialized: false,
-        began: context.shared.ports.clock.wall(),
+        began: context.ports().clock.wall(),
     }
 }
