@@ -4,66 +4,92 @@
 use std::sync::Arc;
 
 use weir_core::port::Fut;
-use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
-use weir_core::{CapabilityClass, Failure};
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription, Upstream};
+use weir_core::{CapabilityClass, Failure, FailureKind};
 
+use crate::frame::{Frame, FrameKind};
+use crate::owner_search::OwnerAccess;
 use crate::remote_watch::RemoteWatch;
+use crate::watch_form::{WatchForm, read_description};
 
-/// An upstream that may go on in another process.
-pub(crate) trait MovingUpstream: Send + Sync {
-    /// Opens a watch of its lists where the upstream runs now.
-    fn find_lists(&self, class: CapabilityClass) -> Fut<'_, Result<WatchPlace, Failure>>;
-}
-
-/// The watch, and the upstream that opens it again.
+/// A watch that is opened again where the upstream goes on.
 pub(crate) struct MovingWatch {
-    upstream: Arc<dyn MovingUpstream>,
+    local: Arc<dyn Upstream>,
+    access: Arc<OwnerAccess>,
     class: CapabilityClass,
-    place: WatchPlace,
+    current: CurrentWatch,
     /// True if the lists may have changed while there was no watch.
     missed_changes: bool,
 }
 
-/// The process that has the upstream.
-pub(crate) enum WatchPlace {
-    /// This one.
-    Here(Box<dyn ListWatch>),
-    /// Another one.
-    There(Box<RemoteWatch>),
+/// The watch in the process that has the upstream.
+enum CurrentWatch {
+    /// In this process.
+    Local(Box<dyn ListWatch>),
+    /// In another one.
+    Remote(Box<RemoteWatch>),
 }
 
-impl WatchPlace {
+impl CurrentWatch {
+    async fn open(
+        local: &Arc<dyn Upstream>,
+        access: &OwnerAccess,
+        class: CapabilityClass,
+    ) -> Result<Self, Failure> {
+        let form = WatchForm {
+            class: class.bits(),
+        };
+        let request = Frame::new(FrameKind::Watch, &form);
+        let search = access.patient_search();
+        let Some((stream, first)) = access.open(&request, search).await? else {
+            return local.clone().watch(class).await.map(Self::Local);
+        };
+        let Ok((about, facts)) = read_description(&first) else {
+            let text = "The replica that runs the upstream sent an invalid message";
+            return Err(Failure::new(FailureKind::BadAnswer, text).with_upstream(local.id()));
+        };
+        access.record.note_facts(facts);
+        let watch = RemoteWatch::new(local.id().clone(), stream, about);
+        Ok(Self::Remote(Box::new(watch)))
+    }
+
     fn watch(&mut self) -> &mut dyn ListWatch {
         match self {
-            Self::Here(watch) => &mut **watch,
-            Self::There(watch) => &mut **watch,
+            Self::Local(watch) => &mut **watch,
+            Self::Remote(watch) => &mut **watch,
         }
     }
 
     fn has_ended(&self) -> bool {
         match self {
-            Self::Here(_) => false,
-            Self::There(watch) => watch.has_ended(),
+            Self::Local(_) => false,
+            Self::Remote(watch) => watch.has_ended(),
         }
     }
 }
 
 impl MovingWatch {
-    pub(crate) fn new(
-        upstream: Arc<dyn MovingUpstream>,
+    /// Opens a watch of the lists of `local`, at the replica that runs it.
+    pub(crate) async fn open(
+        local: Arc<dyn Upstream>,
+        access: Arc<OwnerAccess>,
         class: CapabilityClass,
-        place: WatchPlace,
-    ) -> Self {
-        Self {
-            upstream,
+    ) -> Result<Box<dyn ListWatch>, Failure> {
+        let current = match CurrentWatch::open(&local, &access, class).await? {
+            CurrentWatch::Local(watch) => return Ok(watch),
+            remote @ CurrentWatch::Remote(_) => remote,
+        };
+        Ok(Box::new(Self {
+            local,
+            access,
             class,
-            place,
+            current,
             missed_changes: false,
-        }
+        }))
     }
 
     async fn open_again(&mut self) -> Result<(), Failure> {
-        self.place = self.upstream.find_lists(self.class).await?;
+        self.current = CurrentWatch::open(&self.local, &self.access, self.class).await?;
         self.missed_changes = true;
         Ok(())
     }
@@ -71,9 +97,9 @@ impl MovingWatch {
 
 impl ListWatch for MovingWatch {
     fn about(&self) -> &ServerDescription {
-        match &self.place {
-            WatchPlace::Here(watch) => watch.about(),
-            WatchPlace::There(watch) => watch.about(),
+        match &self.current {
+            CurrentWatch::Local(watch) => watch.about(),
+            CurrentWatch::Remote(watch) => watch.about(),
         }
     }
 
@@ -83,12 +109,12 @@ impl ListWatch for MovingWatch {
         cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
-            let page = self.place.watch().list(kind, cursor.clone()).await;
-            if page.is_ok() || !self.place.has_ended() {
+            let page = self.current.watch().list(kind, cursor.clone()).await;
+            if page.is_ok() || !self.current.has_ended() {
                 return page;
             }
             self.open_again().await?;
-            self.place.watch().list(kind, cursor).await
+            self.current.watch().list(kind, cursor).await
         })
     }
 
@@ -96,8 +122,8 @@ impl ListWatch for MovingWatch {
     fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
             if !self.missed_changes {
-                let changed = self.place.watch().next_change().await;
-                if changed.is_ok() || !self.place.has_ended() {
+                let changed = self.current.watch().next_change().await;
+                if changed.is_ok() || !self.current.has_ended() {
                     return changed;
                 }
                 self.open_again().await?;

@@ -28,14 +28,13 @@ use crate::frame::{Frame, FrameKind};
 use crate::frame_stream::{FrameStream, OwnerClient};
 use crate::lease_handover::{exported_lease, import_session};
 use crate::lease_view::{LeaseHolder, LeaseOwner};
-use crate::moving_watch::{MovingUpstream, MovingWatch, WatchPlace};
+use crate::moving_watch::MovingWatch;
 use crate::owner_search::{OwnerAccess, OwnerRoute, OwnerSearch};
 use crate::remote_record::RemoteRecord;
-use crate::remote_watch::{RemoteUpdates, RemoteWatch};
+use crate::remote_watch::RemoteUpdates;
 use crate::singleton_lease::SingletonLease;
 use crate::singleton_ports::SingletonPorts;
 use crate::stream_form::{ProgressForm, news_frame};
-use crate::watch_form::{WatchForm, read_description};
 
 /// The time between two looks at the calls that still run, at the end of this replica.
 const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -45,7 +44,7 @@ pub(crate) struct SingletonUpstream {
     /// The upstream as this replica runs it.
     pub(crate) local: Arc<dyn Upstream>,
     pub(crate) lease: Arc<SingletonLease>,
-    access: OwnerAccess,
+    access: Arc<OwnerAccess>,
     budgets: Budgets,
     random: Arc<dyn Random>,
     bounds: UpstreamBounds,
@@ -69,7 +68,7 @@ impl SingletonUpstream {
             start_forwarded_at_zero(&upstream, result);
         }
         Arc::new_cyclic(|shared| Self {
-            access: OwnerAccess {
+            access: Arc::new(OwnerAccess {
                 lease: lease.clone(),
                 client: OwnerClient {
                     forwarder: ports.forwarder.clone(),
@@ -77,7 +76,7 @@ impl SingletonUpstream {
                     most: bounds.max_reply,
                 },
                 record: RemoteRecord::default(),
-            },
+            }),
             local,
             lease,
             budgets: ports.budgets.clone(),
@@ -157,16 +156,6 @@ impl SingletonUpstream {
         };
         let reply = Reply::started(ForwardedReply::new(call, stream, first)).await;
         Ok(Some(reply.with_deadline(until)))
-    }
-
-    async fn open_watch(
-        self: Arc<Self>,
-        class: CapabilityClass,
-    ) -> Result<Box<dyn ListWatch>, Failure> {
-        Ok(match self.find_lists(class).await? {
-            WatchPlace::Here(watch) => watch,
-            place @ WatchPlace::There(_) => Box::new(MovingWatch::new(self, class, place)),
-        })
     }
 
     async fn open_updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
@@ -256,29 +245,6 @@ fn lost_at_once(mut reply: Reply) -> Result<Reply, Failure> {
     }
 }
 
-impl MovingUpstream for SingletonUpstream {
-    fn find_lists(&self, class: CapabilityClass) -> Fut<'_, Result<WatchPlace, Failure>> {
-        Box::pin(async move {
-            let form = WatchForm {
-                class: class.bits(),
-            };
-            let request = Frame::new(FrameKind::Watch, &form);
-            let search = self.access.patient_search();
-            let Some((stream, first)) = self.access.open(&request, search).await? else {
-                return self.local.clone().watch(class).await.map(WatchPlace::Here);
-            };
-            let upstream = self.local.id();
-            let Ok((about, facts)) = read_description(&first) else {
-                let text = "The replica that runs the upstream sent an invalid message";
-                return Err(Failure::new(FailureKind::BadAnswer, text).with_upstream(upstream));
-            };
-            self.access.record.note_facts(facts);
-            let watch = RemoteWatch::new(upstream.clone(), stream, about);
-            Ok(WatchPlace::There(Box::new(watch)))
-        })
-    }
-}
-
 impl Upstream for SingletonUpstream {
     fn id(&self) -> &UpstreamId {
         self.local.id()
@@ -295,7 +261,11 @@ impl Upstream for SingletonUpstream {
         self: Arc<Self>,
         class: CapabilityClass,
     ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
-        Box::pin(self.open_watch(class))
+        Box::pin(MovingWatch::open(
+            self.local.clone(),
+            self.access.clone(),
+            class,
+        ))
     }
 
     fn open_time(&self, usual: Duration) -> Duration {
