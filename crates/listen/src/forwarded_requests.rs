@@ -10,7 +10,6 @@ use futures_util::future::{Either, MapOk};
 use http::Response;
 use weir_core::port::{Fut, ReplicaId};
 
-use super::address_range::AddressRange;
 use super::client_peer::{ClientPeer, ForwardingReplica};
 use super::forwarding::{FORWARDED_HEADER, ForwardedClient, KEPT_TASK_HEADER, KeptTaskPart};
 use super::listener_settings::ListenerLimits;
@@ -131,10 +130,6 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
 
     fn limits(&self) -> &ListenerLimits {
         &self.limits
-    }
-
-    fn trusted_proxies(&self) -> &[AddressRange] {
-        &[]
     }
 }
 

@@ -33,18 +33,15 @@ struct Http2RequestBody {
     /// Present until the body is read.
     expectation: Option<Expectation>,
     /// Takes the stream of a body that was not read to its end.
-    unread: Option<oneshot::Sender<UnreadBody>>,
+    unread: Option<oneshot::Sender<RecvStream>>,
 }
-
-/// The body of an HTTP/2 request whose reader has given it up.
-pub(crate) struct UnreadBody(pub(crate) RecvStream);
 
 impl Drop for Http2RequestBody {
     fn drop(&mut self) {
         let stream = self.stream.take().filter(|stream| !stream.is_end_stream());
         if let (Some(stream), Some(unread)) = (stream, self.unread.take()) {
             // Without a receiver the whole HTTP/2 stream is over.
-            let _ = unread.send(UnreadBody(stream));
+            let _ = unread.send(stream);
         }
     }
 }
@@ -83,7 +80,7 @@ impl RequestBody {
     pub(crate) fn http2(
         stream: RecvStream,
         expectation: Option<Expectation>,
-    ) -> (Self, oneshot::Receiver<UnreadBody>) {
+    ) -> (Self, oneshot::Receiver<RecvStream>) {
         let (unread, receiver) = oneshot::channel();
         let body = Self(RequestSource::Http2(Http2RequestBody {
             stream: Some(stream),

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use weir_core::port::ReplicaId;
 use weir_listen::{
-    AddressRange, BodyError, ClientPeer, ConnectionActivity, IncomingRequest, ListenerLimits,
-    RequestService, ServedBody, answered_by_header, not_owner_header,
+    BodyError, ClientPeer, ConnectionActivity, IncomingRequest, ListenerLimits, RequestService,
+    ServedBody, answered_by_header, not_owner_header,
 };
 
 use crate::test_replica::OTHER;
@@ -80,10 +80,6 @@ impl RequestService for TestService {
 
     fn limits(&self) -> &ListenerLimits {
         &self.limits
-    }
-
-    fn trusted_proxies(&self) -> &[AddressRange] {
-        &[]
     }
 }
 

@@ -9,18 +9,17 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::guarded_stream::{DISCARD_TIME, LINGERING_BYTES, MAX_LINGERING};
-use super::super::request_body::UnreadBody;
 
 /// Discards the body if it was given up unread, and its answer was sent, within the bounds of a
 /// connection of HTTP/1.1 that is closed. Dropping the stream before its end resets it.
-pub(super) async fn discard(is_sent: bool, mut unread: oneshot::Receiver<UnreadBody>) {
-    let Some(UnreadBody(mut stream)) = unread.try_recv().ok().filter(|_| is_sent) else {
+pub(super) async fn discard(is_sent: bool, mut unread: oneshot::Receiver<RecvStream>) {
+    let Some(mut stream) = unread.try_recv().ok().filter(|_| is_sent) else {
         return;
     };
     let (mut bytes, until) = (LINGERING_BYTES, Instant::now() + MAX_LINGERING);
     while !stream.is_end_stream() {
         let due = until.min(Instant::now() + DISCARD_TIME);
-        let data = timeout_at(due, next_data(&mut stream)).await;
+        let data = timeout_at(due, poll_fn(|cx| stream.poll_data(cx))).await;
         let Ok(Some(Ok(data))) = data else {
             return;
         };
@@ -32,8 +31,4 @@ pub(super) async fn discard(is_sent: bool, mut unread: oneshot::Receiver<UnreadB
             return;
         }
     }
-}
-
-async fn next_data(stream: &mut RecvStream) -> Option<Result<bytes::Bytes, h2::Error>> {
-    poll_fn(|cx| stream.poll_data(cx)).await
 }
