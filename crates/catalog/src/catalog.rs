@@ -439,9 +439,14 @@ impl Catalog {
     }
 
     /// Notes that the process ends, or hands its connections over: an upstream that is lost from now
-    /// on is not followed any further. Reverted if the process goes on.
-    pub fn set_ending(&self, ending: bool) {
-        self.context.set_ending(ending);
+    /// on is not followed any further.
+    pub fn begin_ending(&self) {
+        self.context.begin_ending();
+    }
+
+    /// Reverts [`Self::begin_ending`], because the process goes on.
+    pub fn abort_ending(&self) {
+        self.context.abort_ending();
     }
 
     /// Stops following, retires every upstream, and waits until all of that is done.

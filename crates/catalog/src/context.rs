@@ -53,8 +53,14 @@ impl CatalogContext {
         }
     }
 
-    pub(super) fn set_ending(&self, ending: bool) {
-        self.ending.send_replace(ending);
+    /// Lost upstreams are not followed any further.
+    pub(super) fn begin_ending(&self) {
+        self.ending.send_replace(true);
+    }
+
+    /// The process goes on.
+    pub(super) fn abort_ending(&self) {
+        self.ending.send_replace(false);
     }
 
     /// Waits while the process ends.

@@ -40,9 +40,9 @@ impl ListState {
         }
     }
 
-    /// True if the list was read once, so that there are items to show.
+    /// True if the list was read, and its items are kept.
     #[must_use]
-    pub const fn has_items(self) -> bool {
+    pub const fn was_read(self) -> bool {
         matches!(self, Self::Fresh | Self::Stale)
     }
 

@@ -61,22 +61,19 @@ impl ListWatcher {
         feed: Arc<ListFeed>,
     ) -> Self {
         let settings = &context.settings;
-        let pace = RefreshPacer::new(settings.refresh);
         let new_backoff = || Backoff::new(settings.reopen_first, settings.reopen_most);
-        let (backoff, retries) = (new_backoff(), std::array::from_fn(|_| new_backoff()));
-        let (expiry, said, absent) = (None, ListKinds::default(), Vec::new());
         let mut watcher = Self {
+            pace: RefreshPacer::new(settings.refresh),
+            backoff: new_backoff(),
+            retries: std::array::from_fn(|_| new_backoff()),
             context,
             followed,
             feed,
-            pace,
-            backoff,
-            expiry,
-            changed_lists: said,
+            expiry: None,
+            changed_lists: ListKinds::default(),
             late_lists: ListKinds::default(),
-            retries,
             late: LateConfirmations::default(),
-            unlisted_tools: absent,
+            unlisted_tools: Vec::new(),
         };
         if watcher.feed.snapshot().state == ListState::Stale {
             watcher.start_grace();

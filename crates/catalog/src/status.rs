@@ -36,7 +36,7 @@ pub struct UpstreamStatus {
 pub struct ListStatus {
     /// The clients' class of accepted requests.
     pub class: CapabilityClass,
-    /// The list of tools decides, if the server gives some of its lists.
+    /// The state of the list of tools, if the server gives some of its lists.
     pub state: ListState,
     /// The start of this state.
     pub since: SystemTime,

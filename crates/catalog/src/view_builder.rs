@@ -61,7 +61,7 @@ impl UpstreamPart {
         let kind = builder.kind;
         let feed = source.feed(builder.context, builder.class);
         let own = feed.snapshot();
-        let (walked, known) = (own.walked, own.state.has_items());
+        let (walked, known) = (own.walked, own.state.was_read());
         // A list of the class without an answer leaves nothing to show.
         let is_given = own.reason(kind) != Some(IncompleteReason::Down);
         if (known && is_given) || feed.class == CapabilityClass::BASE {

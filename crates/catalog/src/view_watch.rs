@@ -127,12 +127,12 @@ impl ViewWatch {
         loop {
             match self.changes.poll_changed(cx) {
                 Poll::Ready(ListChange::Changed) => {
-                    let (version, said, repeats) = self.now();
+                    let (version, change_count, repeats) = self.now();
                     let is_repeated = repeats > std::mem::replace(&mut self.repeats, repeats);
                     let is_news = is_repeated
                         | ChangeCount::is_news_after(
-                            said,
-                            std::mem::replace(&mut self.change_count, said),
+                            change_count,
+                            std::mem::replace(&mut self.change_count, change_count),
                         );
                     if std::mem::replace(&mut self.last, version) != version || is_news {
                         return Poll::Ready(ListChange::Changed);

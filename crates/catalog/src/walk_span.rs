@@ -89,13 +89,13 @@ impl ListWatch for TracedPages<'_> {
                     AttributeValue::Text(self.upstream.as_str().into()),
                 ),
             ];
-            let asked = FinishedCall {
+            let finished = FinishedCall {
                 method,
                 took: began.elapsed(),
                 outcome: outcome(&page),
                 attributes,
             };
-            span.record_call(&*self.context.ports.random, asked);
+            span.record_call(&*self.context.ports.random, finished);
             page
         })
     }

@@ -434,7 +434,7 @@ impl Weir {
 
     async fn end(mut self) {
         self.components.ready.set(false);
-        self.components.catalog.set_ending(true);
+        self.components.catalog.begin_ending();
         if self.successor.is_some() {
             // Operators and their probes are the successor's at once.
             self.listeners.close_admin().await;

@@ -55,7 +55,7 @@ impl CallWalk<'_> {
             let Some(list) = status.lists.first() else {
                 continue;
             };
-            if !list.state.has_items() {
+            if !list.state.was_read() {
                 let why = status.cause().unwrap_or("it has not answered yet");
                 self.add_step(
                     "upstream",

@@ -30,16 +30,16 @@ impl Catalog {
             authorizer.may_see(principal, endpoint, item) == Visibility::Visible
         };
         // Rules may have changed since it subscribed, and the endpoint may be gone.
-        let settings = self
+        let served = self
             .endpoint(endpoint)
-            .filter(|settings| settings.mode.upstreams().contains(&item.tool.upstream))?;
+            .filter(|served| served.mode.upstreams().contains(&item.tool.upstream))?;
         if !sees(item) {
             return None;
         }
         if *native == item.tool.native {
             return Some(item.exposed.clone());
         }
-        let exposed = match &settings.mode {
+        let exposed = match &served.mode {
             EndpointMode::Aggregate { .. } if item.exposed != item.tool.native => {
                 resource_uri::expose(&item.tool.upstream, native)
             }

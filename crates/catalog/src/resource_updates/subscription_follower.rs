@@ -101,7 +101,7 @@ impl SubscriptionFollower {
                 // A server whose connection stays open must not go on sending. If it cannot be
                 // reached, the end of the stream has the same effect.
                 let ending = updates.set_subscriptions(&[], &|_| ());
-                let _told = timeout(settings.open_time, ending).await;
+                let _ended_in_time = timeout(settings.open_time, ending).await;
                 return Ok(());
             }
             if let Some(wanted) = self.table.take_wanted() {

@@ -105,8 +105,8 @@ impl SubscriptionTable {
             .or_default();
         wanted.subscribers.push((nth, subscriber));
         let consent = (!wanted.is_consented).then(|| {
-            let (told, consent) = oneshot::channel();
-            wanted.consent_senders.push(told);
+            let (sender, consent) = oneshot::channel();
+            wanted.consent_senders.push(sender);
             consent
         });
         if consent.is_some() {

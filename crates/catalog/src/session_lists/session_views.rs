@@ -195,14 +195,14 @@ impl Catalog {
             principal,
             ..
         } = *client;
-        let Some(settings) = self
+        let Some(served) = self
             .endpoint(endpoint)
-            .filter(|settings| settings.mode.upstreams().contains(upstream))
+            .filter(|served| served.mode.upstreams().contains(upstream))
         else {
             return ListKinds::default();
         };
-        if settings.mode.is_transparent()
-            && settings.tools.is_none()
+        if served.mode.is_transparent()
+            && served.tools.is_none()
             && self.audience(endpoint, principal).is_none()
         {
             return kinds;

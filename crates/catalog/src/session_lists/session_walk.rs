@@ -121,12 +121,12 @@ impl Catalog {
         let walked = walk(&mut *watch, kind, &source.rules().given.walk, was_given).await?;
         let is_cut = walked.truncated.is_some();
         let of_class = source.feed(&self.context, class).snapshot();
-        let snapshot = if of_class.state.has_items() {
+        let snapshot = if of_class.state.was_read() {
             of_class
         } else {
             source.base().snapshot()
         };
-        if !snapshot.state.has_items() {
+        if !snapshot.state.was_read() {
             return Ok(None);
         }
         let shared = snapshot.list(kind).items.clone();

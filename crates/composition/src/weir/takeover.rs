@@ -38,7 +38,7 @@ impl RunningGateway for Weir {
 
     async fn prepare_handover(&self) -> HandoverState {
         // Child processes move as soon as the successor serves.
-        self.components.catalog.set_ending(true);
+        self.components.catalog.begin_ending();
         let changes = self.listeners.admin_state.begin_handover();
         let audit = self.components.policy.auditing.release_files().await;
         let text = |head: Option<ChainHead>| head.map(|head| head.to_string());
@@ -133,7 +133,7 @@ impl Weir {
     pub fn record_handover(&mut self, outcome: Result<Successor, String>) -> Result<u32, String> {
         let outcome = outcome.map(|successor| self.successor.insert(successor).id);
         if outcome.is_err() {
-            self.components.catalog.set_ending(false);
+            self.components.catalog.abort_ending();
             self.listeners.admin_state.abort_handover();
             self.components.policy.auditing.take_back_files();
         }

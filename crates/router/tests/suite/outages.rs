@@ -194,7 +194,7 @@ async fn upstream_that_is_lost_while_the_process_ends_stays_in_the_lists() {
     let fake = ScriptedUpstream::new("up", &["a"]);
     let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
-    world.catalog.set_ending(true);
+    world.catalog.begin_ending();
     let opened = ScriptedUpstream::count(&fake.opened);
     fake.cut();
     // Longer than a lost upstream stays in the lists.
@@ -205,7 +205,7 @@ async fn upstream_that_is_lost_while_the_process_ends_stays_in_the_lists() {
     // The next process did not start: this one goes on.
     let mut changes = world.changes();
     fake.set_tools(&["a", "b"]);
-    world.catalog.set_ending(false);
+    world.catalog.abort_ending();
     changes.changed().await;
     assert_eq!(exposed(&world.view()), ["up__a", "up__b"]);
 }
