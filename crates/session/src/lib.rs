@@ -31,6 +31,7 @@ pub use session_settings::{SessionLimits, SessionPorts};
 pub use sessions::call_cancellation::{CallCancellation, CancellationCause};
 pub use sessions::inherited_subscriptions::SubscriptionRenewal;
 pub use sessions::local_session::{ClientReply, SubscribedResource};
+pub use sessions::notified_lists::UNKNOWN_VERSION;
 pub use sessions::session_expiry::{SessionUpkeep, SessionUser, run_upkeep};
 pub use sessions::session_guards::{
     AskGuard, DetachLimits, DetachedPermit, GetStreamGuard, NoDetachPermit, RegisteredCall,

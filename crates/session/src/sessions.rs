@@ -9,7 +9,7 @@ mod client_answers;
 pub(crate) mod inherited_subscriptions;
 mod inherited_uris;
 pub(crate) mod local_session;
-mod notified_lists;
+pub(crate) mod notified_lists;
 pub(crate) mod session_expiry;
 pub(crate) mod session_guards;
 mod session_opening;
@@ -454,7 +454,7 @@ impl LegacySessions {
         let shard = self.shard(key);
         let subscribed = shard.get(key).map(|live| &live.subscribed);
         let is_subscribed = |uri: &str| subscribed.is_some_and(|own| own.contains_key(uri));
-        let inherited = self.lock_inherited();
+        let inherited = self.inherited_subscriptions.lock();
         let waiting = inherited.get(key).map_or(0, |of_session| {
             let is_other = |other: &&String| *other != uri && !is_subscribed(other);
             of_session.uris().iter().filter(is_other).count()

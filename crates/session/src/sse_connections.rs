@@ -9,7 +9,7 @@ use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::BodyExt as _;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::port::{Random, ReplicaId};
@@ -90,12 +90,17 @@ impl SseConnectionId {
 impl SseConnections {
     /// The connection with this id.
     pub fn find(&self, id: &[u8; 16]) -> Option<Arc<SseConnection>> {
-        self.lock().get(id).cloned()
+        self.0.lock().get(id).cloned()
     }
 
-    /// The connections by their ids, locked.
-    pub fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 16], Arc<SseConnection>>> {
-        self.0.lock()
+    /// Adds a connection.
+    pub fn insert(&self, id: [u8; 16], connection: Arc<SseConnection>) {
+        self.0.lock().insert(id, connection);
+    }
+
+    /// Removes the connection with this id.
+    pub fn remove(&self, id: &[u8; 16]) {
+        self.0.lock().remove(id);
     }
 }
 
@@ -240,7 +245,7 @@ pub fn session_headers(session: HeaderValue) -> HeaderMap {
 
 impl fmt::Debug for SseConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SseConnections({})", self.lock().len())
+        write!(f, "SseConnections({})", self.0.lock().len())
     }
 }
 

@@ -82,7 +82,7 @@ struct RegisteredStream {
 
 /// A stream's own entry; it is removed when dropped.
 pub struct StreamRegistration {
-    roll: Arc<StreamRegistry>,
+    registry: Arc<StreamRegistry>,
     id: u64,
     /// Cancelled when an operator ends the stream.
     pub end: CancellationToken,
@@ -117,7 +117,7 @@ impl StreamRegistry {
             },
         );
         StreamRegistration {
-            roll: self.clone(),
+            registry: self.clone(),
             id,
             end,
         }
@@ -151,7 +151,7 @@ impl StreamRegistry {
 
 impl Drop for StreamRegistration {
     fn drop(&mut self) {
-        let gone = self.roll.open.lock().remove(&self.id);
+        let gone = self.registry.open.lock().remove(&self.id);
         if let Some(gone) = gone {
             count_open(gone.kind, -1);
         }

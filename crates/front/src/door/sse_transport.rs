@@ -127,7 +127,7 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
     let (context, known) = (&authenticated.request.context, &authenticated.sender);
     let permit = open_listening::stream_permit(context, known)?;
     let id = random_id(&*context.ports().random);
-    let (out, told) = mpsc::channel(QUEUED_CHUNKS);
+    let (out, chunks) = mpsc::channel(QUEUED_CHUNKS);
     let connection = Arc::new(SseConnection {
         principal: known.principal().clone(),
         endpoint: context.endpoint().clone(),
@@ -140,7 +140,6 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
     context
         .shared()
         .sse_connections
-        .lock()
         .insert(id, connection.clone());
     answer::count_deprecated("http_sse");
     let path = context.endpoint().as_str().trim_end_matches('/');
@@ -164,7 +163,7 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
     Box::pin(reopen_session(&hold, known, headers)).await;
     let keep_alive = KeepAlive::new(context, known.principal(), headers, StreamKind::HttpSse);
     Ok(answer::events(ResponseBody::new(SseBody::new(
-        first, told, hold, permit, keep_alive,
+        first, chunks, hold, permit, keep_alive,
     ))))
 }
 
@@ -195,11 +194,16 @@ async fn reopen_session(
     let (sessions, peer) = (&context.shared().sessions, context.client_address);
     let limits = &context.limits().session;
     let opened = sessions.reopen(known.principal(), peer, earlier, limits);
-    let session = opened
-        .await
-        .map(|opened| HeaderValue::try_from(opened.text));
-    if let Ok(Ok(session)) = session {
-        begin_session(connection, context, known, session).await;
+    match opened.await {
+        Ok(opened) => {
+            if let Ok(session) = HeaderValue::try_from(opened.text) {
+                begin_session(connection, context, known, session).await;
+            }
+        }
+        Err(failure) => tracing::debug!(
+            endpoint = %context.endpoint(), error = failure.cause(),
+            "HTTP+SSE stream without a session: none could be opened"
+        ),
     }
 }
 
@@ -419,7 +423,7 @@ struct SseConnectionGuard {
 impl Drop for SseConnectionGuard {
     fn drop(&mut self) {
         let shared = self.context.shared();
-        shared.sse_connections.lock().remove(&self.id);
+        shared.sse_connections.remove(&self.id);
         let Some(session) = self.connection.end() else {
             return;
         };
@@ -448,7 +452,7 @@ struct SseBody {
 impl SseBody {
     fn new(
         first: String,
-        messages: mpsc::Receiver<Bytes>,
+        chunks: mpsc::Receiver<Bytes>,
         hold: SseConnectionGuard,
         permit: StreamPermit,
         keep_alive: KeepAlive,
@@ -461,7 +465,7 @@ impl SseBody {
         };
         Self {
             first: Some(first.into()),
-            chunks: messages,
+            chunks,
             between: true,
             over: Box::pin(hold.connection.closed.clone().cancelled_owned()),
             drained: Box::pin(drained),

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use weir_catalog::UpdateInbox;
-use weir_core::content_version::ContentVersion;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
@@ -25,7 +24,7 @@ use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_listen::BodyError;
 use weir_session::{
     GetStreamGuard, LoadedSession, NoStreamPermit, SessionListChanges, StreamClient, StreamKind,
-    StreamPermit,
+    StreamPermit, UNKNOWN_VERSION,
 };
 use weir_wire::{RequestId, Revision, scan};
 
@@ -348,7 +347,7 @@ fn continue_from_last(
         let last = hold
             .last_notified(*list)
             .filter(|last| *last != watching.last() && !behind.has(*kind))
-            .filter(|last| *last != ContentVersion::default() || is_declared(*kind));
+            .filter(|last| *last != UNKNOWN_VERSION || is_declared(*kind));
         if let Some(last) = last {
             watching.resume_from(last);
             behind = behind.with(*kind);

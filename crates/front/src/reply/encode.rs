@@ -131,7 +131,7 @@ impl ResponseContext {
 
     fn encode_input_required(&self, payload: Payload, origin: Option<SealedResume>) -> EncodedEnd {
         match self.input_required(payload, origin) {
-            Ok(said) => EncodedEnd::Message(said),
+            Ok(message) => EncodedEnd::Message(message),
             Err(failure) => self.encode_failure(&failure),
         }
     }
@@ -299,7 +299,7 @@ pub(crate) fn encode_reply(
             Ok(CallStep::Event(ReplyEvent::End(end))) => {
                 let challenge = response.challenge(&end);
                 let mut answer = match response.encode_end(end) {
-                    EncodedEnd::Message(said) => said.into_answer(),
+                    EncodedEnd::Message(message) => message.into_answer(),
                     EncodedEnd::Stream(results) => {
                         let counted = results.pending_outcome();
                         let mut body = body_in_session(*results, response.session_use());

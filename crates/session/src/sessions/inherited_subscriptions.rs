@@ -17,14 +17,16 @@ impl LegacySessions {
     /// Records the subscriptions that a session had in another process or replica.
     pub(super) fn inherit_subscriptions(&self, key: SessionKey, uris: Vec<String>) {
         if !uris.is_empty() {
-            self.lock_inherited().insert(key, InheritedUris::new(uris));
+            self.inherited_subscriptions
+                .lock()
+                .insert(key, InheritedUris::new(uris));
         }
     }
 
     /// Begins to renew the inherited subscriptions of a session. Absent if it has none, or if they
     /// are being renewed.
     pub fn begin_renewal(self: &Arc<Self>, key: SessionKey) -> Option<SubscriptionRenewal> {
-        let mut inherited = self.lock_inherited();
+        let mut inherited = self.inherited_subscriptions.lock();
         let nth = inherited
             .get_mut(&key)?
             .begin_renewal(|| self.next_registration())?;
@@ -43,7 +45,7 @@ impl LegacySessions {
         uri: &str,
         renewal: Option<u64>,
     ) -> bool {
-        let mut inherited = self.lock_inherited();
+        let mut inherited = self.inherited_subscriptions.lock();
         let Some(of_session) = inherited.get_mut(key) else {
             return false;
         };
@@ -67,7 +69,7 @@ impl SubscriptionRenewal {
     /// The resource to subscribe to next, unless the client has ended its subscription. The caller
     /// removes it before the next one.
     pub fn next_uri(&self) -> Option<String> {
-        let inherited = self.sessions.lock_inherited();
+        let inherited = self.sessions.inherited_subscriptions.lock();
         let of_session = inherited.get(&self.key)?;
         of_session.next_uri(self.nth).cloned()
     }
@@ -94,7 +96,12 @@ impl std::fmt::Debug for SubscriptionRenewal {
 
 impl Drop for SubscriptionRenewal {
     fn drop(&mut self) {
-        if let Some(of_session) = self.sessions.lock_inherited().get_mut(&self.key) {
+        if let Some(of_session) = self
+            .sessions
+            .inherited_subscriptions
+            .lock()
+            .get_mut(&self.key)
+        {
             of_session.end_renewal(self.nth);
         }
     }
@@ -137,7 +144,7 @@ mod tests {
         assert_eq!(moved_subscriptions(&sessions), ["b"]);
         renewal.remove("b");
         assert_eq!(renewal.next_uri(), None);
-        assert!(sessions.lock_inherited().is_empty());
+        assert!(sessions.inherited_subscriptions.lock().is_empty());
     }
 
     #[test]

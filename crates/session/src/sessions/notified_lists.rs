@@ -14,6 +14,9 @@ use weir_core::upstream::ListKind;
 /// notification.
 const MAX_NOTIFIED_SESSIONS: usize = 65_536;
 
+/// Stands for the version of a list that the client knows, if it may be any.
+pub const UNKNOWN_VERSION: ContentVersion = ContentVersion([0; 16]);
+
 type ListVersions = [Option<ContentVersion>; ListKind::ALL.len()];
 
 /// The list versions that each session was last notified of. An entry goes with its session.

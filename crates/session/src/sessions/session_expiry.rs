@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
-
 use tokio::sync::broadcast::error::RecvError;
 use weir_core::SessionKey;
 use weir_core::port::{BusMessage, RecordKey};
@@ -108,7 +107,7 @@ impl LegacySessions {
         let live = shard.remove(key);
         self.ports.replays.forget(*key);
         self.notified_lists.forget(key);
-        self.lock_inherited().remove(key);
+        self.inherited_subscriptions.lock().remove(key);
         drop(shard);
         self.anonymous.remove(key);
         let Some(live) = live else { return true };

@@ -43,7 +43,7 @@ pub struct LegacySessions {
     pub(super) anonymous: AnonymousSessions,
     /// Subscriptions of sessions that came from another process, until they are renewed. They end
     /// with their sessions. Locked within the lock of a shard, never around it.
-    inherited_subscriptions: Mutex<HashMap<SessionKey, InheritedUris>>,
+    pub(super) inherited_subscriptions: Mutex<HashMap<SessionKey, InheritedUris>>,
 }
 
 impl std::fmt::Debug for LegacySessions {
@@ -73,10 +73,6 @@ impl LegacySessions {
     /// Returns the number of a new registration.
     pub(super) fn next_registration(&self) -> u64 {
         self.registrations.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    pub(super) fn lock_inherited(&self) -> MutexGuard<'_, HashMap<SessionKey, InheritedUris>> {
-        self.inherited_subscriptions.lock()
     }
 
     pub(super) fn shard(

@@ -16,7 +16,7 @@ impl LegacySessions {
             change(all.entry(key).or_insert_with(|| MovedSession::new(key)));
         };
         // In the order of their move: a renewal makes an inherited subscription the session's own.
-        for (key, inherited) in self.lock_inherited().iter() {
+        for (key, inherited) in self.inherited_subscriptions.lock().iter() {
             of(*key, &mut |moved| {
                 moved.subscriptions = inherited.uris().to_vec();
             });

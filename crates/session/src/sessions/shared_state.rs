@@ -6,12 +6,12 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::SessionKey;
-use weir_core::content_version::ContentVersion;
 use weir_core::port::WriteOutcome;
 use weir_core::upstream::ListKind;
 use weir_era::session::LegacySessionRecord;
 
 use super::LoadedSession;
+use super::notified_lists::UNKNOWN_VERSION;
 use super::session_table::LegacySessions;
 use crate::session_ids::SessionIds;
 use crate::session_settings::SessionLimits;
@@ -80,8 +80,7 @@ impl LegacySessions {
     /// client may know older ones.
     pub(super) fn announce_lists(&self, key: SessionKey) {
         for list in ListKind::ALL {
-            self.notified_lists
-                .record(key, list, ContentVersion::default());
+            self.notified_lists.record(key, list, UNKNOWN_VERSION);
         }
     }
 
@@ -89,7 +88,8 @@ impl LegacySessions {
     pub(super) fn subscribed_uris(&self, key: &SessionKey) -> Vec<String> {
         // In the order of their move: a renewal makes an inherited subscription the session's own.
         let inherited = self
-            .lock_inherited()
+            .inherited_subscriptions
+            .lock()
             .get(key)
             .map(|own| own.uris().to_vec());
         let mut uris = inherited.unwrap_or_default();

@@ -139,10 +139,10 @@ impl CallEventStream {
     fn write_end(&mut self, end: weir_core::ReplyEnd, owned: OwnedCall) {
         self.write_held_progress(None);
         match self.context.encode_end(end) {
-            EncodedEnd::Message(said) => {
-                self.counted.set(said.outcome);
-                let event = encode_event(&said.message);
-                self.ready.push_back(match said.memory {
+            EncodedEnd::Message(rendered) => {
+                self.counted.set(rendered.outcome);
+                let event = encode_event(&rendered.message);
+                self.ready.push_back(match rendered.memory {
                     Some(memory) => memory.hold(event),
                     None => event,
                 });
