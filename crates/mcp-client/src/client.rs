@@ -7,10 +7,10 @@
 
 pub(crate) mod answer;
 mod challenge_headers;
-mod dress;
 pub(crate) mod error;
 pub(crate) mod lists;
 mod no_mcp;
+mod request_parts;
 pub(crate) mod respondent;
 mod resumed_stream;
 pub(crate) mod transport;
@@ -126,7 +126,7 @@ impl Client {
         };
         let params = json!({
             "protocolVersion": newest.as_str(), "capabilities": self.capabilities(),
-            "clientInfo": { "name": dress::NAME, "version": env!("CARGO_PKG_VERSION") },
+            "clientInfo": { "name": request_parts::NAME, "version": env!("CARGO_PKG_VERSION") },
         });
         let (id, response) = self.send(Method::Initialize, params, None).await?;
         let session = response.header("mcp-session-id");
@@ -164,7 +164,7 @@ impl Client {
     /// Has the next calls repeat arguments as headers (`Mcp-Param-*`), as the definition of their
     /// tool asks for.
     pub fn repeat_as_headers(&mut self, tool: &Value, arguments: &RawValue) {
-        self.repeated = dress::repeated(tool, arguments);
+        self.repeated = request_parts::repeated(tool, arguments);
     }
 
     /// Calls a tool; `on_note` sees progress and log messages while it runs. Dropping the future
@@ -316,7 +316,8 @@ impl Client {
         self.next_id += 1;
         let (headers, params) = match &self.era {
             Era::Modern => {
-                let (mut headers, params) = dress::modern(method, params, &self.capabilities());
+                let (mut headers, params) =
+                    request_parts::modern(method, params, &self.capabilities());
                 if method == Method::ToolsCall {
                     headers.extend(self.repeated.clone());
                 }
