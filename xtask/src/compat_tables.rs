@@ -213,7 +213,7 @@ impl MatrixResults {
         let file = report_file(ALL_TESTS_PROFILE)?;
         let text = fs::read_to_string(&file).with_context(|| {
             format!(
-                "cannot read {}: the tables need a run of cargo-nextest",
+                "cannot read {}: the tables need a run of `cargo xtask test` with cargo-nextest",
                 file.display()
             )
         })?;

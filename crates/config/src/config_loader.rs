@@ -174,22 +174,22 @@ impl<'a> ConfigLoader<'a> {
 
     /// Returns the fingerprint of the files' present contents.
     fn current_fingerprint(&self) -> [u8; 32] {
-        let mut said = FilesFingerprint::below(self.folder());
+        let mut fingerprint = FilesFingerprint::below(self.folder());
         // A read error is part of the fingerprint.
-        let _ = self.read_main(&mut said);
+        let _ = self.read_main(&mut fingerprint);
         let teams = self
             .include
             .as_deref()
             .map(|include| files_in(include).unwrap_or_default())
             .unwrap_or_default();
         for file in &teams {
-            said.add_file(file, &read_listed(file));
+            fingerprint.add_file(file, &read_listed(file));
         }
         for file in &self.rules {
-            said.add_file(file, &read(file));
+            fingerprint.add_file(file, &read(file));
         }
-        self.secrets.reread().add_to(&mut said);
-        said.digest()
+        self.secrets.reread().add_to(&mut fingerprint);
+        fingerprint.digest()
     }
 
     /// Returns the folder that relative paths in the main file start at.
@@ -200,15 +200,15 @@ impl<'a> ConfigLoader<'a> {
         }
     }
 
-    fn read_main(&self, said: &mut FilesFingerprint) -> Result<String, ConfigProblem> {
+    fn read_main(&self, fingerprint: &mut FilesFingerprint) -> Result<String, ConfigProblem> {
         match &self.source {
             ConfigSource::File(file) => {
                 let text = read(file);
-                said.add_file(file, &text);
+                fingerprint.add_file(file, &text);
                 text
             }
             ConfigSource::Text { text, .. } | ConfigSource::Proposed { text, .. } => {
-                said.add_bytes(text.as_bytes());
+                fingerprint.add_bytes(text.as_bytes());
                 Ok(text.clone())
             }
         }
@@ -225,9 +225,9 @@ impl<'a> ConfigLoader<'a> {
     }
 
     fn load_with(&mut self, weaker: WeakerFiles) -> LoadOutcome {
-        let mut said = FilesFingerprint::below(self.folder());
-        let mut outcome = self.load_all(weaker, &mut said);
-        self.last_fingerprint = Some(said.digest());
+        let mut fingerprint = FilesFingerprint::below(self.folder());
+        let mut outcome = self.load_all(weaker, &mut fingerprint);
+        self.last_fingerprint = Some(fingerprint.digest());
         // Only the first load may prompt: a running weir has no person to ask.
         if matches!(self.inputs, InputSource::Prompt(_)) {
             self.inputs = InputSource::Unavailable;
@@ -238,7 +238,7 @@ impl<'a> ConfigLoader<'a> {
         outcome
     }
 
-    fn load_all(&mut self, weaker: WeakerFiles, said: &mut FilesFingerprint) -> LoadOutcome {
+    fn load_all(&mut self, weaker: WeakerFiles, fingerprint: &mut FilesFingerprint) -> LoadOutcome {
         let mut report = ConfigReport::default();
         let folder = self.folder();
         let name = match &self.source {
@@ -248,7 +248,7 @@ impl<'a> ConfigLoader<'a> {
             ConfigSource::Text { name, .. } => name.clone(),
         };
         let main = self
-            .read_main(said)
+            .read_main(fingerprint)
             .and_then(|text| parse_nonempty(&name, &text))
             .map_err(|problem| report.add(problem));
         let Ok((mut tree, format)) = main else {
@@ -283,7 +283,7 @@ impl<'a> ConfigLoader<'a> {
             match files_in(&include) {
                 Ok(files) => {
                     main.teams.warn_of_missing(files.iter(), &mut report);
-                    teams = self.add_teams(files, &mut main, weaker, said);
+                    teams = self.add_teams(files, &mut main, weaker, fingerprint);
                 }
                 Err(message) => {
                     report.add(ConfigProblem::error(ConfigPath::at("include"), message))
@@ -292,8 +292,8 @@ impl<'a> ConfigLoader<'a> {
         }
         main.files
             .iter()
-            .for_each(|(file, text)| said.add_file(file, text));
-        self.secrets.add_to(said);
+            .for_each(|(file, text)| fingerprint.add_file(file, text));
+        self.secrets.add_to(fingerprint);
         self.rules = std::mem::take(&mut main.files).into_keys().collect();
         let names_none = main.config.endpoints.is_empty();
         main.config.names_endpoints =
@@ -376,7 +376,7 @@ impl<'a> ConfigLoader<'a> {
         files: Vec<PathBuf>,
         main: &mut MainConfig,
         weaker: WeakerFiles,
-        said: &mut FilesFingerprint,
+        fingerprint: &mut FilesFingerprint,
     ) -> TeamsLoad {
         let mut teams = TeamsLoad::default();
         self.last_good.retain(|file, _| files.contains(file));
@@ -391,7 +391,7 @@ impl<'a> ConfigLoader<'a> {
             let grant = main.teams.of(&file);
             let mut own = ConfigReport::default();
             let text = read_listed(&file);
-            said.add_file(&file, &text);
+            fingerprint.add_file(&file, &text);
             let read = match &text {
                 Ok(text) => self.check_team(
                     &TeamText {

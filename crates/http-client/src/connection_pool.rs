@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use http::{Response, Uri};
-
 use tokio::time::Instant;
 use tower::Service;
 use weir_core::Budgets;

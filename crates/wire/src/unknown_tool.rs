@@ -1,8 +1,8 @@
 //! Results by which servers report a tool that they do not have. Most SDKs return such a result in
 //! place of an error, each with words of its own, and the words name the tool.
 
-/// The longest text around the name.
-const MAX_WORDS: usize = 64;
+/// The most bytes around the name.
+const MAX_SURROUNDING_BYTES: usize = 64;
 
 /// The words around the name, in lower case and without punctuation.
 const WORDS: [&str; 5] = [
@@ -17,7 +17,7 @@ const WORDS: [&str; 5] = [
 /// tool of this name. Names are case-sensitive.
 #[must_use]
 pub fn is_reported_by(text: &str, name: &str) -> bool {
-    let is_short = text.len() <= name.len() + MAX_WORDS;
+    let is_short = text.len() <= name.len() + MAX_SURROUNDING_BYTES;
     // The name may be a part of the words, too.
     let mut places = text.match_indices(name).map(|(at, _)| at);
     !name.is_empty()

@@ -78,7 +78,7 @@ pub(crate) struct ClientView {
 struct StreamView {
     principal: PrincipalView,
     endpoint: String,
-    /// `listen`, `session`, `resumed` or `line`.
+    /// `listen`, `session`, `resumed` or `http_sse`.
     kind: &'static str,
     age_ms: f64,
 }

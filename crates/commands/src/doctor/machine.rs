@@ -222,11 +222,11 @@ async fn version(runtime: &ServerRuntime) -> MachineFinding {
     let ServerRuntime {
         program, oldest, ..
     } = runtime;
-    let asked = Command::new(program)
+    let output = Command::new(program)
         .arg("--version")
         .kill_on_drop(true)
         .output();
-    let shown = match tokio::time::timeout(VERSION_TIME, asked).await {
+    let shown = match tokio::time::timeout(VERSION_TIME, output).await {
         Ok(Ok(output)) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
             .trim()
             .to_owned(),

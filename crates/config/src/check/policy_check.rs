@@ -156,14 +156,14 @@ fn take(
     file: Option<&FilePath>,
     report: &mut ConfigReport,
 ) -> Option<PolicyFile> {
-    let (sheet, complaints) = match found {
-        Ok((sheet, doubts)) => (Some(sheet), doubts),
+    let (policy, complaints) = match found {
+        Ok((policy, doubts)) => (Some(policy), doubts),
         Err(wrong) => (None, wrong),
     };
     for complaint in complaints {
         report.add(problem(complaint, path, file));
     }
-    sheet
+    policy
 }
 
 fn problem(

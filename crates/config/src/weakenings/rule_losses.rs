@@ -82,33 +82,33 @@ fn policy_file_losses(
         )];
     }
     let inline = path.key("inline");
-    let place = |sheet: &PolicyFile| {
-        let is_inline = sheet.name() == inline.to_string();
+    let place = |file: &PolicyFile| {
+        let is_inline = file.name() == inline.to_string();
         if is_inline {
             inline.clone()
         } else {
-            path.key(sheet.name())
+            path.key(file.name())
         }
     };
     let mut all = Vec::new();
-    for sheet in old {
-        let name = sheet.name();
+    for file in old {
+        let name = file.name();
         let loss = match new.iter().find(|now| now.name() == name) {
-            Some(now) => Some(now.forbids_cut_off(sheet))
+            Some(now) => Some(now.forbids_cut_off(file))
                 .filter(|lost| *lost > 0)
                 .map(|lost| {
                     let message = format!("{name} lost its end, with {lost} of its forbid rules");
                     ProtectionLoss::new(
-                        place(sheet),
+                        place(file),
                         message,
                         "end the text with a comment that says so",
                     )
                 }),
-            None => Some(sheet.forbids_without(new))
+            None => Some(file.forbids_without(new))
                 .filter(|lost| *lost > 0)
                 .map(|lost| {
                     ProtectionLoss::without_own_key(
-                        place(sheet),
+                        place(file),
                         format!("{name} is removed, with {lost} of its forbid rules"),
                     )
                 }),

@@ -130,7 +130,7 @@ impl ByteBudget {
         part
     }
 
-    /// The same as [`Self::try_reserve`], but waits up to `patience` for others to give some back.
+    /// The same as [`Self::try_reserve`], but waits up to `wait_limit` for others to give some back.
     pub async fn reserve(&self, bytes: usize, wait_limit: Duration) -> Option<ByteReservation> {
         let mut none = self.empty();
         none.grow(bytes, wait_limit).await.then_some(none)
@@ -235,7 +235,7 @@ impl ByteReservation {
         }
     }
 
-    /// Takes more, waiting up to `patience` for others to give some back. False if they do not;
+    /// Takes more, waiting up to `wait_limit` for others to give some back. False if they do not;
     /// then the reservation is unchanged.
     pub async fn grow(&mut self, bytes: usize, wait_limit: Duration) -> bool {
         let budget = self.budget.clone();

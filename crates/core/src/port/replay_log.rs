@@ -53,9 +53,10 @@ pub trait ReplayLog: Send + Sync {
     /// Notifies of each kept event of a stream, and of its end.
     fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>>;
 
-    /// Fetches the log of a stream that is not known here, of a session that this replica owns: from
-    /// the process before it, or from where an owner before kept it; that log has ended, with the
-    /// answer or with the event of a lost one. True if the stream is known now. Cancel safe.
+    /// Fetches the log of a stream that is not known here, of a session that this replica owns. It
+    /// comes from the process before this one, or from the shared store. A log from the store has
+    /// ended, with the answer or with the event of a lost one. True if the stream is known now.
+    /// Cancel safe.
     fn recover(&self, _key: StreamKey) -> Fut<'_, bool> {
         Box::pin(std::future::ready(false))
     }
