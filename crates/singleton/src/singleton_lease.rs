@@ -34,6 +34,8 @@ pub(crate) struct LeasePorts {
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
+    /// This replica.
+    pub(crate) own: ReplicaId,
     /// The time of each lease.
     pub(crate) time: Duration,
 }
@@ -48,9 +50,9 @@ pub(crate) struct SingletonLease {
     view: watch::Sender<LeaseView>,
     wake: Notify,
     handed_over: CancellationToken,
-    /// Cancelled once the children move to a successor process, or end in order: the watches of
+    /// Cancelled once the children move to a successor process, or end in order: the streams of
     /// other replicas go on elsewhere.
-    watches_end: CancellationToken,
+    streams_end: CancellationToken,
     /// One request at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -99,7 +101,7 @@ impl SingletonLease {
             view: watch::Sender::default(),
             wake: Notify::new(),
             handed_over: CancellationToken::new(),
-            watches_end: CancellationToken::new(),
+            streams_end: CancellationToken::new(),
             turn: tokio::sync::Mutex::default(),
         }
     }
@@ -134,10 +136,15 @@ impl SingletonLease {
         self.own_epoch() == Some(epoch) && self.control.lock().phase == LeasePhase::Competing
     }
 
-    /// The token that is cancelled once watches of other replicas are to be opened again, where the
-    /// upstream goes on.
-    pub(crate) fn watches_end(&self) -> &CancellationToken {
-        &self.watches_end
+    /// The token that is cancelled once the streams of other replicas are to be opened again, where
+    /// the upstream goes on.
+    pub(crate) fn streams_end(&self) -> &CancellationToken {
+        &self.streams_end
+    }
+
+    /// Ends the streams of other replicas.
+    pub(crate) fn end_streams(&self) {
+        self.streams_end.cancel();
     }
 
     /// Waits for a view that is newer than `seen`, and has the store asked for it. Returns after
@@ -333,7 +340,7 @@ impl SingletonLease {
         drop(control);
         self.fence.hand_over();
         self.handed_over.cancel();
-        self.watches_end.cancel();
+        self.end_streams();
         self.wake.notify_one();
         self.meter.set_held(false);
         Some((token, epoch))
@@ -372,7 +379,7 @@ impl SingletonLease {
         }
         self.wake.notify_one();
         let had = self.control.lock().ending.take().is_some();
-        self.watches_end.cancel();
+        self.end_streams();
         self.fence.close();
         self.fence.wait_until_vacant(CHILD_END_TIME).await;
         if had && self.fence.is_vacant() {
@@ -413,7 +420,12 @@ impl SingletonLease {
                 && view.holder != holder
             {
                 let (replica, epoch) = (replica_text(&owner.replica), owner.epoch);
-                tracing::info!(upstream = %self.upstream, replica, epoch, "upstream runs at another replica");
+                if owner.replica == self.ports.own {
+                    // The process before this one, or the upstream as configured before a reload.
+                    tracing::info!(upstream = %self.upstream, epoch, "upstream lease not passed on yet in this replica");
+                } else {
+                    tracing::info!(upstream = %self.upstream, replica, epoch, "upstream runs at another replica");
+                }
             }
             view.version += 1;
             view.holder = holder;

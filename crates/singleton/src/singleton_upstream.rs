@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::stream;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::TaskTracker;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Fut, Random, ReplicaId};
@@ -20,21 +20,22 @@ use weir_core::upstream::{
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_upstream_core::settings::UpstreamBounds;
 
-use crate::call_form::{call_frame, owned_name};
+use crate::call_form::call_frame;
 use crate::forwarded_reply::{
     ForwardedCall, ForwardedReply, call_lost, count_forwarded, start_forwarded_at_zero,
 };
 use crate::frame::{Frame, FrameKind};
-use crate::frame_stream::{FrameStream, OwnerClient};
+use crate::frame_stream::OwnerClient;
 use crate::lease_handover::{exported_lease, import_session};
 use crate::lease_view::{LeaseHolder, LeaseOwner};
 use crate::moving_watch::MovingWatch;
 use crate::owner_search::{OwnerAccess, OwnerRoute, OwnerSearch};
+use crate::remote_progress::remote_progress;
 use crate::remote_record::RemoteRecord;
 use crate::remote_watch::RemoteUpdates;
 use crate::singleton_lease::SingletonLease;
 use crate::singleton_ports::SingletonPorts;
-use crate::stream_form::{ProgressForm, news_frame};
+use crate::stream_form::news_frame;
 
 /// The time between two looks at the calls that still run, at the end of this replica.
 const CALLS_LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -183,30 +184,6 @@ impl SingletonUpstream {
         Some(Box::pin(items))
     }
 
-    /// The progress of a task at another replica. The stream is opened with its first poll.
-    fn remote_progress(self: Arc<Self>, principal: &Principal, native: &str) -> ProgressReports {
-        let form = ProgressForm {
-            principal: owned_name(principal),
-            native: native.to_owned(),
-        };
-        let request = Frame::new(FrameKind::TaskProgress, &form);
-        let reports = stream::unfold(None, move |opened: Option<FrameStream>| {
-            let (this, request) = (self.clone(), request.clone());
-            async move {
-                let mut stream = match opened {
-                    Some(stream) => stream,
-                    None => {
-                        let search = this.access.longest_search();
-                        this.access.open(&request, search).await.ok()??.0
-                    }
-                };
-                let frame = stream.next_frame().await.ok()?;
-                (frame.kind == FrameKind::Item).then(|| (frame.part(0), Some(stream)))
-            }
-        });
-        Box::pin(reports)
-    }
-
     /// Sends news of client sessions to the replica that runs the upstream. It may miss them: then
     /// the sessions' state there ends by its own limits.
     pub(crate) async fn send_news(&self, request: Frame) {
@@ -222,11 +199,16 @@ impl SingletonUpstream {
     /// Ends the use of the lease at the end of this replica: once the calls here have ended, the
     /// children end, and another replica can run the upstream.
     pub(crate) async fn drain(&self) {
+        self.drain_calls().await;
+        self.lease.release(false).await;
+    }
+
+    /// Takes no further calls of other replicas, and waits until those that run have ended.
+    async fn drain_calls(&self) {
         self.lease.begin_drain();
         while self.local.health().in_flight > 0 {
             sleep(CALLS_LOOK_INTERVAL).await;
         }
-        self.lease.release(false).await;
     }
 }
 
@@ -302,8 +284,8 @@ impl Upstream for SingletonUpstream {
         if self.lease.own_epoch().is_some() {
             return self.local.task_progress(principal, native);
         }
-        // The stream needs a share of this object.
-        Some(self.shared.upgrade()?.remote_progress(principal, native))
+        let (local, access) = (self.local.clone(), self.access.clone());
+        Some(remote_progress(local, access, principal, native))
     }
 
     fn carries(&self) -> CapabilityClass {
@@ -383,8 +365,12 @@ impl Upstream for SingletonUpstream {
 
     fn retire(self: Arc<Self>, grace: Duration) -> Fut<'static, ()> {
         Box::pin(async move {
-            self.lease.begin_drain();
-            self.local.clone().retire(grace).await;
+            let due = Instant::now() + grace;
+            let _in_time = timeout_at(due, self.drain_calls()).await;
+            // Before the children end: the streams of other replicas go on elsewhere.
+            self.lease.end_streams();
+            let left = due.saturating_duration_since(Instant::now());
+            self.local.clone().retire(left).await;
             self.lease.release(true).await;
         })
     }

@@ -109,6 +109,7 @@ impl Singletons {
             store: self.ports.leases.clone(),
             clock: self.ports.clock.clone(),
             random: self.ports.random.clone(),
+            own: self.ports.own.clone(),
             time: self.ports.lease_time,
         };
         let id = local.id().clone();
@@ -181,7 +182,7 @@ async fn serve_request(
     if request.kind == FrameKind::Call {
         return serve_call(local, &upstream.lease, request, stream).await;
     }
-    let end = upstream.lease.watches_end();
+    let end = upstream.lease.streams_end();
     tokio::select! {
         biased;
         // Asked first: the end of the child follows, and is no failure of a stream that goes on

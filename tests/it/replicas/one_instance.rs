@@ -10,7 +10,10 @@ use weir_wire::{Revision, meta};
 
 use super::{COUNT, at};
 use crate::handover::{is_gone, successors};
-use crate::harness::{CheckedClient, Replicas, signal, wait_until, wait_until_async};
+use crate::harness::{
+    CheckedClient, CheckedStream, Replicas, peers, peers_are_enabled, signal, wait_until,
+    wait_until_async,
+};
 
 /// The time of the lease in these tests. A replica that cannot renew it for a third of that time
 /// ends its child, so it is longer than this machine may stall.
@@ -67,7 +70,12 @@ async fn start(mock: MockStdio, more: Value) -> (Replicas, ChildFiles) {
 /// Starts replicas with one child for all, and `more` in the config of its upstream.
 async fn start_replicas(mock: &MockStdio, more: Value) -> Replicas {
     let (command, args) = mock.command();
-    let mut upstream = json!({ "command": command, "args": args, "instances": "one" });
+    start_with_child(json!({ "command": command, "args": args }), more).await
+}
+
+/// Starts replicas with one child for all: `upstream` is its command, and `more` is in its config, too.
+async fn start_with_child(mut upstream: Value, more: Value) -> Replicas {
+    upstream["instances"] = json!("one");
     for (key, value) in more.as_object().unwrap() {
         upstream[key] = value.clone();
     }
@@ -483,6 +491,74 @@ async fn lists_are_not_lost_when_the_owner_restarts_gracefully_and_when_it_stops
             assert!(!output.contains("upstream list watch failed"), "{output}");
         }
     }
+}
+
+/// Changed settings end the child and its lease; the watches of the other replicas wait for the next
+/// one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_not_lost_when_the_owner_is_reloaded_with_changed_settings() {
+    let (replicas, files) = start(MockStdio::modern(), json!({ "protocol": "modern" })).await;
+    let number = owner(&replicas);
+    let reloaded = replicas.replica(number);
+    let mut config = reloaded.config();
+    config["upstreams"]["one"]["limits"] = json!({ "in_flight": 7 });
+    reloaded.rewrite_config(config);
+    reloaded.process.signal("HUP");
+    wait_until("the next child", || {
+        (files.started().len() == 2).then_some(())
+    });
+    for other in replicas.running_numbers() {
+        count(&open(&replicas, other, Revision::MODERN).await).await;
+    }
+    for output in replicas.outputs() {
+        assert!(!output.contains("upstream list watch failed"), "{output}");
+    }
+}
+
+/// Returns the number of the next progress report on a stream.
+async fn next_report(stream: &mut CheckedStream) -> u64 {
+    loop {
+        let message = stream.next().await.expect("a report before the end");
+        if message["method"] == "notifications/progress" {
+            return message["params"]["progress"].as_u64().unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn progress_of_a_task_goes_on_when_its_owner_restarts_gracefully() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let (folder, programs) = (TestFolder::new("task-progress"), peers().join("python"));
+    let (end, steps) = (folder.file("end"), folder.file("steps"));
+    let args = json!([programs.join("task_progress_server.py"), end, steps]);
+    let child = json!({ "command": programs.join(".venv1/bin/python"), "args": args });
+    let replicas = start_with_child(child, json!({ "protocol": "legacy" })).await;
+    for replica in replicas.running() {
+        replica.wait_until_listed("/mcp", &["job"]);
+    }
+    let number = owner(&replicas);
+    let client = open(&replicas, other_than(number), Revision::V2025_11_25).await;
+    let call = json!({
+        "name": "job", "arguments": {}, "task": { "ttl": 600_000 }, "_meta": { "progressToken": "job" },
+    });
+    let created = client.ask("tools/call", call).await;
+    let about = json!({ "taskId": created.result()["task"]["taskId"] });
+    let mut waiting = client.start("tasks/result", about).await;
+    next_report(&mut waiting).await;
+    let restarted = replicas.replica(number);
+    restarted.process.signal("USR2");
+    wait_until("the process before to end", || {
+        is_gone(restarted.process.id()).then_some(())
+    });
+    let sent: u64 = std::fs::read_to_string(&steps).unwrap().parse().unwrap();
+    // Those that were sent before the restart may still wait to be read.
+    while next_report(&mut waiting).await <= sent {}
+    std::fs::write(&end, "").unwrap();
+    let rest = waiting.read_rest().await;
+    let text = &rest.last().unwrap()["result"]["content"][0]["text"];
+    assert_eq!(text, "done", "{rest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

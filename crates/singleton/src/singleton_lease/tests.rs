@@ -59,6 +59,7 @@ fn lease(state: LeaseState) -> (Arc<FakeStore>, Arc<SingletonLease>) {
         store: store.clone(),
         clock: clock.clone(),
         random: Arc::new(FakeRandom::new(1)),
+        own: ReplicaId([1; 8]),
         time: TIME,
     };
     let fence = Arc::new(LeaseFence::new(clock));
@@ -184,7 +185,7 @@ async fn handed_over_lease_is_neither_renewed_nor_released() {
     sleep(TIME).await;
     assert_eq!(store.intents(), []);
     assert!(!pass.over().is_cancelled(), "the relay goes on");
-    assert!(!lease_before.accepts(7) && lease_before.watches_end().is_cancelled());
+    assert!(!lease_before.accepts(7) && lease_before.streams_end().is_cancelled());
 
     let (next, lease_after) = lease(other(7));
     keep(&lease_after).await;
