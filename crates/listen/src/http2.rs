@@ -108,7 +108,7 @@ where
     let open_streams = driver.open_streams.clone();
     let unused_in_drain = async {
         drain.cancelled().await;
-        unused_for(&open_streams, limits.drain_idle).await;
+        unused_for(&open_streams, &flow, limits.drain_idle).await;
     };
     // The library waits without end for a peer that answers no ping.
     tokio::select! {
@@ -374,13 +374,15 @@ async fn old_or_idle(activity: &ConnectionActivity, age: Duration, idle: Duratio
     }
 }
 
-/// Ends when no stream has been open for this time.
-async fn unused_for(streams: &ConnectionActivity, time: Duration) {
-    let (mut begun, mut unused_since) = (streams.requests_begun(), None);
+/// Ends when no stream has been open for this time, and no byte went over the connection: the last
+/// bytes of an answer wait for the client after its stream has ended here.
+async fn unused_for(streams: &ConnectionActivity, flow: &Http2Flow, time: Duration) {
+    let uses = || (streams.requests_begun(), flow.moved_bytes());
+    let (mut last_uses, mut unused_since) = (uses(), None);
     loop {
         let now = Instant::now();
-        if streams.is_busy() || streams.requests_begun() != begun {
-            (begun, unused_since) = (streams.requests_begun(), None);
+        if streams.is_busy() || uses() != last_uses {
+            (last_uses, unused_since) = (uses(), None);
         } else if now.duration_since(*unused_since.get_or_insert(now)) >= time {
             return;
         }
@@ -391,11 +393,13 @@ async fn unused_for(streams: &ConnectionActivity, time: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::H2Limits;
 
     // Proves A26.
     #[tokio::test(start_paused = true)]
-    async fn connection_is_unused_a_whole_time_after_its_last_stream() {
+    async fn connection_is_unused_a_whole_time_after_its_last_stream_and_byte() {
         let streams = Arc::new(ConnectionActivity::default());
+        let flow = Http2Flow::new(&H2Limits::default());
         let time = Duration::from_secs(5);
         let guard = streams.begin_request();
         let last_streams = async {
@@ -404,9 +408,12 @@ mod tests {
             sleep(Duration::from_secs(3)).await;
             // Begun and ended between two checks.
             drop(streams.begin_request());
+            sleep(Duration::from_secs(3)).await;
+            // The client takes the end of an answer.
+            flow.add_moved(1);
             Instant::now()
         };
-        let ((), last) = tokio::join!(unused_for(&streams, time), last_streams);
+        let ((), last) = tokio::join!(unused_for(&streams, &flow, time), last_streams);
         let unused = last.elapsed();
         assert!(unused >= time && unused <= time * 2, "{unused:?}");
     }
