@@ -4,6 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+/// The bits before the IPv4 address in its IPv6 form (RFC 4291, section 2.5.5.2).
+const MAPPED_PREFIX: u8 = 96;
+
 /// A range of addresses: `10.0.0.0/8`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
@@ -47,13 +50,19 @@ impl FromStr for AddressRange {
             .split_once('/')
             .map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().map_err(|_| bad())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
+        let most: u8 = if address.is_ipv4() { 32 } else { 128 };
         let prefix = prefix.map_or(Ok(most), |prefix| prefix.parse().map_err(|_| bad()))?;
         if prefix > most {
-            Err(bad())
-        } else {
-            Ok(Self { address, prefix })
+            return Err(bad());
         }
+        // An IPv4 range in IPv6 form: addresses are compared as IPv4.
+        Ok(match (address, prefix.checked_sub(MAPPED_PREFIX)) {
+            (IpAddr::V6(mapped), Some(prefix)) if mapped.to_ipv4_mapped().is_some() => Self {
+                address: address.to_canonical(),
+                prefix,
+            },
+            _ => Self { address, prefix },
+        })
     }
 }
 
@@ -76,6 +85,18 @@ mod tests {
         assert!(ten.contains("::ffff:10.0.0.1".parse().unwrap()));
         assert!(!ten.contains("11.0.0.1".parse().unwrap()));
         assert!(!ten.contains("::1".parse().unwrap()));
+        for (range, inside) in [
+            ("::ffff:192.0.2.2", true),
+            ("::ffff:192.0.0.0/104", true),
+            ("::ffff:192.0.3.0/120", false),
+        ] {
+            let range: AddressRange = range.parse().unwrap();
+            assert_eq!(
+                range.contains("192.0.2.2".parse().unwrap()),
+                inside,
+                "{range}"
+            );
+        }
         let one: AddressRange = "::1".parse().unwrap();
         assert!(one.contains("::1".parse().unwrap()) && !one.contains("::2".parse().unwrap()));
         let all: AddressRange = "0.0.0.0/0".parse().unwrap();

@@ -170,11 +170,14 @@ fn client_certificates(
 /// True if an authority is the name of one host, with a port or without.
 fn is_host_and_port(authority: &Authority) -> bool {
     let (text, host) = (authority.as_str(), authority.host());
-    let is_port =
-        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    let is_port = |port: &str| {
+        port.bytes().all(|byte| byte.is_ascii_digit())
+            && port.parse::<u16>().is_ok_and(|port| port != 0)
+    };
     // `http` checks the syntax of the host. It takes any port, also an empty one.
     let behind = text.strip_prefix(host);
     !host.is_empty()
+        && !host.starts_with('.')
         && !host.contains('*')
         && behind.is_some_and(|behind| {
             behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
@@ -237,16 +240,21 @@ pub(super) fn hosts(
     let mut hosts = Vec::new();
     for (n, host) in given.into_iter().flatten().enumerate() {
         let authority = host.parse::<Authority>().ok();
-        if authority.is_some_and(|authority| is_host_and_port(&authority)) {
-            hosts.push(host.to_ascii_lowercase());
-        } else {
+        let Some(authority) = authority.filter(is_host_and_port) else {
             let message = format!("`{host}` is not a host");
-            let hint = match host.contains('*') {
+            let hint = match host.contains('*') || host.starts_with('.') {
                 true => "list each name: there are no wildcards",
                 false => "write mcp.example.com, or mcp.example.com:8443 for that port only",
             };
             report.add(ConfigProblem::error(path.key(n), message).hint(hint));
+            continue;
+        };
+        if let Some(port @ (80 | 443)) = authority.port_u16() {
+            let message = format!("clients leave out port {port}, their scheme's default");
+            let hint = format!("write {}, which is allowed at any port", authority.host());
+            report.add(ConfigProblem::warning(path.key(n), message).hint(hint));
         }
+        hosts.push(host.to_ascii_lowercase());
     }
     hosts
 }
