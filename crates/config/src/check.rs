@@ -35,6 +35,7 @@ use weir_config_file::raw::OrOff;
 use weir_config_file::raw::Time;
 use weir_config_file::raw::{RawConfig, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile};
 use weir_core::endpoint::EndpointMode;
+use weir_front::FrontSettings;
 use weir_policy::rules::EndpointPolicies;
 use weir_telemetry::{LogFormat, LogPlan};
 
@@ -95,7 +96,7 @@ pub(crate) fn check_main_file(
     let (catalog, log, drain) = (
         catalog(&raw, report),
         log(raw.log.as_ref(), report),
-        check_positive(raw.drain, "drain", report),
+        drain(raw.drain, &mut front, report),
     );
     let sessions = limits_check::sessions(raw.limits.as_ref(), report);
     (
@@ -147,7 +148,7 @@ pub(crate) fn check_main_file(
         store,
         cluster,
         keys,
-        drain: drain.unwrap_or(DEFAULT_DRAIN),
+        drain,
         log,
         // Set after all files are read.
         names_endpoints: own_endpoints,
@@ -304,6 +305,15 @@ fn log(raw: Option<&RawLog>, report: &mut ConfigReport) -> LogPlan {
         format,
         filter: raw.level.clone(),
     }
+}
+
+/// Returns the longest drain. An idle connection alone must not last until its end, when running
+/// calls are cancelled.
+fn drain(raw: Option<Time>, front: &mut FrontSettings, report: &mut ConfigReport) -> Duration {
+    let drain = check_positive(raw, "drain", report).unwrap_or(DEFAULT_DRAIN);
+    let idle = &mut front.limits.listener.drain_idle;
+    *idle = (*idle).min(drain / 2);
+    drain
 }
 
 /// Returns a time that must not be zero.

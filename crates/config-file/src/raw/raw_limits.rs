@@ -138,6 +138,7 @@ limits! {
     parked: usize,
     /// The same for one principal. Default 16.
     parked_per_principal: usize,
-    /// The time that an idle connection stays open during a drain. Default `5s`.
+    /// The time that an idle connection stays open during a drain, at most half of `drain`. Default
+    /// `5s`.
     drain_idle: Time,
 }
