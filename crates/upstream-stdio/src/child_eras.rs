@@ -2,10 +2,12 @@
 //! first message. So clients with sessions have processes of their own, which can ask them while a
 //! call runs.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use weir_core::CapabilityClass;
 use weir_era::upstream_messages::RevisionDialect;
@@ -51,7 +53,7 @@ struct StdioSecondEra {
     /// Further processes start beside the calls.
     has_failed: AtomicBool,
     /// Held during the probe: other callers wait for its outcome.
-    looking: tokio::sync::Mutex<()>,
+    looking: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl StdioSecondEra {
@@ -160,11 +162,8 @@ impl ChildEras {
 
     /// Takes the turn to find out if the server has a legacy era; absent if another caller has it,
     /// or the era is known or not to be looked for now.
-    pub(super) fn try_look_for_second(
-        &self,
-        now: Duration,
-    ) -> Option<tokio::sync::MutexGuard<'_, ()>> {
-        let looking = self.second.looking.try_lock().ok()?;
+    pub(super) fn try_look_for_second(&self, now: Duration) -> Option<OwnedMutexGuard<()>> {
+        let looking = self.second.looking.clone().try_lock_owned().ok()?;
         let is_due = self.pace(true).admit(now).is_ok();
         (is_due && !self.has_second() && !self.is_second_refused()).then_some(looking)
     }

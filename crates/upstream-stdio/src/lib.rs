@@ -187,16 +187,17 @@ impl StdioUpstream {
     /// Starts a process in the legacy era to find out if the server has it, while calls go over the
     /// bridge.
     fn look_beside_calls(self: &Arc<Self>, outbound: &OutboundCall) {
-        let key = self.key(outbound, true);
         let now = self.context.clock.now();
-        if self.starter.eras.try_look_for_second(now).is_none() || !self.may_start(&key) {
+        let Some(turn) = self.starter.eras.try_look_for_second(now) else {
+            return;
+        };
+        let key = self.key(outbound, true);
+        if !self.may_start(&key) {
             return;
         }
         let (upstream, clients) = (self.clone(), key.clients(outbound));
         self.context.tasks.spawn_endless(async move {
-            let Some(_looking) = upstream.starter.eras.try_look_for_second(now) else {
-                return;
-            };
+            let _turn = turn;
             if upstream
                 .running(&upstream.slots, &key, clients)
                 .await

@@ -9,7 +9,7 @@ use serde_json::json;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ListKind, Upstream};
 use weir_core::{CapabilityClass, SessionKey};
-use weir_testkit::wait_for_condition;
+use weir_testkit::{FakeClock, wait_for_condition};
 use weir_upstream::{SecretText, SessionSharing, UpstreamProtocol, UpstreamSettings};
 
 use crate::both_eras::find_sessions;
@@ -305,6 +305,46 @@ async fn after_a_failed_start_in_the_second_era_calls_wait_for_no_other_start() 
         &child::gate(&starts, &failing),
         &child::gate(&starts, &second),
     ] {
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn burst_of_calls_makes_one_slot_for_the_process_that_looks_for_the_second_era() {
+    let starts = starts_file("both-gated-burst");
+    let clock = FakeClock::new();
+    // A slot that was used at zero counts as unused for long.
+    clock.advance(Duration::from_secs(1));
+    let settings = with(counted("both-gated", &starts), |stdio| {
+        stdio.max_processes = 5;
+    });
+    let settings = UpstreamSettings {
+        session: SessionSharing::Principal,
+        client_capabilities: SessionSharing::Principal.default_client_capabilities(),
+        ..settings
+    };
+    let upstream = build_with_clock(settings, Arc::new(clock.clone()));
+    pid(&upstream).await;
+    let ask = async |name: &'static str| {
+        let asked = ask_in_session(&upstream, name, "pid", CapabilityClass::BASE).await;
+        outcome(asked).await.end.map_err(|failure| failure.cause())
+    };
+    let open_gate = async {
+        let failing = last_of_starts(&starts, 2).await;
+        std::fs::write(child::gate(&starts, &failing), child::GATE_EXIT).unwrap();
+        failing
+    };
+    let (first, failing) = tokio::join!(ask("ann"), open_gate);
+    first.expect("the bridge serves it");
+    // The next process may start now. It is held at its gate, and the calls go over the bridge.
+    clock.advance(Duration::from_secs(1));
+    let burst = tokio::join!(ask("bob"), ask("cay"), ask("dan"));
+    let (one, two, three) = burst;
+    let answered = [one, two, three];
+    assert!(answered.iter().all(Result::is_ok), "{answered:?}");
+    last_of_starts(&starts, 7).await;
+    upstream.retire(Duration::from_secs(1)).await;
+    for file in [&starts, &child::gate(&starts, &failing)] {
         std::fs::remove_file(file).unwrap();
     }
 }
