@@ -158,7 +158,7 @@ impl StdioUpstream {
             return Ok(None);
         }
         let key = self.key(outbound, true);
-        if !self.may_start(&key) {
+        if !self.reserve_slot(&key) {
             instruments()
                 .upstream_bridged
                 .add(1, &[self.context.label.attribute()]);
@@ -177,9 +177,10 @@ impl StdioUpstream {
         }
     }
 
-    /// True if there is a slot for a process in the legacy era. A client without capabilities does
-    /// not justify ending another client's process.
-    fn may_start(&self, key: &ChildKey) -> bool {
+    /// Makes the slot of a process in the legacy era for a client without capabilities, which does
+    /// not justify ending another client's process. False if there is no room for it. Other clients
+    /// get their slot when the process starts.
+    fn reserve_slot(&self, key: &ChildKey) -> bool {
         let now = self.context.clock.millis();
         key.class != CapabilityClass::BASE || self.slots.free_slot(key, now).is_some()
     }
@@ -192,7 +193,7 @@ impl StdioUpstream {
             return;
         };
         let key = self.key(outbound, true);
-        if !self.may_start(&key) {
+        if !self.reserve_slot(&key) {
             return;
         }
         let (upstream, clients) = (self.clone(), key.clients(outbound));
