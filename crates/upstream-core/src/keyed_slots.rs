@@ -168,6 +168,12 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
             .collect()
     }
 
+    /// Removes the slot of this key, and drops its value, if it has one.
+    pub fn remove_slot(&self, key: &K) {
+        let removed = self.map.write().remove(key);
+        drop(removed.and_then(|slot| slot.current.swap(None)));
+    }
+
     /// Takes out all values.
     pub fn take_all(&self) -> Vec<Arc<T>> {
         let mut map = self.map.write();
@@ -316,6 +322,20 @@ mod tests {
         assert!(!slots.holds(&1, &old));
         let new = slots.slot(&1, 0).unwrap().0;
         assert!(slots.holds(&1, &new) && !slots.holds(&1, &old));
+    }
+
+    #[test]
+    fn removed_slot_makes_room_and_drops_its_value() {
+        let slots: KeyedSlots<u8, u8> = KeyedSlots::new(1, 50);
+        let slot = slots.slot(&1, 0).unwrap().0;
+        let value = Arc::new(1);
+        slot.current.store(Some(value.clone()));
+        assert!(slots.free_slot(&2, 0).is_none());
+        slots.remove_slot(&2);
+        assert!(slots.is_filled(&1));
+        slots.remove_slot(&1);
+        assert!(slots.free_slot(&2, 0).is_some());
+        assert_eq!(Arc::strong_count(&value), 1);
     }
 
     #[test]

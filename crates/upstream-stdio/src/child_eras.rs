@@ -113,7 +113,7 @@ impl ChildEras {
     }
 
     /// Returns the protocol of the last process of the first era.
-    pub(super) fn first_tongue(&self) -> Option<RevisionDialect> {
+    pub(super) fn first_dialect(&self) -> Option<RevisionDialect> {
         self.first.dialect()
     }
 
@@ -156,7 +156,7 @@ impl ChildEras {
 
     /// True if it is unknown if the server has a legacy era, because a process did not begin in it:
     /// no call waits for another.
-    pub(super) fn has_second_failed(&self) -> bool {
+    pub(super) fn is_second_era_unproven(&self) -> bool {
         !self.has_second() && self.second.has_failed.load(Ordering::Acquire)
     }
 
@@ -236,7 +236,7 @@ impl ChildEras {
     /// Returns the time limit of a process up to the answer to the first message: `usual`, or
     /// less.
     pub(super) fn start_timeout(&self, is_legacy: bool, usual: Duration) -> Duration {
-        if is_legacy && !self.has_second() && !self.has_second_failed() {
+        if is_legacy && !self.has_second() && !self.is_second_era_unproven() {
             // A server without such an era may not answer at all, and a caller waits for the first
             // process.
             let first = *self.first_start_time.lock();

@@ -147,14 +147,14 @@ impl StdioUpstream {
         {
             return Ok(None);
         }
-        if self.starter.eras.has_second_failed() {
-            self.look_beside_calls(outbound);
+        if self.starter.eras.is_second_era_unproven() {
+            self.probe_second_era_beside_calls(outbound);
             return Ok(None);
         }
         let looking = self.starter.eras.look_for_second().await;
         let is_known = looking.is_none();
         // The probe of an earlier caller may have failed meanwhile.
-        if self.starter.eras.is_second_refused() || self.starter.eras.has_second_failed() {
+        if self.starter.eras.is_second_refused() || self.starter.eras.is_second_era_unproven() {
             return Ok(None);
         }
         let key = self.key(outbound, true);
@@ -167,9 +167,8 @@ impl StdioUpstream {
         match self.take(key.clone(), outbound).await {
             Ok(taken) => Ok(Some(taken)),
             Err(refusal) if !is_known && *refusal.failure.kind() != FailureKind::Busy => {
-                // Frees the slot that was made for it. The start of another caller's process may
-                // have gone on without its caller.
-                drop(self.slots.take_where(|made| *made == key));
+                // The start of another caller's process may have gone on without its caller.
+                self.slots.remove_slot(&key);
                 Ok(None)
             }
             Err(_) if self.starter.eras.is_second_refused() => Ok(None),
@@ -187,7 +186,7 @@ impl StdioUpstream {
 
     /// Starts a process in the legacy era to find out if the server has it, while calls go over the
     /// bridge.
-    fn look_beside_calls(self: &Arc<Self>, outbound: &OutboundCall) {
+    fn probe_second_era_beside_calls(self: &Arc<Self>, outbound: &OutboundCall) {
         let now = self.context.clock.now();
         let Some(turn) = self.starter.eras.try_look_for_second(now) else {
             return;
@@ -204,8 +203,7 @@ impl StdioUpstream {
                 .await
                 .is_err()
             {
-                // Frees the slot that was made for it.
-                drop(upstream.slots.take_where(|made| *made == key));
+                upstream.slots.remove_slot(&key);
             }
         });
     }
@@ -274,7 +272,7 @@ impl StdioUpstream {
     /// declared with each call. While the era is unknown they are declared, since only the answer
     /// shows the era.
     fn declared_at_start(&self, is_legacy: bool) -> CapabilityClass {
-        match self.starter.eras.first_tongue() {
+        match self.starter.eras.first_dialect() {
             Some(dialect) if dialect.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
             Some(_) | None => self.context.permissions.asks(),
         }
@@ -321,16 +319,15 @@ impl StdioUpstream {
         let running = self.watched_child(class, is_legacy).await?;
         if running.greeted.about.tasks
             && self.starter.eras.may_be_legacy(CapabilityClass::SESSIONS)
-            && !self.starter.eras.has_second_failed()
+            && !self.starter.eras.is_second_era_unproven()
             && let Some(_looking) = self.starter.eras.look_for_second().await
         {
             // The tools of the two eras differ in their task support. A late start goes on by
             // itself, and without such an era it fails.
             let starting = self.watched_child(CapabilityClass::SESSIONS, true);
             if let Ok(Err(_)) = tokio::time::timeout(SECOND_ERA_WAIT, Box::pin(starting)).await {
-                // Frees the slot that was made for it.
                 let key = self.watch_key(CapabilityClass::SESSIONS, true);
-                drop(self.slots.take_where(|made| *made == key));
+                self.watch_slots(&key).remove_slot(&key);
             }
         }
         let class = class.cut(self.context.permissions.carries(running.greeted.dialect));
@@ -347,20 +344,23 @@ impl StdioUpstream {
         is_legacy: bool,
     ) -> Result<Arc<RunningChild>, FailedAttempt> {
         let key = self.watch_key(class, is_legacy);
-        let class = key.class;
-        let is_for_calls = class == CapabilityClass::BASE
-            && (!is_legacy || self.sharing == SessionSharing::Shared);
-        let slots = if is_for_calls {
-            &self.slots
-        } else {
-            &self.watched
-        };
         let clients = ChildClients {
-            class,
+            class: key.class,
             session: None,
             is_owned: false,
         };
-        self.running(slots, &key, clients).await
+        self.running(self.watch_slots(&key), &key, clients).await
+    }
+
+    /// Returns the slots that have the one of a watched child.
+    fn watch_slots(&self, key: &ChildKey) -> &KeyedSlots<ChildKey, RunningChild> {
+        let is_for_calls = key.class == CapabilityClass::BASE
+            && (!key.is_legacy || self.sharing == SessionSharing::Shared);
+        if is_for_calls {
+            &self.slots
+        } else {
+            &self.watched
+        }
     }
 
     fn watch_key(&self, class: CapabilityClass, is_legacy: bool) -> ChildKey {
@@ -406,7 +406,7 @@ impl StdioUpstream {
         let first = self
             .starter
             .eras
-            .first_tongue()
+            .first_dialect()
             .map_or(CapabilityClass::BASE, |dialect| {
                 self.context.permissions.carries(dialect)
             });
@@ -422,7 +422,7 @@ impl StdioUpstream {
     pub fn revision(&self) -> Option<Revision> {
         self.starter
             .eras
-            .first_tongue()
+            .first_dialect()
             .map(RevisionDialect::revision)
     }
 
