@@ -13,11 +13,11 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 #[derive(Clone, Debug, Default)]
 pub struct BackgroundTasks {
     tasks: TaskTracker,
-    /// The values whose end begins a last task.
+    /// Values whose `Drop` spawns a task, such as a session that is ended at its server.
     holders: TaskTracker,
     /// Ends tasks that have no end of their own.
     closing: CancellationToken,
-    /// Ends all tasks.
+    /// Ends all tasks except the timed ones.
     stop: CancellationToken,
 }
 
@@ -35,8 +35,8 @@ impl BackgroundTasks {
         self.spawn_until(self.closing.clone(), task)
     }
 
-    /// Runs a task that ends by itself within seconds. A retired upstream waits for it, and does not
-    /// end it: its owner may be dropped after the other tasks have ended.
+    /// Runs a task with a time limit of its own of a few seconds. A retired upstream waits for its
+    /// end and never aborts it: its owner may be dropped after the other tasks have ended.
     pub fn spawn_timed(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.spawn_tracked(task);
     }
@@ -55,8 +55,8 @@ impl BackgroundTasks {
         outcome.await.ok()
     }
 
-    /// Returns a hold for a value that begins a last task when it is dropped. A retired upstream
-    /// waits for that, within the limits of its tasks.
+    /// Returns a token for a value whose `Drop` spawns a task. A retired upstream waits until the
+    /// token is dropped, at most for the grace of [`Self::stop`].
     pub fn hold(&self) -> TaskTrackerToken {
         self.holders.token()
     }
@@ -84,7 +84,9 @@ impl BackgroundTasks {
         Some(self.tasks.spawn_on(task, &runtime).abort_handle())
     }
 
-    /// Ends the tasks: waits for them at most `grace`, then aborts the rest.
+    /// Ends the tasks: waits for them at most `grace`, then aborts the rest. Tasks of
+    /// [`Self::spawn_timed`] are not aborted. They end sessions at their servers, so the wait may
+    /// take longer than `grace` by the timeout of one DELETE, which is 2 s.
     pub async fn stop(&self, grace: Duration) {
         self.tasks.close();
         self.holders.close();
@@ -100,7 +102,7 @@ impl BackgroundTasks {
         self.tasks.wait().await;
     }
 
-    /// Ends the tasks without waiting.
+    /// Aborts the tasks without waiting. Tasks of [`Self::spawn_timed`] go on to their time limit.
     pub fn abort(&self) {
         self.tasks.close();
         self.closing.cancel();
