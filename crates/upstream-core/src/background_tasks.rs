@@ -1,10 +1,11 @@
 //! The background tasks of one upstream, which end with it.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -21,10 +22,15 @@ pub struct BackgroundTasks {
     stop: CancellationToken,
 }
 
+/// The outcome of a background task; absent if the upstream ended first. Dropping this does not end
+/// the task.
+#[derive(Debug)]
+pub struct TaskOutcome<T>(Option<JoinHandle<Option<T>>>);
+
 impl BackgroundTasks {
     /// Runs a task that has to finish: a retired upstream waits for it, within limits.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_until(self.stop.clone(), task);
+        drop(self.spawn_until(self.stop.clone(), task));
     }
 
     /// Runs a task without an end of its own: a retired upstream ends it at once.
@@ -32,27 +38,29 @@ impl BackgroundTasks {
         &self,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Option<AbortHandle> {
-        self.spawn_until(self.closing.clone(), task)
+        self.spawn_until(self.closing.clone(), task).abort_handle()
     }
 
     /// Runs a task with a time limit of its own of a few seconds. A retired upstream waits for its
     /// end and never aborts it: its owner may be dropped after the other tasks have ended.
     pub fn spawn_timed(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_tracked(task);
+        drop(self.spawn_tracked(task));
     }
 
-    /// Runs a task that has to finish, and returns its outcome. A caller that leaves does not end
-    /// the task. Absent if the upstream ended meanwhile.
-    pub async fn run<T: Send + 'static>(
+    /// Runs a task as [`Self::spawn`] does, and returns its outcome.
+    pub fn run<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
-        let (done, outcome) = oneshot::channel();
-        self.spawn(async move {
-            // The caller may be gone.
-            let _ = done.send(task.await);
-        });
-        outcome.await.ok()
+    ) -> TaskOutcome<T> {
+        self.spawn_until(self.stop.clone(), task)
+    }
+
+    /// Runs a task as [`Self::spawn_endless`] does, and returns its outcome.
+    pub fn run_endless<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> TaskOutcome<T> {
+        self.spawn_until(self.closing.clone(), task)
     }
 
     /// Returns a token for a value whose `Drop` spawns a task. A retired upstream waits until the
@@ -61,27 +69,27 @@ impl BackgroundTasks {
         self.holders.token()
     }
 
-    fn spawn_until(
+    fn spawn_until<T: Send + 'static>(
         &self,
         until: CancellationToken,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) -> Option<AbortHandle> {
-        self.spawn_tracked(async move {
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> TaskOutcome<T> {
+        TaskOutcome(self.spawn_tracked(async move {
             tokio::select! {
                 biased;
-                () = until.cancelled() => {}
-                () = task => {}
+                () = until.cancelled() => None,
+                outcome = task => Some(outcome),
             }
-        })
+        }))
     }
 
-    fn spawn_tracked(
+    fn spawn_tracked<T: Send + 'static>(
         &self,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) -> Option<AbortHandle> {
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Option<JoinHandle<T>> {
         // A reply may be dropped after the end of the runtime, and then the task is not needed.
         let runtime = tokio::runtime::Handle::try_current().ok()?;
-        Some(self.tasks.spawn_on(task, &runtime).abort_handle())
+        Some(self.tasks.spawn_on(task, &runtime))
     }
 
     /// Ends the tasks: waits for them at most `grace`, then aborts the rest. Tasks of
@@ -107,5 +115,39 @@ impl BackgroundTasks {
         self.tasks.close();
         self.closing.cancel();
         self.stop.cancel();
+    }
+}
+
+impl<T> TaskOutcome<T> {
+    /// Returns the handle that aborts the task; absent after the end of the runtime.
+    pub fn abort_handle(&self) -> Option<AbortHandle> {
+        self.0.as_ref().map(JoinHandle::abort_handle)
+    }
+}
+
+impl<T> Future for TaskOutcome<T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        match &mut self.0 {
+            Some(task) => Pin::new(task).poll(cx).map(|ended| ended.ok().flatten()),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn outcome_is_absent_if_the_upstream_ended_first() {
+        let tasks = BackgroundTasks::default();
+        assert_eq!(tasks.run_endless(async { 1 }).await, Some(1));
+        let (endless, needed) = (tasks.run_endless(pending::<u8>()), tasks.run(async { 2 }));
+        tasks.stop(Duration::from_secs(60)).await;
+        assert_eq!((endless.await, needed.await), (None, Some(2)));
     }
 }

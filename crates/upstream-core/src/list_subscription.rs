@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use weir_core::Failure;
 use weir_core::port::{Random, doubled, half_jitter};
 
+use crate::background_tasks::TaskOutcome;
 use crate::failed_attempt::FailedAttempt;
 use crate::subscription_outcome::SubscriptionAnswer;
 use crate::upstream_context::UpstreamContext;
@@ -40,10 +39,7 @@ pub struct ListSubscription<S> {
 }
 
 /// A request in a task of its own. Dropping it ends the task, and with it the request.
-struct RunningRequest<S> {
-    answer: oneshot::Receiver<RequestOutcome<S>>,
-    task: Option<AbortHandle>,
-}
+struct RunningRequest<S>(TaskOutcome<RequestOutcome<S>>);
 
 impl<S: Send + 'static> ListSubscription<S> {
     /// A subscription that is never requested, for a server that declares no changes.
@@ -100,13 +96,8 @@ impl<S: Send + 'static> ListSubscription<S> {
     }
 
     fn send_request(&mut self) {
-        let (done, answer) = oneshot::channel();
-        let request = (self.request)();
-        let task = self.context.tasks.spawn_endless(async move {
-            // The watch may be gone.
-            let _ = done.send(request.await);
-        });
-        self.running = Some(RunningRequest { answer, task });
+        let task = self.context.tasks.run_endless((self.request)());
+        self.running = Some(RunningRequest(task));
     }
 
     /// Waits for the answer to the request that runs. Cancel safe.
@@ -114,9 +105,9 @@ impl<S: Send + 'static> ListSubscription<S> {
         let Some(running) = &mut self.running else {
             return pending().await;
         };
-        let answer = (&mut running.answer).await;
+        let answer = (&mut running.0).await;
         self.running = None;
-        answer.unwrap_or_else(|_| Err(self.context.label.removed().into()))
+        answer.unwrap_or_else(|| Err(self.context.label.removed().into()))
     }
 
     fn accept(&mut self, answer: SubscriptionAnswer<S>) -> Option<(S, Bytes)> {
@@ -143,7 +134,7 @@ impl<S> fmt::Debug for ListSubscription<S> {
 
 impl<S> Drop for RunningRequest<S> {
     fn drop(&mut self) {
-        if let Some(task) = &self.task {
+        if let Some(task) = self.0.abort_handle() {
             task.abort();
         }
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use weir_core::FailureKind;
 use weir_core::upstream::ListKinds;
@@ -79,7 +78,7 @@ impl HttpSecondEra {
             return None;
         }
         let looking = self.looking.clone();
-        let one = if self.is_silent() {
+        let guard = if self.is_silent() {
             looking.try_lock_owned().ok()?
         } else {
             looking.lock_owned().await
@@ -99,18 +98,15 @@ impl HttpSecondEra {
             Revision::NEWEST_LEGACY,
             sharing,
         );
-        let (era, own_site, own) = (self.clone(), context.clone(), own.cloned());
-        let (done, found) = oneshot::channel();
-        context.tasks.spawn_endless(async move {
-            let found = era.probe(&own_site, pool, own.as_ref()).await;
-            drop(one);
-            // The caller may be gone.
-            let _ = done.send(found);
+        let (era, own_context, own) = (self.clone(), context.clone(), own.cloned());
+        let found = context.tasks.run_endless(async move {
+            let _guard = guard;
+            era.probe(&own_context, pool, own.as_ref()).await
         });
         if !is_awaited {
             return None;
         }
-        found.await.ok().flatten()
+        found.await.flatten()
     }
 
     /// Opens a session of this pool to find out if the server has sessions, and ends it.

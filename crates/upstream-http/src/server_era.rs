@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::background_tasks::TaskOutcome;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::retry_backoff::RetryBackoff;
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
@@ -26,7 +27,7 @@ use super::session_pool::ImportedSessions;
 const DOUBT_WAIT: Duration = Duration::from_millis(500);
 
 /// The outcome of a probe in a task of its own.
-type ProbeReceiver = oneshot::Receiver<Result<Arc<ServerDialog>, FailedAttempt>>;
+type ProbeTask = TaskOutcome<Result<Arc<ServerDialog>, FailedAttempt>>;
 
 /// The transport and era in use for one server, and their probe.
 #[derive(Debug)]
@@ -165,17 +166,17 @@ impl ServerEra {
         let removed = || FailedAttempt::new(self.context.label.removed()).mark_not_attempted();
         self.start_probe(one)?
             .await
-            .unwrap_or_else(|_| Err(removed()))
+            .unwrap_or_else(|| Err(removed()))
     }
 
-    /// Starts a probe in a task of its own, which sends its outcome.
+    /// Starts a probe in a task of its own.
     ///
     /// # Errors
     /// The last probe failed a short while ago.
     fn start_probe(
         self: &Arc<Self>,
         one: OwnedMutexGuard<()>,
-    ) -> Result<ProbeReceiver, FailedAttempt> {
+    ) -> Result<ProbeTask, FailedAttempt> {
         let admitted = self.pace.lock().admit(self.context.clock.now());
         admitted.map_err(|wait| {
             let last = self.pace.lock().last_failure();
@@ -191,15 +192,10 @@ impl ServerEra {
             era: self.clone(),
             _one: one,
         };
-        let (done, outcome) = oneshot::channel();
-        self.context.tasks.spawn_endless(async move {
+        Ok(self.context.tasks.run_endless(async move {
             let probed = running.era.probe().await;
-            let found = running.era.record_probe(probed);
-            drop(running);
-            // The callers may be gone.
-            let _ = done.send(found);
-        });
-        Ok(outcome)
+            running.era.record_probe(probed)
+        }))
     }
 
     fn record_probe(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use weir_core::upstream::{ListKinds, ProcessStart};
 use weir_core::{CapabilityClass, Failure, FailureKind};
@@ -95,24 +95,17 @@ impl ChildStarter {
         opening: OwnedMutexGuard<()>,
     ) -> Result<Arc<RunningChild>, FailedAttempt> {
         let context = self.context.clone();
-        let (done, started) = oneshot::channel();
-        context.tasks.spawn_endless(async move {
-            let result = Box::pin(self.restart(&slot, &key, clients))
-                .await
-                .map(|running| {
-                    let running = Arc::new(running);
-                    if key.principal.is_some() {
-                        running.open_own_lists();
-                    }
-                    slot.current.store(Some(running.clone()));
-                    running
-                });
-            drop(opening);
-            // The caller may be gone.
-            let _ = done.send(result);
+        let started = context.tasks.run_endless(async move {
+            let _opening = opening;
+            let running = Arc::new(Box::pin(self.restart(&slot, &key, clients)).await?);
+            if key.principal.is_some() {
+                running.open_own_lists();
+            }
+            slot.current.store(Some(running.clone()));
+            Ok(running)
         });
         let removed = || FailedAttempt::new(context.label.removed()).mark_not_attempted();
-        started.await.unwrap_or_else(|_| Err(removed()))
+        started.await.unwrap_or_else(|| Err(removed()))
     }
 
     /// Starts a child apart from the others, and ends it once it has answered the first message,
