@@ -46,6 +46,12 @@ impl FailedAttempt {
         }
     }
 
+    /// Makes the failure of an attempt whose task ended with the upstream.
+    pub fn removed(label: &UpstreamLabel) -> Self {
+        let text = "The upstream is not served any more";
+        Self::new(label.fail(FailureKind::Unavailable, text)).mark_not_attempted()
+    }
+
     /// Adds the proof that the call may be tried again.
     pub fn with_proof(mut self, proof: Option<ResendProof>) -> Self {
         self.proof = proof;

@@ -107,7 +107,7 @@ impl<S: Send + 'static> ListSubscription<S> {
         };
         let answer = (&mut running.0).await;
         self.running = None;
-        answer.unwrap_or_else(|| Err(self.context.label.removed().into()))
+        answer.unwrap_or_else(|| Err(FailedAttempt::removed(&self.context.label)))
     }
 
     fn accept(&mut self, answer: SubscriptionAnswer<S>) -> Option<(S, Bytes)> {

@@ -21,14 +21,6 @@ impl UpstreamLabel {
         Failure::new(kind, text).with_upstream(&self.id)
     }
 
-    /// Makes the failure of a task that ended with the upstream, for its callers.
-    pub fn removed(&self) -> Failure {
-        self.fail(
-            FailureKind::Unavailable,
-            "The upstream is not served any more",
-        )
-    }
-
     /// Returns the attribute of its metrics.
     pub fn attribute(&self) -> KeyValue {
         KeyValue::new("upstream", self.id.to_string())

@@ -163,20 +163,16 @@ impl ServerEra {
         self: &Arc<Self>,
         one: OwnedMutexGuard<()>,
     ) -> Result<Arc<ServerDialog>, FailedAttempt> {
-        let removed = || FailedAttempt::new(self.context.label.removed()).mark_not_attempted();
         self.start_probe(one)?
             .await
-            .unwrap_or_else(|| Err(removed()))
+            .unwrap_or_else(|| Err(FailedAttempt::removed(&self.context.label)))
     }
 
     /// Starts a probe in a task of its own.
     ///
     /// # Errors
     /// The last probe failed a short while ago.
-    fn start_probe(
-        self: &Arc<Self>,
-        one: OwnedMutexGuard<()>,
-    ) -> Result<ProbeTask, FailedAttempt> {
+    fn start_probe(self: &Arc<Self>, one: OwnedMutexGuard<()>) -> Result<ProbeTask, FailedAttempt> {
         let admitted = self.pace.lock().admit(self.context.clock.now());
         admitted.map_err(|wait| {
             let last = self.pace.lock().last_failure();

@@ -585,7 +585,7 @@ impl SessionPool {
     ) -> Result<T, FailedAttempt> {
         let UpstreamContext { tasks, label, .. } = &*self.context;
         let opened = tasks.run(opening.in_current_span()).await;
-        opened.unwrap_or_else(|| Err(FailedAttempt::new(label.removed()).mark_not_attempted()))
+        opened.unwrap_or_else(|| Err(FailedAttempt::removed(label)))
     }
 
     async fn open(

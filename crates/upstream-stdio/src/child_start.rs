@@ -104,8 +104,8 @@ impl ChildStarter {
             slot.current.store(Some(running.clone()));
             Ok(running)
         });
-        let removed = || FailedAttempt::new(context.label.removed()).mark_not_attempted();
-        started.await.unwrap_or_else(|| Err(removed()))
+        let outcome = started.await;
+        outcome.unwrap_or_else(|| Err(FailedAttempt::removed(&context.label)))
     }
 
     /// Starts a child apart from the others, and ends it once it has answered the first message,
