@@ -11,9 +11,11 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep_until, timeout};
 use weir_core::Failure;
 use weir_core::port::{Random, doubled, half_jitter};
+use weir_core::upstream::ListKinds;
 
 use crate::background_tasks::TaskOutcome;
 use crate::failed_attempt::FailedAttempt;
+use crate::list_page::list_filter;
 use crate::subscription_outcome::SubscriptionAnswer;
 use crate::upstream_context::UpstreamContext;
 
@@ -52,14 +54,24 @@ impl<S: Send + 'static> ListSubscription<S> {
         }
     }
 
-    /// Requests the subscription.
-    pub fn start<F>(context: Arc<UpstreamContext>, request: impl Fn() -> F + Send + 'static) -> Self
+    /// Makes the subscription to changes of these lists, and requests it, unless there are none.
+    /// `request` makes one request with this filter.
+    pub fn for_lists<F>(
+        context: Arc<UpstreamContext>,
+        declared: ListKinds,
+        request: impl Fn(Bytes) -> F + Send + 'static,
+    ) -> Self
     where
         F: Future<Output = RequestOutcome<S>> + Send + 'static,
     {
+        let none = Self::none(context);
+        if declared.is_empty() {
+            return none;
+        }
+        let filter = list_filter(declared);
         let mut subscription = Self {
-            request: Box::new(move || Box::pin(request())),
-            ..Self::none(context)
+            request: Box::new(move || Box::pin(request(filter.clone()))),
+            ..none
         };
         subscription.send_request();
         subscription
@@ -67,11 +79,14 @@ impl<S: Send + 'static> ListSubscription<S> {
 
     /// Waits a moment for the first acknowledgment, because lists that are read after it need not be
     /// read a second time. Returns the open subscription and the `params` of its acknowledgment;
-    /// [`Self::opened`] waits for a later one.
+    /// [`Self::opened`] waits for a later one. Absent at once if no request runs.
     ///
     /// # Errors
     /// The server cannot be reached.
     pub async fn opened_first(&mut self) -> Result<Option<(S, Bytes)>, FailedAttempt> {
+        if self.running.is_none() {
+            return Ok(None);
+        }
         let wait = self.context.own_requests.deadlines.stream_head;
         match timeout(wait, self.answer()).await {
             Ok(answer) => Ok(self.accept(answer?)),

@@ -97,15 +97,11 @@ impl HttpWatch {
         let context = modern.context.clone();
         let overheard = context.list_changes.reader();
         let declared = std::mem::take(&mut about.notifies_of);
-        let subscription = if declared.is_empty() {
-            ListSubscription::none(context.clone())
-        } else {
-            let (modern, filter) = (modern.clone(), list_page::list_filter(declared));
-            ListSubscription::start(context.clone(), move || {
-                let (modern, filter) = (modern.clone(), filter.clone());
-                async move { open_subscription(&modern, class, filter).await }
-            })
-        };
+        let asked = modern.clone();
+        let subscription = ListSubscription::for_lists(context.clone(), declared, move |filter| {
+            let modern = asked.clone();
+            async move { open_subscription(&modern, class, filter).await }
+        });
         let mut watch = Self {
             context,
             source: HttpWatchSource::Modern(modern, class, second_era),
@@ -117,9 +113,7 @@ impl HttpWatch {
             read: ListChangeCounts::default(),
             reader: None,
         };
-        if !declared.is_empty()
-            && let Some((stream, params)) = watch.subscription.opened_first().await?
-        {
+        if let Some((stream, params)) = watch.subscription.opened_first().await? {
             watch.read_subscription(stream, &params);
         }
         Ok(watch)
@@ -291,5 +285,26 @@ async fn wait_for_acknowledgment(
                 context.label.count_dropped("before_acknowledgment");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures_util::FutureExt as _;
+    use weir_testkit::ScriptedServer;
+
+    use super::*;
+    use crate::tests::test_upstream::TestUpstream;
+
+    #[tokio::test]
+    async fn subscription_to_no_lists_is_not_waited_for() {
+        let server = ScriptedServer::start(|_| Vec::new()).await;
+        let context = TestUpstream::new(&server).context;
+        let mut subscription =
+            ListSubscription::<()>::for_lists(context, ListKinds::default(), |_| pending());
+        let opened = subscription.opened_first().now_or_never();
+        assert!(matches!(opened, Some(Ok(None))));
     }
 }

@@ -117,7 +117,6 @@ impl StdioUpdates {
             return Ok(Vec::new());
         }
         let listening = subscribe(
-            &self.context,
             &self.running,
             CapabilityClass::BASE,
             list_page::updates_filter(uris),
@@ -211,16 +210,11 @@ pub(crate) async fn follow_task(
         .capabilities
         .class
         .cut(context.permissions.carries(dialect));
-    let (ticket, params) = subscribe(
-        context,
-        &running,
-        class,
-        list_page::task_filter(&outbound.native),
-    )
-    .await
-    .ok()?
-    .opened()
-    .ok()?;
+    let (ticket, params) = subscribe(&running, class, list_page::task_filter(&outbound.native))
+        .await
+        .ok()?
+        .opened()
+        .ok()?;
     if !list_page::acknowledges_task(&params, &outbound.native) {
         return None;
     }

@@ -52,17 +52,11 @@ impl StdioWatch {
         } else {
             ListKinds::default()
         };
-        let subscription = if declared.is_empty() {
-            ListSubscription::none(context.clone())
-        } else {
-            let filter = list_page::list_filter(declared);
-            let (of_request, child) = (context.clone(), running.clone());
-            ListSubscription::start(context.clone(), move || {
-                let (context, running) = (of_request.clone(), child.clone());
-                let filter = filter.clone();
-                async move { subscribe(&context, &running, class, filter).await }
-            })
-        };
+        let asked = running.clone();
+        let subscription = ListSubscription::for_lists(context.clone(), declared, move |filter| {
+            let running = asked.clone();
+            async move { subscribe(&running, class, filter).await }
+        });
         let mut watch = Self {
             context,
             running,
@@ -74,9 +68,7 @@ impl StdioWatch {
             listening: None,
             starter: is_modern.then_some(starter),
         };
-        if !declared.is_empty()
-            && let Some((ticket, params)) = watch.subscription.opened_first().await?
-        {
+        if let Some((ticket, params)) = watch.subscription.opened_first().await? {
             watch.keep_subscription(ticket, &params);
         }
         Ok(watch)
@@ -119,11 +111,11 @@ impl StdioWatch {
 /// # Errors
 /// The child was not reached, or is gone.
 pub(crate) async fn subscribe(
-    context: &UpstreamContext,
     running: &RunningChild,
     class: CapabilityClass,
     wanted: Bytes,
 ) -> Result<SubscriptionAnswer<ChildRequest>, FailedAttempt> {
+    let context = &running.child.channel.context;
     let id = context.request_ids.next_id();
     let body = context.listen_request(running.greeted.dialect, id, class, &wanted);
     subscription_outcome::within_deadline(&context.own_requests, async {
