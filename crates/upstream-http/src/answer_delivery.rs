@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::FailureKind;
 use weir_oauth_client::UpstreamHttpClient;
-use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -121,7 +121,7 @@ fn is_response(message: &Bytes) -> bool {
 fn may_pass(refusal: &FailedAttempt) -> bool {
     let busy = [FailureKind::Busy, FailureKind::Limit];
     refusal.proof.is_some()
-        || refusal.not_reached
+        || refusal.reach == Reach::NotReached
         || refusal.failure.is_connection_lost()
         || busy.contains(refusal.failure.kind())
 }

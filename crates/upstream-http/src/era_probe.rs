@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::upstream_messages::{DiscoveredServer, ProbeOutcome, judge_probe};
-use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::settings::UpstreamProtocol;
 use weir_upstream_stdio::{ChildSource, StdioUpstream};
 use weir_wire::method::Method;
@@ -217,7 +217,8 @@ impl ServerEra {
             Revision::MODERN,
         );
         let is_lost = |refusal: &FailedAttempt| {
-            matches!(refusal.failure.kind(), FailureKind::ResultUnknown) && !refusal.not_reached
+            matches!(refusal.failure.kind(), FailureKind::ResultUnknown)
+                && refusal.reach != Reach::NotReached
         };
         for _ in 1..MAX_PROBES {
             match modern
@@ -279,7 +280,7 @@ fn is_answered(refusal: &FailedAttempt) -> bool {
             | FailureKind::Limit
             | FailureKind::Overloaded
     );
-    !refusal.not_reached && !refusal.not_attempted && refusal.proof.is_none() && !is_silent
+    refusal.reach == Reach::Reached && refusal.proof.is_none() && !is_silent
 }
 
 /// Judges the answer to a probe; absent if it was not answered.
@@ -309,7 +310,7 @@ fn judge_outcome(
         FailureKind::BadAnswer => Ok(Some(judge_probe(None))),
         FailureKind::Unavailable if refusal.no_endpoint => Ok(Some(judge_probe(None))),
         FailureKind::TimedOut => Ok(None),
-        FailureKind::ResultUnknown if !refusal.not_reached => Ok(None),
+        FailureKind::ResultUnknown if refusal.reach != Reach::NotReached => Ok(None),
         _ => Err(refusal),
     }
 }

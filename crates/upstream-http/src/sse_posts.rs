@@ -179,10 +179,6 @@ impl SsePosts {
         let status = status.map(|status| status.as_u16());
         tracing::debug!(upstream = %self.context.label.id, status, error = refusal.failure.cause(), "request to upstream failed");
         // The open stream shows that the server is the same as before.
-        request.refuse(FailedAttempt {
-            era_in_doubt: false,
-            no_endpoint: false,
-            ..refusal
-        });
+        request.refuse(refusal.without_era_signs());
     }
 }

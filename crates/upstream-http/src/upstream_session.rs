@@ -23,7 +23,7 @@ use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::upstream_messages::{self, ClientDeclaration, ResendProof, RevisionDialect};
 use weir_era::{lower, server_questions};
 use weir_oauth_client::UpstreamHttpClient;
-use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::own_requests;
 use weir_upstream_core::result_expectation::ResultExpectation;
 use weir_upstream_core::session_log_level::SessionLogLevel;
@@ -327,7 +327,7 @@ impl UpstreamSession {
                 .request(Method::LoggingSetLevel, &[("level", &level_json)])
                 .await
             {
-                Err(refusal) if refusal.proof.is_some() || refusal.not_reached => {
+                Err(refusal) if refusal.proof.is_some() || refusal.reach == Reach::NotReached => {
                     return Err(refusal);
                 }
                 // A server that does not take the level still serves the call.

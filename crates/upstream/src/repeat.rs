@@ -13,6 +13,7 @@ use std::time::Duration;
 use weir_core::reply::{NoteKind, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::OutboundCall;
 use weir_era::upstream_messages::ResendProof;
+use weir_upstream_core::failed_attempt::Reach;
 
 use crate::call_attempts::CallAttempts;
 use crate::instances::InstanceRoute;
@@ -86,14 +87,14 @@ impl RepeatableCall {
                 Ok(reply) => return reply,
                 Err(refusal) => refusal,
             };
-            if !refusal.not_attempted && !refusal.not_reached {
+            if refusal.reach == Reach::Reached {
                 return Reply::ended(refusal.failure);
             }
             // A process that ended is not started again in the same moment.
             let wait = refusal
                 .failure
                 .retry_delay()
-                .filter(|_| refusal.not_attempted)
+                .filter(|_| !refusal.was_attempted())
                 .map(|wait| wait.max(MIN_RESTART_WAIT));
             let Some(wait) = wait.filter(|wait| waited + *wait <= MAX_RESTART_WAIT) else {
                 return Reply::ended(lost);

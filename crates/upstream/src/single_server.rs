@@ -8,7 +8,7 @@ use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::ResendProof;
-use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::breaker::{AttemptStart, Breaker};
@@ -70,15 +70,18 @@ impl SingleServer {
             self.transport.doubt_era();
         }
         context.record.note_error(&refusal.failure);
-        if refusal.not_reached {
-            self.breaker.record_unreached(now);
-            self.look_after_failure(context);
-        } else if is_connection_lost(refusal) {
-            if self.breaker.record_lost(now, start) {
+        match refusal.reach {
+            Reach::NotReached => {
+                self.breaker.record_unreached(now);
                 self.look_after_failure(context);
             }
-        } else if !refusal.not_attempted {
-            self.breaker.record_answer(now, start);
+            Reach::Reached if is_connection_lost(refusal) => {
+                if self.breaker.record_lost(now, start) {
+                    self.look_after_failure(context);
+                }
+            }
+            Reach::Reached => self.breaker.record_answer(now, start),
+            Reach::NotAttempted | Reach::TooEarly => {}
         }
     }
 
@@ -143,7 +146,7 @@ impl CheckedServer for SingleServer {
 /// True if the connection was lost before any answer.
 fn is_connection_lost(refusal: &FailedAttempt) -> bool {
     let was_not_sent = refusal.proof == Some(ResendProof::NotSent);
-    !refusal.not_attempted && (was_not_sent || refusal.failure.is_connection_lost())
+    was_not_sent || refusal.failure.is_connection_lost()
 }
 
 /// True if a page of a list shows that the server lives. An error of the server itself, such as an

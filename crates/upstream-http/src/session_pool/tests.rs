@@ -110,7 +110,7 @@ async fn session_of_a_client_that_ends_during_its_opening_is_deleted() {
     .await;
     assert_eq!(deleted, 1);
     assert!(
-        refusal.proof.is_none() && refusal.not_attempted,
+        refusal.proof.is_none() && !refusal.was_attempted(),
         "the call would open another session"
     );
 }

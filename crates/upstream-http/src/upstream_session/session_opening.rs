@@ -220,7 +220,7 @@ fn no_endpoint_failure(label: &UpstreamLabel, refused: &RefusedResponse) -> Fail
 /// Makes the refusal of a session that was not opened. The server's own error is about the
 /// handshake, which the client does not know.
 fn not_opened(label: &UpstreamLabel, refusal: FailedAttempt) -> FailedAttempt {
-    if refusal.not_attempted || refusal.credentials_refused {
+    if !refusal.was_attempted() || refusal.credentials_refused {
         return refusal;
     }
     // For every such answer, no session is open and the call did not run.

@@ -46,7 +46,7 @@ impl ServerInstances {
         }
         let Some(session) = chosen.session else {
             let proof = refusal.proof;
-            return refusal.did_not_run
+            return refusal.may_run_elsewhere()
                 || matches!(proof, Some(ResendProof::NotSent | ResendProof::Unread));
         };
         // A session ends with its instance: a closed connection, or a server that is busy, is no
@@ -54,7 +54,7 @@ impl ServerInstances {
         let is_over = self.all.get(chosen.index).is_some_and(|instance| {
             instance.breaker.is_open() || !instance.http.has_client_session(outbound)
         });
-        let moves = refusal.did_not_run && is_over;
+        let moves = refusal.may_run_elsewhere() && is_over;
         if moves {
             self.move_session(session, chosen.index);
         }

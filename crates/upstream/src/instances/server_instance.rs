@@ -8,7 +8,7 @@ use http::Uri;
 use parking_lot::Mutex;
 use weir_core::Failure;
 use weir_core::upstream::InstanceHealth;
-use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_http::HttpUpstream;
 
@@ -114,12 +114,15 @@ impl ServerInstance {
             self.http.doubt_era();
         }
         self.context.record.note_error(&refusal.failure);
-        if refusal.not_reached {
-            self.record_failure(&refusal.failure, refusal.did_not_run);
-        } else if refusal.failure.is_connection_lost() {
-            self.record_loss(start, &refusal.failure);
-        } else if !refusal.not_attempted {
-            self.record_success();
+        match refusal.reach {
+            Reach::NotReached => {
+                self.record_failure(&refusal.failure, refusal.may_run_elsewhere());
+            }
+            Reach::Reached if refusal.failure.is_connection_lost() => {
+                self.record_loss(start, &refusal.failure);
+            }
+            Reach::Reached => self.record_success(),
+            Reach::NotAttempted | Reach::TooEarly => {}
         }
     }
 
