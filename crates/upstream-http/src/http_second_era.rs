@@ -39,6 +39,15 @@ pub(super) struct HttpSecondEra {
     imported: Arc<ImportedSessions>,
 }
 
+/// The answer of a server to a probe for sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProbeAnswer {
+    /// It opened a session with an id.
+    HasSessions,
+    /// It opened no session, or one without an id.
+    Refused,
+}
+
 impl HttpSecondEra {
     /// Makes it with the sessions of another process.
     pub(super) fn new(imported: Arc<ImportedSessions>) -> Self {
@@ -127,11 +136,11 @@ impl HttpSecondEra {
         match opened {
             // Without a session the server can ask no more than it can in its modern era.
             Some(Ok(session)) if !session.has_id() => {
-                self.record_answer(true);
+                self.record_answer(ProbeAnswer::Refused);
                 None
             }
             Some(Ok(session)) => {
-                self.record_answer(false);
+                self.record_answer(ProbeAnswer::HasSessions);
                 self.pace.lock().record_success();
                 drop(session);
                 pool.import(&self.imported);
@@ -143,37 +152,44 @@ impl HttpSecondEra {
             // Other callers may have a session.
             Some(Err(refusal)) if refusal.concerns_caller_alone(own.is_some()) => None,
             Some(Err(refusal)) if refusal.refuses_sessions() => {
-                self.record_answer(true);
-                self.record_failure(context, false);
+                self.record_answer(ProbeAnswer::Refused);
+                self.record_failure(context);
                 None
             }
             Some(Err(refusal)) => {
                 let is_late = *refusal.failure.kind() == FailureKind::TimedOut;
-                self.record_failure(context, is_late || begun.elapsed() >= LONG_PROBE);
+                if is_late || begun.elapsed() >= LONG_PROBE {
+                    self.record_silence(context);
+                } else {
+                    self.record_failure(context);
+                }
                 None
             }
             None => {
-                self.record_failure(context, true);
+                self.record_silence(context);
                 None
             }
         }
     }
 
-    /// Notes an answer to a probe, by which the server refuses sessions or has them.
-    fn record_answer(&self, is_refused: bool) {
+    /// Notes the answer to a probe.
+    fn record_answer(&self, answer: ProbeAnswer) {
+        let is_refused = answer == ProbeAnswer::Refused;
         self.is_refused.store(is_refused, Ordering::Release);
         self.is_silent.store(false, Ordering::Release);
     }
 
     /// Notes a probe that failed.
-    fn record_failure(&self, context: &UpstreamContext, is_silent: bool) {
+    fn record_failure(&self, context: &UpstreamContext) {
         let (now, random) = (context.clock.now(), context.clock.random());
-        if is_silent {
-            self.is_silent.store(true, Ordering::Release);
-            self.pace.lock().record_silence(now, random);
-        } else {
-            self.pace.lock().record_failure(now, random);
-        }
+        self.pace.lock().record_failure(now, random);
+    }
+
+    /// Notes a probe that the server left unanswered for long.
+    fn record_silence(&self, context: &UpstreamContext) {
+        self.is_silent.store(true, Ordering::Release);
+        let (now, random) = (context.clock.now(), context.clock.random());
+        self.pace.lock().record_silence(now, random);
     }
 
     /// Notes a session that `pool` did not open: a server that refuses sessions is called without,
