@@ -95,7 +95,7 @@ impl RefusedResponse {
             None if content_coding(headers).is_some() => None,
             None => match media_type(headers).as_deref() {
                 Some("text/plain") => Some(String::from_utf8_lossy(&text).into_owned()),
-                Some("text/html") => title(&String::from_utf8_lossy(&text)).map(str::to_owned),
+                Some("text/html") => title(&String::from_utf8_lossy(&text)),
                 Some(_) | None => None,
             },
         };
@@ -303,12 +303,36 @@ fn location(value: &HeaderValue) -> Option<String> {
     Some(shown.chars().take(200).collect())
 }
 
-/// Returns the title of an HTML page.
-fn title(page: &str) -> Option<&str> {
+/// Returns the title of an HTML page, with the usual entities decoded.
+fn title(page: &str) -> Option<String> {
     let lower = page.to_ascii_lowercase();
-    let begin = lower.find("<title>")? + "<title>".len();
+    let ends_name = |after: &usize| {
+        lower[*after..].starts_with(|next: char| next == '>' || next.is_ascii_whitespace())
+    };
+    let mut tags = lower
+        .match_indices("<title")
+        .map(|(at, tag)| at + tag.len());
+    let after = tags.find(ends_name)?;
+    let begin = after + lower[after..].find('>')? + 1;
     let length = lower[begin..].find('<')?;
-    Some(&page[begin..begin + length])
+    Some(decode_entities(&page[begin..begin + length]))
+}
+
+/// Decodes the five predefined entities of XML, and the apostrophe as a number, which HTML 4 needs.
+fn decode_entities(text: &str) -> String {
+    // The ampersand comes last: what it makes is no entity.
+    [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&apos;", "'"),
+        ("&#39;", "'"),
+        ("&amp;", "&"),
+    ]
+    .into_iter()
+    .fold(text.to_owned(), |text, (entity, character)| {
+        text.replace(entity, character)
+    })
 }
 
 /// Reads the body of a refusal; absent beyond the limit.
@@ -344,4 +368,29 @@ fn error_object(text: &Bytes) -> Option<(ErrorTarget, Bytes)> {
         },
     };
     Some((about, response.outcome.err()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn title_of_a_page_may_have_attributes_and_entities() {
+        for (page, expected) in [
+            ("<html><title>Busy</title>", Some("Busy")),
+            (
+                "<titlebar><TITLE lang=\"en\">Tom &amp; Ann&#39;s</TITLE>",
+                Some("Tom & Ann's"),
+            ),
+            (
+                "<title\nid=a>&lt;b&gt; &quot;&apos;&quot; &amp;lt;</title>",
+                Some("<b> \"'\" &lt;"),
+            ),
+            ("<title>cut off", None),
+            ("<title", None),
+            ("<p>no title</p>", None),
+        ] {
+            assert_eq!(title(page).as_deref(), expected, "{page}");
+        }
+    }
 }
