@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use weir_core::call::TraceContext;
 use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::ResendProof;
-use weir_http_client::{RequestProgress, with_advice};
+use weir_http_client::{HttpResponseBody, RequestProgress, with_advice};
 use weir_oauth_client::{SendError, UpstreamHttpClient};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -36,8 +36,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 )]
 #[derive(Debug)]
 pub(crate) enum ClassifiedResponse {
-    /// 2xx with messages in the body, and the id of a session that the server opened.
-    Answer(Option<HeaderValue>, ResponseReader),
+    /// 2xx with messages in the body.
+    Answer(ResponseReader),
     /// 202 or 204, without a message.
     Accepted,
     /// Any other status.
@@ -79,12 +79,35 @@ pub(crate) async fn post(
     body: Bytes,
     id: u64,
 ) -> Result<ClassifiedResponse, FailedAttempt> {
-    let headers = message_headers(own);
+    let response = send(context, http, own, body).await?;
+    classify(context, response, id).await
+}
+
+/// Posts a message, and returns its response.
+///
+/// # Errors
+/// The message got no response.
+pub(crate) async fn send(
+    context: &UpstreamContext,
+    http: &UpstreamHttpClient,
+    own: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+) -> Result<Response<HttpResponseBody>, FailedAttempt> {
     context.responses.meter.sent(body.len());
-    let sent = http.send(Method::POST, headers, body).await;
-    let (head, body) = sent
-        .map_err(|error| unsent_attempt(&context.label, error))?
-        .into_parts();
+    let sent = http.send(Method::POST, message_headers(own), body).await;
+    sent.map_err(|error| unsent_attempt(&context.label, error))
+}
+
+/// Classifies the head of the response to the request `id`.
+///
+/// # Errors
+/// The response is none to a message.
+pub(crate) async fn classify(
+    context: &UpstreamContext,
+    response: Response<HttpResponseBody>,
+    id: u64,
+) -> Result<ClassifiedResponse, FailedAttempt> {
+    let (head, body) = response.into_parts();
     if !head.status.is_success() {
         return Ok(ClassifiedResponse::Refused(
             Box::pin(RefusedResponse::read(context, &head, body, Some(id))).await,
@@ -99,16 +122,15 @@ pub(crate) async fn post(
         let advice = "weir accepts `identity` alone: the server, or the proxy before it, must not compress its answers";
         return Err(failure.because(advice).into());
     }
-    let session = head.headers.get(SESSION_ID).cloned();
     match media_type(&head.headers).as_deref() {
-        Some("application/json") => Ok(ClassifiedResponse::Answer(
-            session,
-            ResponseReader::json(body, &context.responses),
-        )),
-        Some("text/event-stream") => Ok(ClassifiedResponse::Answer(
-            session,
-            ResponseReader::events(body, &context.responses),
-        )),
+        Some("application/json") => Ok(ClassifiedResponse::Answer(ResponseReader::json(
+            body,
+            &context.responses,
+        ))),
+        Some("text/event-stream") => Ok(ClassifiedResponse::Answer(ResponseReader::events(
+            body,
+            &context.responses,
+        ))),
         other => {
             let text = format!(
                 "The upstream answered with {}, not with a message",
@@ -155,12 +177,7 @@ pub(crate) async fn post_one_way(
     body: Bytes,
     id: Option<u64>,
 ) -> Result<Option<RefusedResponse>, FailedAttempt> {
-    let headers = message_headers(own);
-    context.responses.meter.sent(body.len());
-    let sent = http.send(Method::POST, headers, body).await;
-    let (head, mut body) = sent
-        .map_err(|error| unsent_attempt(&context.label, error))?
-        .into_parts();
+    let (head, mut body) = send(context, http, own, body).await?.into_parts();
     if !head.status.is_success() {
         return Ok(Some(RefusedResponse::read(context, &head, body, id).await));
     }

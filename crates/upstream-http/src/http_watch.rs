@@ -222,7 +222,7 @@ pub(crate) async fn open_subscription(
     subscription_outcome::within_deadline(&context.own_requests, async {
         let headers = modern.headers(Method::SubscriptionsListen);
         let mut stream = match http_post::post(context, &modern.http, headers, body, id).await {
-            Ok(ClassifiedResponse::Answer(_, answer)) => answer.without_total_bound(),
+            Ok(ClassifiedResponse::Answer(answer)) => answer.without_total_bound(),
             Ok(ClassifiedResponse::Accepted) => {
                 let text = "The upstream took a subscription and opened no stream for it";
                 let failure = context.label.fail(FailureKind::BadAnswer, text);

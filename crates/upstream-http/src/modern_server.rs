@@ -228,7 +228,7 @@ impl ModernServer {
         // The head is dropped before the wait for the reply: values that live across an await make
         // the future larger.
         let reply = match http_post::post(&self.context, &self.http, headers, body, id).await? {
-            ClassifiedResponse::Answer(_, answer) => http_call::reply(
+            ClassifiedResponse::Answer(answer) => http_call::reply(
                 self.context.clone(),
                 answer,
                 expectation,

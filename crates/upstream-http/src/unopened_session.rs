@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use http::HeaderValue;
+use http::{HeaderValue, Response};
 use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
+use super::http_post::SESSION_ID;
 use super::session_channel::{self, SessionChannel};
 
 /// A session that the server has opened, and weir not yet: the rest of the answer may be missing or
@@ -21,17 +22,20 @@ pub(crate) struct UnopenedSession {
 }
 
 impl UnopenedSession {
-    /// Takes the id in the head of an answer to `initialize` that offered this revision.
-    pub(crate) fn new(
+    /// Takes the id, if there is one, from the head of a response to `initialize` that offered this
+    /// revision.
+    pub(crate) fn new<B>(
         context: Arc<UpstreamContext>,
         http: UpstreamHttpClient,
-        id: Option<HeaderValue>,
+        response: &Response<B>,
         offered: Revision,
     ) -> Self {
+        let id = response.headers().get(SESSION_ID).cloned();
         Self {
             context,
             http,
-            id,
+            // A refusal opens no session.
+            id: id.filter(|_| response.status().is_success()),
             offered,
         }
     }

@@ -389,7 +389,7 @@ impl UpstreamSession {
     /// Reads the head of the response to a request.
     fn read_head(self: &Arc<Self>, head: Result<ClassifiedResponse, FailedAttempt>) -> HeadOutcome {
         let refusal = match head {
-            Ok(ClassifiedResponse::Answer(_, answer)) => return Ok(answer),
+            Ok(ClassifiedResponse::Answer(answer)) => return Ok(answer),
             Ok(ClassifiedResponse::Refused(refused)) => {
                 let session = self.clone();
                 return Err(Box::pin(

@@ -236,7 +236,13 @@ async fn session_whose_initialize_answer_is_unusable_is_deleted() {
     let no_json = format!("{head}content-length: 7\r\n\r\nno JSON");
     let unknown = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"1999-01-01"}}"#;
     let unknown = format!("{head}content-length: {}\r\n\r\n{unknown}", unknown.len());
-    for bad in [cut, no_json, unknown] {
+    let typed = |head: &str| {
+        format!("HTTP/1.1 {head}\r\nmcp-session-id: one\r\ncontent-length: 2\r\n\r\n{{}}")
+    };
+    let page = typed("200 OK\r\ncontent-type: text/html");
+    let coded = typed("200 OK\r\ncontent-type: application/json\r\ncontent-encoding: br");
+    let accepted = "HTTP/1.1 202 Accepted\r\nmcp-session-id: one\r\ncontent-length: 0\r\n\r\n";
+    for bad in [cut, no_json, unknown, page, coded, accepted.to_owned()] {
         let written = bad.clone();
         let server = ScriptedServer::start(move |request| match request.method() {
             "initialize" => vec![ServerAct::Write(written.clone().into()), ServerAct::Close],

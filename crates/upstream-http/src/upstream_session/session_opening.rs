@@ -158,8 +158,10 @@ async fn request_initialize(
         http_post::METHOD,
         HeaderValue::from_static(Method::Initialize.as_str()),
     )];
-    let (named, answer) = match http_post::post(context, http, own, body, id).await? {
-        ClassifiedResponse::Answer(named, answer) => (named, answer),
+    let response = http_post::send(context, http, own, body).await?;
+    let given = UnopenedSession::new(context.clone(), http.clone(), &response, offered);
+    let answer = match http_post::classify(context, response, id).await? {
+        ClassifiedResponse::Answer(answer) => answer,
         ClassifiedResponse::Accepted => {
             let text = "The upstream gave no answer to initialize";
             let failure = context.label.fail(FailureKind::BadAnswer, text);
@@ -177,7 +179,6 @@ async fn request_initialize(
             ));
         }
     };
-    let given = UnopenedSession::new(context.clone(), http.clone(), named, offered);
     let dialect = RevisionDialect::new(offered);
     let filter = MessageFilter::modern(id, false, LogMessages::None);
     let expectation = ResultExpectation::for_own_request(dialect, filter, CapabilityClass::BASE);
