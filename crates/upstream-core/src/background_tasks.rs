@@ -22,8 +22,8 @@ pub struct BackgroundTasks {
     stop: CancellationToken,
 }
 
-/// The outcome of a background task; absent if the upstream ended first. Dropping this does not end
-/// the task.
+/// The outcome of a background task; absent if the upstream ended first, or the task panicked.
+/// Dropping this does not end the task.
 #[derive(Debug)]
 pub struct TaskOutcome<T>(Option<JoinHandle<Option<T>>>);
 

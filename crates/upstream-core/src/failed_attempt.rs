@@ -76,7 +76,7 @@ impl FailedAttempt {
         self
     }
 
-    /// Marks that the server was not asked, for a reason that does not lie with it.
+    /// Marks that the server was not asked. The call would fail at another instance, too.
     pub fn mark_not_attempted(mut self) -> Self {
         self.reach = Reach::NotAttempted;
         self

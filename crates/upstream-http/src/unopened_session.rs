@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderValue, Response};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
@@ -10,15 +11,17 @@ use weir_wire::Revision;
 use super::http_post::SESSION_ID;
 use super::session_channel::{self, SessionChannel};
 
-/// A session that the server has opened, and weir not yet: the rest of the answer may be missing or
-/// wrong, or the caller may leave. The session ends at the server when this is dropped before it
-/// has its channel.
+/// A session that the server has opened, and weir not yet: the answer may be late, or the rest of it
+/// missing or wrong, or the caller may leave. The session ends at the server when this is dropped
+/// before it has its channel.
 #[derive(Debug)]
 pub(crate) struct UnopenedSession {
     context: Arc<UpstreamContext>,
     http: UpstreamHttpClient,
     id: Option<HeaderValue>,
     offered: Revision,
+    /// The end of the upstream waits for that of the session.
+    _hold: TaskTrackerToken,
 }
 
 impl UnopenedSession {
@@ -32,6 +35,7 @@ impl UnopenedSession {
     ) -> Self {
         let id = response.headers().get(SESSION_ID).cloned();
         Self {
+            _hold: context.tasks.hold(),
             context,
             http,
             // A refusal opens no session.

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 use weir_testkit::scripted_server::{ScriptedRequest, ScriptedServer, ServerAct};
+use weir_testkit::wait_for_condition;
 
 use super::*;
 use crate::http_watch::HttpWatch;
@@ -37,7 +38,11 @@ struct Opening {
 
 impl Opening {
     fn new(server: &ScriptedServer) -> Self {
-        let TestUpstream { context, http, .. } = TestUpstream::new(server);
+        Self::at(TestUpstream::new(server))
+    }
+
+    fn at(upstream: TestUpstream) -> Self {
+        let TestUpstream { context, http, .. } = upstream;
         let revision = Revision::parse("2025-11-25").unwrap();
         Self {
             pool: SessionPool::new(context, http, revision, SessionSharing::Principal),
@@ -261,4 +266,39 @@ async fn session_whose_initialize_answer_is_unusable_is_deleted() {
         );
         assert_eq!(deletes(&server), 1, "{bad}");
     }
+}
+
+#[tokio::test]
+async fn session_whose_initialize_answer_is_late_is_deleted() {
+    let (seen, mut deleted) = mpsc::channel(1);
+    let server = ScriptedServer::start(move |request| {
+        if request.method() == "initialize" {
+            return Vec::new();
+        }
+        seen.try_send(request.head.clone()).unwrap();
+        vec![answer(request)]
+    })
+    .await;
+    let mut upstream = TestUpstream::new(&server);
+    let context = Arc::get_mut(&mut upstream.context).unwrap();
+    context.own_requests.deadlines.probe = Duration::from_millis(50);
+    let opening = Opening::at(upstream);
+    let refusal = opening.clone().run().await.unwrap();
+    assert_eq!(*refusal.failure.kind(), FailureKind::TimedOut);
+    wait_for_condition(
+        "the server has the request",
+        Duration::from_secs(60),
+        || !server.requests().is_empty(),
+    )
+    .await;
+    let ServerAct::Write(late) = answer(&server.requests()[0]) else {
+        unreachable!("it is written")
+    };
+    server.write_to_all(&late).await;
+    let head = timeout(Duration::from_secs(60), deleted.recv()).await;
+    let head = head.unwrap().unwrap();
+    assert!(
+        head.starts_with("DELETE") && head.contains("mcp-session-id: one"),
+        "{head}"
+    );
 }

@@ -2,14 +2,18 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use tokio::time::timeout;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use tracing::Instrument as _;
 use weir_core::call::LogMessages;
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::upstream_messages::{self, MessageFilter, RevisionDialect};
 use weir_era::{capability_forwarding, lower};
+use weir_http_client::HttpResponseBody;
 use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::own_requests;
@@ -24,6 +28,10 @@ use crate::http_call::{self, PendingRequest};
 use crate::http_post::{self, ClassifiedResponse};
 use crate::refused_response::RefusedResponse;
 use crate::unopened_session::UnopenedSession;
+
+/// The time that a server has for the head of a late answer to `initialize`, after the opening of
+/// the session was given up.
+const LATE_ANSWER_TIME: Duration = Duration::from_secs(30);
 
 impl UpstreamSession {
     /// Opens a session: `initialize` and `notifications/initialized`. A server that refuses the
@@ -158,8 +166,7 @@ async fn request_initialize(
         http_post::METHOD,
         HeaderValue::from_static(Method::Initialize.as_str()),
     )];
-    let response = http_post::send(context, http, own, body).await?;
-    let given = UnopenedSession::new(context.clone(), http.clone(), &response, offered);
+    let (given, response) = post_initialize(context, http, own, body, offered).await?;
     let answer = match http_post::classify(context, response, id).await? {
         ClassifiedResponse::Answer(answer) => answer,
         ClassifiedResponse::Accepted => {
@@ -192,6 +199,33 @@ async fn request_initialize(
             offered,
         )),
     }
+}
+
+/// Posts `initialize`, and returns the session that the head of the response names. A task of its
+/// own waits for the head, for longer than its caller: a session that the server opens late is
+/// ended there.
+async fn post_initialize(
+    context: &Arc<UpstreamContext>,
+    http: &UpstreamHttpClient,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+    offered: Revision,
+) -> Result<(UnopenedSession, Response<HttpResponseBody>), FailedAttempt> {
+    let (own_context, http) = (context.clone(), http.clone());
+    let posting = async move {
+        let response = http_post::send(&own_context, &http, headers, body).await?;
+        let given = UnopenedSession::new(own_context, http, &response, offered);
+        Ok((given, response))
+    };
+    let limit = context.own_requests.deadlines.probe + LATE_ANSWER_TIME;
+    let posted = context
+        .tasks
+        .run(timeout(limit, posting).in_current_span())
+        .await;
+    // The time limit of the opening passes before that of the task.
+    posted
+        .and_then(Result::ok)
+        .unwrap_or_else(|| Err(FailedAttempt::removed(&context.label)))
 }
 
 /// Makes the refusal of a URL that takes neither the modern probe nor `initialize`, as a server of
