@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quick_cache::sync::Cache;
 use weir_core::call::SessionKey;
@@ -30,6 +31,8 @@ const LONGEST: usize = 4096;
 const MAX_SEARCHED: usize = 1024;
 /// The most names that are remembered by the upstream's id. Each takes 1 KiB or less.
 const MAX_REMEMBERED: usize = 10_000;
+/// The time until an id without a task is searched for again. A search may open a thousand names.
+const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// A task by the id that its upstream gave it.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +67,23 @@ pub struct TaskLocation {
     pub incarnation: u32,
 }
 
-/// A task by its upstream's id, and the client's session that began it.
-type SessionTask = (SessionKey, UpstreamId, Arc<str>);
+/// A task by its upstream's id, for the client's session that began it. Names differ between
+/// endpoints, and a session may have streams at several.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct SessionTask {
+    endpoint: EndpointId,
+    session: SessionKey,
+    upstream: UpstreamId,
+    native: Arc<str>,
+}
+
+/// The outcome of a search for the name of a task.
+#[derive(Clone)]
+enum FoundName {
+    Known(Arc<str>),
+    /// No task had the id. Another process may bring one, so it is searched for again at this time.
+    UnknownUntil(Duration),
+}
 
 /// Makes and opens the names of tasks, and keeps the tasks.
 #[derive(Clone)]
@@ -76,8 +94,8 @@ pub struct TaskNames {
     pub(crate) task_book: Arc<dyn TaskBook>,
     /// This replica, if there are others.
     pub(crate) replica: Option<ReplicaId>,
-    /// The names that were found by the upstream's id: a task may have many messages.
-    found_names: Arc<Cache<SessionTask, Arc<str>>>,
+    /// The names that were searched for by the upstream's id: a task may have many messages.
+    found_names: Arc<Cache<SessionTask, FoundName>>,
 }
 
 impl TaskNames {
@@ -249,9 +267,17 @@ impl TaskNames {
         task: UpstreamTask<'_>,
     ) -> Option<Arc<str>> {
         let UpstreamTask { upstream, native } = task;
-        let key = (session, upstream.clone(), native.into());
-        if let Some(name) = self.found_names.get(&key) {
-            return Some(name);
+        let key = SessionTask {
+            endpoint: endpoint.clone(),
+            session,
+            upstream: upstream.clone(),
+            native: native.into(),
+        };
+        let now = self.clock.monotonic();
+        match self.found_names.get(&key) {
+            Some(FoundName::Known(name)) => return Some(name),
+            Some(FoundName::UnknownUntil(until)) if now < until => return None,
+            Some(FoundName::UnknownUntil(_)) | None => {}
         }
         let all = self.task_book.page(principal, endpoint, 0, usize::MAX);
         let mut found: Option<(usize, Arc<str>)> = None;
@@ -273,9 +299,31 @@ impl TaskNames {
                 break;
             }
         }
-        let (_, name) = found?;
-        self.found_names.insert(key, name.clone());
-        Some(name)
+        let name = found.map(|(_, name)| name);
+        let outcome = match &name {
+            Some(name) => FoundName::Known(name.clone()),
+            None => FoundName::UnknownUntil(now + UNKNOWN_FOR),
+        };
+        self.found_names.insert(key, outcome);
+        name
+    }
+
+    /// Has the next message of a task that is kept now search for its name. A server may give a new
+    /// task the id of an earlier one, such as after a restart.
+    pub(crate) fn note_kept(&self, endpoint: &EndpointId, home: &TaskLocation) {
+        let Some(session) = home.session else {
+            return;
+        };
+        // Messages may have the id without the name of a URL in front.
+        let ends = home.native.match_indices(':').map(|(at, _)| at + 1);
+        for start in std::iter::once(0).chain(ends) {
+            self.found_names.remove(&SessionTask {
+                endpoint: endpoint.clone(),
+                session,
+                upstream: home.upstream.clone(),
+                native: home.native[start..].into(),
+            });
+        }
     }
 }
 
@@ -421,11 +469,12 @@ mod tests {
     // Proves R232.
     #[test]
     fn name_of_a_task_is_found_by_the_servers_id_for_the_session_that_began_it() {
+        let clock = Arc::new(FakeClock::new());
         let names = |book| {
             TaskNames::new(
                 Sealer::ephemeral(&FixedRandom(7)),
                 Arc::new(FixedRandom(7)),
-                Arc::new(FakeClock::new()),
+                clock.clone(),
                 book,
             )
         };
@@ -479,5 +528,9 @@ mod tests {
         assert_eq!(find(own, &shop, "3"), None);
         assert_eq!(find(own, &other, "1"), None);
         assert_eq!(find(foreign, &shop, "2"), None);
+        let searches = || book.1.load(Ordering::Relaxed) - after;
+        assert_eq!((find(own, &shop, "3"), searches()), (None, 3), "unknown");
+        clock.advance(UNKNOWN_FOR);
+        assert_eq!((find(own, &shop, "3"), searches()), (None, 4), "searched");
     }
 }

@@ -101,6 +101,7 @@ impl TaskNaming {
             // The call works without it: the task is only not listed.
             tracing::debug!(error = %full, "task not stored for tasks/list");
         }
+        self.names.note_kept(&self.endpoint, &home);
         Ok(created)
     }
 
@@ -226,4 +227,65 @@ pub(super) fn named(object: &Bytes, name: &str) -> Option<Bytes> {
         .apply_checked(object)
         .ok()
         .map(|(object, _)| object)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_core::call::SessionKey;
+    use weir_core::capability::CapabilityClass;
+    use weir_core::names::UpstreamId;
+    use weir_core::seal::Sealer;
+    use weir_store::{MemoryTasks, TaskCaps};
+    use weir_testkit::{FakeClock, FakeRandom};
+
+    use super::*;
+    use crate::task_names::UpstreamTask;
+
+    // Proves R232.
+    #[test]
+    fn messages_of_a_task_have_its_name_although_an_earlier_one_had_the_same_id() {
+        let clock = Arc::new(FakeClock::new());
+        let random = Arc::new(FakeRandom::new(1));
+        let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
+        let names = TaskNames::new(Sealer::ephemeral(&*random), random, clock, book);
+        let principal = Principal::owner(Some(("idp", "ann")));
+        let (upstream, session) = (UpstreamId::new("shop").unwrap(), SessionKey([9; 16]));
+        let naming_at = |endpoint: &str| TaskNaming {
+            names: names.clone(),
+            principal: principal.clone(),
+            endpoint: EndpointId::new(endpoint),
+            home: TaskLocation {
+                upstream: upstream.clone(),
+                native: String::new(),
+                tool: "shop__slow".into(),
+                class: CapabilityClass::TASKS,
+                session: Some(session),
+                is_own: false,
+                replica: None,
+                incarnation: 0,
+            },
+            asked: TaskMode::Allowed,
+        };
+        let begin = |endpoint, native: &str| {
+            let created = format!(r#"{{"taskId":"{native}","status":"working"}}"#);
+            let named = naming_at(endpoint).name_task(&created.into()).unwrap();
+            let at = scan::find(&named, "taskId").unwrap();
+            Some(Arc::<str>::from(&*scan::string(&named[at]).unwrap()))
+        };
+        let find = |endpoint| {
+            let (upstream, native) = (&upstream, "1");
+            let task = UpstreamTask { upstream, native };
+            names.find_name(&principal, &EndpointId::new(endpoint), session, task)
+        };
+        assert_eq!(find("/mcp"), None);
+        for native in ["1", "1"] {
+            let name = begin("/mcp", native);
+            assert_eq!(find("/mcp"), name, "the newest task");
+        }
+        assert_eq!(find("/other"), None, "the name opens at its endpoint alone");
+        let at_other = begin("/other", "weir-url-0011223344556677:1");
+        assert_eq!(find("/other"), at_other, "at one of several URLs");
+        assert_ne!(find("/mcp"), at_other);
+    }
 }
