@@ -229,15 +229,14 @@ impl Router {
         endpoint: &EndpointId,
         mut ask: Box<PendingQuestion>,
     ) -> Option<Box<PendingQuestion>> {
-        let sender = MessageSender {
-            endpoint,
-            upstream: &ask.upstream,
-            method: ask.question.method,
-        };
+        let method = ask.question.method;
+        let item = self
+            .catalog
+            .of_message(endpoint, &ask.upstream, method.as_str())?;
         let params = ask.question.params.clone();
-        let masked = self.mask_message(&sender, DocumentKind::Question, params)?;
+        let masked = mask_message(&item, DocumentKind::Question, params);
         let edits = self.message_edits(endpoint, &ask.upstream);
-        ask.question.params = edits.question(ask.question.method, &masked);
+        ask.question.params = edits.question(method, &masked);
         Some(ask)
     }
 
@@ -250,12 +249,10 @@ impl Router {
         upstream: &UpstreamId,
         params: Bytes,
     ) -> Option<Bytes> {
-        let sender = MessageSender {
-            endpoint,
-            upstream,
-            method: Method::Progress,
-        };
-        self.mask_message(&sender, DocumentKind::Notification, params)
+        let item = self
+            .catalog
+            .of_message(endpoint, upstream, Method::Progress.as_str())?;
+        Some(mask_message(&item, DocumentKind::Notification, params))
     }
 
     /// Changes a log message from outside of any call as those of calls are changed, for a client
@@ -267,35 +264,11 @@ impl Router {
         upstream: &UpstreamId,
         params: Bytes,
     ) -> Option<Bytes> {
-        let sender = MessageSender {
-            endpoint,
-            upstream,
-            method: Method::LogMessage,
-        };
-        let masked = self.mask_message(&sender, DocumentKind::Notification, params)?;
-        Some(self.message_edits(endpoint, upstream).log(&masked))
-    }
-
-    /// Removes hidden characters from a message outside of calls, and masks its secrets.
-    fn mask_message(
-        &self,
-        sender: &MessageSender<'_>,
-        document: DocumentKind,
-        params: Bytes,
-    ) -> Option<Bytes> {
-        let MessageSender {
-            endpoint,
-            upstream,
-            method,
-        } = sender;
         let item = self
             .catalog
-            .of_message(endpoint, upstream, method.as_str())?;
-        let (cleaned, _removed) = weir_core::clean::text(upstream, document, params);
-        Some(match AnswerSearch::of_messages(&item) {
-            Some(search) => search.masked(document, cleaned).0,
-            None => cleaned,
-        })
+            .of_message(endpoint, upstream, Method::LogMessage.as_str())?;
+        let masked = mask_message(&item, DocumentKind::Notification, params);
+        Some(self.message_edits(endpoint, upstream).log(&masked))
     }
 
     fn message_edits(&self, endpoint: &EndpointId, upstream: &UpstreamId) -> MessageEdits {
@@ -509,11 +482,13 @@ impl Router {
     }
 }
 
-/// The upstream that sends a message outside of calls, and the endpoint whose client gets it.
-struct MessageSender<'a> {
-    endpoint: &'a EndpointId,
-    upstream: &'a UpstreamId,
-    method: Method,
+/// Removes hidden characters from a message outside of calls, and masks its secrets.
+fn mask_message(item: &CatalogItem, document: DocumentKind, params: Bytes) -> Bytes {
+    let (cleaned, _removed) = weir_core::clean::text(&item.tool.upstream, document, params);
+    match AnswerSearch::of_messages(item) {
+        Some(search) => search.masked(document, cleaned).0,
+        None => cleaned,
+    }
 }
 
 /// The description of a parked call.
