@@ -45,7 +45,7 @@ pub(super) struct CallRecord {
     live: Option<LiveCallGuard>,
     /// The timings of its upstream.
     timings: Option<Arc<CallTimings>>,
-    /// Tells that the lists of its upstream may be out of date.
+    /// The signal that the lists of its upstream may be stale.
     stale_lists: Option<Arc<StaleListSignal>>,
     carried_in: CarriedRevision,
     /// The changes of its content.
@@ -78,7 +78,8 @@ impl CallRecord {
         }
     }
 
-    /// Times the call from its beginning, and has an unknown item tell that the lists may be out of date.
+    /// Sets the parts of the route that the end of the call needs: the timings of its upstream, and
+    /// the signal for stale lists.
     pub(super) fn set_route(&mut self, route: &CallRoute) {
         self.timings = Some(route.timings.clone());
         self.stale_lists = Some(route.stale_lists.clone());
@@ -102,8 +103,8 @@ impl CallRecord {
         }
     }
 
-    /// Has a result that reports an unknown tool tell that the lists may be out of date.
-    fn note_tool_error(&self, result: &[u8]) {
+    /// Signals that the lists may be stale, if the result of the call reports an unknown tool.
+    fn signal_stale_lists(&self, result: &[u8]) {
         let RecordedCall { call, item, .. } = &self.begun;
         if call.method == Method::ToolsCall
             && first_text(result)
@@ -189,7 +190,7 @@ impl CallRecord {
                 })));
             }
             ReplyEnd::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => {
-                self.note_tool_error(bytes);
+                self.signal_stale_lists(bytes);
                 CallOutcome::ToolError
             }
             ReplyEnd::Complete(_) => CallOutcome::Complete,
