@@ -145,12 +145,12 @@ impl CallRecord {
     }
 
     /// Changes the end of the call's reply for the client, and writes the record with it.
-    pub(super) fn end_reply(mut self, end: ReplyEnd, way: &ReplyTransform) -> ReplyEnd {
-        let (end, changed) = way.clean(end);
+    pub(super) fn end_reply(mut self, end: ReplyEnd, transform: &ReplyTransform) -> ReplyEnd {
+        let (end, changed) = transform.clean(end);
         let of_whole = changed.removed.of_whole();
         let secrets = self.changed.secrets + changed.secrets;
         self.changed = EndChanges { secrets, ..changed };
-        with_removed_count(of_whole, self.finish(way.apply(end, of_whole)))
+        with_removed_count(of_whole, self.finish(transform.apply(end, of_whole)))
     }
 
     /// Polls a part of the call, unless an operator has stopped the call.
@@ -380,13 +380,13 @@ fn record_span(
     attributes.extend(
         name.map(|(attribute, name)| (attribute, trace::AttributeValue::Text(name.clone()))),
     );
-    let asked = FinishedCall {
+    let finished = FinishedCall {
         method: call.method_name(),
         took,
         outcome,
         attributes,
     };
-    span.record_call(&call.trace, name.map(|(_, name)| name), asked);
+    span.record_call(&call.trace, name.map(|(_, name)| name), finished);
 }
 
 /// A long result: the call ends with its last byte.

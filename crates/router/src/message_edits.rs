@@ -38,13 +38,13 @@ impl MessageEdits {
                 ObjectEdits::new().replace("includeContext", &b"\"none\""[..])
             }
             (Method::ElicitationCreate, Some(asker)) => {
-                let said =
+                let message =
                     scan::find(params, "message").and_then(|range| scan::string(&params[range]));
-                let Some(said) = said else {
+                let Some(message) = message else {
                     return params.clone();
                 };
-                let mut text = BytesMut::with_capacity(said.len() + asker.as_str().len() + 8);
-                string(&mut text, &format!("[{asker}] {said}"));
+                let mut text = BytesMut::with_capacity(message.len() + asker.as_str().len() + 8);
+                string(&mut text, &format!("[{asker}] {message}"));
                 ObjectEdits::new().replace("message", text.freeze())
             }
             _ => return params.clone(),

@@ -7,16 +7,16 @@ use weir_core::Authenticated;
 use weir_core::call::Call;
 use weir_core::upstream::{CallDeadlines, CarriedRevision, OutboundCall};
 
-/// A request of weir's own for the sender of `asked`, about the target `native`. It has the time of
+/// A request of weir's own for the sender of `request`, about the target `native`. It has the time of
 /// a list.
 pub(crate) fn own_request(
-    asked: &Authenticated<Arc<Call>>,
+    request: &Authenticated<Arc<Call>>,
     call: Arc<Call>,
     native: Arc<str>,
 ) -> OutboundCall {
     OutboundCall {
-        principal: asked.principal().clone(),
-        token: asked.token().cloned(),
+        principal: request.principal().clone(),
+        token: request.token().cloned(),
         call,
         native,
         tool: None,

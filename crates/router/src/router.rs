@@ -183,15 +183,15 @@ impl Router {
     /// Has the server of a transparent endpoint open a session for the client's session that a call
     /// names, unless the client sees no item of that server.
     pub fn open_session(&self, call: &Authenticated<Arc<Call>>) {
-        let (principal, asked) = (call.principal(), call.inner());
-        let Some(endpoint) = self.catalog.endpoint(&asked.endpoint) else {
+        let (principal, request) = (call.principal(), call.inner());
+        let Some(endpoint) = self.catalog.endpoint(&request.endpoint) else {
             return;
         };
         let EndpointMode::Transparent(upstream) = &endpoint.mode else {
             return;
         };
         let sees = |kind| {
-            ViewForPrincipal::of(&self.catalog, principal, asked, kind)
+            ViewForPrincipal::of(&self.catalog, principal, request, kind)
                 .is_some_and(|look| !look.seen.items.is_empty())
         };
         if self.catalog.closed_failure(upstream).is_some() || !ListKind::ALL.into_iter().any(sees) {

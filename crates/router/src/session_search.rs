@@ -28,13 +28,13 @@ impl ItemSearch<'_> {
         &self,
         call: &Authenticated<Arc<Call>>,
     ) -> Result<CatalogItem, Failure> {
-        let (principal, asked) = (call.principal(), call.inner());
-        let found = self.find_item(principal, asked).await;
+        let (principal, request) = (call.principal(), call.inner());
+        let found = self.find_item(principal, request).await;
         let searches = self.session_searches(call, &found);
         if searches.is_empty() || !Box::pin(find_sessions(self.catalog, searches)).await {
             return found;
         }
-        self.find_item(principal, asked).await
+        self.find_item(principal, request).await
     }
 
     /// The searches at the servers that may have the item of a call in a session, by the item that

@@ -119,12 +119,12 @@ impl TaskRequests {
     /// `UnknownTask` for a task that does not exist or is not the sender's; else the upstream's
     /// failure.
     pub async fn request_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
-        let (principal, asked) = (call.principal().clone(), call.inner().clone());
+        let (principal, request) = (call.principal().clone(), call.inner().clone());
         let answer = self.request_state(call, StateForm::OfClient).await;
-        if let Ok(Some(name)) = asked.params.task_id() {
-            let task = (principal, asked.endpoint.clone(), (*name).into());
+        if let Ok(Some(name)) = request.params.task_id() {
+            let task = (principal, request.endpoint.clone(), (*name).into());
             match &answer {
-                _ if asked.method != Method::TasksGet => self.polls.note_change(&task),
+                _ if request.method != Method::TasksGet => self.polls.note_change(&task),
                 Ok(state) => self.polls.note_state(&task, state),
                 Err(_) => {}
             }
@@ -162,11 +162,11 @@ impl TaskRequests {
         let Some(predecessor) = predecessor.filter(|holders| holders.may_ask_predecessor()) else {
             return self.state_here(call, form).await;
         };
-        let asked = call.inner().clone();
-        let again = call.for_payload(asked.clone());
+        let request = call.inner().clone();
+        let again = call.for_payload(request.clone());
         match self.state_here(call, form).await {
             Err(failure) if *failure.kind() == FailureKind::UnknownTask => {
-                match predecessor.ask_predecessor(&asked).await? {
+                match predecessor.ask_predecessor(&request).await? {
                     Some(state) => Ok(state),
                     None => self.state_here(again, form).await,
                 }
@@ -181,8 +181,8 @@ impl TaskRequests {
         call: Authenticated<Arc<Call>>,
         form: StateForm,
     ) -> Result<Bytes, Failure> {
-        let (principal, asked) = (call.principal(), call.inner());
-        let given = asked
+        let (principal, request) = (call.principal(), call.inner());
+        let given = request
             .params
             .task_id()
             .map_err(|error| Failure::invalid_params(error.to_string()))?;
@@ -191,21 +191,21 @@ impl TaskRequests {
         let unknown = || Failure::unknown_task(&name);
         let names = self.names.as_ref().ok_or_else(unknown)?;
         let home = names
-            .locate(principal, &asked.endpoint, &name)
+            .locate(principal, &request.endpoint, &name)
             .ok_or_else(unknown)?;
         match names
-            .find_kept(principal, &asked.endpoint, &name, &home)
+            .find_kept(principal, &request.endpoint, &name, &home)
             .await
         {
             // The task is over: an answer or a cancellation has no effect.
-            Some(kept) if kept.settled && asked.method == Method::TasksGet => return Ok(kept.state),
+            Some(kept) if kept.settled && request.method == Method::TasksGet => return Ok(kept.state),
             Some(kept) if kept.settled => return Ok(Bytes::from_static(b"{}")),
             _ => {}
         }
         let other = home.replica.as_ref();
         let other = other.filter(|replica| names.replica.as_ref() != Some(replica));
         if let (Some(replica), Some(holders)) = (other, &self.holders)
-            && let Some(state) = holders.ask_replica(replica, asked).await?
+            && let Some(state) = holders.ask_replica(replica, request).await?
         {
             return Ok(state);
         }
@@ -218,12 +218,12 @@ impl TaskRequests {
         let TaskRoute {
             upstream,
             outbound,
-            way,
+            transform,
         } = self.task_route(&call, home.clone()).ok_or_else(unknown)?;
         match whole_result(upstream.call(outbound).await).await {
-            Ok(_) if asked.method != Method::TasksGet => Ok(Bytes::from_static(b"{}")),
+            Ok(_) if request.method != Method::TasksGet => Ok(Bytes::from_static(b"{}")),
             Ok(state) => match form {
-                StateForm::OfClient => state_for_client(&state, &name, &way),
+                StateForm::OfClient => state_for_client(&state, &name, &transform),
                 StateForm::OfServer => Ok(state),
             },
             Err(failure) if is_refusal(&failure) && !self.is_known(&call, &home).await => {
@@ -232,7 +232,7 @@ impl TaskRequests {
             Err(failure) => {
                 let failure = without_id(failure, &home.native);
                 Err(match form {
-                    StateForm::OfClient => failure_for_client(failure, &way),
+                    StateForm::OfClient => failure_for_client(failure, &transform),
                     StateForm::OfServer => failure,
                 })
             }
@@ -263,15 +263,15 @@ impl TaskRequests {
     /// value if its server sends none, or none any more: the task has to be polled then. Cancel
     /// safe.
     pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<TaskNotifications> {
-        let (principal, asked) = (call.principal(), call.inner());
-        let name = asked.params.task_id().ok().flatten()?;
+        let (principal, request) = (call.principal(), call.inner());
+        let name = request.params.task_id().ok().flatten()?;
         let names = self.names.as_ref()?;
         let home = names
-            .locate(principal, &asked.endpoint, &name)
+            .locate(principal, &request.endpoint, &name)
             .filter(|home| !home.is_own && self.disabled_failure(home).is_none())?;
         if names
             .task_book
-            .find(principal, &asked.endpoint, &name)
+            .find(principal, &request.endpoint, &name)
             .is_some_and(|kept| kept.settled)
         {
             return None;
@@ -299,11 +299,11 @@ impl TaskRequests {
 
     /// The route to a task's upstream; no value if its sender may not use the task (any more).
     fn task_route(&self, call: &Authenticated<Arc<Call>>, home: TaskLocation) -> Option<TaskRoute> {
-        let (principal, asked) = (call.principal(), call.inner());
+        let (principal, request) = (call.principal(), call.inner());
         let mut own = Call {
             session: home.session,
             task_mode: TaskMode::Never,
-            ..Call::clone(asked)
+            ..Call::clone(request)
         };
         own.capabilities.class = home.class;
         let item = self.tool_of_task(principal, &own, &home)?;
@@ -313,16 +313,16 @@ impl TaskRequests {
             principal,
             &home.native,
         )?;
-        let endpoint = self.catalog.endpoint(&asked.endpoint);
-        let way = ReplyTransform::of(&self.catalog, endpoint.as_deref(), &item, &own);
+        let endpoint = self.catalog.endpoint(&request.endpoint);
+        let transform = ReplyTransform::of(&self.catalog, endpoint.as_deref(), &item, &own);
         let outbound = OutboundCall {
-            whole: way.wants_whole(),
+            whole: transform.wants_whole(),
             ..own_request(call, Arc::new(own), home.native.into())
         };
         Some(TaskRoute {
             upstream,
             outbound,
-            way,
+            transform,
         })
     }
 
@@ -502,5 +502,5 @@ impl TaskRequests {
 struct TaskRoute {
     upstream: Arc<dyn Upstream>,
     outbound: OutboundCall,
-    way: ReplyTransform,
+    transform: ReplyTransform,
 }

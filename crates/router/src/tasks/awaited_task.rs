@@ -82,12 +82,12 @@ impl TaskRequests {
             method: Method::TasksCancel,
             ..Call::clone(call.inner())
         }));
-        let (principal, asked) = (call.principal(), call.inner());
+        let (principal, request) = (call.principal(), call.inner());
         let location = || {
-            let name = asked.params.task_id().ok().flatten()?;
+            let name = request.params.task_id().ok().flatten()?;
             self.names
                 .as_ref()?
-                .locate(principal, &asked.endpoint, &name)
+                .locate(principal, &request.endpoint, &name)
         };
         if let Some(TaskRoute {
             upstream, outbound, ..

@@ -34,8 +34,8 @@ pub(super) fn is_refusal(failure: &Failure) -> bool {
 }
 
 /// The failure of a request about a task, changed as that of a call is.
-pub(super) fn failure_for_client(failure: Failure, way: &ReplyTransform) -> Failure {
-    match way.clean(failure.into()).0 {
+pub(super) fn failure_for_client(failure: Failure, transform: &ReplyTransform) -> Failure {
+    match transform.clean(failure.into()).0 {
         ReplyEnd::Failed(failure) => *failure,
         ReplyEnd::Complete(_)
         | ReplyEnd::InputRequired(_)
@@ -72,7 +72,7 @@ fn has_id(text: &[u8], id: &str) -> bool {
 pub(super) fn state_for_client(
     state: &Bytes,
     name: &str,
-    way: &ReplyTransform,
+    transform: &ReplyTransform,
 ) -> Result<Bytes, Failure> {
     let bad = || {
         Failure::new(
@@ -80,13 +80,13 @@ pub(super) fn state_for_client(
             "The server's answer about the task is malformed",
         )
     };
-    let state = named(&way.task_state(state.clone()), name).ok_or_else(bad)?;
+    let state = named(&transform.task_state(state.clone()), name).ok_or_else(bad)?;
     let Some(at) = scan::find(&state, "result") else {
         return Ok(state);
     };
-    let (cleaned, changed) = way.clean(ReplyEnd::Complete(Payload::Whole(state.slice(at))));
+    let (cleaned, changed) = transform.clean(ReplyEnd::Complete(Payload::Whole(state.slice(at))));
     let removed = changed.removed.of_whole();
-    let edits = match way.apply(cleaned, removed) {
+    let edits = match transform.apply(cleaned, removed) {
         ReplyEnd::Complete(Payload::Whole(result)) => ObjectEdits::new().replace(
             "result",
             reply_cleaning::strip_hop_members(&result, removed)?,
