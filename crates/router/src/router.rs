@@ -207,7 +207,7 @@ impl Router {
     /// server is known to have, and waits for their lists of these kinds. Does nothing for a client
     /// without sessions. Servers without an item that the client sees are not asked. Cancel safe.
     pub async fn find_sessions(&self, call: &Authenticated<Arc<Call>>, kinds: &[ListKind]) {
-        self.items().find_sessions(call, kinds).await;
+        self.items().find_sessions_of_endpoint(call, kinds).await;
     }
 
     /// Notifies the upstreams of a change of client sessions.

@@ -31,7 +31,7 @@ impl ItemSearch<'_> {
         let (principal, request) = (call.principal(), call.inner());
         let found = self.find_item(principal, request).await;
         let searches = self.session_searches(call, &found);
-        if searches.is_empty() || !Box::pin(find_sessions(self.catalog, searches)).await {
+        if searches.is_empty() || !Box::pin(run_searches(self.catalog, searches)).await {
             return found;
         }
         self.find_item(principal, request).await
@@ -61,7 +61,11 @@ impl ItemSearch<'_> {
 
     /// Searches for the sessions of an endpoint's servers, and waits for their lists of these
     /// kinds. See [`crate::Router::find_sessions`].
-    pub(crate) async fn find_sessions(&self, call: &Authenticated<Arc<Call>>, kinds: &[ListKind]) {
+    pub(crate) async fn find_sessions_of_endpoint(
+        &self,
+        call: &Authenticated<Arc<Call>>,
+        kinds: &[ListKind],
+    ) {
         let request = call.inner();
         let class = request.capabilities.class;
         if !class.has(CapabilityClass::SESSIONS) {
@@ -73,7 +77,7 @@ impl ItemSearch<'_> {
         let search = |(id, _): &(UpstreamId, _)| session_search(self.catalog, id, call);
         let searches: Vec<_> = visible.iter().filter_map(search).collect();
         if !searches.is_empty() {
-            find_sessions(self.catalog, searches).await;
+            run_searches(self.catalog, searches).await;
         }
         for kind in kinds {
             self.catalog
@@ -94,8 +98,8 @@ fn session_search(
     Some((upstream, searching))
 }
 
-/// Makes these searches. True if a server was found to have sessions.
-async fn find_sessions(catalog: &Catalog, searches: Vec<SessionSearch>) -> bool {
+/// Runs these searches. True if a server was found to have sessions.
+async fn run_searches(catalog: &Catalog, searches: Vec<SessionSearch>) -> bool {
     let (upstreams, searches): (Vec<_>, Vec<_>) = searches.into_iter().unzip();
     join_all(searches).await;
     let has_sessions = |upstream: &Arc<dyn Upstream>| {
