@@ -149,8 +149,8 @@ impl TaskRequests {
         TaskNews::of(self.polls.join((principal, endpoint, name.into())))
     }
 
-    /// The same, with the state in this form. A task that is unknown here may be in the process
-    /// before this one, which has the sessions and child processes of upstreams that were replaced
+    /// Makes a request about a task, also at the process before this one, and returns a state in
+    /// this form. That process has the sessions and child processes of upstreams that were replaced
     /// there, and calls that become tasks.
     async fn request_state(
         &self,
@@ -175,7 +175,7 @@ impl TaskRequests {
         }
     }
 
-    /// The same, for a task of this process or of another replica.
+    /// Makes a request about a task at this process or another replica.
     async fn state_here(
         &self,
         call: Authenticated<Arc<Call>>,
