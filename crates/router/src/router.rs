@@ -140,10 +140,9 @@ impl Router {
     /// As a call's; `InvalidParams` if the resource's server has no subscriptions.
     pub async fn subscribe(
         &self,
-        call: Authenticated<Call>,
+        call: Authenticated<Arc<Call>>,
         inbox: &UpdateInbox,
     ) -> Result<ResourceSubscription, Failure> {
-        let call = call.map(Arc::new);
         let item = match self.items().find_item_with_sessions(&call).await {
             Ok(item) => item,
             Err(failure) => return Err(self.record_refusal(&call, failure)),

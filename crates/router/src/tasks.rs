@@ -198,7 +198,9 @@ impl TaskRequests {
             .await
         {
             // The task is over: an answer or a cancellation has no effect.
-            Some(kept) if kept.settled && request.method == Method::TasksGet => return Ok(kept.state),
+            Some(kept) if kept.settled && request.method == Method::TasksGet => {
+                return Ok(kept.state);
+            }
             Some(kept) if kept.settled => return Ok(Bytes::from_static(b"{}")),
             _ => {}
         }

@@ -98,7 +98,7 @@ async fn subscribe_session(
     let subscription = context
         .shared()
         .router
-        .subscribe(known.for_payload(call), &inbox)
+        .subscribe(known.for_payload(Arc::new(call)), &inbox)
         .await?;
     let is_kept = subscribing.keep(&uri, (subscription, permit));
     sessions
@@ -275,7 +275,7 @@ async fn subscribe_resource(
     let subscription = context
         .shared()
         .router
-        .subscribe(known.for_payload(call), inbox)
+        .subscribe(known.for_payload(Arc::new(call)), inbox)
         .await?;
     Ok((subscription, permit))
 }

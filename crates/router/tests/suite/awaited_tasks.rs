@@ -17,13 +17,13 @@ use weir_core::call::TaskMode;
 use weir_core::failure::UpstreamError;
 use weir_core::seal::Sealer;
 use weir_core::upstream::CallDeadlines;
-use weir_core::{Authenticated, Call, Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
+use weir_core::{Call, Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
 use weir_router::TaskNames;
 use weir_router::live_calls::StopReason;
 use weir_store::{MemoryTasks, TaskCaps};
 use weir_wire::method::Method;
 
-use crate::calls::{RouterWorld, asked, end, failure, raw};
+use crate::calls::{RouterWorld, asked, asked_with, end, failure, raw};
 use crate::support::{CatalogWorld, FixedPorts, GateRule, ScriptedUpstream, endpoint};
 
 /// The answers to the polls of the task, in order; the last one stays.
@@ -124,9 +124,9 @@ impl TaskWorld {
 
     pub(crate) async fn call(&self, task_mode: TaskMode) -> Reply {
         let params = raw(&json!({ "name": "t" }));
-        let call: Authenticated<Call> = asked(&endpoint(), Method::ToolsCall, params).await;
-        let call = call.map(|call| Call { task_mode, ..call });
-        self.world.router.call(call.map(Arc::new)).await
+        let change = |call: &mut Call| call.task_mode = task_mode;
+        let call = asked_with("somebody", &endpoint(), Method::ToolsCall, params, change).await;
+        self.world.router.call(call).await
     }
 
     /// Waits for the result of the task that a call of a client with tasks became.
@@ -148,7 +148,7 @@ impl TaskWorld {
     pub(crate) async fn result_of(&self, task: &Value) -> Reply {
         let params = raw(&json!({ "taskId": task }));
         let call = asked(&endpoint(), Method::TasksResult, params).await;
-        self.world.router.tasks().task_result(call.map(Arc::new))
+        self.world.router.tasks().task_result(call)
     }
 
     /// The methods of the requests about the task, but for its polls.

@@ -54,7 +54,7 @@ async fn shown_without_prefix(fakes: &[&Arc<ScriptedUpstream>]) -> RouterWorld {
 
 async fn ask(world: &RouterWorld, method: Method, params: Value) -> ReplyEnd {
     let call = asked_by("bob", &endpoint(), method, raw(&params)).await;
-    end(world.router.call(call.map(Arc::new)).await).await
+    end(world.router.call(call).await).await
 }
 
 async fn result(world: &RouterWorld, method: Method, params: Value) -> Value {

@@ -10,7 +10,7 @@ use weir_core::upstream::ListKind;
 use weir_core::{Call, CapabilityClass};
 use weir_wire::method::Method;
 
-use crate::calls::{RouterWorld, asked, failure, raw};
+use crate::calls::{RouterWorld, asked_with, failure, raw};
 use crate::classes::{called, class_of, listing_apart};
 use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed, principal};
 
@@ -128,11 +128,9 @@ async fn first_request_for_a_kind_that_no_server_has_finds_the_kinds_of_sessions
     world.world.settled().await;
     let get = raw(&json!({ "name": "both__p" }));
     for (class, has_prompts) in [(CapabilityClass::BASE, false), (SESSIONS, true)] {
-        let call = asked(&endpoint(), Method::PromptsGet, get.clone()).await;
-        let call = call.map(|mut call: Call| {
-            call.capabilities.class = class;
-            Arc::new(call)
-        });
+        let change = |call: &mut Call| call.capabilities.class = class;
+        let (to, method) = (endpoint(), Method::PromptsGet);
+        let call = asked_with("somebody", &to, method, get.clone(), change).await;
         world
             .router
             .find_sessions(&call, &[ListKind::Prompts])

@@ -29,29 +29,45 @@ pub(crate) fn raw(params: &Value) -> Bytes {
     Bytes::from(params.to_string())
 }
 
-/// A call by a principal of this name.
-pub(crate) async fn asked_by(
+/// A call by a principal of this name, with a change.
+pub(crate) async fn asked_with(
     who: &str,
     to: &EndpointId,
     method: Method,
     params: Bytes,
-) -> Authenticated<Call> {
-    let call = Call::new(
+    change: impl FnOnce(&mut Call),
+) -> Authenticated<Arc<Call>> {
+    let mut call = Call::new(
         to.clone(),
         method,
         Params::parse(Some(&params)).unwrap(),
         RequestName::from_bits(1),
     );
+    change(&mut call);
     authenticate(
         &AcceptingVerifier::name(who),
         &Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), to),
     )
     .await
     .unwrap()
-    .map(|()| call)
+    .map(|()| Arc::new(call))
 }
 
-pub(crate) async fn asked(to: &EndpointId, method: Method, params: Bytes) -> Authenticated<Call> {
+/// A call by a principal of this name.
+pub(crate) async fn asked_by(
+    who: &str,
+    to: &EndpointId,
+    method: Method,
+    params: Bytes,
+) -> Authenticated<Arc<Call>> {
+    asked_with(who, to, method, params, |_| {}).await
+}
+
+pub(crate) async fn asked(
+    to: &EndpointId,
+    method: Method,
+    params: Bytes,
+) -> Authenticated<Arc<Call>> {
     asked_by("somebody", to, method, params).await
 }
 
@@ -94,13 +110,13 @@ impl RouterWorld {
 
     pub(crate) async fn call_by(&self, who: &str, params: Value) -> ReplyEnd {
         let call = asked_by(who, &endpoint(), Method::ToolsCall, raw(&params)).await;
-        end(self.router.call(call.map(Arc::new)).await).await
+        end(self.router.call(call).await).await
     }
 
     pub(crate) async fn send(&self, method: Method, params: Bytes) -> ReplyEnd {
         end(self
             .router
-            .call(asked(&endpoint(), method, params).await.map(Arc::new))
+            .call(asked(&endpoint(), method, params).await)
             .await)
         .await
     }
@@ -297,11 +313,7 @@ async fn a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown() {
     );
     let reply = world
         .router
-        .call(
-            asked(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" })))
-                .await
-                .map(Arc::new),
-        )
+        .call(asked(&alone.id, Method::ToolsCall, raw(&json!({ "name": "a" }))).await)
         .await;
     assert_eq!(failure(end(reply).await).kind(), &FailureKind::Unavailable);
 }
@@ -476,11 +488,7 @@ async fn a_call_in_flight_survives_the_reload_that_takes_its_upstream_away() {
     let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
     let reply = world
         .router
-        .call(
-            asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" })))
-                .await
-                .map(Arc::new),
-        )
+        .call(asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" }))).await)
         .await;
     world.world.apply(Vec::new(), &[]);
     world.world.rest().await;

@@ -1,6 +1,5 @@
 //! Lists that differ by the client's capabilities.
 
-use std::sync::Arc;
 use std::time::Duration;
 use weir_core::upstream::ListKind;
 
@@ -13,7 +12,7 @@ use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::{Call, Reply};
 use weir_wire::method::Method;
 
-use crate::calls::{RouterWorld, asked, end, failure, raw};
+use crate::calls::{RouterWorld, asked_with, end, failure, raw};
 use crate::support::{CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, tool};
 
 const FORM: CapabilityClass = CapabilityClass::ELICITATION_FORM;
@@ -140,17 +139,10 @@ pub(crate) fn listing_apart() -> std::sync::Arc<ScriptedUpstream> {
 
 /// Calls a tool for a client of this class.
 pub(crate) async fn called(world: &RouterWorld, class: CapabilityClass, name: &str) -> ReplyEnd {
-    let call = asked(
-        &endpoint(),
-        Method::ToolsCall,
-        raw(&json!({ "name": name, "arguments": {} })),
-    )
-    .await;
-    let call = call.map(|mut call: Call| {
-        call.capabilities.class = class;
-        call
-    });
-    end(world.router.call(call.map(Arc::new)).await).await
+    let params = raw(&json!({ "name": name, "arguments": {} }));
+    let change = |call: &mut Call| call.capabilities.class = class;
+    let call = asked_with("somebody", &endpoint(), Method::ToolsCall, params, change).await;
+    end(world.router.call(call).await).await
 }
 
 /// The class that a call was made with.

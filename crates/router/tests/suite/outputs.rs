@@ -103,7 +103,7 @@ async fn called(world: &RouterWorld, to: &EndpointId) -> ReplyEnd {
     let params = raw(&json!({ "name": "a", "arguments": {} }));
     end(world
         .router
-        .call(asked(to, Method::ToolsCall, params).await.map(Arc::new))
+        .call(asked(to, Method::ToolsCall, params).await)
         .await)
     .await
 }
@@ -321,11 +321,7 @@ async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
         let params = raw(&json!({ "name": "a", "arguments": {} }));
         let mut reply = world
             .router
-            .call(
-                asked(&endpoint(), Method::ToolsCall, params)
-                    .await
-                    .map(Arc::new),
-            )
+            .call(asked(&endpoint(), Method::ToolsCall, params).await)
             .await;
         let Some(ReplyEvent::Note(note)) = reply.next().await else {
             panic!("a note comes first")
@@ -434,11 +430,7 @@ async fn arguments_with_secrets_reach_no_upstream() {
     let params = raw(&json!({ "name": "a", "arguments": { "k": [SECRET] } }));
     let ReplyEnd::Failed(failure) = end(world
         .router
-        .call(
-            asked(&endpoint(), Method::ToolsCall, params)
-                .await
-                .map(Arc::new),
-        )
+        .call(asked(&endpoint(), Method::ToolsCall, params).await)
         .await)
     .await
     else {

@@ -212,7 +212,7 @@ async fn a_listed_uri_like_one_of_another_upstream_gets_none_of_its_reads() {
         ] {
             let params = raw(&json!({ "uri": uri }));
             let call = asked_by("bob", &endpoint(), Method::ResourcesRead, params).await;
-            let answer = end(world.router.call(call.map(Arc::new)).await).await;
+            let answer = end(world.router.call(call).await).await;
             let ReplyEnd::Complete(Payload::Whole(bytes)) = answer else {
                 panic!("{prefix:?} {uri}: {answer:?}")
             };
@@ -240,6 +240,6 @@ async fn an_endpoint_of_one_upstream_shows_and_finds_every_native_name() {
     ));
     let params = raw(&json!({ "name": "b__of-b" }));
     let direct = asked_by("bob", &one.id, Method::ToolsCall, params).await;
-    let answer = end(world.router.call(direct.map(Arc::new)).await).await;
+    let answer = end(world.router.call(direct).await).await;
     assert!(matches!(answer, ReplyEnd::Complete(_)));
 }

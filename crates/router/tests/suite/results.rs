@@ -1,7 +1,6 @@
 //! Results on the way back through the router, and the record of each call.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
@@ -250,7 +249,7 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
     let world = RouterWorld::of(CatalogWorld::of(&[&fake]));
     let call =
         || async { asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "t" }))).await };
-    let mut reply = world.router.call(call().await.map(Arc::new)).await;
+    let mut reply = world.router.call(call().await).await;
     let mut seen = Vec::new();
     while let Some(ReplyEvent::Note(note)) = reply.next().await {
         seen.push(note.params[0]);
@@ -259,7 +258,7 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
         (seen, world.gate.outcomes()),
         (vec![1, 2], vec!["complete"])
     );
-    let mut reply = world.router.call(call().await.map(Arc::new)).await;
+    let mut reply = world.router.call(call().await).await;
     assert!(matches!(reply.next().await, Some(ReplyEvent::Note(_))));
     drop(reply);
     assert_eq!(world.gate.outcomes(), ["complete", "cancelled"]);
@@ -269,7 +268,7 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
     world.world.settled().await;
     hanging.set(|script| script.mute = true);
     {
-        let mut calling = pin!(world.router.call(call().await.map(Arc::new)));
+        let mut calling = pin!(world.router.call(call().await));
         assert!(
             calling
                 .as_mut()

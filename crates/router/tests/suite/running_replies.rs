@@ -12,13 +12,13 @@ use weir_core::names::UpstreamId;
 use weir_core::question::{AnswerEvent, PendingQuestion, UpstreamQuestion};
 use weir_core::reply::{PayloadSource, ReplySource};
 use weir_core::seal::Sealer;
-use weir_core::{Authenticated, Call, Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
+use weir_core::{Call, Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
 use weir_router::TaskNames;
 use weir_router::live_calls::StopReason;
 use weir_store::{MemoryParking, MemoryTasks, ParkingCaps, TaskCaps};
 use weir_wire::method::Method;
 
-use crate::calls::{RouterWorld, asked, end, failure, raw};
+use crate::calls::{RouterWorld, asked_with, end, failure, raw};
 use crate::support::{CatalogWorld, FixedPorts, ScriptedUpstream, endpoint};
 
 /// A reply, or a result, with the parts that the test sends. Its end is the end of the channel.
@@ -86,12 +86,8 @@ impl RunningWorld {
 
     async fn call(&self, change: impl FnOnce(&mut Call)) -> Reply {
         let params = raw(&json!({ "name": "t" }));
-        let call: Authenticated<Call> = asked(&endpoint(), Method::ToolsCall, params).await;
-        let call = call.map(|mut call| {
-            change(&mut call);
-            call
-        });
-        self.world.router.call(call.map(Arc::new)).await
+        let call = asked_with("somebody", &endpoint(), Method::ToolsCall, params, change).await;
+        self.world.router.call(call).await
     }
 
     async fn send(&self, event: ReplyEvent) {

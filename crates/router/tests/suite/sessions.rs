@@ -15,7 +15,7 @@ use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescri
 use weir_core::{Call, CapabilityClass, Failure, FailureKind, Principal, ReplyEnd, SessionKey};
 use weir_wire::method::Method;
 
-use crate::calls::{RouterWorld, asked_by, end, failure, raw};
+use crate::calls::{RouterWorld, asked_with, end, failure, raw};
 use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, endpoint, id, principal, tool};
 
 /// A session at an upstream, with tools of its own.
@@ -312,18 +312,9 @@ async fn a_name_that_another_upstream_has_stays_its_own() {
 
 /// A call in a client's session, to its end.
 async fn called(world: &RouterWorld, method: Method, params: Value) -> ReplyEnd {
-    let call = asked_by("ada", &endpoint(), method, raw(&params)).await;
-    end(world
-        .router
-        .call(
-            call.map(|call| Call {
-                session: Some(ONE),
-                ..call
-            })
-            .map(Arc::new),
-        )
-        .await)
-    .await
+    let change = |call: &mut Call| call.session = Some(ONE);
+    let call = asked_with("ada", &endpoint(), method, raw(&params), change).await;
+    end(world.router.call(call).await).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,11 +370,9 @@ async fn subscribers_of_a_session_do_not_wait_one_after_another_for_a_slow_serve
     let inbox = UpdateInbox::default();
     let subscribe = || async {
         let params = raw(&json!({ "uri": "one+memo:own" }));
-        let call = asked_by("ada", &endpoint(), Method::ResourcesSubscribe, params).await;
-        let call = call.map(|call| Call {
-            session: Some(ONE),
-            ..call
-        });
+        let (to, method) = (endpoint(), Method::ResourcesSubscribe);
+        let change = |call: &mut Call| call.session = Some(ONE);
+        let call = asked_with("ada", &to, method, params, change).await;
         world.router.subscribe(call, &inbox).await
     };
     let subscribed = futures_util::future::join_all((0..9).map(|_| subscribe())).await;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time::timeout;
 use weir_core::call::TaskMode;
-use weir_core::{Call, Failure, FailureKind, Reply, ReplyEnd, ReplyEvent};
+use weir_core::{Failure, FailureKind, Reply, ReplyEnd, ReplyEvent};
 use weir_wire::method::Method;
 
 use crate::awaited_tasks::{
@@ -41,7 +41,6 @@ async fn request(
 ) -> Result<Bytes, Failure> {
     let params = raw(&json!({ "taskId": task, "inputResponses": {} }));
     let call = asked(&endpoint(), method, params).await;
-    let call = call.map(|call: Call| call.into());
     world.world.router.tasks().request_task(call).await
 }
 
@@ -279,7 +278,6 @@ async fn client_that_follows_a_task_learns_of_a_state_that_another_request_finds
     let name = task.as_str().unwrap();
     let params = raw(&json!({ "taskId": task }));
     let call = asked(&endpoint(), Method::TasksGet, params).await;
-    let call = call.map(std::sync::Arc::new);
     let tasks = world.world.router.tasks();
     let again = || call.for_payload(call.inner().clone());
     let mut news = tasks.task_news(&call, name);
