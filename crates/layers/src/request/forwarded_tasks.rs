@@ -85,11 +85,9 @@ impl ForwardedTaskRequests {
         };
         let asking = async {
             let answer = forwarder.forward(to, request).await?;
-            count_forwarded("answered");
             Ok(read_state(answer, call.method, &name).await)
         };
-        let answered = tokio::time::timeout(CallDeadlines::LIST.hard, asking).await;
-        answered.unwrap_or_else(|_| Ok(Err(silent())))
+        answer_in_time(asking).await
     }
 
     /// The request in the form of the tasks extension, with the headers of the client's own one.
@@ -146,14 +144,9 @@ impl TaskHolders for ForwardedTaskRequests {
             let Some(replicas) = ports.replicas.as_ref().filter(|_| is_there()) else {
                 return Ok(None);
             };
-            match self.ask(&*replicas.forwarder, replica, call).await {
-                Ok(answer) => answer.map(Some),
-                Err(error) => {
-                    count_forwarded("unreachable");
-                    tracing::debug!(%replica, %error, "request not forwarded");
-                    if is_there() { Err(silent()) } else { Ok(None) }
-                }
-            }
+            let asked = self.ask(&*replicas.forwarder, replica, call).await;
+            let log = |error: &_| tracing::debug!(%replica, %error, "request not forwarded");
+            conclude(asked.inspect_err(log), is_there)
         })
     }
 
@@ -167,18 +160,11 @@ impl TaskHolders for ForwardedTaskRequests {
             let Some(predecessor) = &ports.predecessor else {
                 return Ok(None);
             };
-            match self.ask(&**predecessor, &ports.replica, call).await {
-                Ok(answer) => answer.map(Some),
-                Err(error) => {
-                    count_forwarded("unreachable");
-                    tracing::debug!(%error, "request not forwarded to the previous process");
-                    if self.may_ask_predecessor() {
-                        Err(silent())
-                    } else {
-                        Ok(None)
-                    }
-                }
-            }
+            let asked = self.ask(&**predecessor, &ports.replica, call).await;
+            let log = |error: &_| {
+                tracing::debug!(%error, "request not forwarded to the previous process");
+            };
+            conclude(asked.inspect_err(log), || self.may_ask_predecessor())
         })
     }
 }
@@ -190,9 +176,45 @@ impl fmt::Debug for ForwardedTaskRequests {
     }
 }
 
+/// The answer to a request, counted, or an error if there is none in the time of a list.
+async fn answer_in_time<T>(
+    asking: impl Future<Output = Result<T, ForwardError>>,
+) -> Result<T, ForwardError> {
+    let late = |_| Err(ForwardError::Lost("it did not answer in time".to_owned()));
+    let answered = tokio::time::timeout(CallDeadlines::LIST.hard, asking).await;
+    let answered = answered.unwrap_or_else(late);
+    count_forwarded(match &answered {
+        Ok(_) => "answered",
+        Err(ForwardError::NotSent(_)) => "unreachable",
+        Err(ForwardError::NotOwner(_)) => "not_owner",
+        Err(ForwardError::Lost(_)) => "lost",
+    });
+    answered
+}
+
+/// The answer of another process to a request. No value if there is none because the process has
+/// ended: it may have left the task here.
+fn conclude(
+    asked: Result<Result<Bytes, Failure>, ForwardError>,
+    is_there: impl FnOnce() -> bool,
+) -> Result<Option<Bytes>, Failure> {
+    match asked {
+        Ok(answer) => answer.map(Some),
+        Err(_) if is_there() => Err(silent()),
+        Err(_) => Ok(None),
+    }
+}
+
 /// The failure of a request that the process with the task does not answer.
 fn silent() -> Failure {
     let text = "The process of weir that has the task does not answer: try again shortly";
+    Failure::new(FailureKind::Unavailable, text)
+}
+
+/// The failure of a request with an answer that no process of weir should give, such as one of
+/// another release: it is too long, or is neither a state nor a JSON-RPC error.
+fn unreadable() -> Failure {
+    let text = "The process of weir that has the task sent an unreadable answer";
     Failure::new(FailureKind::Unavailable, text)
 }
 
@@ -228,14 +250,18 @@ async fn read_state(
     method: Method,
     name: &str,
 ) -> Result<Bytes, Failure> {
-    let answer = read_body(answer).await.ok_or_else(silent)?;
+    let answer = read_body(answer).await?;
     if let Some(at) = scan::find(&answer, "result") {
         let state = answer.slice(at);
         let is_state = method != Method::TasksGet || scan::find(&state, "status").is_some();
-        return if is_state { Ok(state) } else { Err(silent()) };
+        return if is_state {
+            Ok(state)
+        } else {
+            Err(unreadable())
+        };
     }
     let error = scan::find(&answer, "error").map(|at| answer.slice(at));
-    Err(error.map_or_else(silent, |error| failure_of(&error, name)))
+    Err(error.map_or_else(unreadable, |error| failure_of(&error, name)))
 }
 
 /// The failure of a JSON-RPC error of another process about the task of this name.
@@ -246,7 +272,7 @@ fn failure_of(error: &Bytes, name: &str) -> Failure {
     };
     let code = scan::find(error, "code").and_then(|at| scan::integer(&error[at]));
     let (Some(code), Some(message)) = (code, text(error, "message")) else {
-        return silent();
+        return unreadable();
     };
     let unknown = Failure::unknown_task(name);
     if code == error_code::INVALID_PARAMS && message == unknown.message() {
@@ -265,17 +291,78 @@ fn failure_of(error: &Bytes, name: &str) -> Failure {
     Failure::new(FailureKind::Upstream(error), message)
 }
 
-/// The whole body of an answer; no value if it is too long or breaks off.
-async fn read_body(answer: Response<ForwardedBody>) -> Option<Bytes> {
+/// The whole body of an answer.
+async fn read_body(answer: Response<ForwardedBody>) -> Result<Bytes, Failure> {
     let mut body = answer.into_body();
     let mut whole = BytesMut::new();
     while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        if let Ok(data) = frame.ok()?.into_data() {
+        let frame = frame.map_err(|error| silent().because(error))?;
+        if let Ok(data) = frame.into_data() {
             whole.extend_from_slice(&data);
         }
         if whole.len() > MAX_ANSWER_BYTES {
-            return None;
+            return Err(unreadable());
         }
     }
-    Some(whole.freeze())
+    Ok(whole.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use http_body_util::{BodyExt as _, Full};
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(text: &'static str) -> Response<ForwardedBody> {
+        let body = Full::new(Bytes::from_static(text.as_bytes()));
+        Response::new(Box::pin(body.map_err(|never| match never {})))
+    }
+
+    async fn failure_in(text: &'static str) -> Failure {
+        let read = read_state(answer(text), Method::TasksGet, "t").await;
+        read.unwrap_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn process_that_does_not_answer_is_asked_no_further_once_it_has_ended() {
+        let never = || answer_in_time(std::future::pending());
+        let late = never().await;
+        assert!(matches!(late, Err(ForwardError::Lost(_))), "{late:?}");
+        let failure = conclude(late, || true).unwrap_err();
+        assert_eq!(failure.message(), silent().message());
+        assert_eq!(conclude(never().await, || false).unwrap(), None);
+        let answered = || Ok(Ok(Bytes::from_static(b"{}")));
+        for is_there in [true, false] {
+            let state = conclude(answered(), || is_there).unwrap();
+            assert_eq!(state.as_deref(), Some(&b"{}"[..]));
+        }
+    }
+
+    #[tokio::test]
+    async fn unreadable_answer_of_another_process_is_not_called_silence() {
+        for text in [
+            "",
+            "Unauthorized",
+            "{}",
+            r#"{"error":{"code":1}}"#,
+            r#"{"result":{}}"#,
+        ] {
+            let failure = failure_in(text).await;
+            assert_eq!(failure.message(), unreadable().message(), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn failure_of_another_process_is_passed_on_by_its_reason() {
+        for reason in ["unavailable", "busy", "timed_out", "overloaded"] {
+            let error = json!({ "code": 1, "message": "later", "data": { "reason": reason } });
+            let failure = failure_of(&error.to_string().into(), "t");
+            assert_eq!(failure.kind(), &FailureKind::Unavailable, "{reason}");
+        }
+        let error = json!({ "code": 1, "message": "never", "data": { "reason": "denied" } });
+        let failure = failure_of(&error.to_string().into(), "t");
+        assert!(matches!(failure.kind(), FailureKind::Upstream(error) if error.code == 1));
+    }
 }
