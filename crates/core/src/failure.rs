@@ -344,24 +344,32 @@ impl Failure {
     /// A word for metrics and for `data.reason`: one of a fixed, small set.
     #[must_use]
     pub fn reason(&self) -> &'static str {
-        match &self.0.kind {
-            FailureKind::TimedOut => "timed_out",
-            FailureKind::Unavailable => "unavailable",
-            FailureKind::BadAnswer => "bad_answer",
-            FailureKind::ResultUnknown => "result_unknown",
-            FailureKind::Limit => "limit",
-            FailureKind::Busy => "busy",
-            FailureKind::MethodNotFound => "method_not_found",
-            FailureKind::InvalidParams | FailureKind::UnknownTask => "invalid_params",
-            FailureKind::UnknownResource(_) => "unknown_resource",
-            FailureKind::BadArguments => "bad_arguments",
-            FailureKind::MissingCapability(_) => "missing_capability",
-            FailureKind::Upstream(_) => "upstream_error",
-            FailureKind::Internal => "internal",
-            FailureKind::Unauthenticated(_) => "unauthenticated",
-            FailureKind::InsufficientScope(_) => "insufficient_scope",
-            FailureKind::Denied => "denied",
-            FailureKind::Overloaded => "overloaded",
+        self.0.kind.reason()
+    }
+}
+
+impl FailureKind {
+    /// The word for the kind in metrics and in `data.reason`.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed_out",
+            Self::Unavailable => "unavailable",
+            Self::BadAnswer => "bad_answer",
+            Self::ResultUnknown => "result_unknown",
+            Self::Limit => "limit",
+            Self::Busy => "busy",
+            Self::MethodNotFound => "method_not_found",
+            Self::InvalidParams | Self::UnknownTask => "invalid_params",
+            Self::UnknownResource(_) => "unknown_resource",
+            Self::BadArguments => "bad_arguments",
+            Self::MissingCapability(_) => "missing_capability",
+            Self::Upstream(_) => "upstream_error",
+            Self::Internal => "internal",
+            Self::Unauthenticated(_) => "unauthenticated",
+            Self::InsufficientScope(_) => "insufficient_scope",
+            Self::Denied => "denied",
+            Self::Overloaded => "overloaded",
         }
     }
 }

@@ -34,9 +34,6 @@ use crate::request::request_context::HttpRequestContext;
 /// The longest answer that is read: the longest state of a task, and its envelope.
 const MAX_ANSWER_BYTES: usize = 17 << 20;
 
-/// The reasons of failures after which the same request may succeed.
-const PASSING_REASONS: [&str; 4] = ["unavailable", "busy", "timed_out", "overloaded"];
-
 /// The other processes that may have the task of this request; `None` if there are none.
 #[must_use]
 pub fn task_holders(
@@ -280,7 +277,7 @@ fn failure_of(error: &Bytes, name: &str) -> Failure {
     }
     let data = scan::find(error, "data").map(|at| error.slice(at));
     let reason = data.as_ref().and_then(|data| text(data, "reason"));
-    if reason.is_some_and(|reason| PASSING_REASONS.contains(&&*reason)) {
+    if reason.is_some_and(|reason| is_passing(&reason)) {
         return Failure::new(FailureKind::Unavailable, message);
     }
     let error = UpstreamError {
@@ -289,6 +286,17 @@ fn failure_of(error: &Bytes, name: &str) -> Failure {
         data,
     };
     Failure::new(FailureKind::Upstream(error), message)
+}
+
+/// True for the reasons of failures after which the same request may succeed.
+fn is_passing(reason: &str) -> bool {
+    let kinds = [
+        FailureKind::Unavailable,
+        FailureKind::Busy,
+        FailureKind::TimedOut,
+        FailureKind::Overloaded,
+    ];
+    kinds.iter().any(|kind| kind.reason() == reason)
 }
 
 /// The whole body of an answer.
