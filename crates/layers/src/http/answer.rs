@@ -18,7 +18,7 @@ const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// A proxy that compresses a stream would hold the end of each event back.
-const UNCACHED_AND_UNCHANGED: HeaderValue = HeaderValue::from_static("no-cache, no-transform");
+const NO_CACHE_NO_TRANSFORM: HeaderValue = HeaderValue::from_static("no-cache, no-transform");
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Counts a use of a feature that 2026-07-28 has deprecated (R286).
@@ -58,7 +58,7 @@ pub fn events(body: ResponseBody) -> HttpAnswer {
     let mut answer = Response::new(body);
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, EVENTS);
-    headers.insert(header::CACHE_CONTROL, UNCACHED_AND_UNCHANGED);
+    headers.insert(header::CACHE_CONTROL, NO_CACHE_NO_TRANSFORM);
     headers.insert(BUFFERING, HeaderValue::from_static("no"));
     answer
 }
