@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_core::telemetry::instruments;
 use weir_core::{EndpointId, Principal};
+use weir_wire::Era;
 
 /// The kind of an open stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +38,11 @@ impl StreamKind {
         }
     }
 
-    /// The era that has streams of this kind, as metrics name it.
-    const fn era(self) -> &'static str {
+    /// The era that has streams of this kind.
+    const fn era(self) -> Era {
         match self {
-            Self::Listen => "modern",
-            Self::Session | Self::Resumed | Self::HttpSse => "legacy",
+            Self::Listen => Era::Modern,
+            Self::Session | Self::Resumed | Self::HttpSse => Era::Legacy,
         }
     }
 }
@@ -162,5 +163,5 @@ impl Drop for StreamRegistration {
 fn count_open(kind: StreamKind, change: i64) {
     instruments()
         .streams
-        .add(change, &[KeyValue::new("kind", kind.era())]);
+        .add(change, &[KeyValue::new("kind", kind.era().as_str())]);
 }

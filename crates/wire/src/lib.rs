@@ -41,5 +41,5 @@ pub use log_level::LogLevel;
 pub use message::{IncomingMessage, Message, MessageError, Notification, Request, Response};
 pub use method::{Method, MethodName};
 pub use params::{Meta, Params};
-pub use revision::Revision;
+pub use revision::{Era, Revision};
 pub use scan::JsonLimits;

@@ -20,6 +20,26 @@ pub enum Revision {
     V2026_07_28,
 }
 
+/// An era of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Era {
+    /// 2026-07-28 and later.
+    Modern,
+    /// The revisions before, with sessions.
+    Legacy,
+}
+
+impl Era {
+    /// The word for it in metrics and for operators.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Modern => "modern",
+            Self::Legacy => "legacy",
+        }
+    }
+}
+
 impl Revision {
     /// Every revision, oldest first.
     pub const ALL: [Self; 5] = [
@@ -58,6 +78,15 @@ impl Revision {
             Self::V2025_06_18 => "2025-06-18",
             Self::V2025_11_25 => "2025-11-25",
             Self::V2026_07_28 => "2026-07-28",
+        }
+    }
+
+    /// The era that it belongs to.
+    #[must_use]
+    pub const fn era(self) -> Era {
+        match self.is_modern() {
+            true => Era::Modern,
+            false => Era::Legacy,
         }
     }
 

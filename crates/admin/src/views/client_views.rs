@@ -156,11 +156,7 @@ impl AdminState {
                     name: client.name,
                     version: client.version,
                 },
-                era: if client.revision.is_modern() {
-                    "modern"
-                } else {
-                    "legacy"
-                },
+                era: client.revision.era().as_str(),
                 protocol: client.revision.as_str(),
                 endpoint: client.endpoint.to_string(),
                 first_seen: Rfc3339Time(client.first),

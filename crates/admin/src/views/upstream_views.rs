@@ -271,12 +271,10 @@ impl UpstreamView {
             transport,
             target,
             urls: health.instances.iter().map(UpstreamUrlView::of).collect(),
-            era: health.revision.and_then(Revision::parse).map(|revision| {
-                match revision.is_modern() {
-                    true => "modern",
-                    false => "legacy",
-                }
-            }),
+            era: health
+                .revision
+                .and_then(Revision::parse)
+                .map(|revision| revision.era().as_str()),
             protocol: health.revision,
             second_protocol: health.second_revision,
             server: status

@@ -1,23 +1,6 @@
 //! The labels of a message in metrics and spans.
 
-/// The era of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Era {
-    /// 2026-07-28 and later.
-    Modern,
-    /// The revisions before, with sessions.
-    Legacy,
-}
-
-impl Era {
-    /// The label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Modern => "modern",
-            Self::Legacy => "legacy",
-        }
-    }
-}
+pub use weir_wire::Era;
 
 /// The method and the era of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
