@@ -47,7 +47,7 @@ impl AdminState {
                 let changed = self.overrides.apply(target.clone(), change, make)?;
                 let ended_calls = (closing == ClosingMode::Disabled).then(|| {
                     let own = |_: &_, item: &CatalogItem| item.tool.upstream == *id;
-                    let parked = self.parking.stop(&|_, stay| stay.upstream == *id);
+                    let parked = self.parking.stop(&|_, details| details.upstream == *id);
                     self.live.stop_all(own, StopReason::Disabled) + parked
                 });
                 Ok(OverrideEffect {
@@ -67,7 +67,7 @@ impl AdminState {
                 );
                 let parked = self
                     .parking
-                    .stop(&|_, stay| *stay.principal.digest() == digest);
+                    .stop(&|_, details| *details.principal.digest() == digest);
                 Ok(OverrideEffect {
                     changed,
                     ended_calls: Some(ended_calls + parked),

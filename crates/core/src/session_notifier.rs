@@ -21,9 +21,9 @@ use crate::question::PendingQuestion;
 
 /// Messages that wait for a stream to be written to.
 const MAX_QUEUED_MESSAGES: usize = 128;
-/// The places that log messages leave to the others: a burst of them must not displace a question
+/// The capacity that log messages leave to the others: a burst of them must not displace a question
 /// or a change of a list.
-const PLACES_WITHOUT_LOGS: usize = 32;
+const CAPACITY_WITHOUT_LOGS: usize = 32;
 /// The newest completed URL elicitations that are remembered, for calls that wait for one.
 const MAX_COMPLETED: usize = 256;
 /// The longest name of an elicitation that is remembered, in bytes.
@@ -128,7 +128,7 @@ impl SessionNotifier {
             return Err(message);
         };
         if let SessionMessage::Log(log) = &message {
-            let has_room = receiver.sender.capacity() > PLACES_WITHOUT_LOGS;
+            let has_room = receiver.sender.capacity() > CAPACITY_WITHOUT_LOGS;
             if !receiver.logs.include(log.level) || !has_room {
                 return Ok(());
             }
@@ -217,7 +217,7 @@ mod tests {
         for _ in 0..10 * MAX_QUEUED_MESSAGES {
             notifier.notify(&session, log(LogLevel::Info)).unwrap();
         }
-        for n in 0..PLACES_WITHOUT_LOGS {
+        for n in 0..CAPACITY_WITHOUT_LOGS {
             notifier.notify(&session, visited(&n.to_string())).unwrap();
         }
         let mut cx = Context::from_waker(std::task::Waker::noop());
@@ -225,7 +225,7 @@ mod tests {
         while let Poll::Ready(SessionMessage::Log(_)) = receiver.poll_message(&mut cx) {
             logs += 1;
         }
-        assert_eq!(logs, MAX_QUEUED_MESSAGES - PLACES_WITHOUT_LOGS);
+        assert_eq!(logs, MAX_QUEUED_MESSAGES - CAPACITY_WITHOUT_LOGS);
     }
 
     #[test]

@@ -361,13 +361,13 @@ impl Router {
                 keeps_result,
             },
         };
-        let place = parking.map(|parking| ParkingContext {
+        let context = parking.map(|parking| ParkingContext {
             parking,
             details: parked_details(&principal, &call, &item),
         });
         if let Some(CallResumption::Parked(id)) = call.resume {
             live.set_phase(CallPhase::Answering);
-            let reply = resume_parked(place, id, &call).unwrap_or_else(Reply::ended);
+            let reply = resume_parked(context, id, &call).unwrap_or_else(Reply::ended);
             handling.record.set_live(live);
             return Err(handling.wrap_reply(reply));
         }
@@ -389,7 +389,7 @@ impl Router {
             handling,
             live,
             awaited_task,
-            parking: place,
+            parking: context,
             until,
         })
     }
@@ -517,16 +517,16 @@ fn as_listed(call: Authenticated<Arc<Call>>, item: &CatalogItem) -> Authenticate
 
 /// Goes on with a parked call.
 fn resume_parked(
-    place: Option<ParkingContext>,
+    context: Option<ParkingContext>,
     id: ParkedId,
     call: &Call,
 ) -> Result<Reply, Failure> {
-    let place = place.ok_or_else(|| Failure::internal("calls are resumed and never parked"))?;
+    let context = context.ok_or_else(|| Failure::internal("calls are resumed and never parked"))?;
     let given = call
         .params
         .input_responses()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
-    place.resume(id, call.input_responses.as_ref().or(given.as_ref()))
+    context.resume(id, call.input_responses.as_ref().or(given.as_ref()))
 }
 
 impl fmt::Debug for Router {

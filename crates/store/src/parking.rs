@@ -56,7 +56,7 @@ struct ParkedCalls {
 
 struct ParkedEntry {
     call: SharedParkedReply,
-    stay: ParkedCallDetails,
+    details: ParkedCallDetails,
     number: u64,
     since: Duration,
     until: Duration,
@@ -91,24 +91,25 @@ impl MemoryParking {
 
     fn park_now(
         &self,
-        stay: ParkedCallDetails,
+        details: ParkedCallDetails,
         again: Option<ParkedId>,
         call: SharedParkedReply,
     ) -> Result<ParkedId, Failure> {
         self.sweep();
-        let principal = &stay.principal;
+        let principal = &details.principal;
         let fresh = || ParkedId::new(self.generation, random_id(&*self.random));
         let id = again.unwrap_or_else(fresh);
-        let mut lot = self.parked.lock();
+        let mut parked = self.parked.lock();
         let own = || {
-            lot.calls
+            parked
+                .calls
                 .keys()
                 .filter(|(owner, _)| owner == principal)
                 .count()
         };
-        let is_full = lot.calls.len() >= lot.caps.total;
-        if is_full || (!principal.is_anonymous() && own() >= lot.caps.per_principal) {
-            drop(lot);
+        let is_full = parked.calls.len() >= parked.caps.total;
+        if is_full || (!principal.is_anonymous() && own() >= parked.caps.per_principal) {
+            drop(parked);
             let text = "Too many calls wait for input: answer one, or try again later";
             let failure = Failure::new(FailureKind::Busy, text);
             return Err(if is_full {
@@ -118,14 +119,14 @@ impl MemoryParking {
             });
         }
         let since = self.clock.monotonic();
-        let until = since + lot.caps.time;
-        lot.last += 1;
-        let number = lot.last;
-        lot.calls.insert(
+        let until = since + parked.caps.time;
+        parked.last += 1;
+        let number = parked.last;
+        parked.calls.insert(
             (principal.clone(), id),
             ParkedEntry {
                 call,
-                stay,
+                details,
                 number,
                 since,
                 until,
@@ -137,9 +138,9 @@ impl MemoryParking {
 
     fn take_now(&self, principal: &Principal, id: ParkedId) -> Option<SharedParkedReply> {
         self.sweep();
-        let place = self.parked.lock().calls.remove(&(principal.clone(), id))?;
+        let entry = self.parked.lock().calls.remove(&(principal.clone(), id))?;
         count_parked(-1);
-        Some(place.call)
+        Some(entry.call)
     }
 
     fn drop_matching(&self, which: impl Fn(&ParkedEntry) -> bool) -> usize {
@@ -147,7 +148,7 @@ impl MemoryParking {
             .parked
             .lock()
             .calls
-            .extract_if(|_, place| which(place))
+            .extract_if(|_, entry| which(entry))
             .collect();
         // Dropped without the lock.
         count_parked(-those.len().cast_signed());
@@ -158,11 +159,11 @@ impl MemoryParking {
 impl CallParking for MemoryParking {
     fn park(
         &self,
-        stay: ParkedCallDetails,
+        details: ParkedCallDetails,
         again: Option<ParkedId>,
         parked: SharedParkedReply,
     ) -> Result<ParkedId, Failure> {
-        PARK.time(|| self.park_now(stay, again, parked))
+        PARK.time(|| self.park_now(details, again, parked))
     }
 
     fn take(&self, principal: &Principal, id: ParkedId) -> Option<SharedParkedReply> {
@@ -175,22 +176,22 @@ impl CallParking for MemoryParking {
             .lock()
             .calls
             .get(&(principal.clone(), id))
-            .is_some_and(|place| place.until > now)
+            .is_some_and(|entry| entry.until > now)
     }
 
     fn sweep(&self) {
         let now = self.clock.monotonic();
-        self.drop_matching(|place| place.until <= now);
+        self.drop_matching(|entry| entry.until <= now);
     }
 
     fn waiting(&self) -> Vec<ParkedCall> {
         self.sweep();
         let now = self.clock.monotonic();
-        let seen = |place: &ParkedEntry| ParkedCall {
-            number: place.number,
-            details: place.stay.clone(),
-            age: now.saturating_sub(place.since),
-            left: place.until.saturating_sub(now),
+        let seen = |entry: &ParkedEntry| ParkedCall {
+            number: entry.number,
+            details: entry.details.clone(),
+            age: now.saturating_sub(entry.since),
+            left: entry.until.saturating_sub(now),
         };
         let mut all: Vec<_> = self.parked.lock().calls.values().map(seen).collect();
         all.sort_by_key(|call| call.number);
@@ -198,7 +199,7 @@ impl CallParking for MemoryParking {
     }
 
     fn stop(&self, which: &dyn Fn(u64, &ParkedCallDetails) -> bool) -> usize {
-        self.drop_matching(|place| which(place.number, &place.stay))
+        self.drop_matching(|entry| which(entry.number, &entry.details))
     }
 }
 
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(times, [(20, 40), (0, 60)]);
         assert_eq!(parking.stop(&|number, _| number == seen[0].number), 1);
         assert!(parking.take(&ada, first).is_none(), "it is gone");
-        assert_eq!(parking.stop(&|_, stay| stay.principal == ada), 0);
+        assert_eq!(parking.stop(&|_, details| details.principal == ada), 0);
         assert_eq!(parking.waiting().len(), 1);
         clock.advance(Duration::from_secs(60));
         assert!(parking.waiting().is_empty(), "over");

@@ -133,7 +133,7 @@ impl ParkedCallView {
     pub(crate) fn of(
         ParkedCall {
             number,
-            details: stay,
+            details,
             age,
             left,
         }: &ParkedCall,
@@ -141,13 +141,13 @@ impl ParkedCallView {
     ) -> Self {
         Self {
             id: parked_name(*number),
-            request: stay.request.as_str().to_owned(),
-            principal: PrincipalView::of(&stay.principal),
-            endpoint: stay.endpoint.to_string(),
-            upstream: stay.upstream.to_string(),
-            method: stay.method,
-            tool: stay.exposed.to_string(),
-            waits_for: stay.questions.clone(),
+            request: details.request.as_str().to_owned(),
+            principal: PrincipalView::of(&details.principal),
+            endpoint: details.endpoint.to_string(),
+            upstream: details.upstream.to_string(),
+            method: details.method,
+            tool: details.exposed.to_string(),
+            waits_for: details.questions.clone(),
             since: Rfc3339Time(now.checked_sub(*age).unwrap_or(now)),
             until: Rfc3339Time(now.checked_add(*left).unwrap_or(now)),
             age_ms: millis(*age),

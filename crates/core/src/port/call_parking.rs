@@ -16,7 +16,7 @@ pub trait CallParking: Send + Sync {
     /// dropped, which cancels it.
     fn park(
         &self,
-        stay: ParkedCallDetails,
+        details: ParkedCallDetails,
         again: Option<ParkedId>,
         parked: SharedParkedReply,
     ) -> Result<ParkedId, Failure>;

@@ -27,7 +27,7 @@ struct MapParking {
 impl CallParking for MapParking {
     fn park(
         &self,
-        stay: ParkedCallDetails,
+        details: ParkedCallDetails,
         again: Option<ParkedId>,
         parked: SharedParkedReply,
     ) -> Result<ParkedId, Failure> {
@@ -35,8 +35,8 @@ impl CallParking for MapParking {
             again.unwrap_or_else(|| ParkedId([self.named.fetch_add(1, Ordering::Relaxed); 16]));
         self.calls
             .lock()
-            .insert((stay.principal.clone(), id), parked);
-        self.told.lock().push(stay);
+            .insert((details.principal.clone(), id), parked);
+        self.told.lock().push(details);
         Ok(id)
     }
 
@@ -53,9 +53,9 @@ impl CallParking for MapParking {
 
     fn waiting(&self) -> Vec<ParkedCall> {
         let told = self.told.lock();
-        let seen = |(number, stay): (u64, &ParkedCallDetails)| ParkedCall {
+        let seen = |(number, details): (u64, &ParkedCallDetails)| ParkedCall {
             number,
-            details: stay.clone(),
+            details: details.clone(),
             age: Duration::ZERO,
             left: Duration::MAX,
         };
@@ -86,7 +86,7 @@ const UNREAD: usize = 16;
 
 fn world() -> (ParkingWorld, Reply) {
     let (events, script) = mpsc::channel(UNREAD);
-    let stay = ParkedCallDetails {
+    let details = ParkedCallDetails {
         principal: Principal::owner(Some(("iss", "ada"))),
         request: RequestName::from_bits(7),
         endpoint: EndpointId::new("/mcp"),
@@ -97,7 +97,7 @@ fn world() -> (ParkingWorld, Reply) {
     };
     let place = ParkingContext {
         parking: Arc::new(MapParking::default()),
-        details: stay,
+        details,
     };
     let reply = place.clone().wrap_reply(Reply::live(ChannelReply(script)));
     (ParkingWorld { place, events }, reply)
