@@ -1,6 +1,5 @@
 //! Durations of the store's operations.
 
-use std::fmt;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -41,14 +40,5 @@ impl StoreOperation {
             .get_or_init(bind)
             .record(began.elapsed().as_secs_f64());
         outcome
-    }
-}
-
-impl fmt::Debug for StoreOperation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreOperation")
-            .field("store", &self.store)
-            .field("name", &self.name)
-            .finish_non_exhaustive()
     }
 }
