@@ -3,7 +3,6 @@
 //! This crate decides and mints no principal: a [`weir_core::Principal`] is made by core alone,
 //! from the result of a verifier. It opens no socket; all fetches go through a port.
 
-mod allow_all;
 mod api_key;
 mod auth_failure;
 mod blocklist;
@@ -17,13 +16,16 @@ mod mtls;
 pub mod rules;
 pub mod settings;
 mod strict_json;
+#[cfg(feature = "test-doubles")]
+mod test_doubles;
 pub(crate) mod token;
 mod verifier_ports;
 
-pub use allow_all::{AllowAll, NoAudit, NoLimits};
 pub use api_key::digest as api_key_digest;
 pub use blocklist::BlocklistAuthorizer;
 pub use certificate::{CertificateValidity, certificate_validity};
 pub use claimed_caller::{ClaimedCaller, claimed_caller};
 pub use credentials::{CredentialVerifier, IssuerStatus, count_issuer_keys};
+#[cfg(feature = "test-doubles")]
+pub use test_doubles::{AllowAll, NoAudit, NoLimits};
 pub use verifier_ports::VerifierPorts;

@@ -1,5 +1,5 @@
-//! No policy, for tests of other crates: all callers may see and call all tools, without limits and
-//! without records. The program has a policy for each of these ports.
+//! No policy, for tests of other crates (feature `test-doubles`): all callers may see and call all
+//! tools, without limits and without records. The program has a policy for each of these ports.
 
 use std::net::IpAddr;
 
