@@ -1,18 +1,23 @@
 //! The values of shared counters as this replica knows them.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_core::port::StoreError;
+use weir_store::ExpiringTable;
 
 /// The most counters that are known. Their names come from the config and from principals, so this
 /// bounds the latter.
 const MAX_COUNTERS: usize = 100_000;
 
 /// The known counters, at most [`MAX_COUNTERS`]. Times are of the monotonic clock.
-#[derive(Default)]
-pub(crate) struct CounterTable(Mutex<HashMap<Box<str>, KnownCounter>>);
+pub(crate) struct CounterTable(Mutex<ExpiringTable<KnownCounter>>);
+
+impl Default for CounterTable {
+    fn default() -> Self {
+        Self(Mutex::new(ExpiringTable::new(MAX_COUNTERS)))
+    }
+}
 
 /// A counter that the store had, or will have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,8 +30,6 @@ struct KnownCounter {
     owed: u64,
     /// The part of it that is on its way to the store, and may be there.
     sent: u64,
-    /// The end of the counter.
-    ends: Duration,
 }
 
 /// The value of a counter in the store, from one of its answers.
@@ -40,10 +43,8 @@ pub(crate) struct StoredValue {
 impl CounterTable {
     /// The highest value that the store is known to have had.
     pub(crate) fn seen(&self, name: &str, now: Duration) -> u64 {
-        let known = self.0.lock().get(name).copied();
-        known
-            .filter(|known| known.ends > now)
-            .map_or(0, |known| known.seen)
+        let mut all = self.0.lock();
+        all.get_mut(name, now).map_or(0, |known| known.seen)
     }
 
     /// Takes a value from the store. Returns the value that decides: the store's, or a higher one
@@ -52,7 +53,7 @@ impl CounterTable {
         let StoredValue { value, ends } = stored;
         let mut all = self.0.lock();
         // Without room for the counter, the value in the store is the only one.
-        let Some(known) = counter(&mut all, name, ends, now) else {
+        let Some(known) = all.get_or_insert(name, ends, now) else {
             return value;
         };
         known.seen = known.seen.max(value);
@@ -69,7 +70,8 @@ impl CounterTable {
         now: Duration,
     ) -> Result<u64, StoreError> {
         let mut all = self.0.lock();
-        let known = counter(&mut all, name, ends, now)
+        let known = all
+            .get_or_insert(name, ends, now)
             .ok_or_else(|| StoreError(format!("more than {MAX_COUNTERS} counters are alive")))?;
         known.total = known.total.saturating_add(added.amount);
         known.owed = known.owed.saturating_add(added.owed);
@@ -79,7 +81,7 @@ impl CounterTable {
     /// Takes the amount to send to the store. It is owed until [`Self::settle`].
     pub(crate) fn take_owed(&self, name: &str, now: Duration) -> u64 {
         let mut all = self.0.lock();
-        let Some(known) = all.get_mut(name).filter(|known| known.ends > now) else {
+        let Some(known) = all.get_mut(name, now) else {
             return 0;
         };
         let amount = known.owed - known.sent;
@@ -88,8 +90,8 @@ impl CounterTable {
     }
 
     /// Ends the sending of an amount: the store has it, or does not answer and lacks it.
-    pub(crate) fn settle(&self, name: &str, amount: u64, has_arrived: bool) {
-        if let Some(known) = self.0.lock().get_mut(name) {
+    pub(crate) fn settle(&self, name: &str, amount: u64, has_arrived: bool, now: Duration) {
+        if let Some(known) = self.0.lock().get_mut(name, now) {
             known.sent = known.sent.saturating_sub(amount);
             if has_arrived {
                 known.owed = known.owed.saturating_sub(amount);
@@ -104,33 +106,6 @@ pub(crate) struct UnconfirmedAmount {
     pub(crate) amount: u64,
     /// The part of it that the store lacks for certain.
     pub(crate) owed: u64,
-}
-
-/// A counter that ends at this time if it is new; absent if there is no room for it.
-fn counter<'a>(
-    all: &'a mut HashMap<Box<str>, KnownCounter>,
-    name: &str,
-    ends: Duration,
-    now: Duration,
-) -> Option<&'a mut KnownCounter> {
-    let fresh = KnownCounter {
-        ends,
-        ..KnownCounter::default()
-    };
-    if !all.contains_key(name) {
-        if all.len() >= MAX_COUNTERS {
-            all.retain(|_, counter| counter.ends > now);
-        }
-        if all.len() >= MAX_COUNTERS {
-            return None;
-        }
-        all.insert(name.into(), fresh);
-    }
-    let known = all.get_mut(name)?;
-    if known.ends <= now {
-        *known = fresh;
-    }
-    Some(known)
 }
 
 #[cfg(test)]
@@ -163,9 +138,9 @@ mod tests {
         // It is sent once.
         assert_eq!(table.take_owed("a", NOW), 0);
         assert_eq!(table.follow("a", stored(5), NOW), 6);
-        table.settle("a", 2, false);
+        table.settle("a", 2, false, NOW);
         assert_eq!(table.take_owed("a", NOW), 2);
-        table.settle("a", 2, true);
+        table.settle("a", 2, true, NOW);
         assert_eq!(table.follow("a", stored(7), NOW), 7);
         assert_eq!((table.seen("a", NOW), table.take_owed("a", NOW)), (7, 0));
     }

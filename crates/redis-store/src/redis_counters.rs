@@ -41,8 +41,8 @@ struct SentDebt<'a> {
 
 impl Drop for SentDebt<'_> {
     fn drop(&mut self) {
-        let known = &self.counters.known;
-        known.settle(self.name, self.amount, self.has_arrived);
+        let RedisCounters { known, clock, .. } = self.counters;
+        known.settle(self.name, self.amount, self.has_arrived, clock.monotonic());
     }
 }
 

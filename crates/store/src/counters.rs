@@ -1,12 +1,12 @@
 //! Counters with a time to live, in memory.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_core::port::{Clock, Fut, OutageCounting, SharedCounters, StoreError};
 
+use crate::expiring_table::ExpiringTable;
 use crate::store_operation::StoreOperation;
 
 /// Counters alive at once. Their names come from the config and from principals, so this bounds the
@@ -15,15 +15,10 @@ const MAX_COUNTERS: usize = 100_000;
 
 static ADD: StoreOperation = StoreOperation::new("counters", "add");
 
-struct LiveCounter {
-    value: u64,
-    ends: Duration,
-}
-
 /// Counters of this replica, at most 100,000 alive at once.
 pub struct MemoryCounters {
     clock: Arc<dyn Clock>,
-    counters: Mutex<HashMap<Box<str>, LiveCounter>>,
+    counters: Mutex<ExpiringTable<u64>>,
 }
 
 impl MemoryCounters {
@@ -32,39 +27,18 @@ impl MemoryCounters {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
-            counters: Mutex::default(),
+            counters: Mutex::new(ExpiringTable::new(MAX_COUNTERS)),
         }
     }
 
     fn add_now(&self, name: &str, amount: u64, ttl: Duration) -> Result<u64, StoreError> {
         let now = self.clock.monotonic();
         let mut counters = self.counters.lock();
-        if let Some(counter) = counters.get_mut(name) {
-            if counter.ends <= now {
-                *counter = LiveCounter {
-                    value: 0,
-                    ends: now + ttl,
-                };
-            }
-            counter.value = counter.value.saturating_add(amount);
-            return Ok(counter.value);
-        }
-        if counters.len() >= MAX_COUNTERS {
-            counters.retain(|_, counter| counter.ends > now);
-        }
-        if counters.len() >= MAX_COUNTERS {
-            return Err(StoreError(format!(
-                "more than {MAX_COUNTERS} counters are alive"
-            )));
-        }
-        counters.insert(
-            name.into(),
-            LiveCounter {
-                value: amount,
-                ends: now + ttl,
-            },
-        );
-        Ok(amount)
+        let counter = counters.get_or_insert(name, now + ttl, now);
+        let value = counter
+            .ok_or_else(|| StoreError(format!("more than {MAX_COUNTERS} counters are alive")))?;
+        *value = value.saturating_add(amount);
+        Ok(*value)
     }
 }
 

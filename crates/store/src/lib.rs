@@ -6,6 +6,7 @@
 
 mod bus;
 mod counters;
+mod expiring_table;
 mod frame_numbers;
 mod local_share;
 mod parking;
@@ -18,6 +19,7 @@ mod tasks;
 
 pub use bus::{BusLinkId, MemoryBus};
 pub use counters::MemoryCounters;
+pub use expiring_table::ExpiringTable;
 pub use frame_numbers::{FrameNumbers, ReceivedFrames, SentFrames};
 pub use local_share::LocalShare;
 pub use parking::{MemoryParking, ParkingCaps};
