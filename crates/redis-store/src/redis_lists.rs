@@ -34,7 +34,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// The time after which an announcement is removed. A replica that starts later announces its own.
 const TTL: Duration = Duration::from_secs(24 * 3600);
-/// The most groups that this replica remembers, of its own and of others.
+/// The most groups that this replica remembers, of its own and of others. Beyond it, those go with
+/// lists that are the same for [`TTL`].
 const MAX_GROUPS: usize = 16_384;
 /// The most groups that one run of the script writes, and that one look fetches.
 const MAX_BATCH: usize = 500;
@@ -61,7 +62,8 @@ pub struct RedisLists {
 /// The lists that this replica announced.
 #[derive(Default)]
 struct WrittenLists {
-    own: HashMap<ListGroup, ListDigests>,
+    /// The newest lists of each group, and the time of their announcement.
+    own: HashMap<ListGroup, (ListDigests, Instant)>,
     pending: HashSet<ListGroup>,
 }
 
@@ -191,16 +193,10 @@ impl RedisLists {
     }
 
     fn merge(&self, announced: impl IntoIterator<Item = (ListGroup, AnnouncedLists)>) {
+        let announced: Vec<_> = announced.into_iter().collect();
         self.known.send_if_modified(|known| {
             let mut merged = AnnouncementMap::clone(known);
-            for (group, lists) in announced {
-                let is_new = merged
-                    .get(&group)
-                    .is_none_or(|known| known.version < lists.version);
-                if is_new && (merged.len() < MAX_GROUPS || merged.contains_key(&group)) {
-                    merged.insert(group, lists);
-                }
-            }
+            merge_into(&mut merged, announced);
             let differs = merged != **known;
             if differs {
                 *known = Arc::new(merged);
@@ -227,7 +223,7 @@ impl RedisLists {
                 let written = self.written.lock();
                 let pending = written.pending.iter().take(MAX_BATCH);
                 pending
-                    .filter_map(|group| Some((group.clone(), *written.own.get(group)?)))
+                    .filter_map(|group| Some((group.clone(), written.own.get(group)?.0)))
                     .collect()
             };
             if batch.is_empty() {
@@ -260,7 +256,7 @@ impl RedisLists {
             let mut written = self.written.lock();
             for (group, lists) in batch {
                 // Newer lists of the group may have come in between.
-                if written.own.get(group) == Some(lists) {
+                if written.own.get(group).is_some_and(|(own, _)| own == lists) {
                     written.pending.remove(group);
                 }
             }
@@ -278,19 +274,56 @@ impl RedisLists {
     fn note(&self, group: &ListGroup, lists: ListDigests) -> NotedLists {
         let known = self.known.borrow().get(group).copied();
         let mut written = self.written.lock();
-        if written.own.len() >= MAX_GROUPS && !written.own.contains_key(group) {
-            return NotedLists::TooMany;
+        written.note(group, lists, known, Instant::now())
+    }
+}
+
+impl WrittenLists {
+    fn note(
+        &mut self,
+        group: &ListGroup,
+        lists: ListDigests,
+        known: Option<AnnouncedLists>,
+        now: Instant,
+    ) -> NotedLists {
+        if self.own.len() >= MAX_GROUPS && !self.own.contains_key(group) {
+            // They are of removed upstreams, or the other replicas had a day to learn of them.
+            self.own.retain(|_, (_, announced)| now - *announced < TTL);
+            self.pending.retain(|group| self.own.contains_key(group));
+            if self.own.len() >= MAX_GROUPS {
+                return NotedLists::TooMany;
+            }
         }
-        written.own.insert(group.clone(), lists);
+        self.own.insert(group.clone(), (lists, now));
         match known.filter(|known| known.lists.digests == lists.digests) {
             Some(known) => {
-                written.pending.remove(group);
+                self.pending.remove(group);
                 NotedLists::Announced(known.version)
             }
             None => {
-                written.pending.insert(group.clone());
+                self.pending.insert(group.clone());
                 NotedLists::New
             }
+        }
+    }
+}
+
+/// Adds announcements to those that are known. If there is no room, those go that the store has
+/// removed: a version is the milliseconds of its time.
+fn merge_into(known: &mut AnnouncementMap, announced: Vec<(ListGroup, AnnouncedLists)>) {
+    if known.len() + announced.len() > MAX_GROUPS {
+        let newest = announced.iter().map(|(_, lists)| lists.version).max();
+        let oldest = newest
+            .unwrap_or_default()
+            .saturating_sub(TTL.as_secs() * 1000);
+        known.retain(|_, known| known.version >= oldest);
+    }
+    for (group, lists) in announced {
+        let is_new = known
+            .get(&group)
+            .is_none_or(|known| known.version < lists.version);
+        if is_new && (known.len() < MAX_GROUPS || known.contains_key(&group)) {
+            known.insert(group, lists);
         }
     }
 }
@@ -353,5 +386,72 @@ impl fmt::Debug for RedisLists {
         f.debug_struct("RedisLists")
             .field("key", &self.values_key)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_core::capability::CapabilityClass;
+    use weir_core::content_version::ContentVersion;
+    use weir_core::names::UpstreamId;
+
+    use super::*;
+
+    fn group(number: usize) -> ListGroup {
+        ListGroup {
+            upstream: UpstreamId::new(&format!("u{number}")).unwrap(),
+            class: CapabilityClass::BASE,
+        }
+    }
+
+    const LISTS: ListDigests = ListDigests {
+        digests: [ContentVersion([1; 16]); 4],
+        hops: 0,
+    };
+
+    #[test]
+    fn groups_of_removed_upstreams_make_room_for_new_ones() {
+        let mut written = WrittenLists::default();
+        let begun = Instant::now();
+        for number in 0..MAX_GROUPS {
+            written.note(&group(number), LISTS, None, begun);
+        }
+        let soon = begun + TTL / 2;
+        let is_noted = |noted| matches!(noted, NotedLists::New);
+        assert!(is_noted(written.note(&group(0), LISTS, None, soon)));
+        assert!(!is_noted(written.note(
+            &group(MAX_GROUPS),
+            LISTS,
+            None,
+            soon
+        )));
+        let later = begun + TTL;
+        assert!(is_noted(written.note(
+            &group(MAX_GROUPS),
+            LISTS,
+            None,
+            later
+        )));
+        let left = HashSet::from([group(0), group(MAX_GROUPS)]);
+        assert_eq!(written.own.keys().cloned().collect::<HashSet<_>>(), left);
+        assert_eq!(written.pending, left);
+    }
+
+    #[test]
+    fn announcements_that_the_store_removed_make_room_for_new_ones() {
+        let ttl = TTL.as_secs() * 1000;
+        let announced = |number, version| {
+            let lists = LISTS;
+            (group(number), AnnouncedLists { version, lists })
+        };
+        let mut known = AnnouncementMap::new();
+        let all = (0..MAX_GROUPS).map(|number| announced(number, 1 + u64::from(number == 0)));
+        merge_into(&mut known, all.collect());
+        merge_into(&mut known, vec![announced(MAX_GROUPS, ttl)]);
+        assert!(known.len() == MAX_GROUPS && !known.contains_key(&group(MAX_GROUPS)));
+        merge_into(&mut known, vec![announced(MAX_GROUPS, ttl + 2)]);
+        let left = HashSet::from([group(0), group(MAX_GROUPS)]);
+        assert_eq!(known.into_keys().collect::<HashSet<_>>(), left);
     }
 }
