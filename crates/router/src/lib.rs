@@ -33,7 +33,7 @@ pub use admit::Gates;
 pub use call_repeats::CallRepeats;
 pub use router::Router;
 pub use task_names::{TaskLocation, TaskNames, UpstreamTask};
-pub use tasks::TaskHolders;
 pub use tasks::TaskNews;
 pub use tasks::TaskRequests;
 pub use tasks::poll_backoff::PollBackoff;
+pub use tasks::{TaskHolders, silent_holder};

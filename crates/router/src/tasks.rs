@@ -39,7 +39,7 @@ use crate::own_request::own_request;
 use crate::task_names::{TaskLocation, TaskNames};
 use shared_polls::SharedPolls;
 pub use shared_polls::TaskNews;
-pub use task_holders::TaskHolders;
+pub use task_holders::{TaskHolders, silent_holder};
 use task_states::{
     StateForm, failure_for_client, is_over, is_refusal, state_for_client, whole_result, without_id,
 };
@@ -206,13 +206,18 @@ impl TaskRequests {
         }
         let other = home.replica.as_ref();
         let other = other.filter(|replica| names.replica.as_ref() != Some(replica));
-        if let (Some(replica), Some(holders)) = (other, &self.holders)
+        let holder = other.zip(self.holders.as_ref());
+        if let Some((replica, holders)) = holder
             && let Some(state) = holders.ask_replica(replica, request).await?
         {
             return Ok(state);
         }
+        let not_here = || match holder {
+            Some((replica, holders)) if holders.may_run(replica) => silent_holder(),
+            Some(_) | None => unknown(),
+        };
         if home.is_own {
-            return Err(unknown());
+            return Err(not_here());
         }
         if let Some(refusal) = self.disabled_failure(&home) {
             return Err(refusal);
@@ -229,7 +234,7 @@ impl TaskRequests {
                 StateForm::OfServer => Ok(state),
             },
             Err(failure) if is_refusal(&failure) && !self.is_known(&call, &home).await => {
-                Err(unknown())
+                Err(not_here())
             }
             Err(failure) => {
                 let failure = without_id(failure, &home.native);

@@ -1,6 +1,6 @@
 //! Servers and clients of the official SDKs, as processes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -78,6 +78,13 @@ fn script(name: &str) -> String {
     peers().join("python").join(name).display().to_string()
 }
 
+/// Returns the upstream config of a child process of weir.
+fn child(words: &[String]) -> Value {
+    let (command, arguments) = words.split_first().unwrap();
+    // Node and Python are found by PATH; npm packages may want a home.
+    json!({ "command": command, "args": arguments, "env": { "PATH": std::env::var("PATH").unwrap() } })
+}
+
 impl ForeignServer {
     /// Returns the command line that starts it on stdio.
     fn stdio(self) -> Vec<String> {
@@ -140,10 +147,15 @@ impl ForeignServer {
 
     /// Returns the upstream config of it as a child process of weir.
     pub fn as_child(self) -> Value {
-        let words = self.stdio();
-        let (command, arguments) = words.split_first().unwrap();
-        // Node and Python are found by PATH; npm packages may want a home.
-        json!({ "command": command, "args": arguments, "env": { "PATH": std::env::var("PATH").unwrap() } })
+        child(&self.stdio())
+    }
+
+    /// Returns the upstream config of a server whose calls become tasks with progress, until there
+    /// is a file `end`. The file `steps` has the number of its reports.
+    pub fn task_progress(end: &Path, steps: &Path) -> Value {
+        let files = [end, steps].map(|file| file.display().to_string());
+        let program = script("task_progress_server.py");
+        child(&python(".venv1", &[&program, &files[0], &files[1]]))
     }
 
     /// Starts it as an HTTP server of its own; returns the process and its URL.

@@ -1,7 +1,9 @@
 //! Tasks whose replica ends: their results are kept where the other replicas find them.
 
+use std::time::Duration;
+
 use serde_json::json;
-use weir_testkit::{FaultProxy, MockBehaviour, MockServer};
+use weir_testkit::{FaultProxy, MockBehaviour, MockServer, TestFolder};
 use weir_wire::Revision;
 
 use super::{COUNT, at, config, open_at, start};
@@ -30,6 +32,47 @@ async fn begin(client: &CheckedClient) -> String {
 fn copies(replicas: &Replicas) -> Vec<String> {
     let names = replicas.redis().keys().into_iter();
     names.filter(|name| name.starts_with("weir:t:")).collect()
+}
+
+/// A replica may be paused, as in a suspended virtual machine, and go on later with its tasks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_of_a_paused_replica_is_not_unknown_meanwhile() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let folder = TestFolder::new("paused-task");
+    let child = ForeignServer::task_progress(&folder.file("end"), &folder.file("steps"));
+    let config = json!({
+        "upstreams": { "one": child },
+        "endpoints": { "/mcp": { "upstream": "one" } },
+    });
+    let replicas = Replicas::start(2, config).await;
+    for replica in replicas.running() {
+        replica.wait_until_listed("/mcp", &["job"]);
+    }
+    let revision = Revision::V2025_11_25;
+    let client = open_at(&replicas, 0, revision).await;
+    let call = json!({ "name": "job", "arguments": {}, "task": { "ttl": 600_000 } });
+    let created = client.ask("tools/call", call).await;
+    let about = json!({ "taskId": created.result()["task"]["taskId"] });
+    let other = open_at(&replicas, 1, revision).await;
+    let state = other.ask("tasks/get", about.clone()).await;
+    assert_eq!(state.result()["status"], "working", "{}", state.last());
+
+    replicas.replica(0).process.signal("STOP");
+    // Longer than the other replica waits for news of this one.
+    for _ in 0..16 {
+        let refused = other.ask("tasks/get", about.clone()).await;
+        let error = &refused.last()["error"];
+        assert_eq!(error["data"]["reason"], "unavailable", "{error}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    replicas.replica(0).process.signal("CONT");
+    wait_until_async("the state of the task", async || {
+        let state = other.ask("tasks/get", about.clone()).await;
+        (state.last()["result"]["status"] == "working").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

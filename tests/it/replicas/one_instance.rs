@@ -11,7 +11,7 @@ use weir_wire::{Revision, meta};
 use super::{COUNT, at};
 use crate::handover::{is_gone, successors};
 use crate::harness::{
-    CheckedClient, CheckedStream, Replicas, peers, peers_are_enabled, signal, wait_until,
+    CheckedClient, CheckedStream, ForeignServer, Replicas, peers_are_enabled, signal, wait_until,
     wait_until_async,
 };
 
@@ -530,10 +530,9 @@ async fn progress_of_a_task_goes_on_when_its_owner_restarts_gracefully() {
     if !peers_are_enabled() {
         return;
     }
-    let (folder, programs) = (TestFolder::new("task-progress"), peers().join("python"));
+    let folder = TestFolder::new("task-progress");
     let (end, steps) = (folder.file("end"), folder.file("steps"));
-    let args = json!([programs.join("task_progress_server.py"), end, steps]);
-    let child = json!({ "command": programs.join(".venv1/bin/python"), "args": args });
+    let child = ForeignServer::task_progress(&end, &steps);
     let replicas = start_with_child(child, json!({ "protocol": "legacy" })).await;
     for replica in replicas.running() {
         replica.wait_until_listed("/mcp", &["job"]);
@@ -552,7 +551,9 @@ async fn progress_of_a_task_goes_on_when_its_owner_restarts_gracefully() {
     wait_until("the process before to end", || {
         is_gone(restarted.process.id()).then_some(())
     });
-    let sent: u64 = std::fs::read_to_string(&steps).unwrap().parse().unwrap();
+    let sent: u64 = wait_until("the number of reports", || {
+        std::fs::read_to_string(&steps).ok()?.parse().ok()
+    });
     // Those that were sent before the restart may still wait to be read.
     while next_report(&mut waiting).await <= sent {}
     std::fs::write(&end, "").unwrap();

@@ -49,8 +49,16 @@ def deliver(request: object, name: str) -> None:
 
 
 def answer(method: str, params: dict) -> dict[str, object]:
+    """The members of the response."""
+    name = params.get("taskId", "")
+    if method.startswith("tasks/") and name not in states:
+        return {"error": {"code": -32602, "message": "no such task"}}
+    return {"result": task(name) if method == "tasks/get" else result(method, params)}
+
+
+def result(method: str, params: dict) -> dict[str, object]:
     if method == "initialize":
-        tasks = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+        tasks = {"requests": {"tools": {"call": {}}}}
         about = {"name": "task-progress", "version": "1"}
         return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "tasks": tasks}, "serverInfo": about}
     if method == "tools/list":
@@ -62,7 +70,7 @@ def answer(method: str, params: dict) -> dict[str, object]:
         token = params.get("_meta", {}).get("progressToken")
         threading.Thread(target=work, args=(name, token), daemon=True).start()
         return {"task": task(name)}
-    return task(params["taskId"]) if method == "tasks/get" else {}
+    return {}
 
 
 for line in sys.stdin:
@@ -70,7 +78,7 @@ for line in sys.stdin:
     method, params = message.get("method"), message.get("params") or {}
     if "id" not in message or method is None:
         continue
-    if method == "tasks/result":
+    if method == "tasks/result" and params["taskId"] in states:
         threading.Thread(target=deliver, args=(message["id"], params["taskId"]), daemon=True).start()
     else:
-        send(id=message["id"], result=answer(method, params))
+        send(id=message["id"], **answer(method, params))

@@ -11,9 +11,11 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, StatusCode, header,
+};
 use weir_core::call::Call;
-use weir_core::failure::UpstreamError;
+use weir_core::failure::{AuthenticationDenial, UpstreamError};
 use weir_core::port::{Fut, ReplicaId};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::CallDeadlines;
@@ -22,7 +24,7 @@ use weir_era::tasks;
 use weir_listen::{
     ForwardError, ForwardedBody, ForwardedRequest, ForwardedSender, KeptTaskPart, RequestForwarder,
 };
-use weir_router::TaskHolders;
+use weir_router::{TaskHolders, silent_holder};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::write::{ObjectWriter, string};
@@ -147,6 +149,10 @@ impl TaskHolders for ForwardedTaskRequests {
         })
     }
 
+    fn may_run(&self, replica: &ReplicaId) -> bool {
+        self.context.ports().may_run(replica)
+    }
+
     fn may_ask_predecessor(&self) -> bool {
         self.context.ports().predecessor_takes_requests()
     }
@@ -197,15 +203,17 @@ fn conclude(
 ) -> Result<Option<Bytes>, Failure> {
     match asked {
         Ok(answer) => answer.map(Some),
-        Err(_) if is_there() => Err(silent()),
+        Err(_) if is_there() => Err(silent_holder()),
         Err(_) => Ok(None),
     }
 }
 
-/// The failure of a request that the process with the task does not answer.
-fn silent() -> Failure {
-    let text = "The process of weir that has the task does not answer: try again shortly";
-    Failure::new(FailureKind::Unavailable, text)
+/// The failure of a wait that is longer than the lifetime of the client's credentials, which the
+/// other process checks again with each request.
+fn expired() -> Failure {
+    let text = "The credentials of the request have expired: make it again with new ones";
+    let denial = AuthenticationDenial::Invalid("expired");
+    Failure::new(FailureKind::Unauthenticated(denial), text)
 }
 
 /// The failure of a request with an answer that no process of weir should give, such as one of
@@ -247,6 +255,9 @@ async fn read_state(
     method: Method,
     name: &str,
 ) -> Result<Bytes, Failure> {
+    if answer.status() == StatusCode::UNAUTHORIZED {
+        return Err(expired());
+    }
     let answer = read_body(answer).await?;
     if let Some(at) = scan::find(&answer, "result") {
         let state = answer.slice(at);
@@ -304,7 +315,7 @@ async fn read_body(answer: Response<ForwardedBody>) -> Result<Bytes, Failure> {
     let mut body = answer.into_body();
     let mut whole = BytesMut::new();
     while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        let frame = frame.map_err(|error| silent().because(error))?;
+        let frame = frame.map_err(|error| silent_holder().because(error))?;
         if let Ok(data) = frame.into_data() {
             whole.extend_from_slice(&data);
         }
@@ -339,7 +350,7 @@ mod tests {
         let late = never().await;
         assert!(matches!(late, Err(ForwardError::Lost(_))), "{late:?}");
         let failure = conclude(late, || true).unwrap_err();
-        assert_eq!(failure.message(), silent().message());
+        assert_eq!(failure.message(), silent_holder().message());
         assert_eq!(conclude(never().await, || false).unwrap(), None);
         let answered = || Ok(Ok(Bytes::from_static(b"{}")));
         for is_there in [true, false] {
@@ -360,6 +371,16 @@ mod tests {
             let failure = failure_in(text).await;
             assert_eq!(failure.message(), unreadable().message(), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn expired_credentials_end_a_wait() {
+        let mut refused = answer("Unauthorized");
+        *refused.status_mut() = StatusCode::UNAUTHORIZED;
+        let failure = read_state(refused, Method::TasksGet, "t")
+            .await
+            .unwrap_err();
+        assert_eq!(failure.kind(), expired().kind());
     }
 
     #[tokio::test]

@@ -5,23 +5,28 @@ use std::fmt;
 
 use bytes::Bytes;
 use weir_core::call::Call;
-use weir_core::failure::Failure;
+use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::{Fut, ReplicaId};
 
 /// The other processes that may have the task of a request. They answer as the server of the task
 /// does, under the client's name for the task.
 pub trait TaskHolders: fmt::Debug + Send + Sync {
     /// Makes a request about a task at the replica whose call became the task. `None` if that
-    /// replica is gone, as far as this one knows. Cancel safe.
+    /// replica may not answer now. Cancel safe.
     ///
     /// # Errors
     /// `UnknownTask` if the replica does not have the task; `Unavailable` if it does not answer;
-    /// else its failure.
+    /// `Unauthenticated` if it does not take the client's credentials, or not any more; else its
+    /// failure.
     fn ask_replica<'a>(
         &'a self,
         replica: &'a ReplicaId,
         call: &'a Call,
     ) -> Fut<'a, Result<Option<Bytes>, Failure>>;
+
+    /// True if that replica may run, although it may not answer now: a task that is not found
+    /// elsewhere may still be there.
+    fn may_run(&self, replica: &ReplicaId) -> bool;
 
     /// True if the process before this one may have tasks.
     fn may_ask_predecessor(&self) -> bool;
@@ -32,4 +37,11 @@ pub trait TaskHolders: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`Self::ask_replica`].
     fn ask_predecessor<'a>(&'a self, call: &'a Call) -> Fut<'a, Result<Option<Bytes>, Failure>>;
+}
+
+/// The failure of a request that the process with the task does not answer.
+#[must_use]
+pub fn silent_holder() -> Failure {
+    let text = "The process of weir that has the task does not answer: try again shortly";
+    Failure::new(FailureKind::Unavailable, text)
 }
