@@ -4,6 +4,7 @@
 mod answer_delivery;
 mod content_headers;
 mod early_reply;
+mod ended_clients;
 mod era_guess;
 mod era_probe;
 mod held_blocks;

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 use weir_core::instant::millis;
 use weir_core::principal::Principal;
@@ -30,6 +31,7 @@ use weir_upstream_core::task_holds::ExportedTaskHold;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
+use super::ended_clients::EndedClients;
 use super::standing_stream_slots::StandingStreamSlots;
 use super::upstream_session::{OpenedSession, SessionClient, UpstreamSession};
 use crate::upstream_session::session_handover::ExportedHttpSession;
@@ -50,6 +52,9 @@ pub(crate) struct SessionPool {
     pace: Mutex<RetryBackoff>,
     /// Held while a session is opened after a failure: one attempt at a time.
     attempt: tokio::sync::Mutex<()>,
+    /// Permits for openings, which go on after their callers have left.
+    openings: Arc<Semaphore>,
+    ended_clients: EndedClients,
     swept: AtomicBool,
     /// True once all sessions were ended.
     is_closed: AtomicBool,
@@ -144,6 +149,8 @@ impl SessionPool {
         Arc::new(Self {
             slots: KeyedSlots::new(context.bounds.sessions, 0),
             standing: StandingStreamSlots::new(context.bounds.standing),
+            openings: Arc::new(Semaphore::new(context.bounds.in_flight)),
+            ended_clients: EndedClients::default(),
             context,
             http,
             offered,
@@ -439,6 +446,10 @@ impl SessionPool {
             key.session
                 .is_some_and(|session| sessions.contains(&session))
         };
+        if news == ClientSessionChange::Ended {
+            // Before the slots: an opening that ends later finds its client here.
+            self.ended_clients.add(sessions);
+        }
         match news {
             ClientSessionChange::Ended | ClientSessionChange::EndedHere => self
                 .slots
@@ -559,8 +570,14 @@ impl SessionPool {
     ) -> bool {
         session.channel().set_slot_use(slot.use_clock());
         slot.current.store(Some(session.clone()));
-        // A call may make its slot after the pool was closed.
-        let is_held = self.slots.holds(key, slot) && !self.is_closed.load(Ordering::Acquire);
+        // A call may make its slot after the pool was closed, or its client has ended.
+        let has_client_ended = || {
+            let client = key.session.as_ref();
+            client.is_some_and(|client| self.ended_clients.contains(client))
+        };
+        let is_held = self.slots.holds(key, slot)
+            && !self.is_closed.load(Ordering::Acquire)
+            && !has_client_ended();
         if !is_held && let Some(gone) = slot.current.swap(None) {
             gone.close_later();
         }
@@ -578,12 +595,21 @@ impl SessionPool {
     }
 
     /// Runs an opening in a task of its own, which a caller that leaves does not end: the server may
-    /// have opened the session, and weir cannot end one whose id it does not know.
+    /// have opened the session, and weir cannot end one whose id it does not know. As many run at a
+    /// time as calls may.
     async fn run_detached<T: Send + 'static>(
         &self,
         opening: impl Future<Output = Result<T, FailedAttempt>> + Send + 'static,
     ) -> Result<T, FailedAttempt> {
         let UpstreamContext { tasks, label, .. } = &*self.context;
+        let permit = self.openings.clone().try_acquire_owned().map_err(|_| {
+            let text = "The upstream opens as many sessions as it may: try again shortly";
+            FailedAttempt::new(label.fail(FailureKind::Busy, text)).mark_not_attempted()
+        })?;
+        let opening = async move {
+            let _permit = permit;
+            opening.await
+        };
         let opened = tasks.run(opening.in_current_span()).await;
         opened.unwrap_or_else(|| Err(FailedAttempt::removed(label)))
     }
@@ -595,7 +621,7 @@ impl SessionPool {
     ) -> Result<OpenedSession, FailedAttempt> {
         // Without failures sessions are opened side by side; after a failure one at a time.
         let failing = self.pace.lock().is_failing();
-        let _turn = if failing {
+        let turn = if failing {
             let turn = self
                 .attempt
                 .try_lock()
@@ -623,6 +649,10 @@ impl SessionPool {
                 let is_refused = refusal.refuses_sessions();
                 self.is_refused.store(is_refused, Ordering::Release);
                 let mut pace = self.pace.lock();
+                if turn.is_none() && pace.is_failing() {
+                    // Of attempts that ran side by side, the first one counts.
+                    return opened;
+                }
                 pace.record_failure(self.context.clock.now(), self.context.clock.random());
                 pace.keep_failure(&refusal.failure);
             }

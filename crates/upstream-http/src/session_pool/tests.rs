@@ -120,6 +120,76 @@ async fn session_of_a_client_that_ends_during_its_opening_is_deleted() {
     );
 }
 
+/// The call of a client whose session ends may make its slot after the news of the end.
+#[tokio::test]
+async fn session_that_is_opened_after_the_end_of_its_client_is_deleted() {
+    let server = ScriptedServer::start(|request| vec![answer(request)]).await;
+    let opening = Opening::new(&server);
+    let ended = HashSet::from([CLIENT]);
+    let (pool, context) = (&opening.pool, opening.pool.context.clone());
+    pool.forward_session_news(&ended, ClientSessionChange::Ended);
+    let refusal = opening.run().await.unwrap();
+    assert!(!refusal.was_attempted());
+    context.tasks.stop(Duration::from_secs(60)).await;
+    assert_eq!(deletes(&server), 1);
+}
+
+/// Openings of sessions of several clients.
+fn openings(opening: &Opening, count: u8) -> impl Iterator<Item = Opening> {
+    (0..count).map(|number| Opening {
+        key: SessionPoolKey {
+            session: Some(SessionKey([number; 16])),
+            ..opening.key.clone()
+        },
+        ..opening.clone()
+    })
+}
+
+// Proves E11.
+#[tokio::test]
+async fn openings_that_fail_side_by_side_are_one_failure() {
+    let unavailable = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+    let server =
+        ScriptedServer::start(|_| vec![ServerAct::Write(Bytes::from_static(unavailable))]).await;
+    let upstream = TestUpstream::new(&server);
+    let clock = upstream.clock.clone();
+    let opening = Opening::at(upstream);
+    let all = openings(&opening, 12).map(Opening::run);
+    let refused = futures_util::future::join_all(all).await;
+    assert!(refused.iter().all(Option::is_some));
+    assert_eq!(
+        server.requests().len(),
+        12,
+        "they began before the first had failed"
+    );
+    // The longest wait after one failure.
+    clock.advance(Duration::from_millis(100));
+    let pace = opening.pool.pace.lock();
+    assert_eq!(pace.admit(opening.pool.context.clock.now()), Ok(()));
+}
+
+#[tokio::test]
+async fn openings_of_callers_that_have_left_are_bounded() {
+    let (seen, mut initialized) = mpsc::channel(8);
+    let server = ScriptedServer::start(move |_| {
+        seen.try_send(()).unwrap();
+        vec![ServerAct::Hang]
+    })
+    .await;
+    let mut opening = Opening::new(&server);
+    let pool = Arc::get_mut(&mut opening.pool).unwrap();
+    pool.openings = Arc::new(Semaphore::new(2));
+    let mut more = openings(&opening, 3);
+    for opening in more.by_ref().take(2) {
+        let caller = tokio::spawn(opening.run());
+        initialized.recv().await.unwrap();
+        caller.abort();
+    }
+    let refusal = more.next().unwrap().run().await.unwrap();
+    assert_eq!(*refusal.failure.kind(), FailureKind::Busy);
+    assert!(!refusal.was_attempted());
+}
+
 #[tokio::test]
 async fn call_of_a_pool_that_is_closed_during_its_opening_is_sent_again() {
     let close = |pool: &SessionPool| pool.close().now_or_never().unwrap();

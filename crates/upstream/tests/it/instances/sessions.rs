@@ -65,7 +65,7 @@ async fn session_stays_at_the_instance_that_opened_it() {
         mock.wait_until("its sessions are ended", |mock| mock.sessions() == 0)
             .await;
     }
-    call_in(&upstream, 1).await;
+    call_in(&upstream, 13).await;
 }
 
 #[tokio::test]
