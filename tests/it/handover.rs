@@ -6,6 +6,7 @@ mod handover_bench;
 mod handover_clients;
 mod handover_http_sse;
 mod handover_kept_tasks;
+mod handover_late_requests;
 mod handover_load;
 mod handover_parked_calls;
 mod handover_running_tasks;

@@ -4,8 +4,8 @@
 //! [`PeerForwarder`] sends a client's request to the replica that owns its session, and opens
 //! streams of this replica's own. [`ConfirmedLists`] has the other replicas confirm announced
 //! lists, and [`ListStreams`] answers them. The other side is a listener of `weir-listen` with the
-//! service `ForwardedRequests` and the server config of [`ClusterTls`]. [`PredecessorForwarder`]
-//! sends a client's request to the process that a graceful restart replaced by this one.
+//! service `ForwardedRequests` and the server config of [`ClusterTls`]. [`ProcessForwarder`] sends a
+//! client's request to the process before or after this one in a graceful restart.
 
 mod answer_body;
 mod cluster_key;
@@ -18,7 +18,7 @@ mod peer_connections;
 mod peer_dialer;
 mod peer_forwarder;
 mod peer_stream;
-mod predecessor_forwarder;
+mod process_forwarder;
 mod settings;
 
 pub use cluster_key::ClusterSecret;
@@ -29,5 +29,5 @@ pub use peer_connection::OpenedPeer;
 pub use peer_dialer::{PeerDialer, PeerHandshake};
 pub use peer_forwarder::PeerForwarder;
 pub use peer_stream::PeerStream;
-pub use predecessor_forwarder::PredecessorForwarder;
+pub use process_forwarder::ProcessForwarder;
 pub use settings::ClusterSettings;

@@ -419,7 +419,7 @@ impl Weir {
     /// Waits until the successor has no more requests about calls that are parked here, or in the
     /// process before this one, which are forwarded through this one.
     async fn wait_for_forwarded_calls(&self) {
-        let successor = self.listeners.front.successor_requests();
+        let requests = self.listeners.front.process_requests();
         let calls_end = async {
             self.listeners.wait_for_last_calls().await;
             if let Some(ended) = &self.predecessor_ended {
@@ -428,7 +428,7 @@ impl Weir {
         };
         tokio::select! {
             () = calls_end => {}
-            () = successor.wait_for_end() => {}
+            () = requests.wait_for_end_of_successor() => {}
         }
     }
 

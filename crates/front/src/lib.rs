@@ -12,7 +12,6 @@ mod overview;
 pub(crate) mod reply;
 mod router;
 pub(crate) mod session;
-mod successor_requests;
 
 use std::fmt;
 use std::io;
@@ -28,7 +27,8 @@ use weir_layers::state::FrontState;
 pub use weir_listen::{
     AcceptedStream, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest,
     ForwardedSender, ListenerTlsError, OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest,
-    OperatorRequests, ReplicaStreams, RequestForwarder, check_tls_files,
+    OperatorRequests, OtherProcess, ProcessRequests, ReplicaStreams, RequestForwarder,
+    check_tls_files,
 };
 use weir_listen::{
     ForwardedRequests, ListenerCertificates, ListenerState, OperatorRequestsSlot,
@@ -38,7 +38,6 @@ use weir_router::Router;
 
 pub use in_memory::{FrontStopped, InMemoryBody, InMemoryChannel, UpcomingRequest};
 pub use overview::{FrontOverview, SessionSeen};
-pub use successor_requests::SuccessorRequests;
 pub use weir_layers::failure::{
     ErrorRow, MessageErrorRow, RefusalRow, error_table, message_error_table, refusal_table,
 };
@@ -61,7 +60,8 @@ pub struct Front {
     address: SocketAddr,
     /// The listener for the other replicas, if there are any.
     cluster: OnceLock<ClusterListener>,
-    successor: SuccessorRequests,
+    /// The requests of the other processes of graceful restarts.
+    processes: Arc<ProcessRequests>,
     /// A duplicate of the listening socket for another process. Absent once the drain begins:
     /// clients must not queue up at it then.
     socket: Mutex<Option<OwnedFd>>,
@@ -157,9 +157,8 @@ impl Front {
         socket: Option<OwnedFd>,
     ) -> Result<Self, ListenerTlsError> {
         let listening = listener_of(settings, address, &shared, certificates)?;
-        let budgets = shared.ports.budgets.clone();
         Ok(Self {
-            successor: SuccessorRequests::new(listening.clone(), budgets)?,
+            processes: Arc::new(ProcessRequests::new(&listening, &shared.ports.budgets)?),
             listening,
             shared,
             address,
@@ -318,10 +317,10 @@ impl Front {
         MovingSessions::new(self.shared.sessions.clone())
     }
 
-    /// The requests of a successor process, for a graceful restart.
+    /// The requests of the other processes of graceful restarts.
     #[must_use]
-    pub fn successor_requests(&self) -> SuccessorRequests {
-        self.successor.clone()
+    pub fn process_requests(&self) -> &Arc<ProcessRequests> {
+        &self.processes
     }
 
     /// The handle that reports memory pressure.
@@ -331,8 +330,8 @@ impl Front {
     }
 
     /// Stops accepting, ends listening streams gracefully, lets calls finish for at most
-    /// `deadline`, then closes everything. Other replicas, or the successor, may send requests
-    /// until `calls_end` completes: the answers to questions of calls that run here come from them.
+    /// `deadline`, then closes everything. Other replicas and processes may send requests until
+    /// `calls_end` completes: the answers to questions of calls that run here come from them.
     pub async fn drain(&self, deadline: Duration, calls_end: impl Future<Output = ()>) {
         self.listening.drain().cancel();
         self.socket.lock().take();
@@ -340,19 +339,19 @@ impl Front {
         let done = async {
             calls_end.await;
             self.leave_replicas();
-            self.successor.begin_drain();
+            self.processes.begin_drain();
             self.listening.tasks().wait().await;
             if let Some(cluster) = self.cluster.get() {
                 cluster.listening.tasks().wait().await;
             }
-            self.successor.wait_for_end().await;
+            self.processes.wait_for_end().await;
             self.shared.shutdown.wait_for_detached().await;
         };
         if tokio::time::timeout(deadline, done).await.is_err() {
             tracing::warn!("drain deadline exceeded: running calls are cancelled");
         }
         self.leave_replicas();
-        self.successor.begin_drain();
+        self.processes.begin_drain();
         // Open streams end with a last event, which their clients wait for.
         self.shared.shutdown.force().cancel();
         let written = async {
@@ -368,8 +367,8 @@ impl Front {
             cluster.listening.force().cancel();
             cluster.listening.tasks().wait().await;
         }
-        self.successor.force();
-        self.successor.wait_for_end().await;
+        self.processes.force();
+        self.processes.wait_for_end().await;
         self.shared.shutdown.wait_for_background().await;
     }
 
@@ -406,8 +405,8 @@ impl Drop for Front {
             cluster.listening.drain().cancel();
             cluster.listening.force().cancel();
         }
-        self.successor.begin_drain();
-        self.successor.force();
+        self.processes.begin_drain();
+        self.processes.force();
     }
 }
 

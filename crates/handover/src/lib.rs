@@ -12,21 +12,23 @@
 //! with child processes. Running calls end in the process that began them: cancellations, and
 //! answers to their elicitations, reach them over the link between both processes, and child
 //! processes are relayed. Parked calls stay there too, and the requests that continue them are
-//! forwarded. Sealed values that clients hold (cursors, states) open in the successor.
+//! forwarded. So are the last requests of the predecessor's clients about what is in the successor
+//! alone. Sealed values that clients hold (cursors, states) open in the successor.
 //! Not moved: HTTP+SSE connections on either side, and counters of limits.
 
-mod forwarded_calls;
 mod generated_seal_key;
 mod link;
 mod message;
 mod movable_tasks;
 mod moved_override;
+mod process_streams;
 mod protocol;
 mod resources;
 mod session_imports;
 mod state_transfer;
 mod stores;
 mod successor;
+mod successor_features;
 #[cfg(test)]
 mod tests;
 
@@ -35,10 +37,10 @@ use std::os::unix::net::UnixStream;
 
 use listenfd::ListenFd;
 
-pub use forwarded_calls::ForwardedCalls;
 pub use generated_seal_key::GeneratedSealKey;
 pub use movable_tasks::MovableTasks;
 pub use moved_override::{MovedOverride, MovedOverrideTarget};
+pub use process_streams::ProcessStreams;
 pub use protocol::{DrainingPredecessor, HandoverState, Predecessor};
 pub use resources::HandoverResources;
 pub use state_transfer::MovableState;

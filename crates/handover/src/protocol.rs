@@ -5,11 +5,13 @@
 //! | predecessor | `weir 2 KEY` | before the successor runs |
 //! | successor | `prepared` | it has read its config, and will now open its files |
 //! | predecessor | `go WILL` | it has put its audit file aside; the [`HandoverState`] is JSON |
-//! | successor | `serving sessions tasks` | it accepts; the predecessor drains. From now on both send a [`HandoverMessage`](super::message::HandoverMessage) a line |
+//! | successor | `serving sessions tasks requests` | it accepts; the predecessor drains. From now on both send a [`HandoverMessage`](super::message::HandoverMessage) a line |
 //!
-//! To a predecessor whose [`HandoverState`] lacks `tasks_move`, the successor writes
-//! `serving sessions`. A successor that writes this takes no tasks. Both are of an older release. So
-//! are a predecessor whose state lacks `sessions_move`, and a successor that takes no sessions:
+//! To a predecessor whose [`HandoverState`] lacks `requests_go_on`, the successor writes
+//! `serving sessions tasks`, and to one whose state lacks `tasks_move` `serving sessions`. A
+//! successor that writes one of these takes no requests of the predecessor, or no tasks either. All
+//! are of an older release. So are a predecessor whose state lacks `sessions_move`, and a successor
+//! that takes no sessions:
 //!
 //! | sender | line | when |
 //! |---|---|---|
@@ -29,6 +31,7 @@ use weir_core::port::ReplicaId;
 use super::generated_seal_key::GeneratedSealKey;
 use super::moved_override::MovedOverride;
 use super::state_transfer::{MovableState, receive_state};
+use super::successor_features::SuccessorFeatures;
 
 /// The greeting with the version of this protocol. Different versions cannot take over from one
 /// another.
@@ -36,8 +39,6 @@ pub(super) const GREETING: &str = "weir 2";
 pub(super) const PREPARED: &str = "prepared";
 pub(super) const GO: &str = "go ";
 pub(super) const SERVING: &str = "serving";
-pub(super) const SERVING_SESSIONS: &str = "serving sessions";
-pub(super) const SERVING_SESSIONS_AND_TASKS: &str = "serving sessions tasks";
 pub(super) const ENDED: &str = "ended ";
 
 /// The timeout of each message from the other process.
@@ -59,6 +60,9 @@ pub struct HandoverState {
     /// True if kept tasks move to a successor that sends `serving sessions tasks`.
     #[serde(default)]
     pub tasks_move: bool,
+    /// True if requests go on to a successor that sends `serving sessions tasks requests`.
+    #[serde(default)]
+    pub requests_go_on: bool,
     /// The name of the replica among others, in hexadecimal digits: the successor goes on under it.
     #[serde(default)]
     pub replica: Option<String>,
@@ -133,8 +137,8 @@ async fn read_end(socket: tokio::net::UnixStream) -> ChainHeads {
 #[derive(Debug)]
 pub struct Predecessor {
     socket: BufReader<UnixStream>,
-    /// True once it has said that its tasks move.
-    moves_tasks: bool,
+    /// What it has said that goes to its successor.
+    gives: SuccessorFeatures,
 }
 
 impl Predecessor {
@@ -153,7 +157,7 @@ impl Predecessor {
         let sealing = key.ok_or_else(|| io::Error::other("it is a weir of another version"))?;
         let predecessor = Self {
             socket,
-            moves_tasks: false,
+            gives: SuccessorFeatures::default(),
         };
         Ok((sealing, predecessor))
     }
@@ -170,7 +174,10 @@ impl Predecessor {
         match message.strip_prefix(GO).map(serde_json::from_str) {
             Some(Ok(state)) => {
                 let state: HandoverState = state;
-                self.moves_tasks = state.tasks_move;
+                self.gives = SuccessorFeatures {
+                    tasks: state.tasks_move,
+                    requests: state.requests_go_on,
+                };
                 Ok(state)
             }
             _ => Err(io::Error::other(format!(
@@ -187,11 +194,7 @@ impl Predecessor {
     /// The previous process is gone.
     pub fn report_serving(self, state: Option<MovableState>) -> io::Result<DrainingPredecessor> {
         let socket = self.socket.into_inner();
-        let message = match &state {
-            Some(_) if self.moves_tasks => SERVING_SESSIONS_AND_TASKS,
-            Some(_) => SERVING_SESSIONS,
-            None => SERVING,
-        };
+        let message = state.as_ref().map_or(SERVING, |_| self.gives.line());
         write_line(&socket, message)?;
         socket.set_nonblocking(true)?;
         let socket = tokio::net::UnixStream::from_std(socket)?;

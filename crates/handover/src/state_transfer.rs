@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,16 +16,17 @@ use weir_audit::{ChainHead, ChainHeads};
 use weir_core::HandoverArrival;
 use weir_core::port::{LOST_ANSWER, RecordStore as _, ReplayLog as _, StreamKey};
 use weir_core::upstream::{HandoverSession, Upstream};
-use weir_front::MovingSessions;
+use weir_front::{MovingSessions, OtherProcess};
 use weir_process::descriptors;
 use weir_store::MemoryBus;
 
-use super::forwarded_calls::ForwardedCalls;
 use super::link::{HandoverLink, next_message};
 use super::message::{Base64Bytes, HandoverMessage, LogChange, WireSession};
 use super::movable_tasks::MovableTasks;
+use super::process_streams::ProcessStreams;
 use super::session_imports::SessionImports;
 use super::stores::{MovableRecords, MovableReplays, answer};
+use super::successor_features::SuccessorFeatures;
 
 /// The time that requests wait for sessions on their way.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -49,8 +50,8 @@ pub struct MovableState {
     pub front: MovingSessions,
     /// The upstreams, with their sessions and child processes.
     pub upstreams: Vec<Arc<dyn Upstream>>,
-    /// The requests about parked calls.
-    pub calls: Arc<dyn ForwardedCalls>,
+    /// The requests that the processes forward to each other.
+    pub requests: Arc<dyn ProcessStreams>,
 }
 
 impl std::fmt::Debug for MovableState {
@@ -60,7 +61,8 @@ impl std::fmt::Debug for MovableState {
 }
 
 /// Moves the state to the successor, and stays linked with it until this process has ended. A
-/// successor of an older release takes no tasks. Must be called inside a tokio runtime.
+/// successor of an older release takes no tasks, or no requests. Must be called inside a tokio
+/// runtime.
 ///
 /// # Errors
 /// The successor is gone before the move.
@@ -68,16 +70,27 @@ pub(super) async fn move_state(
     state: MovableState,
     lines: Lines<BufReader<OwnedReadHalf>>,
     to: OwnedWriteHalf,
-    takes_tasks: bool,
+    takes: SuccessorFeatures,
 ) -> io::Result<LinkToSuccessor> {
     let (children, their_children) = UnixStream::pair()?;
-    let (calls, their_calls) = UnixStream::pair()?;
-    let (their_children, their_calls) = (their_children.into_std()?, their_calls.into_std()?);
-    // A successor of an older release closes the second one.
-    let given = [their_children.as_fd(), their_calls.as_fd()];
+    let (from_successor, their_requests) = UnixStream::pair()?;
+    let (to_successor, their_served) = UnixStream::pair()?;
+    let theirs = [their_children, their_requests, their_served].map(UnixStream::into_std);
+    let theirs: Vec<_> = theirs.into_iter().collect::<io::Result<_>>()?;
+    // A successor of an older release closes the second one, and must not get the third.
+    let count = if takes.requests { 3 } else { 2 };
+    let given: Vec<_> = theirs.iter().take(count).map(AsFd::as_fd).collect();
     descriptors::send(to.as_ref(), DESCRIPTOR_TAG, &given).await?;
-    drop((their_children, their_calls));
-    state.calls.serve(calls);
+    drop(theirs);
+    state
+        .requests
+        .serve(OtherProcess::Successor, from_successor);
+    // Nothing that the successor has comes here at its end.
+    tokio::spawn(state.requests.forward(
+        OtherProcess::Successor,
+        takes.requests.then_some(to_successor),
+        HandoverArrival::default(),
+    ));
     let link = HandoverLink::start(to);
     // The state of this process's own predecessor may still be on its way.
     state.records.wait_for_arrival().await;
@@ -96,7 +109,7 @@ pub(super) async fn move_state(
     for session in state.front.copy_all() {
         link.send(HandoverMessage::Session(WireSession::of(session)));
     }
-    if takes_tasks {
+    if takes.tasks {
         state.tasks.copy_to(&link);
     }
     let later_tasks = tasks_after_export(&state.upstreams);
@@ -241,10 +254,14 @@ pub(super) async fn receive_state(state: MovableState, socket: UnixStream) -> Ch
         let mut streams = given.into_iter().map(stream_of);
         let children = streams.next().flatten();
         let last_messages = HandoverArrival::awaited();
-        let forwarding = state
-            .calls
-            .forward(streams.next().flatten(), last_messages.clone());
-        tokio::spawn(forwarding);
+        tokio::spawn(state.requests.forward(
+            OtherProcess::Predecessor,
+            streams.next().flatten(),
+            last_messages.clone(),
+        ));
+        if let Some(stream) = streams.next().flatten() {
+            state.requests.serve(OtherProcess::Predecessor, stream);
+        }
         let (from, to) = socket.into_split();
         let link = HandoverLink::start(to);
         state.link_bus(&link);

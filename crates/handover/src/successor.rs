@@ -12,14 +12,14 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
 use weir_audit::{ChainHead, ChainHeads};
+use weir_core::HandoverArrival;
+use weir_front::OtherProcess;
 use weir_program::OwnProgram;
 
-use super::protocol::{
-    ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, SERVING_SESSIONS,
-    SERVING_SESSIONS_AND_TASKS, write_line,
-};
+use super::protocol::{ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, write_line};
 use super::resources::{CLIENTS, CLUSTER, HANDOVER, HandoverResources, KEEPER, OPERATORS};
 use super::state_transfer::{LinkToSuccessor, MovableState, move_state};
+use super::successor_features::SuccessorFeatures;
 
 /// The first descriptor in systemd's protocol.
 const FIRST_DESCRIPTOR: i32 = 3;
@@ -106,13 +106,18 @@ async fn connect(
     serving: ServingSuccessor,
     weir: &impl RunningGateway,
 ) -> io::Result<SuccessorConnection> {
+    let state = weir.session_state();
     match serving {
-        ServingSuccessor::WithoutSessions(writer) => Ok(SuccessorConnection::Text(writer)),
+        ServingSuccessor::WithoutSessions(writer) => {
+            let (to, none) = (OtherProcess::Successor, HandoverArrival::default());
+            state.requests.forward(to, None, none).await;
+            Ok(SuccessorConnection::Text(writer))
+        }
         ServingSuccessor::TakesSessions {
             lines,
             writer,
-            takes_tasks,
-        } => move_state(weir.session_state(), lines, writer, takes_tasks)
+            takes,
+        } => move_state(state, lines, writer, takes)
             .await
             .map(SuccessorConnection::Link),
     }
@@ -229,8 +234,8 @@ enum ServingSuccessor {
     TakesSessions {
         lines: Lines<BufReader<OwnedReadHalf>>,
         writer: OwnedWriteHalf,
-        /// False if it is of an older release.
-        takes_tasks: bool,
+        /// What it takes beside them.
+        takes: SuccessorFeatures,
     },
 }
 
@@ -253,17 +258,16 @@ impl SuccessorHandshake {
         self.writer
             .write_all(format!("{GO}{will}\n").as_bytes())
             .await?;
-        match self.read_line().await?.as_str() {
-            SERVING => Ok(ServingSuccessor::WithoutSessions(self.writer)),
-            message @ (SERVING_SESSIONS | SERVING_SESSIONS_AND_TASKS) => {
-                Ok(ServingSuccessor::TakesSessions {
-                    takes_tasks: message == SERVING_SESSIONS_AND_TASKS,
-                    lines: self.lines,
-                    writer: self.writer,
-                })
-            }
-            other => Err(unexpected(other, SERVING)),
+        let line = self.read_line().await?;
+        if line == SERVING {
+            return Ok(ServingSuccessor::WithoutSessions(self.writer));
         }
+        let takes = SuccessorFeatures::of_line(&line).ok_or_else(|| unexpected(&line, SERVING))?;
+        Ok(ServingSuccessor::TakesSessions {
+            lines: self.lines,
+            writer: self.writer,
+            takes,
+        })
     }
 
     async fn read_line(&mut self) -> io::Result<String> {

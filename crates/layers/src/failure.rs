@@ -13,6 +13,7 @@ use std::convert::Infallible;
 use http::{HeaderName, HeaderValue};
 use weir_core::Failure;
 use weir_core::port::ReplicaId;
+use weir_listen::OtherProcess;
 use weir_wire::{RequestId, Revision};
 
 pub use self::error_tables::{
@@ -76,9 +77,9 @@ pub enum FailureCause {
     /// Another replica owns the subject of the request. The door sends the request there; the
     /// replica that it is sent to answers with this, if it does not own the subject either.
     Elsewhere(ReplicaId),
-    /// The process that a graceful restart replaced by this one has the parked call of the request,
-    /// as far as this one knows. The door sends the request there.
-    InPredecessor,
+    /// Another process of a graceful restart has the parked call or the session of the request, as
+    /// far as this one knows. The door sends the request there.
+    InProcess(OtherProcess),
     /// A layer panicked. The request's id is lost with it.
     Panicked,
 }
@@ -114,14 +115,22 @@ impl RequestFailure {
             FailureCause::Refused { .. }
             | FailureCause::Message { .. }
             | FailureCause::Call { .. }
-            | FailureCause::InPredecessor
+            | FailureCause::InProcess(_)
             | FailureCause::Panicked => None,
         }
     }
 
-    /// True if the process before this one has the parked call of the request.
-    pub fn is_in_predecessor(&self) -> bool {
-        matches!(self.0.cause, FailureCause::InPredecessor)
+    /// The other process of a graceful restart that has the subject of the request, if that is the
+    /// reason for the failure.
+    pub fn in_process(&self) -> Option<OtherProcess> {
+        match self.0.cause {
+            FailureCause::InProcess(process) => Some(process),
+            FailureCause::Refused { .. }
+            | FailureCause::Message { .. }
+            | FailureCause::Call { .. }
+            | FailureCause::Elsewhere(_)
+            | FailureCause::Panicked => None,
+        }
     }
 
     /// The same failure with another owner.
@@ -153,7 +162,7 @@ impl RequestFailure {
 
     /// True if another process may answer the request.
     pub fn is_of_another_process(&self) -> bool {
-        self.is_in_predecessor() || self.elsewhere().is_some()
+        self.in_process().is_some() || self.elsewhere().is_some()
     }
 
     /// Adds a header with a computed value to a refusal. A text that is no valid header value is

@@ -10,7 +10,7 @@ use weir_core::port::{
 };
 use weir_core::seal::Sealer;
 use weir_core::session_notifier::SessionNotifier;
-use weir_listen::RequestForwarder;
+use weir_listen::{OtherProcess, RequestForwarder};
 use weir_session::{SessionIds, SessionPorts};
 
 /// The ports that the client side needs.
@@ -41,6 +41,9 @@ pub struct FrontPorts {
     /// Sends requests to the process before this one, which has the name of this replica too.
     /// Absent in a process that cannot take over from another one.
     pub predecessor: Option<Arc<dyn RequestForwarder>>,
+    /// Sends requests to the process that replaces this one, likewise. Absent in a process that
+    /// cannot be replaced.
+    pub successor: Option<Arc<dyn RequestForwarder>>,
     /// The memory and descriptors that the whole process may use.
     pub budgets: Budgets,
     /// The time.
@@ -89,16 +92,23 @@ impl FrontPorts {
         })
     }
 
-    /// True if a request can be sent to another process: another replica, or the one before this
-    /// one.
+    /// True if a request can be sent to another process: another replica, or one before or after
+    /// this one.
     pub fn may_forward(&self) -> bool {
-        self.replicas.is_some() || self.predecessor_takes_requests()
+        let processes = [OtherProcess::Predecessor, OtherProcess::Successor];
+        let takes_one = |process| self.process(process).is_some();
+        self.replicas.is_some() || processes.into_iter().any(takes_one)
     }
 
-    /// True if the process before this one may have parked calls.
-    pub fn predecessor_takes_requests(&self) -> bool {
-        let predecessor = self.predecessor.as_ref();
-        predecessor.is_some_and(|predecessor| predecessor.takes_requests())
+    /// The forwarder to another process of a graceful restart, while that process takes requests.
+    pub fn process(&self, process: OtherProcess) -> Option<&Arc<dyn RequestForwarder>> {
+        let forwarder = match process {
+            OtherProcess::Predecessor => &self.predecessor,
+            OtherProcess::Successor => &self.successor,
+        };
+        forwarder
+            .as_ref()
+            .filter(|process| process.takes_requests())
     }
 
     /// The ports of sessions, whose ids name this replica if there are others.

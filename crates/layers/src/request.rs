@@ -6,6 +6,7 @@ pub mod endpoint_request;
 pub mod endpoint_route;
 pub mod forwarded_tasks;
 pub mod message_labels;
+pub mod moved_sessions;
 pub mod outcome;
 pub mod question_id;
 pub mod request_context;

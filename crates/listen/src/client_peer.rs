@@ -7,7 +7,7 @@ use weir_core::call::RequestName;
 use weir_core::port::ReplicaId;
 
 use crate::connection_activity::ConnectionActivity;
-use crate::forwarding::KeptTaskPart;
+use crate::forwarding::{KeptTaskPart, OtherProcess};
 use crate::http2::http2_shared::Http2Shared;
 
 /// The properties of a connection that all its requests share.
@@ -30,7 +30,7 @@ pub struct ClientPeer {
     pub forwarded_by: Option<ForwardingReplica>,
 }
 
-/// The replica that forwards a request.
+/// The replica that forwards a request, or another process of it.
 #[derive(Clone, Debug)]
 pub struct ForwardingReplica {
     /// Its name.
@@ -39,6 +39,9 @@ pub struct ForwardingReplica {
     pub request: Option<RequestName>,
     /// The part of a kept task that the replica itself asks for.
     pub kept_task: Option<KeptTaskPart>,
+    /// The process that forwards the request, in a graceful restart of this replica; absent for
+    /// another replica.
+    pub process: Option<OtherProcess>,
 }
 
 impl ClientPeer {

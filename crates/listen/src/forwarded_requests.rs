@@ -1,5 +1,5 @@
 //! The service of requests that other processes forward for their clients: other replicas, on the
-//! cluster listener, and the process that replaces this one in a graceful restart.
+//! cluster listener, and the processes before and after this one in a graceful restart.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,7 +11,9 @@ use http::Response;
 use weir_core::port::{Fut, ReplicaId};
 
 use super::client_peer::{ClientPeer, ForwardingReplica};
-use super::forwarding::{FORWARDED_HEADER, ForwardedClient, KEPT_TASK_HEADER, KeptTaskPart};
+use super::forwarding::{
+    FORWARDED_HEADER, ForwardedClient, KEPT_TASK_HEADER, KeptTaskPart, OtherProcess,
+};
 use super::listener_settings::ListenerLimits;
 use super::listener_state::ListenerState;
 use super::operator_requests::{
@@ -34,6 +36,7 @@ pub struct ForwardedRequests<R> {
     operators: OperatorRequestsSlot,
     streams: ReplicaStreamsSlot,
     limits: ListenerLimits,
+    process: Option<OtherProcess>,
 }
 
 /// The answer to a client's request, as the cluster listener writes it.
@@ -50,7 +53,15 @@ impl<R: RequestService> ForwardedRequests<R> {
             operators: OperatorRequestsSlot::default(),
             streams: ReplicaStreamsSlot::default(),
             limits,
+            process: None,
         }
+    }
+
+    /// Serves requests of this process in a graceful restart, instead of another replica's.
+    #[must_use]
+    pub(crate) fn of_process(self, process: OtherProcess) -> Self {
+        let process = Some(process);
+        Self { process, ..self }
     }
 
     /// Answers operators' requests, too, once there is an answerer in this place.
@@ -106,6 +117,7 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
                     id: client.forwarded_by,
                     request: Some(client.request),
                     kept_task,
+                    process: self.process,
                 }),
                 ..peer
             },
@@ -116,6 +128,7 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
                     id: UNNAMED_REPLICA,
                     request: None,
                     kept_task: None,
+                    process: self.process,
                 }),
                 ..peer
             },

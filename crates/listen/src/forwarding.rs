@@ -1,4 +1,5 @@
 //! Requests that one replica forwards to another: the one that owns their session or parked call.
+//! The processes of a graceful restart forward requests to each other in the same form.
 //!
 //! The whole request of the client goes over, with its credentials, and the other replica checks it
 //! like one of its own clients. What only the connection of the client knows goes in a header of
@@ -78,6 +79,15 @@ pub fn not_owner_header(owner: &ReplicaId) -> Option<(HeaderName, HeaderValue)> 
 #[must_use]
 pub fn replica_of_header(value: &HeaderValue) -> Option<ReplicaId> {
     ReplicaId::from_bytes(&BASE64URL_NOPAD.decode(value.as_bytes()).ok()?)
+}
+
+/// The other process of a graceful restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherProcess {
+    /// The process that this one replaced.
+    Predecessor,
+    /// The process that replaces this one.
+    Successor,
 }
 
 /// The connection of a client, as the replica that it is connected to describes it.
@@ -187,7 +197,7 @@ pub enum ForwardError {
     Lost(String),
 }
 
-/// Sends requests of clients to other replicas.
+/// Sends requests of clients to other replicas, or to another process of a graceful restart.
 pub trait RequestForwarder: Send + Sync {
     /// Sends a request to a replica, and returns its answer. Dropping the future ends the request
     /// there.

@@ -22,6 +22,7 @@ mod listener_settings;
 mod listener_state;
 mod operator_requests;
 mod poll_on_wake;
+mod process_requests;
 mod replica_streams;
 mod repoll_on_wake;
 mod request_body;
@@ -51,7 +52,7 @@ pub use forwarded_requests::ForwardedRequests;
 pub use forwarding::{
     ANSWERED_BY_HEADER, FORWARDED_HEADER, ForwardError, ForwardedBody, ForwardedClient,
     ForwardedRequest, ForwardedSender, KEPT_TASK_HEADER, KeptTaskPart, NOT_OWNER_HEADER,
-    RequestForwarder, answered_by_header, not_owner_header, replica_of_header,
+    OtherProcess, RequestForwarder, answered_by_header, not_owner_header, replica_of_header,
 };
 pub use guarded_stream::{DISCARD_TIME, DISCARDED_BYTES};
 pub use http2::flow_control::Http2Flow;
@@ -61,6 +62,7 @@ pub use listener_state::ListenerState;
 pub use operator_requests::{
     OPERATOR_HEADER, OPERATOR_REQUESTS, OperatorRequest, OperatorRequests, OperatorRequestsSlot,
 };
+pub use process_requests::ProcessRequests;
 pub use replica_streams::{ReplicaStreams, ReplicaStreamsSlot, STREAM_HEADER, STREAM_VERSION};
 pub use request_body::{BodyError, RequestBody};
 pub use request_service::{IncomingRequest, RequestService, ServedBody};

@@ -149,24 +149,25 @@ impl TaskRequests {
         TaskNews::of(self.polls.join((principal, endpoint, name.into())))
     }
 
-    /// Makes a request about a task, also at the process before this one, and returns a state in
-    /// this form. That process has the sessions and child processes of upstreams that were replaced
-    /// there, and calls that become tasks.
+    /// Makes a request about a task, and returns a state in this form. A task that is unknown here
+    /// may be in the process before this one, which has the sessions and child processes of upstreams
+    /// that were replaced there, and calls that become tasks; or in the process after this one, which
+    /// makes new calls.
     async fn request_state(
         &self,
         call: Authenticated<Arc<Call>>,
         form: StateForm,
     ) -> Result<Bytes, Failure> {
         // Seen before the search here: a process that ends meanwhile may have left the task here.
-        let predecessor = self.holders.as_ref();
-        let Some(predecessor) = predecessor.filter(|holders| holders.may_ask_predecessor()) else {
+        let holders = self.holders.as_ref();
+        let Some(holders) = holders.filter(|holders| holders.may_ask_process()) else {
             return self.state_here(call, form).await;
         };
         let request = call.inner().clone();
         let again = call.for_payload(request.clone());
         match self.state_here(call, form).await {
             Err(failure) if *failure.kind() == FailureKind::UnknownTask => {
-                match predecessor.ask_predecessor(&request).await? {
+                match holders.ask_process(&request).await? {
                     Some(state) => Ok(state),
                     None => self.state_here(again, form).await,
                 }

@@ -294,6 +294,7 @@ impl Replica {
             }),
             generation: 0,
             predecessor: None,
+            successor: None,
             clock,
             random,
         };

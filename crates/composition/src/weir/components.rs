@@ -7,7 +7,7 @@ use weir_audit::{AuditService, ChainHeads};
 use weir_catalog::Catalog;
 use weir_catalog::SessionListTable;
 use weir_catalog::{CatalogPorts, CatalogSettings};
-use weir_cluster::PredecessorForwarder;
+use weir_cluster::ProcessForwarder;
 use weir_config::Config;
 use weir_core::port::{
     Clock, Random, RecordStore, ReplayLog, ReplicaId, SharedChanges, SharedCounters,
@@ -288,6 +288,15 @@ pub(super) struct PreviousState {
     pub(super) replicas: Option<ReplicaLinks>,
 }
 
+/// The forwarders of requests to the other processes of a graceful restart.
+#[derive(Clone)]
+pub(super) struct ProcessForwarders {
+    /// To the process before this one.
+    pub(super) predecessor: Arc<ProcessForwarder>,
+    /// To the process after this one.
+    pub(super) successor: Arc<ProcessForwarder>,
+}
+
 /// All components of a gateway behind its listeners.
 pub(super) struct Components {
     pub(super) base: ComponentBase,
@@ -300,8 +309,8 @@ pub(super) struct Components {
     pub(super) overrides: Arc<OperatorOverrides>,
     /// The links to other replicas, if the store is shared.
     pub(super) replicas: Option<ReplicaLinks>,
-    /// Sends requests about parked calls to the previous process.
-    pub(super) predecessor: Arc<PredecessorForwarder>,
+    /// Send requests to the other processes of graceful restarts.
+    pub(super) processes: ProcessForwarders,
     /// The operators' changes of all replicas, if the store is shared.
     pub(super) changes: Option<Arc<dyn SharedChanges>>,
 }
@@ -342,7 +351,11 @@ impl Components {
         };
         let explainer = Arc::new(Explainer::live(config.clone(), sources));
         let bus = kept.bus.clone();
-        let predecessor = PredecessorForwarder::new(state.sessions_move, base.budgets.clone());
+        let forwarder = |awaited| Arc::new(ProcessForwarder::new(awaited, base.budgets.clone()));
+        let processes = ProcessForwarders {
+            predecessor: forwarder(state.sessions_move),
+            successor: forwarder(false),
+        };
         Self {
             base,
             policy,
@@ -351,7 +364,7 @@ impl Components {
             ready,
             explainer,
             overrides,
-            predecessor: Arc::new(predecessor),
+            processes,
             changes: replicas.as_ref().map(|replicas| replicas.changes(&bus)),
             replicas,
         }

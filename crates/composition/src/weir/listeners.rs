@@ -135,7 +135,7 @@ async fn front(
         policy,
         stores: kept,
         replicas,
-        predecessor,
+        processes,
         ..
     }: &Components,
     router: Router,
@@ -168,7 +168,8 @@ async fn front(
         replica: base.replica.clone(),
         replicas: replicas.as_ref().map(ReplicaLinks::ports),
         generation: base.generation,
-        predecessor: Some(predecessor.clone()),
+        predecessor: Some(processes.predecessor.clone()),
+        successor: Some(processes.successor.clone()),
         clock: clock.clone(),
         random: random.clone(),
     };

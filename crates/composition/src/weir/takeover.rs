@@ -6,16 +6,15 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use weir_admin::AdminListener;
 use weir_audit::{AuditService, ChainHead};
-use weir_cluster::PredecessorForwarder;
 use weir_core::HandoverArrival;
 use weir_core::port::Fut;
-use weir_front::SuccessorRequests;
+use weir_front::{OtherProcess, ProcessRequests};
 use weir_handover::{
-    ForwardedCalls, HandoverResources, HandoverState, MovableState, RunningGateway, Successor,
+    HandoverResources, HandoverState, MovableState, ProcessStreams, RunningGateway, Successor,
 };
 
 use super::Weir;
-use super::components::Stores;
+use super::components::{ProcessForwarders, Stores};
 use super::replica_links::ReplicaLinks;
 
 impl RunningGateway for Weir {
@@ -37,6 +36,8 @@ impl RunningGateway for Weir {
     }
 
     async fn prepare_handover(&self) -> HandoverState {
+        // Its clients may come here with what they have from it, once it serves.
+        self.components.processes.successor.await_stream();
         // Child processes move as soon as the successor serves.
         self.components.catalog.begin_ending();
         let changes = self.listeners.admin_state.begin_handover();
@@ -49,6 +50,7 @@ impl RunningGateway for Weir {
             changes,
             sessions_move: true,
             tasks_move: true,
+            requests_go_on: true,
             replica: None,
             other_replicas: replicas.and_then(ReplicaLinks::export_view),
             generation: self.components.base.generation.saturating_add(1),
@@ -77,33 +79,37 @@ impl RunningGateway for Weir {
                 .iter()
                 .map(|(_, upstream)| upstream.clone())
                 .collect(),
-            calls: Arc::new(ParkedCallRequests {
-                successor: self.listeners.front.successor_requests(),
-                predecessor: self.components.predecessor.clone(),
+            requests: Arc::new(ForwardedStreams {
+                served: self.listeners.front.process_requests().clone(),
+                forwarders: self.components.processes.clone(),
             }),
         }
     }
 }
 
-/// The requests about parked calls, to and from the processes before and after this one.
-struct ParkedCallRequests {
-    successor: SuccessorRequests,
-    predecessor: Arc<PredecessorForwarder>,
+/// The requests to and from the processes before and after this one.
+struct ForwardedStreams {
+    served: Arc<ProcessRequests>,
+    forwarders: ProcessForwarders,
 }
 
-impl ForwardedCalls for ParkedCallRequests {
-    fn serve(&self, successor: UnixStream) {
-        self.successor.serve(successor);
+impl ProcessStreams for ForwardedStreams {
+    fn serve(&self, from: OtherProcess, stream: UnixStream) {
+        self.served.serve(from, stream);
     }
 
     fn forward(
         &self,
-        predecessor: Option<UnixStream>,
+        to: OtherProcess,
+        stream: Option<UnixStream>,
         last_messages: HandoverArrival,
     ) -> Fut<'static, ()> {
-        let forwarder = self.predecessor.clone();
+        let forwarder = match to {
+            OtherProcess::Predecessor => self.forwarders.predecessor.clone(),
+            OtherProcess::Successor => self.forwarders.successor.clone(),
+        };
         Box::pin(async move {
-            match predecessor {
+            match stream {
                 Some(stream) => forwarder.run(stream, &last_messages).await,
                 None => forwarder.end(),
             }
@@ -121,7 +127,7 @@ impl Weir {
     /// Stops waiting for the state of the previous process, because it is gone.
     pub fn stop_awaiting_predecessor(&self) {
         self.components.stores.records.complete();
-        self.components.predecessor.end();
+        self.components.processes.predecessor.end();
     }
 
     /// Records the outcome of a hand-over: the successor's process id, or the reason. After a
@@ -133,6 +139,7 @@ impl Weir {
     pub fn record_handover(&mut self, outcome: Result<Successor, String>) -> Result<u32, String> {
         let outcome = outcome.map(|successor| self.successor.insert(successor).id);
         if outcome.is_err() {
+            self.components.processes.successor.end();
             self.components.catalog.abort_ending();
             self.listeners.admin_state.abort_handover();
             self.components.policy.auditing.take_back_files();

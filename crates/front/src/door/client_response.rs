@@ -63,7 +63,7 @@ fn deliver_to_asker(
     if sessions.answer_here(&key, id.as_json(), outcome.clone()) {
         return Ok(true);
     }
-    if context.peer().forwarded_by.is_none() {
+    if context.may_go_to_replica() {
         return match reachable_asker(ports, id) {
             Some(asker) => Err(FailureCause::Elsewhere(asker).into()),
             None => Ok(false),

@@ -1,6 +1,6 @@
 //! Requests that another process answers: the replica that owns their session, their parked call,
-//! or the stream that they belong to, or the process before this one, which has their parked call
-//! or their stream.
+//! or the stream that they belong to; the process before this one, which has their parked call or
+//! their stream; or the process after this one, which has these or their session.
 //!
 //! The whole request goes there, once: again only on proof that it did not run, or if it changes
 //! nothing.
@@ -19,14 +19,18 @@ use weir_layers::request::forwarded_tasks::count_forwarded;
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::{
-    ForwardError, ForwardedBody, ForwardedRequest, ForwardedSender, answered_by_header,
-    not_owner_header,
+    ForwardError, ForwardedBody, ForwardedRequest, ForwardedSender, OtherProcess,
+    answered_by_header, not_owner_header,
 };
 use weir_wire::method::Method as Rpc;
 use weir_wire::{IncomingMessage, Message, RequestId, Revision};
 
 use crate::door::message_decoding::decode;
 use crate::method::offered_methods::is_call;
+
+/// The text of a call whose answer was lost.
+const LOST_CALL: &str =
+    "The process that made the call ended: the call may have run. Check before calling again";
 
 /// The most attempts for one request: an owner may end, and the next one too.
 const MOST_ATTEMPTS: usize = 4;
@@ -40,8 +44,8 @@ const OWN_HEADERS: [HeaderName; 3] = [
 /// Headers with this beginning are written by the CORS layer.
 const CORS_HEADERS: &str = "access-control-";
 
-/// Answers a request through the replica that its failure names. `again` tries this replica once
-/// more after that one turned out to have ended.
+/// Answers a request through the replica that its failure names, or through the process after this
+/// one. `again` tries this process once more after that one turned out to have ended.
 pub(crate) async fn answer_elsewhere<'a>(
     authenticated: &AuthenticatedRequest,
     body: Bytes,
@@ -49,19 +53,24 @@ pub(crate) async fn answer_elsewhere<'a>(
     again: impl Fn(Bytes) -> Fut<'a, RequestResult>,
 ) -> RequestResult {
     let EndpointRequest { head, context } = &*authenticated.request;
-    let replicas = match &context.ports().replicas {
-        // A replica that forwarded the request hears of the owner, and sends the request there.
-        Some(replicas) if context.peer().forwarded_by.is_none() => replicas,
-        Some(_) => return Err(not_owner(context, failure)),
-        None => return Err(failure),
-    };
+    let ports = context.ports();
     let mut failure = failure;
     for _ in 0..MOST_ATTEMPTS {
-        let Some(owner) = failure.elsewhere().cloned() else {
+        let replicas = ports.replicas.as_ref().map(|replicas| &replicas.forwarder);
+        let (forwarder, owner) = match (failure.elsewhere(), failure.in_process()) {
+            (Some(owner), _) if context.may_go_to_replica() => (replicas, owner.clone()),
+            // A replica that forwarded the request hears of the owner, and sends the request there.
+            (Some(_), _) => return Err(not_owner(context, failure)),
+            (None, Some(OtherProcess::Successor)) => {
+                (ports.successor.as_ref(), ports.replica.clone())
+            }
+            (None, Some(OtherProcess::Predecessor) | None) => return Err(failure),
+        };
+        let Some(forwarder) = forwarder else {
             return Err(failure);
         };
         let request = forwarded_request(authenticated, body.clone());
-        match replicas.forwarder.forward(&owner, request).await {
+        match forwarder.forward(&owner, request).await {
             Ok(answer) => {
                 count_forwarded("answered");
                 let answer = answer_of(context, &head.method, answer);
@@ -77,9 +86,16 @@ pub(crate) async fn answer_elsewhere<'a>(
                     let message = PendingMessage::read(context, &head.method, &head.headers, &body);
                     if !message.is_repeatable {
                         count_forwarded("lost");
-                        tracing::warn!(replica = %owner, error = why.as_str(), "request lost on another replica");
-                        let lost = "The replica that made the call ended: the call may have run. Check before calling again";
-                        return Err(failure.relabel(message.lost(lost)));
+                        let error = why.as_str();
+                        if failure.in_process().is_some() {
+                            tracing::warn!(
+                                error,
+                                "graceful restart: request lost with the new process"
+                            );
+                        } else {
+                            tracing::warn!(replica = %owner, error, "request lost on another replica");
+                        }
+                        return Err(failure.relabel(message.lost()));
                     }
                 }
                 count_forwarded("unreachable");
@@ -97,7 +113,7 @@ pub(crate) async fn answer_elsewhere<'a>(
 
 /// The failure of a request that another replica forwarded, with the name of this one: it may have
 /// been started at the address of the replica that the request is for.
-fn not_owner(context: &HttpRequestContext, failure: RequestFailure) -> RequestFailure {
+pub(crate) fn not_owner(context: &HttpRequestContext, failure: RequestFailure) -> RequestFailure {
     let Some(owner) = failure.elsewhere() else {
         return failure;
     };
@@ -135,7 +151,7 @@ pub(crate) async fn answer_in_predecessor(
             Ok(failure.label_answer(answer))
         }
         // The request did not run, and its call may still be parked there.
-        Err(ForwardError::NotSent(why)) if ports.predecessor_takes_requests() => {
+        Err(ForwardError::NotSent(why)) if ports.process(OtherProcess::Predecessor).is_some() => {
             count_forwarded("unreachable");
             tracing::debug!(
                 error = why.as_str(),
@@ -144,9 +160,10 @@ pub(crate) async fn answer_in_predecessor(
             let unreachable = RequestFailure::from(RequestRefusal::OwnerUnreachable);
             Err(failure.relabel(unreachable))
         }
-        // The connection has ended with its process.
-        Err(_) if context.is_over_http_sse => {
-            count_forwarded("lost");
+        // The connection has ended with its process, or is in the process after this one.
+        Err(error) if context.is_over_http_sse => {
+            let is_elsewhere = matches!(error, ForwardError::NotOwner(_));
+            count_forwarded(if is_elsewhere { "not_owner" } else { "lost" });
             Err(failure.relabel(RequestRefusal::UnknownStream.into()))
         }
         // The parked call has ended with its process, with or without this request.
@@ -154,8 +171,7 @@ pub(crate) async fn answer_in_predecessor(
             count_forwarded("lost");
             tracing::warn!(%error, "graceful restart: parked call lost with the previous process");
             let message = PendingMessage::read(context, &head.method, &head.headers, &body);
-            let lost = "The process that made the call ended: the call may have run. Check before calling again";
-            Err(failure.relabel(message.lost(lost)))
+            Err(failure.relabel(message.lost()))
         }
     }
 }
@@ -203,14 +219,14 @@ impl PendingMessage {
         }
     }
 
-    /// The failure of a message whose answer was lost, with a text for a call.
-    fn lost(self, text: &'static str) -> RequestFailure {
+    /// The failure of a message whose answer was lost.
+    fn lost(self) -> RequestFailure {
         let Some((id, method)) = self.request else {
             return RequestRefusal::OwnerLost.into();
         };
         FailureCause::Call {
             id,
-            failure: Failure::new(FailureKind::ResultUnknown, text),
+            failure: Failure::new(FailureKind::ResultUnknown, LOST_CALL),
             revision: self.revision,
             tool_call: method == Some(Rpc::ToolsCall),
         }

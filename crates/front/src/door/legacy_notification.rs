@@ -10,6 +10,7 @@ use weir_layers::failure;
 use weir_layers::failure::RequestResult;
 use weir_layers::http::answer::with_labels;
 use weir_layers::request::message_labels::{Era, MessageLabels};
+use weir_layers::request::moved_sessions::check_session_is_here;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::session_lookup::{load_session, names_session};
 use weir_session::LoadedSession;
@@ -34,6 +35,8 @@ pub(crate) async fn notification(
     }
     let labels = MessageLabels::of(Era::Legacy, method);
     context.facts.leave_decoded(labels);
+    check_session_is_here(context, notification.method.known())
+        .map_err(|failure| failure.labelled(labels))?;
     let opened = load_session(context, known, headers)
         .await
         .map_err(|none| none.failure(None).labelled(labels))?;

@@ -16,6 +16,7 @@ use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_span::RequestSpan;
 use weir_layers::request::request_tracing::{begin_span, run_in_span};
+use weir_listen::OtherProcess;
 use weir_wire::message::Request;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
@@ -64,7 +65,7 @@ async fn answer_there(
     let span = failure.take_span();
     authenticated.request.context.trace.span = span.as_ref().map(RequestSpan::server_span);
     let answering = async {
-        if failure.is_in_predecessor() {
+        if failure.in_process() == Some(OtherProcess::Predecessor) {
             return forwarding::answer_in_predecessor(&authenticated, body, &failure).await;
         }
         let again =

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 use weir_core::call::{CallResumption, InputMode, ParkedId};
-use weir_core::port::ReplicaId;
 use weir_core::{Authenticated, Call, Failure, FailureKind, Reply};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::request_state::{self, RequestStateBinding, SealedResume, UrlVisits, VisitAnswers};
@@ -16,6 +15,7 @@ use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::body::ResponseBody;
 use weir_layers::http::header_names;
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_listen::OtherProcess;
 use weir_session::{ClientRequest, KnownClients};
 use weir_wire::header::{self, HeaderTextError};
 use weir_wire::message::Request;
@@ -289,9 +289,7 @@ fn make_call(
     let binding = binding.map_err(fail)?;
     let origin = match open_state(context, &binding, &lifted.params).map_err(fail)? {
         Some(ResumePlace::Here(origin)) => Some(*origin),
-        Some(ResumePlace::Elsewhere(owner)) => return Err(FailureCause::Elsewhere(owner).into()),
-        Some(ResumePlace::Predecessor) => return Err(FailureCause::InPredecessor.into()),
-        Some(ResumePlace::Successor) => return Err(RequestRefusal::OwnerUnreachable.into()),
+        Some(ResumePlace::Elsewhere(failure)) => return Err(failure),
         None => None,
     };
     let (resume, visits) = match origin {
@@ -348,12 +346,9 @@ fn make_call(
 enum ResumePlace {
     /// On this replica, or on any.
     Here(Box<SealedResume>),
-    /// The call is parked on another replica.
-    Elsewhere(ReplicaId),
-    /// The call is parked in the process before this one, or before that one.
-    Predecessor,
-    /// The call is parked in the process after this one, which accepts all new connections.
-    Successor,
+    /// In another process, which is another replica or one before or after this one, or was one:
+    /// this is the failure here.
+    Elsewhere(RequestFailure),
 }
 
 /// The state to resume from, if the client brought a sealed state.
@@ -371,18 +366,27 @@ fn open_state(
     let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
     let ports = context.ports();
     match (origin.owner.clone(), &origin.resume) {
-        (Some(owner), _) if ports.may_answer(&owner) => Ok(Some(ResumePlace::Elsewhere(owner))),
+        (Some(owner), _) if ports.may_answer(&owner) => {
+            let elsewhere = FailureCause::Elsewhere(owner).into();
+            Ok(Some(ResumePlace::Elsewhere(elsewhere)))
+        }
         (Some(owner), _) if owner != ports.replica => Err(lost_while_parked()),
         (_, CallResumption::Parked(id)) if id.generation() != ports.generation => {
-            if id.generation() < ports.generation && ports.predecessor_takes_requests() {
-                Ok(Some(ResumePlace::Predecessor))
+            let is_newer = id.generation() > ports.generation;
+            let process = match is_newer {
+                true => OtherProcess::Successor,
+                false => OtherProcess::Predecessor,
+            };
+            let failure = if context.other_process(process).is_some() {
+                FailureCause::InProcess(process).into()
             } else if is_of_successor(*id, ports.generation)
-                || id.generation() > ports.generation && context.shared().shutdown.is_draining()
+                || is_newer && context.shared().shutdown.is_draining()
             {
-                Ok(Some(ResumePlace::Successor))
+                RequestRefusal::OwnerUnreachable.into()
             } else {
-                Err(lost_while_parked())
-            }
+                return Err(lost_while_parked());
+            };
+            Ok(Some(ResumePlace::Elsewhere(failure)))
         }
         _ => Ok(Some(ResumePlace::Here(Box::new(origin)))),
     }

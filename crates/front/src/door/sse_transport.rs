@@ -19,9 +19,9 @@ use weir_core::Authenticated;
 use weir_core::port::{Fut, ReplicaId, random_id};
 use weir_layers::failure;
 use weir_layers::failure::request_refusal::RequestRefusal;
-use weir_layers::failure::{FailureCause, RequestResult};
+use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::answer;
-use weir_layers::http::body::ResponseBody;
+use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::http::header_names;
 use weir_layers::http::sse_path::SsePath;
 use weir_layers::in_flight::InFlightPermit;
@@ -34,6 +34,7 @@ use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::session_lookup::{plain_session, version};
+use weir_listen::OtherProcess;
 use weir_session::{
     AnswerKind, LoadedSession, NoPendingAnswer, SessionPlace, SseConnection, SseConnectionId,
     StreamKind, StreamPermit, session_headers,
@@ -48,6 +49,8 @@ use crate::method::open_listening;
 
 /// Chunks of answers that wait for a slow reader; beyond that the answers wait.
 const QUEUED_CHUNKS: usize = 16;
+/// The time until a client connects again to the process after this one, which accepts already.
+const SUCCESSOR_RETRY_MS: u64 = 100;
 
 /// The service of one of the paths, below its layers.
 #[derive(Clone, Copy)]
@@ -83,7 +86,7 @@ async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
         })
         .filter(|connection| !connection.closed.is_cancelled());
     let Some(connection) = found else {
-        return Box::pin(post_to_predecessor(authenticated)).await;
+        return Box::pin(post_to_process(authenticated)).await;
     };
     let body = read_body(authenticated).await?;
     let permit = context.facts.take_permit();
@@ -111,20 +114,43 @@ async fn post_elsewhere(authenticated: &AuthenticatedRequest, owner: ReplicaId) 
     forwarding::answer_elsewhere(authenticated, body, elsewhere, again).await
 }
 
-/// Sends a message to the process that a graceful restart replaced by this one, if there is one:
-/// the connections that were open then stay there.
-async fn post_to_predecessor(authenticated: &AuthenticatedRequest) -> RequestResult {
-    let unknown = RequestRefusal::UnknownStream.into();
-    let ports = authenticated.request.context.ports();
-    if !ports.predecessor_takes_requests() {
-        return Err(unknown);
+/// Sends a message to another process of a graceful restart, if there is one: the connections that
+/// were open at the restart stay in the process before, and new ones are in the process after.
+async fn post_to_process(authenticated: &AuthenticatedRequest) -> RequestResult {
+    let context = &authenticated.request.context;
+    let unknown = || -> RequestFailure {
+        match context.from_process() {
+            // It may have another process to ask.
+            Some(_) => {
+                let own = context.ports().replica.clone();
+                forwarding::not_owner(context, FailureCause::Elsewhere(own).into())
+            }
+            None => RequestRefusal::UnknownStream.into(),
+        }
+    };
+    let before = context.other_process(OtherProcess::Predecessor);
+    let after = context.other_process(OtherProcess::Successor);
+    if before.is_none() && after.is_none() {
+        return Err(unknown());
     }
     let body = read_body(authenticated).await?;
-    forwarding::answer_in_predecessor(authenticated, body, &unknown).await
+    let mut answered = Err(unknown());
+    if before.is_some() {
+        answered = forwarding::answer_in_predecessor(authenticated, body.clone(), &unknown()).await;
+    }
+    if answered.is_err() && after.is_some() {
+        let again = |_| -> Fut<'_, RequestResult> { Box::pin(std::future::ready(Err(unknown()))) };
+        let there = FailureCause::InProcess(OtherProcess::Successor).into();
+        answered = forwarding::answer_elsewhere(authenticated, body, there, again).await;
+    }
+    answered
 }
 
 async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
     let (context, known) = (&authenticated.request.context, &authenticated.sender);
+    if context.shared().shutdown.is_draining() {
+        return Ok(connect_again(context));
+    }
     let permit = open_listening::stream_permit(context, known)?;
     let id = random_id(&*context.ports().random);
     let (out, chunks) = mpsc::channel(QUEUED_CHUNKS);
@@ -167,6 +193,16 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
     ))))
 }
 
+/// The stream of a client that comes while this process drains: it ends at once, and the client
+/// connects again. It names no path for messages: these would have no stream to be answered on.
+fn connect_again(context: &HttpRequestContext) -> HttpAnswer {
+    let retry = match context.other_process(OtherProcess::Successor) {
+        Some(_) => SUCCESSOR_RETRY_MS,
+        None => context.limits().call_retry(&*context.ports().random),
+    };
+    answer::events(Bytes::from(format!("retry: {retry}\n\n")).into())
+}
+
 /// Opens a session for a client that connects again, such as a browser's `EventSource`: its program
 /// takes the new path for messages, and does not send `initialize` again. The id of an event has the
 /// settings of its session. A client that names only the revision of its session, as the TypeScript
@@ -187,10 +223,7 @@ async fn reopen_session(
     let earlier = last_event
         .and_then(|id| connection.open_session(&context.shared().sealer, id))
         .or_else(|| Some(plain_session(context, version(headers).ok()??)));
-    // A drain ends the connection at once: the client connects again elsewhere.
-    let Some(earlier) = earlier.filter(|_| !context.shared().shutdown.is_draining()) else {
-        return;
-    };
+    let Some(earlier) = earlier else { return };
     let (sessions, peer) = (&context.shared().sessions, context.client_address);
     let limits = &context.limits().session;
     let opened = sessions.reopen(known.principal(), peer, earlier, limits);

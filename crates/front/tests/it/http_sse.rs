@@ -11,12 +11,16 @@ use serde_json::{Value, json};
 use weir_core::port::RecordStore as _;
 use weir_core::upstream::ClientSessionChange;
 use weir_era::session::LegacySessionRecord;
+use weir_listen::OtherProcess;
 use weir_testkit::{HttpExchange, RawClient, RawSocket};
 use weir_wire::{LogLevel, Revision, error_code};
 
 use crate::drain::LONG_DRAIN;
-use crate::predecessor_tasks::AnsweringPredecessor;
+use crate::process_tasks::AnsweringProcess;
 use crate::test_front::{SHORT_IDLE, TestFront, in_time, settings};
+
+/// A path for messages that no stream of this process has named.
+pub(crate) const UNKNOWN_PATH: &str = "/mcp/messages?sessionId=AAAAAAAAAAAAAAAAAAAAAA";
 
 /// The requests of one client that are answered at the same time.
 const MAX_REQUESTS: u64 = 64;
@@ -235,13 +239,7 @@ async fn http_sse_call_can_be_cancelled_during_a_drain() {
     assert_eq!(client.post(&waiting_call(1)).await, 202);
     let front = world.front.clone();
     let drained = tokio::spawn(async move { front.drain(LONG_DRAIN, ready(())).await });
-    // Connections are refused: the drain has begun.
-    while tokio::net::TcpStream::connect(world.front.local_addr())
-        .await
-        .is_ok()
-    {
-        tokio::task::yield_now().await;
-    }
+    until_refused(&world).await;
     let body = cancellation(1).to_string();
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -361,22 +359,50 @@ async fn event_id_of_another_principal_or_none_of_weir_opens_no_session() {
 }
 
 #[tokio::test]
-async fn message_for_an_unknown_stream_is_asked_about_in_the_process_before() {
-    let predecessor = Arc::new(AnsweringPredecessor::default());
-    let world = TestFront::with_predecessor(settings(), predecessor.clone()).await;
-    let mut client = SseClient::open(&world).await;
-    let unknown = "sessionId=AAAAAAAAAAAAAAAAAAAAAA";
-    client.path = format!("/mcp/messages?{unknown}");
-    let ping = request(1, "ping", &json!({}));
-    assert_eq!(client.post(&ping).await, 200, "the answer from there");
-    predecessor.has_ended.store(true, Ordering::Relaxed);
-    assert_eq!(client.post(&ping).await, 404);
+async fn message_for_an_unknown_stream_is_asked_about_in_the_process_before_or_after() {
+    for which in [OtherProcess::Predecessor, OtherProcess::Successor] {
+        let process = Arc::new(AnsweringProcess::default());
+        let world = TestFront::with_process(settings(), which, process.clone()).await;
+        let mut client = SseClient::open(&world).await;
+        client.path = UNKNOWN_PATH.to_owned();
+        let ping = request(1, "ping", &json!({}));
+        assert_eq!(client.post(&ping).await, 200, "the answer from there");
+        process.has_ended.store(true, Ordering::Relaxed);
+        assert_eq!(client.post(&ping).await, 404, "{which:?}");
+    }
+}
+
+#[tokio::test]
+async fn stream_that_begins_during_a_drain_names_no_path_for_messages() {
+    let process = Arc::new(AnsweringProcess::default());
+    let after = OtherProcess::Successor;
+    let world = TestFront::with_process(settings(), after, process.clone()).await;
+    let mut kept = RawSocket::connect(&world.url()).await.unwrap();
+    let front = world.front.clone();
+    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN, ready(())).await });
+    until_refused(&world).await;
+    let head = "GET /mcp/sse HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
+    kept.write(head.as_bytes()).await.unwrap();
+    let stream = in_time("the stream", kept.read_to_end()).await.unwrap();
+    assert!(stream.contains("retry: 100\n"), "{stream}");
+    assert!(!stream.contains("data:"), "{stream}");
+    in_time("the end of the drain", drained).await.unwrap();
+    assert!(process.requests.lock().is_empty());
+}
+
+/// Waits until connections are refused: the drain has begun.
+async fn until_refused(world: &TestFront) {
+    let address = world.front.local_addr();
+    while tokio::net::TcpStream::connect(address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
 async fn task_of_the_process_before_is_found_over_http_sse_with_the_credentials_of_the_client() {
-    let predecessor = Arc::new(AnsweringPredecessor::default());
-    let world = TestFront::with_predecessor(settings(), predecessor.clone()).await;
+    let predecessor = Arc::new(AnsweringProcess::default());
+    let before = OtherProcess::Predecessor;
+    let world = TestFront::with_process(settings(), before, predecessor.clone()).await;
     let named = [
         ("authorization", "Bearer ada"),
         ("mcp-protocol-version", "2025-11-25"),

@@ -11,7 +11,7 @@ use weir_core::port::{Authorizer, RecordKey, ReplicaId, Verifier};
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
-use weir_listen::RequestForwarder;
+use weir_listen::{OtherProcess, RequestForwarder};
 use weir_policy::{AllowAll, NoAudit, NoLimits};
 use weir_router::Router;
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
@@ -60,6 +60,7 @@ struct FrontParts {
     /// True if the upstream never sends its lists, and everyone waits for them.
     holds_lists: bool,
     predecessor: Option<Arc<dyn RequestForwarder>>,
+    successor: Option<Arc<dyn RequestForwarder>>,
 }
 
 impl Default for FrontParts {
@@ -73,6 +74,7 @@ impl Default for FrontParts {
             replays: TestReplays::default(),
             holds_lists: false,
             predecessor: None,
+            successor: None,
         }
     }
 }
@@ -160,13 +162,30 @@ impl TestFront {
         Self::with_parts(settings, parts).await
     }
 
-    /// A front for anonymous callers, in a process that replaced this one.
-    pub(crate) async fn with_predecessor(
+    /// A front for anonymous callers, in a process before or after this one.
+    pub(crate) async fn with_process(
+        settings: FrontSettings,
+        which: OtherProcess,
+        process: Arc<dyn RequestForwarder>,
+    ) -> Self {
+        let mut parts = FrontParts::default();
+        let place = match which {
+            OtherProcess::Predecessor => &mut parts.predecessor,
+            OtherProcess::Successor => &mut parts.successor,
+        };
+        *place = Some(process);
+        Self::with_parts(settings, parts).await
+    }
+
+    /// A front for anonymous callers, in a process between these.
+    pub(crate) async fn between(
         settings: FrontSettings,
         predecessor: Arc<dyn RequestForwarder>,
+        successor: Arc<dyn RequestForwarder>,
     ) -> Self {
         let parts = FrontParts {
             predecessor: Some(predecessor),
+            successor: Some(successor),
             ..FrontParts::default()
         };
         Self::with_parts(settings, parts).await
@@ -235,6 +254,7 @@ impl TestFront {
             replicas: None,
             generation: 0,
             predecessor: parts.predecessor,
+            successor: parts.successor,
             clock: Arc::new(clock.clone()),
             random,
         };

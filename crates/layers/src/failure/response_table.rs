@@ -68,7 +68,7 @@ pub fn into_message_answer(
     answer_in_span(failure, |cause| match cause {
         FailureCause::Refused { refusal, .. } => refusal_message(refusal, id, request),
         FailureCause::Elsewhere(_) => refusal_message(RequestRefusal::NotOwner, id, request),
-        FailureCause::InPredecessor => refusal_message(RequestRefusal::OwnerLost, id, request),
+        FailureCause::InProcess(_) => refusal_message(RequestRefusal::OwnerLost, id, request),
         FailureCause::Panicked => panic_answer(id, request),
         FailureCause::Message { .. } | FailureCause::Call { .. } => answer_of_cause(cause, request),
     })
@@ -128,7 +128,7 @@ fn answer_of_cause(cause: FailureCause, request: &RequestName) -> HttpAnswer {
             answer
         }
         // The door answers it.
-        FailureCause::InPredecessor => refusal_answer(RequestRefusal::OwnerLost),
+        FailureCause::InProcess(_) => refusal_answer(RequestRefusal::OwnerLost),
         FailureCause::Panicked => panic_answer(None, request),
     }
 }

@@ -1,5 +1,5 @@
-//! Requests about tasks that another process has: the replica whose call became the task, or the
-//! process before this one.
+//! Requests about tasks that another process has: the replica whose call became the task, or a
+//! process before or after this one.
 //!
 //! The request of a client of 2025-11-25 names a session of this replica, and the answer to one over
 //! HTTP+SSE belongs to a stream of this process, so the other process could not answer them. This
@@ -22,7 +22,8 @@ use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 use weir_era::tasks;
 use weir_listen::{
-    ForwardError, ForwardedBody, ForwardedRequest, ForwardedSender, KeptTaskPart, RequestForwarder,
+    ForwardError, ForwardedBody, ForwardedRequest, ForwardedSender, KeptTaskPart, OtherProcess,
+    RequestForwarder,
 };
 use weir_router::{TaskHolders, silent_holder};
 use weir_wire::method::Method;
@@ -35,6 +36,9 @@ use crate::request::request_context::HttpRequestContext;
 
 /// The longest answer that is read: the longest state of a task, and its envelope.
 const MAX_ANSWER_BYTES: usize = 17 << 20;
+
+/// The other processes of a graceful restart, in the order in which they are asked.
+const PROCESSES: [OtherProcess; 2] = [OtherProcess::Predecessor, OtherProcess::Successor];
 
 /// The other processes that may have the task of this request; `None` if there are none.
 #[must_use]
@@ -89,6 +93,20 @@ impl ForwardedTaskRequests {
         answer_in_time(asking).await
     }
 
+    /// Makes a request at another process of a graceful restart. `None` if that has ended.
+    async fn ask_at(
+        &self,
+        process: OtherProcess,
+        forwarder: &dyn RequestForwarder,
+        call: &Call,
+    ) -> Result<Option<Bytes>, Failure> {
+        let own = &self.context.ports().replica;
+        let asked = self.ask(forwarder, own, call).await;
+        let log = |error: &_| tracing::debug!(%error, ?process, "request not forwarded");
+        let is_there = || self.context.other_process(process).is_some();
+        conclude(asked.inspect_err(log), is_there)
+    }
+
     /// The request in the form of the tasks extension, with the headers of the client's own one.
     fn request(&self, call: &Call, name: &str) -> Option<ForwardedRequest> {
         let (mut head, ()) = Request::new(()).into_parts();
@@ -139,7 +157,7 @@ impl TaskHolders for ForwardedTaskRequests {
     ) -> Fut<'a, Result<Option<Bytes>, Failure>> {
         Box::pin(async move {
             let ports = self.context.ports();
-            let is_there = || ports.may_answer(replica) && !self.context.is_forwarded();
+            let is_there = || ports.may_answer(replica) && self.context.may_go_to_replica();
             let Some(replicas) = ports.replicas.as_ref().filter(|_| is_there()) else {
                 return Ok(None);
             };
@@ -153,21 +171,26 @@ impl TaskHolders for ForwardedTaskRequests {
         self.context.ports().may_run(replica)
     }
 
-    fn may_ask_predecessor(&self) -> bool {
-        self.context.ports().predecessor_takes_requests()
+    fn may_ask_process(&self) -> bool {
+        let may_ask = |process| self.context.other_process(process).is_some();
+        PROCESSES.into_iter().any(may_ask)
     }
 
-    fn ask_predecessor<'a>(&'a self, call: &'a Call) -> Fut<'a, Result<Option<Bytes>, Failure>> {
+    fn ask_process<'a>(&'a self, call: &'a Call) -> Fut<'a, Result<Option<Bytes>, Failure>> {
         Box::pin(async move {
-            let ports = self.context.ports();
-            let Some(predecessor) = &ports.predecessor else {
-                return Ok(None);
-            };
-            let asked = self.ask(&**predecessor, &ports.replica, call).await;
-            let log = |error: &_| {
-                tracing::debug!(%error, "request not forwarded to the previous process");
-            };
-            conclude(asked.inspect_err(log), || self.may_ask_predecessor())
+            let mut answered = Ok(None);
+            for process in PROCESSES {
+                let Some(forwarder) = self.context.other_process(process) else {
+                    continue;
+                };
+                answered = self.ask_at(process, &**forwarder, call).await;
+                match &answered {
+                    Err(failure) if *failure.kind() == FailureKind::UnknownTask => {}
+                    Ok(None) => {}
+                    Ok(Some(_)) | Err(_) => break,
+                }
+            }
+            answered
         })
     }
 }

@@ -8,7 +8,7 @@ use weir_core::budget::{BudgetOwner, ByteReservation};
 use weir_core::call::{RequestName, TraceContext};
 use weir_core::{Authenticated, EndpointId};
 use weir_era::lift;
-use weir_listen::{ClientPeer, ForwardedClient, KeptTaskPart};
+use weir_listen::{ClientPeer, ForwardedClient, KeptTaskPart, OtherProcess, RequestForwarder};
 
 use crate::http::header_names;
 use crate::ports::FrontPorts;
@@ -75,10 +75,31 @@ impl HttpRequestContext {
         }
     }
 
-    /// True if another replica sent the request on to this one, which it had admitted.
+    /// True if another replica or process sent the request on to this one, which it had admitted.
     #[must_use]
     pub fn is_forwarded(&self) -> bool {
         self.peer().forwarded_by.is_some()
+    }
+
+    /// The process of a graceful restart that sent the request on to this one.
+    #[must_use]
+    pub fn from_process(&self) -> Option<OtherProcess> {
+        self.peer().forwarded_by.as_ref()?.process
+    }
+
+    /// The forwarder to another process of a graceful restart, if the request may go there: not to
+    /// the process that it comes from, nor to one that takes no requests.
+    #[must_use]
+    pub fn other_process(&self, process: OtherProcess) -> Option<&Arc<dyn RequestForwarder>> {
+        let comes_from_there = self.from_process() == Some(process);
+        self.ports().process(process).filter(|_| !comes_from_there)
+    }
+
+    /// True if the request may go to another replica: it comes from no replica, not even through the
+    /// process after this one.
+    #[must_use]
+    pub fn may_go_to_replica(&self) -> bool {
+        !self.is_forwarded() || self.from_process() == Some(OtherProcess::Predecessor)
     }
 
     /// The part of a kept task that another replica asks for with this request.

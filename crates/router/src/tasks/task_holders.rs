@@ -1,5 +1,5 @@
 //! The other processes that may have a task: the replica whose call became the task, and the
-//! process before this one in a graceful restart.
+//! processes before and after this one in a graceful restart.
 
 use std::fmt;
 
@@ -28,15 +28,15 @@ pub trait TaskHolders: fmt::Debug + Send + Sync {
     /// elsewhere may still be there.
     fn may_run(&self, replica: &ReplicaId) -> bool;
 
-    /// True if the process before this one may have tasks.
-    fn may_ask_predecessor(&self) -> bool;
+    /// True if a process before or after this one may have tasks.
+    fn may_ask_process(&self) -> bool;
 
-    /// Makes a request about a task at the process before this one. `None` if that process has
-    /// ended: all that it kept is in this one by then. Cancel safe.
+    /// Makes a request about a task at the processes before and after this one. `None` if these have
+    /// ended: all that the one before kept is in this one by then. Cancel safe.
     ///
     /// # Errors
     /// As [`Self::ask_replica`].
-    fn ask_predecessor<'a>(&'a self, call: &'a Call) -> Fut<'a, Result<Option<Bytes>, Failure>>;
+    fn ask_process<'a>(&'a self, call: &'a Call) -> Fut<'a, Result<Option<Bytes>, Failure>>;
 }
 
 /// The failure of a request that the process with the task does not answer.

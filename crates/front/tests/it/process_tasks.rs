@@ -1,4 +1,5 @@
-//! Tasks that are unknown to this process, but maybe not to the one that it replaced.
+//! Tasks that are unknown to this process, but maybe not to the one that it replaced, or to the one
+//! that replaces it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +10,24 @@ use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir_core::port::{Fut, ReplicaId};
-use weir_listen::{BodyError, ForwardError, ForwardedBody, ForwardedRequest, RequestForwarder};
+use weir_listen::{
+    BodyError, ForwardError, ForwardedBody, ForwardedRequest, OtherProcess, RequestForwarder,
+};
 use weir_testkit::ModernEnvelope;
 use weir_wire::Revision;
 
 use crate::test_front::{TestFront, settings};
 
-/// The task that runs in the process before. Any other is over.
+/// The task that runs in the other process. Any other is over.
 const RUNNING: &str = "runs";
 
-/// The process before, which answers each request about a task with its state, and every other one
+/// Another process, which answers each request about a task with its state, and every other one
 /// with its method.
 #[derive(Default)]
-pub(crate) struct AnsweringPredecessor {
+pub(crate) struct AnsweringProcess {
     pub(crate) has_ended: AtomicBool,
+    /// True if it answers that the stream of a message is not there.
+    pub(crate) has_no_stream: AtomicBool,
     /// The requests so far, each with its credentials.
     pub(crate) requests: Mutex<Vec<(Value, Option<HeaderValue>)>>,
 }
@@ -41,7 +46,7 @@ fn state(name: &Value) -> Value {
     state
 }
 
-impl RequestForwarder for AnsweringPredecessor {
+impl RequestForwarder for AnsweringProcess {
     fn forward<'a>(
         &'a self,
         _to: &'a ReplicaId,
@@ -56,6 +61,10 @@ impl RequestForwarder for AnsweringPredecessor {
         let answer = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": result });
         let credentials = request.head.headers.get(header::AUTHORIZATION).cloned();
         self.requests.lock().push((asked, credentials));
+        if self.has_no_stream.load(Ordering::Relaxed) {
+            let own = ReplicaId([0; 8]);
+            return Box::pin(std::future::ready(Err(ForwardError::NotOwner(Some(own)))));
+        }
         let body = Full::new(Bytes::from(answer.to_string()));
         let body = body.map_err(|never| -> BodyError { match never {} });
         let answer = Response::builder()
@@ -71,9 +80,15 @@ impl RequestForwarder for AnsweringPredecessor {
 }
 
 #[tokio::test]
-async fn unknown_task_is_asked_about_in_the_process_before_until_that_has_ended() {
-    let predecessor = Arc::new(AnsweringPredecessor::default());
-    let world = TestFront::with_predecessor(settings(), predecessor.clone()).await;
+async fn unknown_task_is_asked_about_in_the_process_before_or_after_until_that_has_ended() {
+    for which in [OtherProcess::Predecessor, OtherProcess::Successor] {
+        assert_is_asked(which).await;
+    }
+}
+
+async fn assert_is_asked(which: OtherProcess) {
+    let process = Arc::new(AnsweringProcess::default());
+    let world = TestFront::with_process(settings(), which, process.clone()).await;
     let modern = world.client().modern_with(ModernEnvelope {
         capabilities: json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }),
         ..ModernEnvelope::default()
@@ -93,12 +108,12 @@ async fn unknown_task_is_asked_about_in_the_process_before_until_that_has_ended(
     let answer = legacy.ask("tasks/cancel", about(RUNNING)).await.unwrap();
     assert_eq!(answer.result()["status"], "cancelled");
     let cancelled = |(asked, _): &&(Value, _)| asked["method"] == "tasks/cancel";
-    let cancellations = predecessor.requests.lock().iter().filter(cancelled).count();
+    let cancellations = process.requests.lock().iter().filter(cancelled).count();
     assert_eq!(cancellations, 2);
     let answer = legacy.ask("tasks/result", about("task")).await.unwrap();
     assert_eq!(answer.text(), "from there", "{}", answer.last());
 
-    predecessor.has_ended.store(true, Ordering::Relaxed);
+    process.has_ended.store(true, Ordering::Relaxed);
     let requests = [
         ("tasks/get", &modern),
         ("tasks/cancel", &modern),

@@ -1,0 +1,43 @@
+//! Requests of sessions that go on in the process after this one, once that has taken over.
+
+use weir_listen::OtherProcess;
+use weir_wire::method::Method;
+
+use crate::failure::{FailureCause, RequestFailure};
+use crate::request::request_context::HttpRequestContext;
+
+/// Checks that this process has the state of a session that a message is about. The process after
+/// this one has the stream of a moved session with its log level, the subscriptions, the sessions at
+/// servers and the tasks in them. A session of HTTP+SSE stays here with its connection.
+///
+/// # Errors
+/// The message is to be forwarded.
+pub fn check_session_is_here(
+    context: &HttpRequestContext,
+    method: Option<Method>,
+) -> Result<(), RequestFailure> {
+    let is_here = context.is_over_http_sse || !context.shared().shutdown.is_draining();
+    if is_here || !method.is_some_and(needs_whole_session) {
+        return Ok(());
+    }
+    match context.other_process(OtherProcess::Successor) {
+        Some(_) => Err(FailureCause::InProcess(OtherProcess::Successor).into()),
+        None => Ok(()),
+    }
+}
+
+/// True for messages that need more of a session than its record.
+const fn needs_whole_session(method: Method) -> bool {
+    matches!(
+        method,
+        Method::Initialized
+            | Method::RootsListChanged
+            | Method::ResourcesSubscribe
+            | Method::ResourcesUnsubscribe
+            | Method::LoggingSetLevel
+            | Method::TasksGet
+            | Method::TasksList
+            | Method::TasksResult
+            | Method::TasksCancel
+    )
+}
