@@ -254,9 +254,9 @@ impl SuccessorHandshake {
             PREPARED => {}
             other => return Err(unexpected(other, PREPARED)),
         }
-        let will = serde_json::to_string(&weir.prepare_handover().await)?;
+        let state = serde_json::to_string(&weir.prepare_handover().await)?;
         self.writer
-            .write_all(format!("{GO}{will}\n").as_bytes())
+            .write_all(format!("{GO}{state}\n").as_bytes())
             .await?;
         let line = self.read_line().await?;
         if line == SERVING {

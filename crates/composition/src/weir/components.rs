@@ -337,7 +337,7 @@ impl Components {
             base.clock.wall(),
         );
         base.metrics.observe_catalog(&catalog);
-        let kept = Stores::new(config, &base, replicas.as_ref());
+        let stores = Stores::new(config, &base, replicas.as_ref());
         let overview = replicas.as_ref().map(ReplicaLinks::overview);
         let ready = Readiness::new(policy.clients.verifier(), overview);
         let readiness = ready.clone();
@@ -350,7 +350,7 @@ impl Components {
             overrides: overrides.clone(),
         };
         let explainer = Arc::new(Explainer::live(config.clone(), sources));
-        let bus = kept.bus.clone();
+        let bus = stores.bus.clone();
         let forwarder = |awaited| Arc::new(ProcessForwarder::new(awaited, base.budgets.clone()));
         let processes = ProcessForwarders {
             predecessor: forwarder(state.sessions_move),
@@ -359,7 +359,7 @@ impl Components {
         Self {
             base,
             policy,
-            stores: kept,
+            stores,
             catalog,
             ready,
             explainer,

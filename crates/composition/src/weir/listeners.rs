@@ -133,7 +133,7 @@ async fn front(
     Components {
         base,
         policy,
-        stores: kept,
+        stores,
         replicas,
         processes,
         ..
@@ -142,7 +142,7 @@ async fn front(
     listener: Option<TcpListener>,
 ) -> Result<Front, StartError> {
     let (clock, random, gates) = (&base.clock, &base.random, &policy.gates);
-    let task_book: Arc<dyn TaskBook> = kept.tasks.clone();
+    let task_book: Arc<dyn TaskBook> = stores.tasks.clone();
     let task_book = match replicas {
         Some(replicas) => replicas.tasks(task_book),
         None => task_book,
@@ -154,17 +154,21 @@ async fn front(
         task_book,
     )
     .of_replica(replicas.as_ref().map(|_| base.replica.clone()));
-    let router = Arc::new(router.with_parking(kept.parking.clone()).with_tasks(tasks));
+    let router = Arc::new(
+        router
+            .with_parking(stores.parking.clone())
+            .with_tasks(tasks),
+    );
     let ports = weir_front::FrontPorts {
         verifier: policy.clients.verifier(),
         authorizer: gates.authorizer.clone(),
         limiter: gates.limiter.clone(),
         audit: gates.audit.clone(),
-        records: kept.session_records.clone(),
-        replays: kept.stream_replays(),
+        records: stores.session_records.clone(),
+        replays: stores.stream_replays(),
         notifier: base.notifier.clone(),
         budgets: base.budgets.clone(),
-        bus: kept.bus.clone(),
+        bus: stores.bus.clone(),
         replica: base.replica.clone(),
         replicas: replicas.as_ref().map(ReplicaLinks::ports),
         generation: base.generation,
@@ -264,11 +268,11 @@ fn admin_state(
     Components {
         base,
         policy,
-        stores: kept,
+        stores,
         catalog,
         ready,
         explainer,
-        overrides: task_book,
+        overrides,
         replicas,
         changes,
         ..
@@ -283,7 +287,7 @@ fn admin_state(
         explainer: explainer.clone(),
         catalog: catalog.clone(),
         live,
-        parking: kept.parking.clone(),
+        parking: stores.parking.clone(),
         front: front.overview(),
         limits: policy.limits.clone(),
         blocked: policy.blocked.clone(),
@@ -302,5 +306,5 @@ fn admin_state(
         replicas: replicas.as_ref().map(ReplicaLinks::overview),
         peers: replicas.as_ref().map(ReplicaLinks::ports),
     };
-    AdminState::new(parts, task_book.clone())
+    AdminState::new(parts, overrides.clone())
 }

@@ -495,6 +495,11 @@ pub(super) fn upstream_error_code(error: &UpstreamError, is_modern: bool) -> (St
     }
 }
 
+/// True for the answer of another process that refuses the credentials of a request.
+pub(crate) fn refuses_credentials(status: StatusCode) -> bool {
+    status == StatusCode::UNAUTHORIZED
+}
+
 /// 500 for a request that ended by a panic in weir.
 fn panic_answer(id: Option<&RequestId>, request: &RequestName) -> HttpAnswer {
     let failure = Failure::internal("a request ended by a panic");

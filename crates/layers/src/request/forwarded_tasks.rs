@@ -11,9 +11,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, StatusCode, header,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, header};
 use weir_core::call::Call;
 use weir_core::failure::{AuthenticationDenial, UpstreamError};
 use weir_core::port::{Fut, ReplicaId};
@@ -31,6 +29,7 @@ use weir_wire::params::Params;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, error_code, meta, scan};
 
+use crate::failure::response_table::refuses_credentials;
 use crate::http::header_names;
 use crate::request::request_context::HttpRequestContext;
 
@@ -278,7 +277,7 @@ async fn read_state(
     method: Method,
     name: &str,
 ) -> Result<Bytes, Failure> {
-    if answer.status() == StatusCode::UNAUTHORIZED {
+    if refuses_credentials(answer.status()) {
         return Err(expired());
     }
     let answer = read_body(answer).await?;
@@ -399,7 +398,7 @@ mod tests {
     #[tokio::test]
     async fn expired_credentials_end_a_wait() {
         let mut refused = answer("Unauthorized");
-        *refused.status_mut() = StatusCode::UNAUTHORIZED;
+        *refused.status_mut() = 401.try_into().unwrap();
         let failure = read_state(refused, Method::TasksGet, "t")
             .await
             .unwrap_err();
