@@ -619,14 +619,6 @@ pub(crate) const MODEL_MAY_USE_OF_TOKIO: [&str; 5] = ["join!", "select!", "sync"
 /// The files outside of `wire` and `era` that ask whether a revision is modern, and the reasons.
 /// All other code asks for a feature.
 pub(crate) const ASKS_ERA: &[(&str, &str)] = &[
-    (
-        "admin/src/views/client_views.rs",
-        "names the era to operators",
-    ),
-    (
-        "admin/src/views/upstream_views.rs",
-        "names the era to operators",
-    ),
     ("demo/src/notes.rs", "is a server of both eras"),
     (
         "front/src/door/mcp_service.rs",
