@@ -23,9 +23,8 @@ use super::followed_upstream::FollowedUpstream;
 use super::late_confirmations::LateConfirmations;
 use super::list_feed::{ListFeed, ListSnapshot};
 use super::list_state::ListState;
-use super::pace::RefreshPacer;
 use super::walk_span::WalkSpan;
-use weir_items::{WalkTrigger, requested_pause};
+use weir_items::{RefreshPacer, WalkTrigger, requested_pause};
 
 mod upstream_walk;
 

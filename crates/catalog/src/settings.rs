@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::port::{Authorizer, Clock, ListAnnouncements, Random};
+use weir_items::RefreshPace;
 
 use crate::session_lists::session_list_table::SessionListTable;
 
@@ -47,20 +48,6 @@ pub struct CatalogSettings {
     pub abandoned_after: Duration,
 }
 
-/// The pace of walking an upstream that reports changes again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefreshPace {
-    /// Least time between the starts of two walks.
-    pub min_interval: Duration,
-    /// So many walks in a row without a pause of `calm` count as flapping: from there on the time
-    /// doubles.
-    pub walks_before_slowing: u32,
-    /// The pause that ends a row.
-    pub calm: Duration,
-    /// The most that the time grows to. The last change is seen after this time at the latest.
-    pub max_interval: Duration,
-}
-
 impl Default for CatalogSettings {
     fn default() -> Self {
         Self {
@@ -79,18 +66,6 @@ impl Default for CatalogSettings {
             walk_time: Duration::from_secs(60),
             retire_grace: Duration::from_secs(30),
             abandoned_after: Duration::from_secs(600),
-        }
-    }
-}
-
-impl Default for RefreshPace {
-    /// Two walks a second at most; ten seconds of that are a storm.
-    fn default() -> Self {
-        Self {
-            min_interval: Duration::from_millis(500),
-            walks_before_slowing: 20,
-            calm: Duration::from_secs(5),
-            max_interval: Duration::from_secs(4),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Items of servers' lists: an item is read and checked once, when its list is, and may then be
 //! described as the operator of an endpoint wants it. The operator's rules for calls are resolved
 //! for each tool. A list is compared with another one, and may have a fault while the server gives
-//! its other lists.
+//! its other lists. The lists of a server are read again at a pace.
 
 mod list_difference;
 mod list_fault;
 mod overrides;
+mod refresh_pace;
 mod resolved_rules;
 mod tool_draft;
 
@@ -14,5 +15,6 @@ pub use list_fault::{
     ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late, requested_pause,
 };
 pub use overrides::{apply_overrides, link_interface};
+pub use refresh_pace::{RefreshPace, RefreshPacer};
 pub use resolved_rules::ResolvedRules;
 pub use tool_draft::{InvalidItem, ToolDraft};

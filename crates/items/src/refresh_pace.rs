@@ -5,19 +5,44 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_core::port::doubled;
 
-use super::settings::RefreshPace;
+/// The pace of walking an upstream that reports changes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefreshPace {
+    /// Least time between the starts of two walks.
+    pub min_interval: Duration,
+    /// So many walks in a row without a pause of `calm` count as flapping: from there on the time
+    /// doubles.
+    pub walks_before_slowing: u32,
+    /// The pause that ends a row.
+    pub calm: Duration,
+    /// The most that the time grows to. The last change is seen after this time at the latest.
+    pub max_interval: Duration,
+}
+
+impl Default for RefreshPace {
+    /// Two walks a second at most; ten seconds of that are a storm.
+    fn default() -> Self {
+        Self {
+            min_interval: Duration::from_millis(500),
+            walks_before_slowing: 20,
+            calm: Duration::from_secs(5),
+            max_interval: Duration::from_secs(4),
+        }
+    }
+}
 
 /// Keeps the walks over one upstream's list apart. A storm of changes leads to few walks, and the
 /// last change to one more; an upstream that never stops changing is walked ever more slowly.
 #[derive(Debug)]
-pub(super) struct RefreshPacer {
+pub struct RefreshPacer {
     rules: RefreshPace,
     last: Option<Instant>,
     walks_in_row: u32,
 }
 
 impl RefreshPacer {
-    pub(super) fn new(rules: RefreshPace) -> Self {
+    /// The pace of an upstream that was not walked yet.
+    pub fn new(rules: RefreshPace) -> Self {
         Self {
             rules,
             last: None,
@@ -26,13 +51,13 @@ impl RefreshPacer {
     }
 
     /// The earliest time for the next walk.
-    pub(super) fn gate(&self, now: Instant) -> Instant {
+    pub fn gate(&self, now: Instant) -> Instant {
         self.last
             .map_or(now, |last| now.max(last + self.interval()))
     }
 
     /// A walk begins now.
-    pub(super) fn begin(&mut self, now: Instant) {
+    pub fn begin(&mut self, now: Instant) {
         let calm = self
             .last
             .is_none_or(|last| now.saturating_duration_since(last) >= self.rules.calm);
