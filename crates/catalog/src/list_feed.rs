@@ -86,6 +86,12 @@ impl Default for ListSnapshot {
 }
 
 impl ListSnapshot {
+    /// The time to drop its items, if it has some and its server does not give it.
+    pub(super) fn expiry(&self) -> Option<Instant> {
+        let fault = self.fault.as_ref().filter(|_| !self.items.is_empty());
+        fault.map(|fault| fault.expiry)
+    }
+
     /// The reason why the list is not whole and fresh, while its server can be asked.
     fn reason(&self, is_declared: bool) -> Option<IncompleteReason> {
         match &self.fault {
@@ -100,6 +106,11 @@ impl ListSnapshot {
 impl UpstreamSnapshot {
     pub(super) fn list(&self, kind: ListKind) -> &ListSnapshot {
         &self.lists[kind as usize]
+    }
+
+    /// The next time to drop the items of a list that its server does not give.
+    pub(super) fn list_expiry(&self) -> Option<Instant> {
+        self.lists.iter().filter_map(ListSnapshot::expiry).min()
     }
 
     /// True if all lists are empty.

@@ -24,7 +24,7 @@ use super::late_confirmations::LateConfirmations;
 use super::list_feed::{ListFeed, ListSnapshot};
 use super::list_state::ListState;
 use super::walk_span::WalkSpan;
-use weir_items::{RefreshPacer, WalkTrigger, requested_pause};
+use weir_items::{RefreshPacer, WalkTrigger, is_same_cause, requested_pause};
 
 mod upstream_walk;
 
@@ -100,7 +100,8 @@ impl ListWatcher {
             // is no loss, and the lists stay as they are.
             self.context.wait_while_ending().await;
             self.handle_loss(&failure);
-            let (now, least) = (Instant::now(), requested_pause(&failure));
+            let grace = self.followed.rules().given.grace;
+            let (now, least) = (Instant::now(), requested_pause(&failure, grace));
             let wait = self.backoff.next(&*self.context.ports.random).max(least);
             let (feed, gate) = (self.feed.clone(), self.pace.gate(now).max(now + least));
             let pause = async {
@@ -176,7 +177,7 @@ impl ListWatcher {
     }
 
     /// The same as [`Self::next_trigger`]. Meanwhile it has clients notified once more of lists that
-    /// another replica got late.
+    /// another replica got late, and drops expired items.
     async fn trigger_or_repeat(
         &mut self,
         watch: &mut dyn ListWatch,
@@ -185,10 +186,12 @@ impl ListWatcher {
         let triggered = {
             let mut trigger = pin!(self.next_trigger(watch));
             loop {
+                let expiry = self.feed.peek().list_expiry();
                 tokio::select! {
                     biased;
                     triggered = &mut trigger => break triggered,
                     kinds = late.next() => self.feed.repeat_notifications(kinds),
+                    () = sleep_until_any(expiry) => self.drop_expired_lists(),
                 }
             }
         };
@@ -233,12 +236,6 @@ impl ListWatcher {
         };
         let faults = snapshot.lists.iter().filter_map(|list| list.fault.as_ref());
         let retry_at = faults.map(|fault| fault.retry_at).min();
-        let retry = async {
-            match retry_at {
-                Some(at) => sleep_until(at).await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
             changed = watch.next_change() => {
                 let kinds = changed?;
@@ -247,7 +244,7 @@ impl ListWatcher {
             }
             () = tokio::time::sleep(poll_wait) => Ok(WalkTrigger::Poll),
             () = stale => Ok(WalkTrigger::Poll),
-            () = retry => Ok(WalkTrigger::Retry),
+            () = sleep_until_any(retry_at) => Ok(WalkTrigger::Retry),
             () = self.feed.walk_now.notified() => Ok(WalkTrigger::Requested),
             () = self.feed.wait_for_need() => Ok(WalkTrigger::Requested),
         }
@@ -256,29 +253,34 @@ impl ListWatcher {
     /// Runs `work`, and drops expired items while it runs.
     async fn expiring<F: Future>(&mut self, work: F) -> F::Output {
         let mut work = pin!(work);
-        if let Some(expiry) = self.expiry {
+        loop {
+            let of_lists = self.feed.peek().list_expiry();
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                () = sleep_until(expiry) => {}
+                () = sleep_until_any(self.expiry) => self.drop_items(),
+                () = sleep_until_any(of_lists) => self.drop_expired_lists(),
             }
-            self.expiry = None;
-            let since = self.context.wall();
-            self.feed.publish(|snapshot| {
-                snapshot.state = ListState::Down;
-                snapshot.since = since;
-                snapshot
-                    .lists
-                    .iter_mut()
-                    .for_each(|list| list.items = Arc::new([]));
-                snapshot.digests = Default::default();
-            });
-            tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "upstream unreachable: items removed from lists");
-            ListKind::ALL
-                .into_iter()
-                .for_each(|kind| self.report_items(kind, 0));
         }
-        work.await
+    }
+
+    /// Drops the items of an upstream that could not be asked for the grace.
+    fn drop_items(&mut self) {
+        self.expiry = None;
+        let since = self.context.wall();
+        self.feed.publish(|snapshot| {
+            snapshot.state = ListState::Down;
+            snapshot.since = since;
+            snapshot
+                .lists
+                .iter_mut()
+                .for_each(|list| list.items = Arc::new([]));
+            snapshot.digests = Default::default();
+        });
+        tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "upstream unreachable: items removed from lists");
+        ListKind::ALL
+            .into_iter()
+            .for_each(|kind| self.report_items(kind, 0));
     }
 
     /// The watch could not be opened, or is gone.
@@ -364,13 +366,10 @@ impl ListWatcher {
     }
 }
 
-/// True if two causes differ in numbers only: times, ports and process ids change with each
-/// attempt.
-fn is_same_cause(one: &str, other: &str) -> bool {
-    let without_numbers = |text: &'_ str| {
-        text.chars()
-            .filter(|c| !c.is_ascii_digit())
-            .collect::<String>()
-    };
-    without_numbers(one) == without_numbers(other)
+/// Waits for a time, if there is one; otherwise for ever.
+async fn sleep_until_any(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
 }

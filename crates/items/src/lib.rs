@@ -12,7 +12,8 @@ mod tool_draft;
 
 pub use list_difference::{ListDifference, WalkMark};
 pub use list_fault::{
-    ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late, requested_pause,
+    ListFault, WalkTrigger, is_late, is_of_list_alone, is_same_cause, pause_after_late,
+    requested_pause,
 };
 pub use overrides::{apply_overrides, link_interface};
 pub use refresh_pace::{RefreshPace, RefreshPacer};

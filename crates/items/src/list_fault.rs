@@ -71,10 +71,22 @@ pub fn is_of_list_alone(failure: &Failure) -> bool {
 /// The longest pause that a server may ask for.
 const LONGEST_REQUESTED_PAUSE: Duration = Duration::from_secs(3600);
 
-/// The pause that the server asks for before it is asked again (`Retry-After`), within a bound.
-pub fn requested_pause(failure: &Failure) -> Duration {
+/// The pause that the server asks for before it is asked again (`Retry-After`), within bounds. The
+/// last good items stay for the `grace`: a server that is back by then is asked before they go.
+pub fn requested_pause(failure: &Failure, grace: Duration) -> Duration {
     let delay = failure.retry_delay().unwrap_or_default();
-    delay.min(LONGEST_REQUESTED_PAUSE)
+    delay.min(LONGEST_REQUESTED_PAUSE).min(grace / 2)
+}
+
+/// True if two causes differ in numbers only: times, ports and process ids change with each
+/// attempt.
+pub fn is_same_cause(one: &str, other: &str) -> bool {
+    let without_numbers = |text: &str| {
+        text.chars()
+            .filter(|c| !c.is_ascii_digit())
+            .collect::<String>()
+    };
+    without_numbers(one) == without_numbers(other)
 }
 
 /// True if the server did not answer in time. Such a list is asked for after the others, and seldom.

@@ -1,4 +1,5 @@
-//! An upstream with several URLs: one of its servers is killed and comes back while clients call.
+//! An upstream with several URLs: one of its servers is killed and comes back while clients call, or
+//! is in maintenance.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use weir_testkit::mock_server::MockServerBuilder;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::{BOTH, mockup, own_error};
+use super::{BOTH, missing_upstreams, mockup, own_error};
 use crate::admin::OperatorClient;
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 
@@ -161,5 +162,55 @@ async fn assert_shown(weir: &Weir, mocks: &[MockServer]) {
     );
     for text in [&page, &output, &json!(urls).to_string()] {
         assert!(!text.contains(QUERY), "{text}");
+    }
+}
+
+/// Returns a server with one tool whose changes it does not announce: its lists are polled.
+async fn polled(era: Revision) -> MockServer {
+    mockup(era).tools(1).without_list_changed().start().await
+}
+
+// Proves E13.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_read_at_another_server_while_one_is_in_maintenance() {
+    for era in BOTH {
+        let servers = [polled(era).await, polled(era).await];
+        let urls = servers.each_ref().map(MockServer::url);
+        let weir = Weir::with_upstreams(json!({ "shop": { "urls": urls, "poll": "1s" } }));
+        weir.wait_until_listed("/mcp", &["shop__tool_0000"]);
+        assert!(servers[1].requests_of("tools/list").is_empty());
+        servers[0].add_rule("*", usize::MAX, MockBehaviour::retry_after(503, 3600));
+        servers[1]
+            .wait_until("it is asked for its lists", |server| {
+                !server.requests_of("tools/list").is_empty()
+            })
+            .await;
+        let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
+        wait_until_async("whole lists", async || {
+            let listed = client.ask("tools/list", json!({})).await;
+            let tools = listed.result()["tools"].as_array().unwrap();
+            assert_eq!(tools.len(), 1, "{era:?}");
+            missing_upstreams(&listed).is_empty().then_some(())
+        })
+        .await;
+    }
+}
+
+// Proves E13.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_is_back_is_asked_for_its_lists_before_a_long_requested_pause_ends() {
+    for era in BOTH {
+        let server = polled(era).await;
+        let upstream = json!({ "url": server.url(), "poll": "1s", "grace": "4s" });
+        let weir = Weir::with_upstreams(json!({ "shop": upstream }));
+        weir.wait_until_listed("/mcp", &["shop__tool_0000"]);
+        let asked = || server.requests_of("tools/list").len();
+        server.add_rule("tools/list", 1, MockBehaviour::retry_after(503, 3600));
+        let before = asked();
+        // One of these may be before the refusal.
+        server
+            .wait_until("it is asked again", |_| asked() >= before + 3)
+            .await;
+        weir.wait_until_listed("/mcp", &["shop__tool_0000"]);
     }
 }

@@ -22,7 +22,8 @@ use crate::list_state::ListState;
 use crate::view::Freshness;
 use crate::walk::{WalkResult, walk};
 use weir_items::{
-    ListFault, WalkTrigger, is_late, is_of_list_alone, pause_after_late, requested_pause,
+    ListFault, WalkTrigger, is_late, is_of_list_alone, is_same_cause, pause_after_late,
+    requested_pause,
 };
 
 /// A hint longer than this has no effect, and would overflow the clock (D15).
@@ -90,6 +91,10 @@ impl ListWatcher {
             snapshot.state = ListState::Fresh;
             for (new, old) in lists.iter_mut().zip(&snapshot.lists) {
                 new.offers |= old.offers;
+                if new.fault.is_some() {
+                    // They may have expired during the walk.
+                    new.items = old.items.clone();
+                }
             }
             snapshot.lists = lists;
             snapshot.digests = digests;
@@ -307,7 +312,7 @@ impl ListWatcher {
         let (now, given) = (Instant::now(), &self.followed.rules().given);
         let cause = failure.cause();
         let known = before.fault.as_ref();
-        if !known.is_some_and(|fault| super::is_same_cause(&fault.error, &cause)) {
+        if !known.is_some_and(|fault| is_same_cause(&fault.error, &cause)) {
             tracing::warn!(
                 upstream = %self.feed.upstream, class = %self.feed.class, list = kind.word(),
                 error = cause, "upstream list not read"
@@ -324,25 +329,36 @@ impl ListWatcher {
             error: cause.into(),
             since: known.map_or_else(|| self.context.wall(), |fault| fault.since),
             expiry: known.map_or(now + given.grace, |fault| fault.expiry),
-            retry_at: now + pause.max(requested_pause(failure)),
+            retry_at: now + pause.max(requested_pause(failure, given.grace)),
             failures,
         };
-        let mut list = before.clone();
-        if fault.expiry <= now && !list.items.is_empty() {
-            list.items = Arc::new([]);
-            tracing::warn!(
-                upstream = %self.feed.upstream, class = %self.feed.class, list = kind.word(),
-                "upstream list not read: items removed"
-            );
-        }
         ListSnapshot {
             freshness: Freshness::NONE,
             offers: true,
             is_missing: false,
             is_asked_for: true,
             fault: Some(fault),
-            ..list
+            ..before.clone()
         }
+    }
+
+    /// Drops the last good items of each list that the server did not give for the grace.
+    pub(super) fn drop_expired_lists(&self) {
+        let now = Instant::now();
+        self.feed.publish(|snapshot| {
+            for kind in ListKind::ALL {
+                let list = &mut snapshot.lists[kind as usize];
+                if list.expiry().is_none_or(|expiry| expiry > now) {
+                    continue;
+                }
+                list.items = Arc::new([]);
+                tracing::warn!(
+                    upstream = %self.feed.upstream, class = %self.feed.class, list = kind.word(),
+                    "upstream list not read: items removed"
+                );
+                self.report_items(kind, 0);
+            }
+        });
     }
 
     fn freshness(&self, ttl: Option<Duration>, pushes: bool) -> Freshness {

@@ -86,7 +86,9 @@ pub struct RawUpstream {
     /// calls of listed tools or prompts that it refuses as unknown. Default `60s`.
     #[schemars(extend("x-protection" = "none"))]
     pub poll: Option<Time>,
-    /// The time that its tools stay listed while it is down. Default `5m`.
+    /// The time that its tools stay listed while it is down. If it asks for a pause (`Retry-After`
+    /// with 429 or 503) before it is asked for its lists again, weir waits for at most half of this
+    /// time, and an hour. Default `5m`.
     #[schemars(extend("x-protection" = "none"))]
     pub grace: Option<Time>,
     /// The trust of rules in the annotations of its tools. Default `untrusted`.

@@ -120,7 +120,7 @@ async fn a_list_that_fails_takes_no_other_list_away() {
 // Proves E13.
 #[tokio::test(start_paused = true)]
 async fn limited_list_takes_no_other_away_and_is_asked_for_after_the_requested_pause() {
-    let pause = Duration::from_secs(2000);
+    let pause = Duration::from_secs(100);
     for fault in [
         ScriptedListFault::Limited(pause),
         ScriptedListFault::Busy(pause),
@@ -141,7 +141,7 @@ async fn limited_list_takes_no_other_away_and_is_asked_for_after_the_requested_p
 // Proves E13.
 #[tokio::test(start_paused = true)]
 async fn server_that_limits_all_lists_is_left_alone_for_the_requested_pause() {
-    let pause = Duration::from_secs(600);
+    let pause = Duration::from_secs(140);
     let fake = ScriptedUpstream::new("up", &["a"]);
     let limited = (ListKind::Tools, ScriptedListFault::Limited(pause));
     fake.set(|script| script.list_faults = vec![limited]);
@@ -152,6 +152,59 @@ async fn server_that_limits_all_lists_is_left_alone_for_the_requested_pause() {
     assert_eq!(ScriptedUpstream::count(&fake.opened), 1);
     tokio::time::sleep(pause / 5).await;
     assert_eq!(exposed(&world.view()), ["up__a"]);
+}
+
+// Proves E13.
+#[tokio::test(start_paused = true)]
+async fn server_that_is_back_before_its_requested_pause_ends_keeps_its_items() {
+    let hour = Duration::from_secs(3600);
+    for fault in [
+        ScriptedListFault::Limited(hour),
+        ScriptedListFault::Busy(hour),
+    ] {
+        let fake = ScriptedUpstream::new("up", &["a"]);
+        let world = CatalogWorld::of(&[&fake]);
+        world.settled().await;
+        fake.set(|script| script.list_faults = vec![(ListKind::Tools, fault)]);
+        fake.tell();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(missing(&world.view()), [("up", "stale")], "{fault:?}");
+        fake.set(|script| script.list_faults.clear());
+        // The grace.
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let view = world.view();
+        assert_eq!(
+            (exposed(&view), missing(&view)),
+            (vec!["up__a"], vec![]),
+            "{fault:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_of_a_list_that_fails_go_between_two_attempts_at_the_end_of_the_grace() {
+    for is_lost in [false, true] {
+        let fake = with_prompt();
+        let world = CatalogWorld::of(&[&fake]);
+        world.settled().await;
+        // The attempts are 140 s apart.
+        let pause = Duration::from_secs(140);
+        break_prompts(&fake, Some(ScriptedListFault::Limited(pause)));
+        fake.tell();
+        tokio::time::sleep(Duration::from_secs(290)).await;
+        let view = prompts(&world);
+        assert_eq!(
+            (exposed(&view), missing(&view)),
+            (vec!["up__p"], vec![("up", "stale")])
+        );
+        if is_lost {
+            fake.set(|script| script.refuse = true);
+            fake.cut();
+        }
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(exposed(&prompts(&world)).is_empty(), "{is_lost}");
+        assert_eq!(exposed(&world.view()), ["up__a"], "{is_lost}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
