@@ -2,14 +2,16 @@
 //! another instance if the watched one cannot be reached, or does not give its lists.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_core::port::Fut;
 use weir_core::upstream::{
     ListKind, ListKinds, ListPage, ListWatch, ResourceUpdates, ServerDescription,
 };
-use weir_core::{CapabilityClass, Failure};
+use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 
+use super::server_instance::is_not_now;
 use super::watched_instance::WatchedInstance;
 use super::{ServerInstance, ServerInstances};
 use crate::single_server::is_answered;
@@ -42,9 +44,8 @@ impl ServerInstances {
             .await?;
         Ok(Box::new(InstanceWatch {
             inner: opened,
-            instance: self.all[index].clone(),
+            all: self.all.clone(),
             index,
-            next: self.after(index),
             watched: self.watched.clone(),
         }))
     }
@@ -58,22 +59,29 @@ impl ServerInstances {
     }
 
     /// Opens something at the first instance that allows it, the watched one first. Instances with
-    /// an open breaker come last.
+    /// an open breaker come last. One that asked for a pause is not asked, unless all of them pause.
     async fn open_at_one<T>(
         &self,
         open: impl for<'a> Fn(&'a ServerInstance) -> Fut<'a, Result<T, FailedAttempt>>,
     ) -> Result<(usize, T), FailedAttempt> {
-        let first = self.watched.index();
+        let (first, now) = (self.watched.index(), self.context.clock.now());
         let mut order: Vec<usize> = (0..self.all.len())
             .map(|step| (first + step) % self.all.len())
             .collect();
         order.sort_by_key(|index| {
             let instance = &self.all[*index];
-            (instance.breaker.is_open(), instance.weight == 0)
+            let is_paused = !instance.list_pause.left(now).is_zero();
+            (is_paused, instance.breaker.is_open(), instance.weight == 0)
         });
-        let mut last = None;
+        let left = |instance: &ServerInstance| instance.list_pause.requested_left(now);
+        let do_all_pause = self.all.iter().all(|one| !left(one).is_zero());
+        let (mut last, mut wait) = (None, Duration::MAX);
         for (step, index) in order.iter().copied().enumerate() {
             let instance = &self.all[index];
+            if !do_all_pause && !left(instance).is_zero() {
+                wait = wait.min(left(instance));
+                continue;
+            }
             let mut attempt = WatchAttempt {
                 watched: &self.watched,
                 from: first,
@@ -90,26 +98,51 @@ impl ServerInstances {
                 }
                 Err(refusal) => {
                     instance.record_refusal(start, &refusal);
+                    instance.pause_lists_after(&refusal.failure);
+                    let delay = refusal.failure.retry_delay().unwrap_or_default();
+                    wait = wait.min(delay.max(left(instance)));
                     last = Some(refusal);
                 }
             }
         }
-        Err(last.unwrap_or_else(|| self.unavailable(None)))
-    }
-
-    fn after(&self, index: usize) -> usize {
-        (index + 1) % self.all.len()
+        let mut last = last.unwrap_or_else(|| self.unavailable(None));
+        if last.failure.retry_delay().is_some() {
+            // Another instance may be asked earlier.
+            last.failure = last.failure.retry_after(wait);
+        }
+        Err(last)
     }
 }
 
 /// A watch at one instance.
 struct InstanceWatch {
     inner: Box<dyn ListWatch>,
-    instance: Arc<ServerInstance>,
+    all: Arc<[Arc<ServerInstance>]>,
     index: usize,
-    /// The instance that is watched next if this one does not give its lists.
-    next: usize,
     watched: WatchedInstance,
+}
+
+impl InstanceWatch {
+    /// Returns the failure of a list that the instance does not give now. The watch is lost if
+    /// another instance may be asked. Otherwise the list fails alone, and is asked for again no
+    /// later than another instance may be.
+    fn fail_not_now(&self, failure: Failure) -> Failure {
+        let instance = &self.all[self.index];
+        instance.pause_lists_after(&failure);
+        let others = self.all.iter().filter(|one| !Arc::ptr_eq(one, instance));
+        match others.filter_map(|one| one.list_wait()).min() {
+            Some(Duration::ZERO) => {
+                let label = &instance.context.label;
+                label
+                    .fail(FailureKind::Unavailable, failure.message().to_owned())
+                    .with_cause(failure.cause())
+            }
+            Some(wait) if failure.retry_delay().is_some_and(|own| wait < own) => {
+                failure.retry_after(wait)
+            }
+            Some(_) | None => failure,
+        }
+    }
 }
 
 impl ListWatch for InstanceWatch {
@@ -126,12 +159,20 @@ impl ListWatch for InstanceWatch {
             let mut attempt = WatchAttempt {
                 watched: &self.watched,
                 from: self.index,
-                next: Some(self.next),
+                next: Some((self.index + 1) % self.all.len()),
             };
-            let listed = self.inner.list(kind, cursor).await;
+            let listed = match self.inner.list(kind, cursor).await {
+                // An undeclared list that is not given is no reason to leave the instance.
+                Err(failure) if is_not_now(&failure) && self.about().offers.has(kind) => {
+                    Err(self.fail_not_now(failure))
+                }
+                listed => listed,
+            };
             if is_answered(&listed) {
+                self.all[self.index].record_life();
+            }
+            if is_answered(&listed) || listed.as_ref().is_err_and(is_not_now) {
                 attempt.next = None;
-                self.instance.record_life();
             }
             drop(attempt);
             listed

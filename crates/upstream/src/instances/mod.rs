@@ -13,6 +13,7 @@ pub(crate) mod instance_name;
 mod instance_reply;
 mod instance_route;
 mod instance_watch;
+mod list_pause;
 mod server_instance;
 mod session_affinity;
 mod session_transfer;
@@ -41,7 +42,7 @@ use watched_instance::WatchedInstance;
 #[derive(Debug)]
 pub(crate) struct ServerInstances {
     context: Arc<UpstreamContext>,
-    all: Box<[Arc<ServerInstance>]>,
+    all: Arc<[Arc<ServerInstance>]>,
     affinity: SessionAffinity,
     watched: WatchedInstance,
     /// The state of the random numbers for the choice, which need not be unguessable.
@@ -154,7 +155,7 @@ impl ServerInstances {
         if news.is_end() {
             self.affinity.forget(sessions);
         }
-        for instance in &self.all {
+        for instance in self.all.iter() {
             instance.http.forward_session_news(sessions, news);
         }
     }

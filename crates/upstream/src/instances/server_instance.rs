@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::Uri;
 use parking_lot::Mutex;
-use weir_core::Failure;
 use weir_core::upstream::InstanceHealth;
+use weir_core::{Failure, FailureKind};
 use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_http::HttpUpstream;
@@ -16,6 +16,7 @@ use super::instance_breaker::InstanceBreaker;
 use super::instance_choice::Candidate;
 use super::instance_load::{PeakEwma, RecentCalls};
 use super::instance_name::InstanceName;
+use super::list_pause::ListPause;
 
 use crate::breaker::AttemptStart;
 use crate::repeated_checks::{CheckedServer, RepeatedChecks, check_until_it_answers};
@@ -30,6 +31,7 @@ pub(crate) struct ServerInstance {
     pub(crate) name: InstanceName,
     pub(crate) weight: u32,
     pub(crate) breaker: InstanceBreaker,
+    pub(crate) list_pause: ListPause,
     /// Its URL for operators, without user and query.
     url: Arc<str>,
     in_flight: AtomicUsize,
@@ -49,6 +51,7 @@ impl ServerInstance {
             name: InstanceName::of(&settings.url),
             weight: settings.weight,
             breaker: InstanceBreaker::default(),
+            list_pause: ListPause::default(),
             url: without_secrets(&settings.url).into(),
             in_flight: AtomicUsize::new(0),
             load: Mutex::default(),
@@ -89,6 +92,21 @@ impl ServerInstance {
             instance: self.clone(),
             is_measured: false,
         }
+    }
+
+    /// Begins a pause of its lists if it does not give them now.
+    pub(crate) fn pause_lists_after(&self, failure: &Failure) {
+        if is_not_now(failure) {
+            self.list_pause
+                .begin(self.context.clock.now(), failure.retry_delay());
+        }
+    }
+
+    /// Returns the wait before it may be asked for the lists in place of another instance; absent if
+    /// it gets no calls.
+    pub(crate) fn list_wait(&self) -> Option<Duration> {
+        let gets_calls = self.weight > 0 && !self.breaker.is_open();
+        gets_calls.then(|| self.list_pause.left(self.context.clock.now()))
     }
 
     /// Records an answer.
@@ -268,6 +286,12 @@ impl Drop for InstanceCall {
                 .record_at_least(waited, now);
         }
     }
+}
+
+/// True if the server does not answer the request now: it limits the rate of requests (429), or is
+/// busy or in maintenance (503).
+pub(crate) fn is_not_now(failure: &Failure) -> bool {
+    matches!(failure.kind(), FailureKind::Limit | FailureKind::Busy)
 }
 
 /// Returns a URL without user and query, for operators.

@@ -65,6 +65,74 @@ async fn instance_that_does_not_give_its_lists_is_left() {
     assert_eq!(tools(&mut *watch).await, ["b"]);
 }
 
+/// Answers as a server in maintenance, or with a limit, for so long.
+fn not_before(seconds: u32) -> MockBehaviour {
+    MockBehaviour::retry_after(503, seconds)
+}
+
+// Proves E13.
+#[tokio::test]
+async fn instance_that_gives_its_lists_later_is_left_while_another_one_may_give_them() {
+    let [a, b, _] = versions().await;
+    let upstream = build(weighted(&[(&a, 1), (&b, 1)]));
+    let open = || upstream.clone().watch(CapabilityClass::BASE);
+    let mut watch = open().await.unwrap();
+    assert_eq!(tools(&mut *watch).await, ["a"]);
+    a.add_rule("tools/list", usize::MAX, not_before(600));
+    let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
+    // The pause is that of the instance, and not of the upstream.
+    assert_eq!(
+        (failure.reason(), failure.retry_delay()),
+        ("unavailable", None)
+    );
+    let mut watch = open().await.unwrap();
+    assert_eq!(tools(&mut *watch).await, ["b"]);
+    assert_eq!(a.requests_of("tools/list").len(), 2);
+    // No instance is left: the watch stays until the first one may be asked again.
+    b.add_rule("tools/list", usize::MAX, not_before(600));
+    let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
+    let delay = failure.retry_delay().unwrap();
+    assert_eq!(failure.reason(), "busy");
+    assert!(
+        Duration::ZERO < delay && delay <= Duration::from_secs(60),
+        "{delay:?}"
+    );
+    assert_eq!(watched(&upstream), [1]);
+    // An operator may want the lists earlier.
+    assert!(open().await.is_ok());
+}
+
+// Proves E13.
+#[tokio::test]
+async fn instance_that_asked_for_a_pause_is_not_asked_for_a_watch_before_its_end() {
+    let [a, mut b]: [MockServer; 2] = legacy().await;
+    a.add_rule("*", usize::MAX, not_before(600));
+    let upstream = build(weighted(&[(&a, 1), (&b, 1)]));
+    let open = || upstream.clone().watch(CapabilityClass::BASE);
+    assert_eq!(tools(&mut *open().await.unwrap()).await, ["echo"]);
+    let asked = a.requests().len();
+    b.stop().await;
+    let failure = open().await.err().unwrap();
+    assert_eq!(
+        (failure.reason(), failure.retry_delay()),
+        ("unavailable", None)
+    );
+    assert_eq!(a.requests().len(), asked);
+}
+
+// Proves E13.
+#[tokio::test]
+async fn watch_of_instances_that_all_ask_for_a_pause_waits_for_the_shortest() {
+    let [a, b]: [MockServer; 2] = legacy().await;
+    a.add_rule("*", usize::MAX, not_before(300));
+    b.add_rule("*", usize::MAX, not_before(600));
+    let upstream = build(weighted(&[(&a, 1), (&b, 1)]));
+    let opened = upstream.watch(CapabilityClass::BASE).await;
+    let failure = opened.err().unwrap();
+    assert_eq!(failure.reason(), "busy");
+    assert_eq!(failure.retry_delay(), Some(Duration::from_secs(300)));
+}
+
 #[tokio::test]
 async fn change_is_heard_from_the_watched_instance() {
     let mocks = versions().await;
