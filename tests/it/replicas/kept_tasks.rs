@@ -63,6 +63,45 @@ fn copies(replicas: &Replicas) -> Vec<String> {
     names.filter(|name| name.starts_with("weir:t:")).collect()
 }
 
+/// Starts replicas with a child each, whose tasks run until there is a file in this folder.
+async fn start_with_children(count: usize, folder: &TestFolder) -> Replicas {
+    let child = ForeignServer::task_progress(&folder.file("end"), &folder.file("steps"));
+    let config = json!({
+        "upstreams": { "one": child },
+        "endpoints": { "/mcp": { "upstream": "one" } },
+    });
+    let replicas = Replicas::start(count, config).await;
+    for replica in replicas.running() {
+        replica.wait_until_listed("/mcp", &["job"]);
+    }
+    replicas
+}
+
+/// Begins a task that runs on; returns the parameters of requests about it.
+async fn begin_job(client: &CheckedClient) -> Value {
+    let call = json!({ "name": "job", "arguments": {}, "task": { "ttl": 600_000 } });
+    let created = client.ask("tools/call", call).await;
+    json!({ "taskId": created.result()["task"]["taskId"] })
+}
+
+/// One replica has the task, another one the session, and a third one gets the request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_of_a_session_elsewhere_is_found_through_every_replica() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let folder = TestFolder::new("third-task");
+    let replicas = start_with_children(COUNT, &folder).await;
+    let about = begin_job(&open_at(&replicas, 0, Revision::V2025_11_25).await).await;
+    let client = open_at(&replicas, 1, Revision::V2025_11_25).await;
+    for number in 0..COUNT {
+        let client = at(&client, &replicas, number);
+        let state = client.ask("tasks/get", about.clone()).await;
+        let status = &state.last()["result"]["status"];
+        assert_eq!(status, "working", "{number}: {}", state.last());
+    }
+}
+
 /// A replica may be paused, as in a suspended virtual machine, and go on later with its tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_of_a_paused_replica_is_not_unknown_meanwhile() {
@@ -70,20 +109,9 @@ async fn task_of_a_paused_replica_is_not_unknown_meanwhile() {
         return;
     }
     let folder = TestFolder::new("paused-task");
-    let child = ForeignServer::task_progress(&folder.file("end"), &folder.file("steps"));
-    let config = json!({
-        "upstreams": { "one": child },
-        "endpoints": { "/mcp": { "upstream": "one" } },
-    });
-    let replicas = Replicas::start(2, config).await;
-    for replica in replicas.running() {
-        replica.wait_until_listed("/mcp", &["job"]);
-    }
+    let replicas = start_with_children(2, &folder).await;
     let revision = Revision::V2025_11_25;
-    let client = open_at(&replicas, 0, revision).await;
-    let call = json!({ "name": "job", "arguments": {}, "task": { "ttl": 600_000 } });
-    let created = client.ask("tools/call", call).await;
-    let about = json!({ "taskId": created.result()["task"]["taskId"] });
+    let about = begin_job(&open_at(&replicas, 0, revision).await).await;
     let other = open_at(&replicas, 1, revision).await;
     let state = other.ask("tasks/get", about.clone()).await;
     assert_eq!(state.result()["status"], "working", "{}", state.last());

@@ -156,7 +156,9 @@ impl TaskHolders for ForwardedTaskRequests {
     ) -> Fut<'a, Result<Option<Bytes>, Failure>> {
         Box::pin(async move {
             let ports = self.context.ports();
-            let is_there = || ports.may_answer(replica) && self.context.may_go_to_replica();
+            // Another process that asks about a task asks all others itself.
+            let is_last = self.context.kept_task_part().is_some();
+            let is_there = || ports.may_answer(replica) && !is_last;
             let Some(replicas) = ports.replicas.as_ref().filter(|_| is_there()) else {
                 return Ok(None);
             };
