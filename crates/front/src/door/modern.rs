@@ -287,12 +287,7 @@ fn make_call(
         &lifted.params,
     );
     let binding = binding.map_err(fail)?;
-    let origin = match open_state(context, &binding, &lifted.params).map_err(fail)? {
-        Some(ResumePlace::Here(origin)) => Some(*origin),
-        Some(ResumePlace::Elsewhere(failure)) => return Err(failure),
-        None => None,
-    };
-    let (resume, visits) = match origin {
+    let (resume, visits) = match open_state(context, &binding, &lifted.params, fail)? {
         Some(origin) => (Some(origin.resume), origin.visits),
         None => (None, UrlVisits::default()),
     };
@@ -342,54 +337,47 @@ fn make_call(
     ))
 }
 
-/// The place of the call that a client goes on with.
-enum ResumePlace {
-    /// On this replica, or on any.
-    Here(Box<SealedResume>),
-    /// In another process, which is another replica or one before or after this one, or was one:
-    /// this is the failure here.
-    Elsewhere(RequestFailure),
-}
-
-/// The state to resume from, if the client brought a sealed state.
+/// The state to resume from, if the client brought a sealed state. The call goes on in this process,
+/// or in any. `fail` makes the failure of the call.
+///
+/// # Errors
+/// The state is not valid, or the call is parked in another process, or in one that has ended.
 fn open_state(
     context: &HttpRequestContext,
     binding: &RequestStateBinding<'_>,
     params: &Params,
-) -> Result<Option<ResumePlace>, Failure> {
+    fail: impl Fn(Failure) -> FailureCause,
+) -> Result<Option<SealedResume>, RequestFailure> {
     let state = params
         .request_state()
-        .map_err(|error| Failure::invalid_params(error.to_string()))?;
+        .map_err(|error| fail(Failure::invalid_params(error.to_string())))?;
     let Some(state) = state else { return Ok(None) };
     let now = context.ports().clock.wall();
     let opened = request_state::open(&context.shared().sealer, binding, &state, now);
-    let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let origin = opened.map_err(|error| fail(Failure::invalid_params(error.to_string())))?;
     let ports = context.ports();
-    match (origin.owner.clone(), &origin.resume) {
-        (Some(owner), _) if ports.may_answer(&owner) => {
-            let elsewhere = FailureCause::Elsewhere(owner).into();
-            Ok(Some(ResumePlace::Elsewhere(elsewhere)))
-        }
-        (Some(owner), _) if owner != ports.replica => Err(lost_while_parked()),
+    let failure = match (origin.owner.clone(), &origin.resume) {
+        (Some(owner), _) if ports.may_answer(&owner) => FailureCause::Elsewhere(owner).into(),
+        (Some(owner), _) if owner != ports.replica => fail(lost_while_parked()).into(),
         (_, CallResumption::Parked(id)) if id.generation() != ports.generation => {
             let is_newer = id.generation() > ports.generation;
             let process = match is_newer {
                 true => OtherProcess::Successor,
                 false => OtherProcess::Predecessor,
             };
-            let failure = if context.other_process(process).is_some() {
+            if context.other_process(process).is_some() {
                 FailureCause::InProcess(process).into()
             } else if is_of_successor(*id, ports.generation)
                 || is_newer && context.shared().shutdown.is_draining()
             {
                 RequestRefusal::OwnerUnreachable.into()
             } else {
-                return Err(lost_while_parked());
-            };
-            Ok(Some(ResumePlace::Elsewhere(failure)))
+                fail(lost_while_parked()).into()
+            }
         }
-        _ => Ok(Some(ResumePlace::Here(Box::new(origin)))),
-    }
+        _ => return Ok(Some(origin)),
+    };
+    Err(failure)
 }
 
 /// True for a call that the direct successor of this process parked. It may serve before this
