@@ -20,7 +20,7 @@ use weir_layers::request::forwarded_tasks::task_holders;
 use weir_layers::request::moved_sessions::check_session_is_here;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_layers::request::session_lookup::{NoSession, load_session, names_session, sessionless};
+use weir_layers::request::session_lookup::{NoSession, load_session, sessionless};
 use weir_router::TaskHolders;
 use weir_session::LoadedSession;
 use weir_wire::message::Request;
@@ -60,9 +60,7 @@ pub(crate) async fn serve(
         ))
         .await;
     }
-    if names_session(headers) {
-        check_session_is_here(context, method)?;
-    }
+    check_session_is_here(context, headers, method)?;
     let loaded = load_session(context, known, headers).await.or_else(|none| {
         if matches!(none, NoSession::Missing) && method != Some(Method::Ping) {
             sessionless(context, known, headers)

@@ -35,7 +35,7 @@ pub(crate) async fn notification(
     }
     let labels = MessageLabels::of(Era::Legacy, method);
     context.facts.leave_decoded(labels);
-    check_session_is_here(context, notification.method.known())
+    check_session_is_here(context, headers, notification.method.known())
         .map_err(|failure| failure.labelled(labels))?;
     let opened = load_session(context, known, headers)
         .await

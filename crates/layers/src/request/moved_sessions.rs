@@ -1,23 +1,27 @@
 //! Requests of sessions that go on in the process after this one, once that has taken over.
 
+use http::HeaderMap;
 use weir_listen::OtherProcess;
 use weir_wire::method::Method;
 
 use crate::failure::{FailureCause, RequestFailure};
 use crate::request::request_context::HttpRequestContext;
+use crate::request::session_lookup::names_session;
 
-/// Checks that this process has the state of a session that a message is about. The process after
-/// this one has the stream of a moved session with its log level, the subscriptions, the sessions at
-/// servers and the tasks in them. A session of HTTP+SSE stays here with its connection.
+/// Checks that this process has the state of the session that the head of a message names, if it
+/// names one. The process after this one has the stream of a moved session with its log level, the
+/// subscriptions, the sessions at servers and the tasks in them. A session of HTTP+SSE stays here
+/// with its connection.
 ///
 /// # Errors
 /// The message is to be forwarded.
 pub fn check_session_is_here(
     context: &HttpRequestContext,
+    headers: &HeaderMap,
     method: Option<Method>,
 ) -> Result<(), RequestFailure> {
     let is_here = context.is_over_http_sse || !context.shared().shutdown.is_draining();
-    if is_here || !method.is_some_and(needs_whole_session) {
+    if is_here || !method.is_some_and(needs_whole_session) || !names_session(headers) {
         return Ok(());
     }
     match context.other_process(OtherProcess::Successor) {
