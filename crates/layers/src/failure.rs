@@ -110,27 +110,19 @@ impl RequestFailure {
 
     /// The replica that owns the subject of the request, if that is the reason for the failure.
     pub fn elsewhere(&self) -> Option<&ReplicaId> {
-        match &self.0.cause {
-            FailureCause::Elsewhere(owner) => Some(owner),
-            FailureCause::Refused { .. }
-            | FailureCause::Message { .. }
-            | FailureCause::Call { .. }
-            | FailureCause::InProcess(_)
-            | FailureCause::Panicked => None,
-        }
+        let FailureCause::Elsewhere(owner) = &self.0.cause else {
+            return None;
+        };
+        Some(owner)
     }
 
     /// The other process of a graceful restart that has the subject of the request, if that is the
     /// reason for the failure.
     pub fn in_process(&self) -> Option<OtherProcess> {
-        match self.0.cause {
-            FailureCause::InProcess(process) => Some(process),
-            FailureCause::Refused { .. }
-            | FailureCause::Message { .. }
-            | FailureCause::Call { .. }
-            | FailureCause::Elsewhere(_)
-            | FailureCause::Panicked => None,
-        }
+        let FailureCause::InProcess(process) = self.0.cause else {
+            return None;
+        };
+        Some(process)
     }
 
     /// The same failure with another owner.
