@@ -9,35 +9,26 @@ use weir_core::SessionKey;
 /// The most sessions. Only an opening that began before them needs them.
 const MAX_ENDED: usize = 1024;
 
-/// The last sessions that ended. An id of a session never comes back.
+/// The last sessions that ended, the oldest first. An id of a session never comes back.
 #[derive(Debug, Default)]
-pub(crate) struct EndedClients(Mutex<EndedKeys>);
-
-#[derive(Debug, Default)]
-struct EndedKeys {
-    known: HashSet<SessionKey>,
-    /// The oldest first.
-    order: VecDeque<SessionKey>,
-}
+pub(crate) struct EndedClients(Mutex<VecDeque<SessionKey>>);
 
 impl EndedClients {
     pub(crate) fn add(&self, sessions: &HashSet<SessionKey>) {
         let mut ended = self.0.lock();
         for session in sessions {
-            if !ended.known.insert(*session) {
+            if ended.contains(session) {
                 continue;
             }
-            ended.order.push_back(*session);
-            if ended.order.len() > MAX_ENDED
-                && let Some(oldest) = ended.order.pop_front()
-            {
-                ended.known.remove(&oldest);
+            ended.push_back(*session);
+            if ended.len() > MAX_ENDED {
+                ended.pop_front();
             }
         }
     }
 
     pub(crate) fn contains(&self, session: &SessionKey) -> bool {
-        self.0.lock().known.contains(session)
+        self.0.lock().contains(session)
     }
 }
 
