@@ -77,6 +77,23 @@ struct SessionTask {
     native: Arc<str>,
 }
 
+#[cfg(test)]
+impl TaskLocation {
+    /// A task of a legacy server, in the session of a client.
+    pub(crate) fn in_session(upstream: &UpstreamId, native: &str, session: SessionKey) -> Self {
+        Self {
+            upstream: upstream.clone(),
+            native: native.into(),
+            tool: "shop__slow".into(),
+            class: CapabilityClass::TASKS,
+            session: Some(session),
+            is_own: false,
+            replica: None,
+            incarnation: 0,
+        }
+    }
+}
+
 /// The outcome of a search for the name of a task.
 #[derive(Clone)]
 enum FoundName {
@@ -485,16 +502,7 @@ mod tests {
         let [shop, other] = ["shop", "other"].map(|id| UpstreamId::new(id).unwrap());
         let [own, foreign] = [9, 8].map(|byte| SessionKey([byte; 16]));
         let kept = |native: &str, session| {
-            let home = TaskLocation {
-                upstream: shop.clone(),
-                native: native.into(),
-                tool: "shop__slow".into(),
-                class: CapabilityClass::TASKS,
-                session: Some(session),
-                is_own: false,
-                replica: None,
-                incarnation: 0,
-            };
+            let home = TaskLocation::in_session(&shop, native, session);
             let name = names(FixedBook::new(Vec::new()))
                 .name(&ann, &here, &home)
                 .unwrap();

@@ -233,7 +233,6 @@ pub(super) fn named(object: &Bytes, name: &str) -> Option<Bytes> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use weir_core::call::SessionKey;
-    use weir_core::capability::CapabilityClass;
     use weir_core::names::UpstreamId;
     use weir_core::seal::Sealer;
     use weir_store::{MemoryTasks, TaskCaps};
@@ -255,16 +254,7 @@ mod tests {
             names: names.clone(),
             principal: principal.clone(),
             endpoint: EndpointId::new(endpoint),
-            home: TaskLocation {
-                upstream: upstream.clone(),
-                native: String::new(),
-                tool: "shop__slow".into(),
-                class: CapabilityClass::TASKS,
-                session: Some(session),
-                is_own: false,
-                replica: None,
-                incarnation: 0,
-            },
+            home: TaskLocation::in_session(&upstream, "", session),
             asked: TaskMode::Allowed,
         };
         let begin = |endpoint, native: &str| {
