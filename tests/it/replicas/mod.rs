@@ -15,6 +15,7 @@ mod list_changes;
 mod lost_streams;
 mod mixed_versions;
 mod one_instance;
+mod one_instance_handovers;
 mod operator_changes;
 mod parked_calls;
 mod principals;
