@@ -57,7 +57,8 @@ use http_updates::HttpUpdates;
 use http_watch::HttpWatch;
 use server_dialog::ServerDialog;
 use server_era::ServerEra;
-use session_pool::{ImportedSessions, SessionPool};
+use session_pool::SessionPool;
+use session_pool::exported_sessions::{self, ImportedSessions};
 
 /// One server behind a URL.
 #[derive(Debug)]
@@ -452,7 +453,7 @@ impl HttpUpstream {
         if let Some(pool) = self.pool() {
             pool.import(&self.era.imported);
         }
-        session_pool::client_of_exported(session)
+        exported_sessions::client_of_exported(session)
     }
 
     /// True if the call belongs into the upstream session of its client's session, which only the

@@ -20,7 +20,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use super::era_guess::EraGuess;
 use super::http_second_era::HttpSecondEra;
 use super::server_dialog::{EraProbeResult, ServerDialog};
-use super::session_pool::ImportedSessions;
+use super::session_pool::exported_sessions::ImportedSessions;
 
 /// The longest wait of a call for the probe of a server in doubt, from the beginning of the probe.
 /// After that the call is made in the known era.
