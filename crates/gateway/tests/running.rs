@@ -21,8 +21,8 @@ fn config(upstreams: &[(&str, &MockServer)]) -> String {
     let mut text =
         "listen: 127.0.0.1:0\nadmin: { listen: \"127.0.0.1:0\" }\ndrain: 5s\nupstreams:\n"
             .to_owned();
-    for (id, mockup) in upstreams {
-        text.push_str(&format!("  {id}: {{ url: \"{}\" }}\n", mockup.url()));
+    for (id, mock_server) in upstreams {
+        text.push_str(&format!("  {id}: {{ url: \"{}\" }}\n", mock_server.url()));
     }
     text
 }

@@ -55,13 +55,13 @@ pub struct MockServer {
 
 impl MockServer {
     async fn start(shared: MockState) -> Self {
-        let mut mockup = Self {
+        let mut mock_server = Self {
             shared: Arc::new(shared),
             server: None,
             port: ClosedPort::new(),
         };
-        mockup.restart().await;
-        mockup
+        mock_server.restart().await;
+        mock_server
     }
 
     /// The URL of the MCP endpoint. The same after a restart.
@@ -225,8 +225,8 @@ impl MockServer {
     /// Closes the listener and every connection: connecting is refused from now on.
     pub async fn stop(&mut self) {
         self.server = None;
-        self.wait_until("every connection is closed", |mockup| {
-            mockup.open_connections() == 0
+        self.wait_until("every connection is closed", |mock_server| {
+            mock_server.open_connections() == 0
         })
         .await;
     }

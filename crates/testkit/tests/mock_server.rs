@@ -10,10 +10,10 @@ use weir_testkit::mock_server::{AnswerStep, CallGate, CursorBehaviour, MockTool}
 use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, ModernEnvelope, RawClient};
 use weir_wire::{LogLevel, Revision, meta};
 
-async fn client(mockup: &MockServer, revision: Revision) -> RawClient {
+async fn client(mock_server: &MockServer, revision: Revision) -> RawClient {
     match revision.is_modern() {
-        true => RawClient::new(&mockup.url()).modern(),
-        false => RawClient::new(&mockup.url())
+        true => RawClient::new(&mock_server.url()).modern(),
+        false => RawClient::new(&mock_server.url())
             .legacy(revision)
             .initialize()
             .await
@@ -31,9 +31,9 @@ async fn both_eras(behaviour: &MockBehaviour) -> Vec<(MockServer, RawClient)> {
             Revision::V2025_06_18,
         ),
     ] {
-        let mockup = builder.tool("t", behaviour.clone()).start().await;
-        let client = client(&mockup, revision).await;
-        pairs.push((mockup, client));
+        let mock_server = builder.tool("t", behaviour.clone()).start().await;
+        let client = client(&mock_server, revision).await;
+        pairs.push((mock_server, client));
     }
     pairs
 }
@@ -49,11 +49,11 @@ async fn called(client: &RawClient) -> io::Result<ClientAnswer> {
 #[tokio::test]
 async fn every_revision_lists_all_pages_and_echoes() {
     for revision in Revision::ALL {
-        let mockup = MockServer::dual().tools(7).page_size(3).start().await;
-        let client = client(&mockup, revision).await;
+        let mock_server = MockServer::dual().tools(7).page_size(3).start().await;
+        let client = client(&mock_server, revision).await;
         let tools = client.list_tools().await.unwrap();
         assert_eq!((tools.len(), &tools[6]["name"]), (7, &json!("tool_0006")));
-        assert_eq!(mockup.requests_of("tools/list").len(), 3);
+        assert_eq!(mock_server.requests_of("tools/list").len(), 3);
         let answer = client
             .call("tool_0003", json!({"x": [1, null]}))
             .await
@@ -68,7 +68,10 @@ async fn every_revision_lists_all_pages_and_echoes() {
             revision.is_modern()
         );
         assert_eq!(
-            (mockup.executions("tool_0003"), mockup.total_executions()),
+            (
+                mock_server.executions("tool_0003"),
+                mock_server.total_executions()
+            ),
             (1, 1)
         );
         assert_eq!(
@@ -82,12 +85,12 @@ async fn every_revision_lists_all_pages_and_echoes() {
 async fn definitions_keep_their_bytes_and_may_need_a_capability() {
     let raw = r#"{ "name":"odd","inputSchema":{"type":"object","x-big":123456789012345678901234567890},"_meta":{"a/b":1.0} }"#;
     let hidden = MockTool::new("hidden").needing("elicitation");
-    let mockup = MockServer::modern()
+    let mock_server = MockServer::modern()
         .tool_json(raw)
         .with(hidden)
         .start()
         .await;
-    let client = RawClient::new(&mockup.url()).modern();
+    let client = RawClient::new(&mock_server.url()).modern();
     let body = client.ask("tools/list", json!({})).await.unwrap().body;
     assert!(String::from_utf8_lossy(&body).contains(raw));
     assert_eq!(client.list_tools().await.unwrap().len(), 1);
@@ -206,8 +209,8 @@ async fn mock_server_broken_answers_have_the_named_fault() {
 #[tokio::test]
 async fn a_reset_comes_after_exactly_so_many_bytes() {
     for bytes in [0, 1, 40, 200] {
-        for (mockup, client) in both_eras(&MockBehaviour::reset_after(bytes)).await {
-            let mut socket = weir_testkit::RawSocket::connect(&mockup.url())
+        for (mock_server, client) in both_eras(&MockBehaviour::reset_after(bytes)).await {
+            let mut socket = weir_testkit::RawSocket::connect(&mock_server.url())
                 .await
                 .unwrap();
             let (mut headers, message) = client.envelope(
@@ -231,7 +234,7 @@ async fn a_reset_comes_after_exactly_so_many_bytes() {
                 "{bytes}: {error}"
             );
             assert_eq!(socket.received().len(), bytes);
-            assert_eq!(mockup.executions("t"), 1);
+            assert_eq!(mock_server.executions("t"), 1);
         }
     }
 }
@@ -260,41 +263,43 @@ async fn mock_server_streams_huge_answers_and_drips_slow_ones() {
 #[tokio::test]
 async fn gates_hold_calls_and_dropped_calls_are_counted() {
     let gate = CallGate::new();
-    for (mockup, client) in both_eras(&MockBehaviour::gated_after_progress(&gate)).await {
+    for (mock_server, client) in both_eras(&MockBehaviour::gated_after_progress(&gate)).await {
         let mut kept = client.start_call("t", json!({}), json!(1)).await.unwrap();
         let dropped = client.start_call("t", json!({}), json!(2)).await.unwrap();
         assert_eq!(
             kept.next_message().await.unwrap().unwrap()["method"],
             "notifications/progress"
         );
-        mockup
-            .wait_until("both run", |mockup| mockup.executions("t") == 2)
+        mock_server
+            .wait_until("both run", |mock_server| mock_server.executions("t") == 2)
             .await;
         drop(dropped);
-        mockup
-            .wait_until("one was abandoned", |mockup| {
-                mockup.counts("t").abandoned == 1
+        mock_server
+            .wait_until("one was abandoned", |mock_server| {
+                mock_server.counts("t").abandoned == 1
             })
             .await;
         gate.admit(1);
         assert!(kept.next_message().await.unwrap().unwrap()["result"].is_object());
-        mockup
-            .wait_until("one completed", |mockup| mockup.counts("t").completed == 1)
+        mock_server
+            .wait_until("one completed", |mock_server| {
+                mock_server.counts("t").completed == 1
+            })
             .await;
     }
 }
 
 #[tokio::test]
 async fn a_hanging_call_has_no_head_and_its_client_may_go() {
-    for (mockup, client) in both_eras(&MockBehaviour::hang()).await {
+    for (mock_server, client) in both_eras(&MockBehaviour::hang()).await {
         let call = tokio::spawn(async move { client.call("t", json!({})).await });
-        mockup
-            .wait_until("it runs", |mockup| mockup.executions("t") == 1)
+        mock_server
+            .wait_until("it runs", |mock_server| mock_server.executions("t") == 1)
             .await;
         call.abort();
-        mockup
-            .wait_until("it was abandoned", |mockup| {
-                mockup.counts("t").abandoned == 1
+        mock_server
+            .wait_until("it was abandoned", |mock_server| {
+                mock_server.counts("t").abandoned == 1
             })
             .await;
     }
@@ -303,12 +308,12 @@ async fn a_hanging_call_has_no_head_and_its_client_may_go() {
 #[tokio::test]
 async fn a_cancel_ends_that_call_alone() {
     let gate = CallGate::new();
-    let mockup = MockServer::legacy(Revision::V2025_11_25)
+    let mock_server = MockServer::legacy(Revision::V2025_11_25)
         .tool("t", MockBehaviour::gated_after_progress(&gate))
         .start()
         .await;
-    let one = client(&mockup, Revision::V2025_11_25).await;
-    let other = client(&mockup, Revision::V2025_11_25).await;
+    let one = client(&mock_server, Revision::V2025_11_25).await;
+    let other = client(&mock_server, Revision::V2025_11_25).await;
     let mut calls = [
         one.start_call("t", json!({}), json!(1)).await.unwrap(),
         other.start_call("t", json!({}), json!(1)).await.unwrap(),
@@ -316,7 +321,7 @@ async fn a_cancel_ends_that_call_alone() {
     for call in &mut calls {
         call.next_message().await.unwrap();
     }
-    let id = mockup.requests_of("tools/call")[0].message["id"].clone();
+    let id = mock_server.requests_of("tools/call")[0].message["id"].clone();
     one.notify("notifications/cancelled", json!({"requestId": id}))
         .await
         .unwrap();
@@ -325,7 +330,10 @@ async fn a_cancel_ends_that_call_alone() {
     gate.open();
     assert!(second.finish().await.unwrap().result().is_object());
     assert_eq!(
-        (mockup.counts("t").cancelled, mockup.counts("t").completed),
+        (
+            mock_server.counts("t").cancelled,
+            mock_server.counts("t").completed
+        ),
         (1, 1)
     );
 }
@@ -333,11 +341,11 @@ async fn a_cancel_ends_that_call_alone() {
 #[tokio::test]
 async fn a_server_may_ask_in_the_middle_of_a_call() {
     let ask = MockBehaviour::ask("ping", Value::Null);
-    let mockup = MockServer::legacy(Revision::V2025_06_18)
+    let mock_server = MockServer::legacy(Revision::V2025_06_18)
         .tool("t", ask)
         .start()
         .await;
-    let client = client(&mockup, Revision::V2025_06_18).await;
+    let client = client(&mock_server, Revision::V2025_06_18).await;
     let mut call = client.start_call("t", json!({}), json!(1)).await.unwrap();
     let question = call.next_message().await.unwrap().unwrap();
     assert_eq!(question["method"], "ping");
@@ -350,21 +358,21 @@ async fn a_server_may_ask_in_the_middle_of_a_call() {
         202
     );
     assert!(call.finish().await.unwrap().result().is_object());
-    assert_eq!(mockup.answers()[0]["result"], json!({}));
+    assert_eq!(mock_server.answers()[0]["result"], json!({}));
 }
 
 #[tokio::test]
 async fn changes_reach_listeners_and_sessions_can_be_lost() {
     for status in [404, 400] {
-        let mockup = MockServer::legacy(Revision::V2025_11_25)
+        let mock_server = MockServer::legacy(Revision::V2025_11_25)
             .tools(1)
             .lost_session_status(status)
             .start()
             .await;
-        let client = client(&mockup, Revision::V2025_11_25).await;
+        let client = client(&mock_server, Revision::V2025_11_25).await;
         let mut stream = client.get_stream().await.unwrap();
-        mockup.set_tools(MockTool::numbered(2));
-        mockup.notify_list_changed_times(3);
+        mock_server.set_tools(MockTool::numbered(2));
+        mock_server.notify_list_changed_times(3);
         for _ in 0..3 {
             assert_eq!(
                 stream.next_message().await.unwrap().unwrap()["method"],
@@ -374,30 +382,30 @@ async fn changes_reach_listeners_and_sessions_can_be_lost() {
         assert_eq!(
             (
                 client.list_tools().await.unwrap().len(),
-                mockup.listeners(),
-                mockup.sessions()
+                mock_server.listeners(),
+                mock_server.sessions()
             ),
             (2, 1, 1)
         );
-        mockup.drop_sessions();
+        mock_server.drop_sessions();
         assert_eq!(stream.next_message().await.unwrap(), None);
         assert_eq!(
             client.ask("ping", json!({})).await.unwrap().status.as_u16(),
             status
         );
-        mockup
-            .wait_until("nobody listens", |mockup| mockup.listeners() == 0)
+        mock_server
+            .wait_until("nobody listens", |mock_server| mock_server.listeners() == 0)
             .await;
     }
-    let mockup = MockServer::modern().start().await;
-    let client = RawClient::new(&mockup.url()).modern();
+    let mock_server = MockServer::modern().start().await;
+    let client = RawClient::new(&mock_server.url()).modern();
     let mut stream = client
         .listen(json!({"toolsListChanged": true}))
         .await
         .unwrap();
     let first = stream.next_message().await.unwrap().unwrap();
     assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
-    mockup.notify_list_changed();
+    mock_server.notify_list_changed();
     let change = stream.next_message().await.unwrap().unwrap();
     assert_eq!(
         change["params"]["_meta"][meta::SUBSCRIPTION_ID],
@@ -433,19 +441,19 @@ async fn mock_server_can_answer_the_probe_with_every_behaviour() {
         (MockBehaviour::retry_after(503, 7), 503),
         (MockBehaviour::redirect("http://127.0.0.1:1/"), 307),
     ] {
-        let mockup = MockServer::legacy(Revision::V2025_06_18)
+        let mock_server = MockServer::legacy(Revision::V2025_06_18)
             .tools(1)
             .with_rule("server/discover", behaviour)
             .start()
             .await;
-        let probe = RawClient::new(&mockup.url())
+        let probe = RawClient::new(&mock_server.url())
             .modern()
             .ask("server/discover", Value::Null)
             .await
             .unwrap();
         assert_eq!(probe.status.as_u16(), status);
         assert_eq!(
-            client(&mockup, Revision::V2025_06_18)
+            client(&mock_server, Revision::V2025_06_18)
                 .await
                 .list_tools()
                 .await
@@ -453,7 +461,7 @@ async fn mock_server_can_answer_the_probe_with_every_behaviour() {
                 .len(),
             1
         );
-        assert_eq!(mockup.total_executions(), 0);
+        assert_eq!(mock_server.total_executions(), 0);
     }
     let silent = MockServer::legacy(Revision::V2025_06_18).start().await;
     let probe = RawClient::new(&silent.url())
@@ -468,9 +476,9 @@ async fn mock_server_can_answer_the_probe_with_every_behaviour() {
 async fn rules_run_out_and_behaviours_take_turns() {
     let tool =
         MockTool::new("t").does_in_turn([MockBehaviour::text("one"), MockBehaviour::text("two")]);
-    let mockup = MockServer::modern().with(tool).start().await;
-    let client = RawClient::new(&mockup.url()).modern();
-    mockup.add_rule("tools/call", 1, MockBehaviour::retry_after(429, 1));
+    let mock_server = MockServer::modern().with(tool).start().await;
+    let client = RawClient::new(&mock_server.url()).modern();
+    mock_server.add_rule("tools/call", 1, MockBehaviour::retry_after(429, 1));
     assert_eq!(
         client
             .call("t", json!({}))
@@ -484,8 +492,8 @@ async fn rules_run_out_and_behaviours_take_turns() {
     }
     assert_eq!(
         (
-            mockup.executions("t"),
-            mockup.requests_of("tools/call").len()
+            mock_server.executions("t"),
+            mock_server.requests_of("tools/call").len()
         ),
         (3, 4)
     );
@@ -493,9 +501,9 @@ async fn rules_run_out_and_behaviours_take_turns() {
 
 #[tokio::test]
 async fn a_modern_server_is_strict_and_a_version_can_be_refused() {
-    let mockup = MockServer::modern().tools(1).start().await;
-    let client = RawClient::new(&mockup.url()).modern();
-    let bare = RawClient::new(&mockup.url())
+    let mock_server = MockServer::modern().tools(1).start().await;
+    let client = RawClient::new(&mock_server.url()).modern();
+    let bare = RawClient::new(&mock_server.url())
         .ask("tools/list", json!({}))
         .await
         .unwrap();
@@ -516,12 +524,12 @@ async fn a_modern_server_is_strict_and_a_version_can_be_refused() {
         -32022
     );
     let input = MockBehaviour::input_required(json!({"k": {"method": "roots/list"}}), Some("s"));
-    mockup.set_tools([MockTool::new("t").does(input)]);
+    mock_server.set_tools([MockTool::new("t").does(input)]);
     assert_eq!(
         client.call("t", json!({})).await.unwrap().result()["resultType"],
         "input_required"
     );
-    let seen = mockup.requests_of("tools/call");
+    let seen = mock_server.requests_of("tools/call");
     assert_eq!(
         (seen[0].tool(), seen[0].header("mcp-name")),
         (Some("t"), Some("t"))
@@ -531,12 +539,12 @@ async fn a_modern_server_is_strict_and_a_version_can_be_refused() {
 
 #[tokio::test]
 async fn mock_server_can_send_faulty_cursors() {
-    let mockup = MockServer::modern()
+    let mock_server = MockServer::modern()
         .cursors(CursorBehaviour::Endless)
         .page_size(2)
         .start()
         .await;
-    let client = RawClient::new(&mockup.url()).modern();
+    let client = RawClient::new(&mock_server.url()).modern();
     let page = client
         .ask("tools/list", json!({"cursor": "from:4"}))
         .await
@@ -569,22 +577,22 @@ async fn mock_server_can_send_faulty_cursors() {
 
 #[tokio::test]
 async fn a_server_stops_and_comes_back_on_its_port() {
-    let mut mockup = MockServer::legacy(Revision::V2025_06_18)
+    let mut mock_server = MockServer::legacy(Revision::V2025_06_18)
         .tools(1)
         .start()
         .await;
-    let old = client(&mockup, Revision::V2025_06_18).await;
+    let old = client(&mock_server, Revision::V2025_06_18).await;
     let mut stream = old.get_stream().await.unwrap();
-    mockup.stop().await;
+    mock_server.stop().await;
     assert!(!matches!(stream.next_message().await, Ok(Some(_))));
     assert_eq!(
         old.ask("ping", json!({})).await.unwrap_err().kind(),
         io::ErrorKind::ConnectionRefused
     );
-    mockup.restart().await;
+    mock_server.restart().await;
     assert_eq!(old.ask("ping", json!({})).await.unwrap().status, 404);
     assert_eq!(
-        client(&mockup, Revision::V2025_06_18)
+        client(&mock_server, Revision::V2025_06_18)
             .await
             .list_tools()
             .await
@@ -592,18 +600,18 @@ async fn a_server_stops_and_comes_back_on_its_port() {
             .len(),
         1
     );
-    assert_eq!(mockup.requests_of("initialize").len(), 2);
+    assert_eq!(mock_server.requests_of("initialize").len(), 2);
 }
 
 #[tokio::test]
 async fn http2_and_servers_without_sessions() {
-    let mockup = MockServer::dual()
+    let mock_server = MockServer::dual()
         .tools(1)
         .without_sessions()
         .http2()
         .start()
         .await;
-    let client = RawClient::new(&mockup.url()).with_http2();
+    let client = RawClient::new(&mock_server.url()).with_http2();
     assert_eq!(client.clone().modern().list_tools().await.unwrap().len(), 1);
     let legacy = client
         .legacy(Revision::V2024_11_05)

@@ -63,11 +63,11 @@ fn messages_are_held_against_the_definition_of_their_method() {
 async fn mock_server_messages_obey_official_schemas() {
     let recorder = MessageRecorder::new();
     for revision in Revision::ALL {
-        let mockup = MockServer::dual()
+        let mock_server = MockServer::dual()
             .tool("t", MockBehaviour::progress(2))
             .start()
             .await;
-        let client = RawClient::new(&mockup.url()).with_recorder(&recorder);
+        let client = RawClient::new(&mock_server.url()).with_recorder(&recorder);
         let client = match revision.is_modern() {
             true => client.modern(),
             false => client.legacy(revision).initialize().await.unwrap(),
@@ -88,7 +88,7 @@ async fn mock_server_messages_obey_official_schemas() {
                 .await
                 .unwrap();
             stream.next_message().await.unwrap();
-            mockup.notify_list_changed();
+            mock_server.notify_list_changed();
             stream.next_message().await.unwrap();
         }
     }

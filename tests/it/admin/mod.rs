@@ -107,7 +107,7 @@ pub fn body(answer: &ClientAnswer) -> String {
 pub fn config_over(upstreams: &[(&str, &weir_testkit::MockServer)]) -> Value {
     let upstreams: serde_json::Map<String, Value> = upstreams
         .iter()
-        .map(|(id, mockup)| ((*id).to_owned(), json!({ "url": mockup.url() })))
+        .map(|(id, mock_server)| ((*id).to_owned(), json!({ "url": mock_server.url() })))
         .collect();
     json!({ "upstreams": upstreams })
 }

@@ -11,7 +11,7 @@ use crate::harness::{Weir, listening_ports_of_process, signal, wait_until};
 /// weir in front of one server, and the processes that served in turn.
 pub(super) struct HandoverBench {
     pub(super) weir: Weir,
-    pub(super) mockup: MockServer,
+    pub(super) mock_server: MockServer,
     pub(super) processes: Vec<u32>,
 }
 
@@ -22,15 +22,15 @@ impl HandoverBench {
 
     /// weir with more keys in its config.
     pub(super) async fn with_settings(server: MockServerBuilder, mut settings: Value) -> Self {
-        let mockup = server.start().await;
-        settings["upstreams"] = json!({ "one": { "url": mockup.url() } });
+        let mock_server = server.start().await;
+        settings["upstreams"] = json!({ "one": { "url": mock_server.url() } });
         settings["endpoints"] = json!({ "/mcp": { "upstream": "one" } });
         let weir = Weir::with_config(settings);
         weir.wait_until_listed("/mcp", &["echo"]);
         let processes = vec![weir.process.id()];
         Self {
             weir,
-            mockup,
+            mock_server,
             processes,
         }
     }

@@ -39,7 +39,7 @@ async fn http_sse_calls_of_the_process_before_are_answered_and_cancelled_through
         .request(&bench.weir, 3, "tools/call", call("held"))
         .await;
     wait_until("the call", || {
-        (bench.mockup.executions("held") == 1).then_some(())
+        (bench.mock_server.executions("held") == 1).then_some(())
     });
 
     bench.hand_over();
@@ -51,7 +51,7 @@ async fn http_sse_calls_of_the_process_before_are_answered_and_cancelled_through
     });
     assert_eq!(client.post(&bench.weir, &cancelled).await.status, 202);
     wait_until("the cancellation", || {
-        let counts = bench.mockup.counts("held");
+        let counts = bench.mock_server.counts("held");
         (counts.cancelled + counts.abandoned == 1).then_some(())
     });
     let content = json!({ "action": "accept", "content": { "name": "Ada" } });

@@ -49,7 +49,11 @@ async fn kept_result_of_a_task_moves_to_the_next_process_and_to_the_one_after_it
         bench.wait_until_it_accepts_alone();
         check_result(&bench, &client, &about).await;
     }
-    assert_eq!(bench.mockup.executions("echo"), 1, "no call is made twice");
+    assert_eq!(
+        bench.mock_server.executions("echo"),
+        1,
+        "no call is made twice"
+    );
     bench.end();
 }
 
@@ -68,7 +72,7 @@ async fn result_of_a_call_that_ends_in_the_process_before_is_found_in_the_next()
         async move { client.ask("tools/call", call("gated")).await }
     });
     wait_until_async("the call at the server", async || {
-        (bench.mockup.requests_of("tools/call").len() == 1).then_some(())
+        (bench.mock_server.requests_of("tools/call").len() == 1).then_some(())
     })
     .await;
     bench.hand_over();

@@ -129,7 +129,7 @@ async fn answer_to_a_question_of_the_next_process_goes_on_with_its_call() {
     let answer = idle.post_last(&bench.weir, "/mcp", &headers, &call).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains(r#"{\"n\":1}"#), "{answer}");
-    assert_eq!(bench.mockup.executions("ask"), 1);
+    assert_eq!(bench.mock_server.executions("ask"), 1);
     drop(client);
     bench.end();
 }
@@ -161,7 +161,7 @@ async fn subscription_of_a_session_begins_in_the_process_with_its_stream() {
         .post_last(&bench.weir, "/mcp", &headers, &request)
         .await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    bench.mockup.notify_resource_updated("memo:1");
+    bench.mock_server.notify_resource_updated("memo:1");
     loop {
         let next = within_test_timeout("an update", stream.next_message()).await;
         let next = next.unwrap().expect("the stream stays open");

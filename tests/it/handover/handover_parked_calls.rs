@@ -129,8 +129,8 @@ async fn parked_calls_go_on_from_the_new_process_round_by_round_and_run_once() {
     for (answer, n) in done.iter().zip(&numbers) {
         assert_eq!(answer.text(), n.to_string(), "{}", answer.last());
     }
-    assert_eq!(bench.mockup.executions("ask"), CALLS);
-    let counts = bench.mockup.counts("ask");
+    assert_eq!(bench.mock_server.executions("ask"), CALLS);
+    let counts = bench.mock_server.counts("ask");
     assert_eq!((counts.cancelled, counts.abandoned), (0, 0));
     bench.end();
     // The process that ran the calls has recorded each request about them, once.
@@ -181,7 +181,7 @@ async fn traced_parked_call_goes_on_from_the_new_process() {
     let client = client(&bench).await;
     let done = retry(&client, &asked, &json!({ "n": 1 })).await;
     assert_eq!(done.text(), r#"{"n":1}"#, "{}", done.last());
-    assert_eq!(bench.mockup.executions("ask"), 1);
+    assert_eq!(bench.mock_server.executions("ask"), 1);
     bench.end();
 }
 
@@ -201,7 +201,7 @@ async fn parked_call_goes_on_after_two_graceful_restarts() {
         let done = retry(&client, asked, &arguments).await;
         assert_eq!(done.text(), arguments.to_string(), "{}", done.last());
     }
-    assert_eq!(bench.mockup.executions("ask"), 3);
+    assert_eq!(bench.mock_server.executions("ask"), 3);
     bench.end();
 }
 
@@ -234,7 +234,7 @@ async fn parked_call_of_a_process_that_has_ended_is_reported_lost_and_does_not_r
             let client = self::client(&bench).await;
             expect_lost(&retry(&client, &asked, &json!({})).await);
         }
-        assert_eq!(bench.mockup.executions("ask"), 1);
+        assert_eq!(bench.mock_server.executions("ask"), 1);
         bench.end();
     }
 }
@@ -252,7 +252,7 @@ async fn parked_call_that_goes_on_ends_with_its_process_or_with_its_client() {
         let client = client(&bench).await;
         let going_on = tokio::spawn(async move { retry(&client, &asked, &json!({})).await });
         wait_until_async("the answer at the server", async || {
-            (!bench.mockup.answers().is_empty()).then_some(())
+            (!bench.mock_server.answers().is_empty()).then_some(())
         })
         .await;
         if kills {
@@ -263,7 +263,7 @@ async fn parked_call_that_goes_on_ends_with_its_process_or_with_its_client() {
             going_on.abort();
         }
         wait_until_async("the end at the server", async || {
-            let counts = bench.mockup.counts("ask");
+            let counts = bench.mock_server.counts("ask");
             (counts.cancelled + counts.abandoned == 1).then_some(())
         })
         .await;

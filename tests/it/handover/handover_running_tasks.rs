@@ -17,7 +17,7 @@ const RESEARCH: &str = "simulate-research-query";
 
 /// The upstream session of the last request with this method.
 fn last_session(bench: &HandoverBench, method: &str) -> Option<String> {
-    let request = bench.mockup.requests_of(method).pop()?;
+    let request = bench.mock_server.requests_of(method).pop()?;
     request.header("mcp-session-id").map(str::to_owned)
 }
 
@@ -61,7 +61,7 @@ async fn check_after_reload(
     wait_until_async("a call with the new settings", async || {
         let params = json!({ "name": "echo", "arguments": {} });
         client.ask("tools/call", params).await.unwrap();
-        let request = bench.mockup.requests_of("tools/call").pop()?;
+        let request = bench.mock_server.requests_of("tools/call").pop()?;
         request.header("x-reloaded").map(|_| ())
     })
     .await;
@@ -106,7 +106,7 @@ async fn session_is_held_for_a_call_that_becomes_a_task_in_the_process_before() 
         async move { client.ask("tools/call", params).await }
     });
     wait_until_async("the call at the server", async || {
-        (bench.mockup.requests_of("tools/call").len() == 1).then_some(())
+        (bench.mock_server.requests_of("tools/call").len() == 1).then_some(())
     })
     .await;
     let own = last_session(&bench, "tools/call");

@@ -41,8 +41,8 @@ fn form() -> Value {
 }
 
 /// Returns the sessions in which a tool was called at the server.
-fn called_in(mockup: &MockServer, tool: &str) -> Vec<String> {
-    let calls = mockup
+fn called_in(mock_server: &MockServer, tool: &str) -> Vec<String> {
+    let calls = mock_server
         .requests_of("tools/call")
         .into_iter()
         .filter(|request| request.tool() == Some(tool));
@@ -79,7 +79,7 @@ async fn a_session_moves_with_its_revision_level_subscriptions_and_its_session_a
             .unwrap();
         let mut stream = client.get_stream().await.unwrap();
         client.call("echo", json!({ "n": 1 })).await.unwrap();
-        bench.mockup.notify_resource_updated("memo:1");
+        bench.mock_server.notify_resource_updated("memo:1");
         next_of(&mut stream, "notifications/resources/updated").await;
 
         for round in 2..4 {
@@ -113,10 +113,10 @@ async fn a_session_moves_with_its_revision_level_subscriptions_and_its_session_a
             // One notification for changes that may have happened in between, and then one for each
             // change.
             next_of(&mut stream, "notifications/resources/updated").await;
-            bench.mockup.notify_resource_updated("memo:1");
+            bench.mock_server.notify_resource_updated("memo:1");
             next_of(&mut stream, "notifications/resources/updated").await;
         }
-        let sessions = called_in(&bench.mockup, "echo");
+        let sessions = called_in(&bench.mock_server, "echo");
         assert_eq!(sessions.len(), 3);
         assert!(
             !sessions[0].is_empty() && sessions.iter().all(|one| *one == sessions[0]),
@@ -162,7 +162,7 @@ async fn answers_and_cancels_reach_calls_that_run_in_the_process_before() {
         }
     });
     wait_until_async("the call", async || {
-        (bench.mockup.executions("held") == 1).then_some(())
+        (bench.mock_server.executions("held") == 1).then_some(())
     })
     .await;
 
@@ -175,7 +175,7 @@ async fn answers_and_cancels_reach_calls_that_run_in_the_process_before() {
         .await
         .unwrap();
     wait_until_async("the cancel", async || {
-        let counts = bench.mockup.counts("held");
+        let counts = bench.mock_server.counts("held");
         (counts.cancelled + counts.abandoned == 1).then_some(())
     })
     .await;
@@ -295,7 +295,7 @@ async fn call_of_a_process_that_is_killed_in_its_drain_has_an_answer_to_resume()
         async move { begin_gated_call(&client).await }
     });
     wait_until_async("the call at the server", async || {
-        (late.mockup.requests_of("tools/call").len() == 1).then_some(())
+        (late.mock_server.requests_of("tools/call").len() == 1).then_some(())
     })
     .await;
     bench.hand_over();

@@ -22,12 +22,12 @@ const RULES: &str = r#"
 /// Returns a modern call of `echo` with the id `i` as text, for the tests that spell it in another
 /// way.
 fn spelled(stage: &WeirWithUpstream, from: &str, to: &str) -> (http::HeaderMap, String) {
-    let mut letter = stage.draft_call();
-    letter.body["id"] = json!("i");
-    let good = letter.body.to_string();
+    let mut draft = stage.draft_call();
+    draft.body["id"] = json!("i");
+    let good = draft.body.to_string();
     let body = good.replacen(from, to, 1);
     assert_ne!(body, good, "there is no {from} in {good}");
-    (letter.headers, body)
+    (draft.headers, body)
 }
 
 /// Returns the members of a request to the upstream, as a server reads them that ignores case.
@@ -242,17 +242,17 @@ async fn extension_requests_are_checked_for_ambiguity_only_in_meta() {
             MockBehaviour::result(json!({ "resultType": "complete" })),
         );
     let mut stage = WeirWithUpstream::with_upstream(upstream, json!({})).await;
-    let letter = |stage: &WeirWithUpstream, name: &str, value: Value| {
-        let mut letter =
+    let draft = |stage: &WeirWithUpstream, name: &str, value: Value| {
+        let mut draft =
             stage.draft_request("com.example/give", json!({ "Name": 1, "name": 2, "n": 3 }));
-        letter.meta().insert(
+        draft.meta().insert(
             meta::CLIENT_CAPABILITIES.to_owned(),
             json!({ "extensions": { OWN: {} } }),
         );
-        letter.meta().insert(name.to_owned(), value);
-        letter
+        draft.meta().insert(name.to_owned(), value);
+        draft
     };
-    let answer = letter(&stage, "own", json!(1)).post(&stage).await;
+    let answer = draft(&stage, "own", json!(1)).post(&stage).await;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
     let heard = stage.take_client_requests();
     assert_eq!(
@@ -262,7 +262,7 @@ async fn extension_requests_are_checked_for_ambiguity_only_in_meta() {
         ),
         (&json!(1), &json!(2))
     );
-    let mut bad = letter(&stage, "ProgressToken", json!(1));
+    let mut bad = draft(&stage, "ProgressToken", json!(1));
     bad.body["id"] = json!("i");
     assert_refused("_meta", &bad.post(&stage).await, 400, -32602, &json!("i"));
     stage.assert_still_serving("an extension").await;

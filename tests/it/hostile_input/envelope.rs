@@ -332,29 +332,29 @@ async fn every_error_echoes_the_id_in_its_own_type() {
                 "no version header",
                 400,
                 -32020,
-                (|letter| letter.remove_header("mcp-protocol-version")) as fn(&mut RequestDraft),
+                (|draft| draft.remove_header("mcp-protocol-version")) as fn(&mut RequestDraft),
             ),
-            ("another method", 400, -32020, |letter| {
-                letter.set_header("mcp-method", "tools/list")
+            ("another method", 400, -32020, |draft| {
+                draft.set_header("mcp-method", "tools/list")
             }),
-            ("no capabilities", 400, -32602, |letter| {
-                letter.meta().remove(weir_wire::meta::CLIENT_CAPABILITIES);
+            ("no capabilities", 400, -32602, |draft| {
+                draft.meta().remove(weir_wire::meta::CLIENT_CAPABILITIES);
             }),
-            ("an unknown version", 400, -32022, |letter| {
-                letter.set_version("v999")
+            ("an unknown version", 400, -32022, |draft| {
+                draft.set_version("v999")
             }),
-            ("an unknown method", 404, -32601, |letter| {
-                letter.set_method("roots/list")
+            ("an unknown method", 404, -32601, |draft| {
+                draft.set_method("roots/list")
             }),
-            ("an unknown tool", 200, -32602, |letter| {
-                letter.set_header("mcp-name", "nobody");
-                letter.params().insert("name".to_owned(), json!("nobody"));
+            ("an unknown tool", 200, -32602, |draft| {
+                draft.set_header("mcp-name", "nobody");
+                draft.params().insert("name".to_owned(), json!("nobody"));
             }),
         ] {
-            let mut letter = stage.draft_call();
-            letter.body["id"] = id.clone();
-            spoil(&mut letter);
-            let answer = letter.post(&stage).await;
+            let mut draft = stage.draft_call();
+            draft.body["id"] = id.clone();
+            spoil(&mut draft);
+            let answer = draft.post(&stage).await;
             assert_eq!(answer.status, status, "{name}: {:?}", answer.body);
             assert_error(name, &answer, code, &id);
         }

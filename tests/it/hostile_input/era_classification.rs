@@ -53,9 +53,9 @@ async fn row_1_an_array_is_for_sessions_of_2025_03_26() {
         assert_refused(version, &answer, 400, -32600, &Value::Null);
         stage.assert_still_serving(version).await;
     }
-    let letter = stage.draft_call();
+    let draft = stage.draft_call();
     let answer = stage
-        .send(Method::POST, letter.headers, format!("[{}]", letter.body))
+        .send(Method::POST, draft.headers, format!("[{}]", draft.body))
         .await;
     assert_refused(
         "a modern request in an array",
@@ -117,10 +117,10 @@ async fn row_3_modern_meta_makes_it_modern_whatever_else_it_carries() {
     let client = stage.legacy_client(Revision::V2025_11_25).await;
     let session = client.session().unwrap().to_owned();
     for session in [session.as_str(), "no-such-session", ""] {
-        let mut letter = stage.draft_call();
-        letter.set_header("mcp-session-id", session);
-        letter.set_header("last-event-id", "17");
-        let answer = letter.post(&stage).await;
+        let mut draft = stage.draft_call();
+        draft.set_header("mcp-session-id", session);
+        draft.set_header("last-event-id", "17");
+        let answer = draft.post(&stage).await;
         assert_eq!(answer.status, 200, "{session:?}: {:?}", answer.body);
         assert_eq!(answer.result()["resultType"], "complete");
         assert_eq!(answer.header("mcp-session-id"), None, "r007");
@@ -371,20 +371,20 @@ async fn get_and_delete_are_for_live_sessions() {
     let mut stage = WeirWithUpstream::new().await;
     for method in [Method::GET, Method::DELETE] {
         let headers = |session: Option<&str>, version: Option<&str>| {
-            let mut letter = RequestDraft {
+            let mut draft = RequestDraft {
                 headers: HeaderMap::new(),
                 body: Value::Null,
             };
-            letter.set_header("accept", "text/event-stream");
+            draft.set_header("accept", "text/event-stream");
             for (name, value) in [
                 ("mcp-session-id", session),
                 ("mcp-protocol-version", version),
             ] {
                 if let Some(value) = value {
-                    letter.set_header(name, value);
+                    draft.set_header(name, value);
                 }
             }
-            letter.headers
+            draft.headers
         };
         for version in [None, Some("2025-11-25"), Some("2026-07-28"), Some("v999")] {
             let answer = stage.send(method.clone(), headers(None, version), "").await;

@@ -68,9 +68,9 @@ fn application_faults() -> Vec<(&'static str, &'static str, Value, i64)> {
 async fn faults_of_the_application_are_200_32602_in_the_modern_era() {
     let mut stage = WeirWithUpstream::new().await;
     for (name, method, params, code) in application_faults() {
-        let mut letter = stage.draft_request(method, params);
-        letter.body["id"] = json!(name);
-        assert_refused(name, &letter.post(&stage).await, 200, code, &json!(name));
+        let mut draft = stage.draft_request(method, params);
+        draft.body["id"] = json!(name);
+        assert_refused(name, &draft.post(&stage).await, 200, code, &json!(name));
         stage.assert_still_serving(name).await;
     }
 }
@@ -121,12 +121,12 @@ async fn params_of_the_wrong_type_are_32602() {
         let answer = session.ask(method, params.clone()).await.unwrap();
         let id = answer.last()["id"].clone();
         assert_refused(name, &answer, 200, -32602, &id);
-        let mut letter = stage.draft_request(method, params);
-        letter.body["id"] = json!(name);
+        let mut draft = stage.draft_request(method, params);
+        draft.body["id"] = json!(name);
         if method == "tools/call" {
-            letter.set_header("mcp-name", "echo");
+            draft.set_header("mcp-name", "echo");
         }
-        let answer = letter.post(&stage).await;
+        let answer = draft.post(&stage).await;
         // A name that is not a string disagrees with its header, too.
         let code = answer.code();
         assert!(
@@ -190,11 +190,11 @@ async fn invalid_log_level_answers_32602() {
             "{level}: {:?}",
             answer.body
         );
-        let mut letter = stage.draft_call();
-        letter
+        let mut draft = stage.draft_call();
+        draft
             .meta()
             .insert(weir_wire::meta::LOG_LEVEL.to_owned(), level.clone());
-        let answer = letter.post(&stage).await;
+        let answer = draft.post(&stage).await;
         assert_eq!(answer.code(), -32602, "{level}: {:?}", answer.body);
         stage.assert_still_serving(&level.to_string()).await;
     }

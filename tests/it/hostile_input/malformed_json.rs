@@ -12,9 +12,9 @@ use super::weir_with_upstream::usual_tools;
 
 /// Returns a good modern call as text, with `"id":"the id"` in it, and its headers.
 pub fn good_call_text(stage: &WeirWithUpstream) -> (http::HeaderMap, String) {
-    let mut letter = stage.draft_call();
-    letter.body["id"] = json!("the id");
-    (letter.headers, letter.body.to_string())
+    let mut draft = stage.draft_call();
+    draft.body["id"] = json!("the id");
+    (draft.headers, draft.body.to_string())
 }
 
 /// Returns texts to send instead of the good text of a call. Each is malformed JSON.

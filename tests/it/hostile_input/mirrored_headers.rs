@@ -11,8 +11,8 @@ use super::weir_with_upstream::usual_tools;
 use super::{RefusalRow, RequestDraft, WeirWithUpstream};
 
 /// Sets the tool's name in the body alone.
-fn body_name(letter: &mut RequestDraft, name: &str) {
-    letter.params().insert("name".to_owned(), json!(name));
+fn body_name(draft: &mut RequestDraft, name: &str) {
+    draft.params().insert("name".to_owned(), json!(name));
 }
 
 // Proves B09, R009, R010.
@@ -20,18 +20,18 @@ fn body_name(letter: &mut RequestDraft, name: &str) {
 async fn the_version_header_is_there_and_agrees() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 9] = [
-        row("r009: no version header", 400, -32020, |letter| {
-            letter.remove_header("mcp-protocol-version")
+        row("r009: no version header", 400, -32020, |draft| {
+            draft.remove_header("mcp-protocol-version")
         }),
-        row("an empty version header", 400, -32020, |letter| {
-            letter.set_header("mcp-protocol-version", "")
+        row("an empty version header", 400, -32020, |draft| {
+            draft.set_header("mcp-protocol-version", "")
         }),
         row(
             "r010: the body has an unknown version",
             400,
             -32020,
-            |letter| {
-                letter
+            |draft| {
+                draft
                     .meta()
                     .insert(meta::PROTOCOL_VERSION.to_owned(), json!("v999"));
             },
@@ -40,27 +40,24 @@ async fn the_version_header_is_there_and_agrees() {
             "r010: the header has an unknown version",
             400,
             -32020,
-            |letter| letter.set_header("mcp-protocol-version", "v999"),
+            |draft| draft.set_header("mcp-protocol-version", "v999"),
         ),
-        row("the header has a legacy version", 400, -32020, |letter| {
-            letter.set_header("mcp-protocol-version", "2025-11-25")
+        row("the header has a legacy version", 400, -32020, |draft| {
+            draft.set_header("mcp-protocol-version", "2025-11-25")
         }),
-        row("the body has a legacy version", 400, -32020, |letter| {
-            letter
+        row("the body has a legacy version", 400, -32020, |draft| {
+            draft
                 .meta()
                 .insert(meta::PROTOCOL_VERSION.to_owned(), json!("2025-11-25"));
         }),
-        row(
-            "both have the same unknown version",
-            400,
-            -32022,
-            |letter| letter.set_version("v999"),
-        ),
-        row("both have the same legacy version", 400, -32022, |letter| {
-            letter.set_version("2025-11-25")
+        row("both have the same unknown version", 400, -32022, |draft| {
+            draft.set_version("v999")
         }),
-        row("two different version headers", 400, -32020, |letter| {
-            letter.add_header("mcp-protocol-version", "2025-11-25")
+        row("both have the same legacy version", 400, -32022, |draft| {
+            draft.set_version("2025-11-25")
+        }),
+        row("two different version headers", 400, -32020, |draft| {
+            draft.add_header("mcp-protocol-version", "2025-11-25")
         }),
     ];
     stage.assert_refuses_calls(&rows).await;
@@ -72,7 +69,7 @@ async fn the_version_header_is_there_and_agrees() {
         .await;
 }
 
-// Proves R054.
+// Proves R054, R055.
 #[tokio::test(flavor = "multi_thread")]
 async fn unsupported_version_error_lists_the_supported_versions() {
     let mut stage = WeirWithUpstream::new().await;
@@ -95,12 +92,12 @@ async fn unsupported_version_error_lists_the_supported_versions() {
         "",
         "DRAFT-2026-v1",
     ] {
-        let mut letter = stage.draft_call();
-        letter.set_header("mcp-protocol-version", version);
-        letter
+        let mut draft = stage.draft_call();
+        draft.set_header("mcp-protocol-version", version);
+        draft
             .meta()
             .insert(meta::PROTOCOL_VERSION.to_owned(), json!(version));
-        let answer = letter.post(&stage).await;
+        let answer = draft.post(&stage).await;
         assert_eq!(answer.status, 400, "{version:?}: {:?}", answer.body);
         // Spaces around a header's value do not count, so the header and the body differ here; an
         // empty header is no header either.
@@ -115,7 +112,7 @@ async fn unsupported_version_error_lists_the_supported_versions() {
             let data = &answer.error()["data"];
             assert_eq!(data["requested"], version, "{data}");
             let supported = data["supported"].as_array().unwrap();
-            assert_eq!(supported, &known, "r055: {data}");
+            assert_eq!(supported, &known, "{data}");
         }
         stage.assert_still_serving(version).await;
     }
@@ -126,29 +123,29 @@ async fn unsupported_version_error_lists_the_supported_versions() {
 async fn the_method_header_is_there_and_agrees() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 8] = [
-        row("r011: no method header", 400, -32020, |letter| {
-            letter.remove_header("mcp-method")
+        row("r011: no method header", 400, -32020, |draft| {
+            draft.remove_header("mcp-method")
         }),
-        row("an empty method header", 400, -32020, |letter| {
-            letter.set_header("mcp-method", "")
+        row("an empty method header", 400, -32020, |draft| {
+            draft.set_header("mcp-method", "")
         }),
-        row("r012: another method", 400, -32020, |letter| {
-            letter.set_header("mcp-method", "prompts/list")
+        row("r012: another method", 400, -32020, |draft| {
+            draft.set_header("mcp-method", "prompts/list")
         }),
-        row("r014: upper case", 400, -32020, |letter| {
-            letter.set_header("mcp-method", "TOOLS/CALL")
+        row("r014: upper case", 400, -32020, |draft| {
+            draft.set_header("mcp-method", "TOOLS/CALL")
         }),
-        row("a longer one", 400, -32020, |letter| {
-            letter.set_header("mcp-method", "tools/call/x")
+        row("a longer one", 400, -32020, |draft| {
+            draft.set_header("mcp-method", "tools/call/x")
         }),
-        row("a shorter one", 400, -32020, |letter| {
-            letter.set_header("mcp-method", "tools")
+        row("a shorter one", 400, -32020, |draft| {
+            draft.set_header("mcp-method", "tools")
         }),
-        row("two different ones", 400, -32020, |letter| {
-            letter.add_header("mcp-method", "tools/list")
+        row("two different ones", 400, -32020, |draft| {
+            draft.add_header("mcp-method", "tools/list")
         }),
-        row("two in one", 400, -32020, |letter| {
-            letter.set_header("mcp-method", "tools/call, tools/list")
+        row("two in one", 400, -32020, |draft| {
+            draft.set_header("mcp-method", "tools/call, tools/list")
         }),
     ];
     stage.assert_refuses_calls(&rows).await;
@@ -159,42 +156,42 @@ async fn the_method_header_is_there_and_agrees() {
 async fn the_name_header_is_there_and_agrees() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 10] = [
-        row("r016: no name header", 400, -32020, |letter| {
-            letter.remove_header("mcp-name")
+        row("r016: no name header", 400, -32020, |draft| {
+            draft.remove_header("mcp-name")
         }),
-        row("an empty name header", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "")
+        row("an empty name header", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "")
         }),
-        row("r017: another name", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "smuggled")
+        row("r017: another name", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "smuggled")
         }),
-        row("another name in the body", 400, -32020, |letter| {
-            body_name(letter, "smuggled")
+        row("another name in the body", 400, -32020, |draft| {
+            body_name(draft, "smuggled")
         }),
-        row("upper case", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "ECHO")
+        row("upper case", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "ECHO")
         }),
-        row("two different ones", 400, -32020, |letter| {
-            letter.add_header("mcp-name", "smuggled")
+        row("two different ones", 400, -32020, |draft| {
+            draft.add_header("mcp-name", "smuggled")
         }),
         row(
             "two different ones, the other first",
             400,
             -32020,
-            |letter| {
-                letter.set_header("mcp-name", "smuggled");
-                letter.add_header("mcp-name", "echo");
+            |draft| {
+                draft.set_header("mcp-name", "smuggled");
+                draft.add_header("mcp-name", "echo");
             },
         ),
-        row("an inner space", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "ec ho")
+        row("an inner space", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "ec ho")
         }),
-        row("bytes that are no ASCII", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "\u{e9}cho")
+        row("bytes that are no ASCII", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "\u{e9}cho")
         }),
-        row("more than 8 KiB", 400, -32020, |letter| {
-            letter.set_header("mcp-name", &"n".repeat(9 << 10));
-            body_name(letter, &"n".repeat(9 << 10));
+        row("more than 8 KiB", 400, -32020, |draft| {
+            draft.set_header("mcp-name", &"n".repeat(9 << 10));
+            body_name(draft, &"n".repeat(9 << 10));
         }),
     ];
     stage.assert_refuses_calls(&rows).await;
@@ -214,13 +211,13 @@ async fn each_fault_of_the_name_header_has_a_text_of_its_own() {
         (Some("=?base64?/////w==?="), "no UTF-8"),
         (Some("ech"), "differs from `params.name`"),
     ] {
-        let mut letter = stage.draft_call();
-        letter.remove_header("mcp-name");
+        let mut draft = stage.draft_call();
+        draft.remove_header("mcp-name");
         header
             .iter()
-            .for_each(|value| letter.set_header("mcp-name", value));
-        let id = letter.body["id"].clone();
-        let answer = letter.post(&stage).await;
+            .for_each(|value| draft.set_header("mcp-name", value));
+        let id = draft.body["id"].clone();
+        let answer = draft.post(&stage).await;
         assert_refused(text, &answer, 400, -32020, &id);
         let said = answer.error()["message"].as_str().unwrap();
         assert!(
@@ -232,9 +229,9 @@ async fn each_fault_of_the_name_header_has_a_text_of_its_own() {
         ("mcp-protocol-version", "`MCP-Protocol-Version` differs"),
         ("mcp-method", "`Mcp-Method` differs"),
     ] {
-        let mut letter = stage.draft_call();
-        letter.set_header(name, "\u{e9}");
-        let answer = letter.post(&stage).await;
+        let mut draft = stage.draft_call();
+        draft.set_header(name, "\u{e9}");
+        let answer = draft.post(&stage).await;
         let said = answer.error()["message"].as_str().unwrap();
         assert!(said.starts_with(text), "{said}");
     }
@@ -246,40 +243,40 @@ async fn each_fault_of_the_name_header_has_a_text_of_its_own() {
 async fn broken_base64_is_400_32020() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 9] = [
-        row("no padding", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "=?base64?SGVsbG8?=");
-            body_name(letter, "Hello");
+        row("no padding", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "=?base64?SGVsbG8?=");
+            body_name(draft, "Hello");
         }),
-        row("too much padding", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "=?base64?SGVsbG8==?=");
-            body_name(letter, "Hello");
+        row("too much padding", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "=?base64?SGVsbG8==?=");
+            body_name(draft, "Hello");
         }),
-        row("another alphabet", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "=?base64?SGVs!!!?=");
-            body_name(letter, "Hello");
+        row("another alphabet", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "=?base64?SGVs!!!?=");
+            body_name(draft, "Hello");
         }),
-        row("the URL alphabet", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "=?base64?Pj4-Pz8_?=");
-            body_name(letter, ">>>???");
+        row("the URL alphabet", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "=?base64?Pj4-Pz8_?=");
+            body_name(draft, ">>>???");
         }),
-        row("a space inside", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "=?base64?SGVs bG8=?=");
-            body_name(letter, "Hello");
+        row("a space inside", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "=?base64?SGVs bG8=?=");
+            body_name(draft, "Hello");
         }),
-        row("bits beyond the end", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "=?base64?SGVsbG9=?=");
-            body_name(letter, "Hello");
+        row("bits beyond the end", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "=?base64?SGVsbG9=?=");
+            body_name(draft, "Hello");
         }),
-        row("no UTF-8", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "=?base64?/////w==?=");
-            body_name(letter, "\u{fffd}");
+        row("no UTF-8", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "=?base64?/////w==?=");
+            body_name(draft, "\u{fffd}");
         }),
-        row("another name in base64", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "=?base64?c211Z2dsZWQ=?=")
+        row("another name in base64", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "=?base64?c211Z2dsZWQ=?=")
         }),
         // Decoded once: the result is text, even if it looks like base64.
-        row("base64 in base64", 400, -32020, |letter| {
-            letter.set_header("mcp-name", "=?base64?PT9iYXNlNjQ/WldOb2J3PT0/PQ==?=")
+        row("base64 in base64", 400, -32020, |draft| {
+            draft.set_header("mcp-name", "=?base64?PT9iYXNlNjQ/WldOb2J3PT0/PQ==?=")
         }),
     ];
     stage.assert_refuses_calls(&rows).await;
@@ -299,10 +296,10 @@ async fn base64_header_values_are_decoded_and_lookalikes_stay_literal() {
         ("  echo  ", "echo"),
         ("\techo\t", "echo"),
     ] {
-        let mut letter = stage.draft_call();
-        letter.set_header("mcp-name", header);
-        body_name(&mut letter, name);
-        let answer = letter.post(&stage).await;
+        let mut draft = stage.draft_call();
+        draft.set_header("mcp-name", header);
+        body_name(&mut draft, name);
+        let answer = draft.post(&stage).await;
         assert_eq!(
             answer.status, 200,
             "r015, r018: {header}: {:?}",
@@ -325,11 +322,11 @@ async fn base64_header_values_are_decoded_and_lookalikes_stay_literal() {
         "=?Base64?ZWNobw==?=",
         "=?utf-8?B?ZWNobw==?=",
     ] {
-        let mut letter = stage.draft_call();
-        letter.set_header("mcp-name", literal);
-        body_name(&mut letter, literal);
-        let id = letter.body["id"].clone();
-        let answer = letter.post(&stage).await;
+        let mut draft = stage.draft_call();
+        draft.set_header("mcp-name", literal);
+        body_name(&mut draft, literal);
+        let id = draft.body["id"].clone();
+        let answer = draft.post(&stage).await;
         // Header and body agree; the tool is unknown.
         assert_eq!(answer.status, 200, "r020: {literal}: {:?}", answer.body);
         assert_error(literal, &answer, -32602, &id);
@@ -413,49 +410,37 @@ async fn control_characters_in_mirrored_headers_are_400() {
 async fn a_missing_or_malformed_meta_is_400_32602() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 10] = [
-        row("no _meta", 400, -32602, |letter| {
-            letter.params().remove("_meta");
+        row("no _meta", 400, -32602, |draft| {
+            draft.params().remove("_meta");
         }),
-        row("an empty _meta", 400, -32602, |letter| {
-            letter.meta().clear()
+        row("an empty _meta", 400, -32602, |draft| draft.meta().clear()),
+        row("no params", 400, -32602, |draft| {
+            draft.body.as_object_mut().unwrap().remove("params");
         }),
-        row("no params", 400, -32602, |letter| {
-            letter.body.as_object_mut().unwrap().remove("params");
+        row("a _meta that is a list", 400, -32602, |draft| {
+            draft.params().insert("_meta".to_owned(), json!([]));
         }),
-        row("a _meta that is a list", 400, -32602, |letter| {
-            letter.params().insert("_meta".to_owned(), json!([]));
+        row("a _meta that is null", 400, -32602, |draft| {
+            draft.params().insert("_meta".to_owned(), Value::Null);
         }),
-        row("a _meta that is null", 400, -32602, |letter| {
-            letter.params().insert("_meta".to_owned(), Value::Null);
+        row("no protocolVersion", 400, -32602, |draft| {
+            draft.meta().remove(meta::PROTOCOL_VERSION);
         }),
-        row("no protocolVersion", 400, -32602, |letter| {
-            letter.meta().remove(meta::PROTOCOL_VERSION);
+        row("a protocolVersion that is a number", 400, -32602, |draft| {
+            draft
+                .meta()
+                .insert(meta::PROTOCOL_VERSION.to_owned(), json!(20_260_728));
         }),
-        row(
-            "a protocolVersion that is a number",
-            400,
-            -32602,
-            |letter| {
-                letter
-                    .meta()
-                    .insert(meta::PROTOCOL_VERSION.to_owned(), json!(20_260_728));
-            },
-        ),
-        row("no clientCapabilities", 400, -32602, |letter| {
-            letter.meta().remove(meta::CLIENT_CAPABILITIES);
+        row("no clientCapabilities", 400, -32602, |draft| {
+            draft.meta().remove(meta::CLIENT_CAPABILITIES);
         }),
-        row(
-            "clientCapabilities that are a list",
-            400,
-            -32602,
-            |letter| {
-                letter
-                    .meta()
-                    .insert(meta::CLIENT_CAPABILITIES.to_owned(), json!([]));
-            },
-        ),
-        row("clientCapabilities that are null", 400, -32602, |letter| {
-            letter
+        row("clientCapabilities that are a list", 400, -32602, |draft| {
+            draft
+                .meta()
+                .insert(meta::CLIENT_CAPABILITIES.to_owned(), json!([]));
+        }),
+        row("clientCapabilities that are null", 400, -32602, |draft| {
+            draft
                 .meta()
                 .insert(meta::CLIENT_CAPABILITIES.to_owned(), Value::Null);
         }),
@@ -471,13 +456,13 @@ async fn a_missing_or_malformed_meta_is_400_32602() {
 async fn client_info_may_be_missing() {
     let mut stage = WeirWithUpstream::new().await;
     for method in ["server/discover", "tools/list"] {
-        let mut letter = stage.draft_request(method, json!({}));
-        letter.meta().remove(meta::CLIENT_INFO);
-        assert_eq!(letter.post(&stage).await.status, 200, "{method}");
+        let mut draft = stage.draft_request(method, json!({}));
+        draft.meta().remove(meta::CLIENT_INFO);
+        assert_eq!(draft.post(&stage).await.status, 200, "{method}");
     }
-    let mut letter = stage.draft_call();
-    letter.meta().remove(meta::CLIENT_INFO);
-    assert_eq!(letter.post(&stage).await.status, 200);
+    let mut draft = stage.draft_call();
+    draft.meta().remove(meta::CLIENT_INFO);
+    assert_eq!(draft.post(&stage).await.status, 200);
     assert_eq!(stage.take_client_requests().len(), 1);
 }
 

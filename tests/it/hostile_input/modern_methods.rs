@@ -141,12 +141,11 @@ async fn methods_that_are_not_there_are_404_32601() {
         "notifications/initialized",
         "gr\u{fc}\u{df}e",
     ] {
-        let mut letter =
-            stage.draft_request("tools/list", json!({ "level": "info", "uri": "x:y" }));
-        letter.body["id"] = json!("not there");
-        letter.body["method"] = json!(method);
-        letter.set_header("mcp-method", &weir_wire::header::encode(method));
-        let answer = letter.post(&stage).await;
+        let mut draft = stage.draft_request("tools/list", json!({ "level": "info", "uri": "x:y" }));
+        draft.body["id"] = json!("not there");
+        draft.body["method"] = json!(method);
+        draft.set_header("mcp-method", &weir_wire::header::encode(method));
+        let answer = draft.post(&stage).await;
         if method.is_empty() || method.starts_with(' ') || !method.is_ascii() {
             // `Mcp-Method` cannot carry these: the header has another method, or is absent.
             assert!(
@@ -173,10 +172,10 @@ async fn methods_that_are_not_there_are_404_32601() {
         "dev.weir/admin",
         "../tools/list",
     ] {
-        let mut letter = stage.draft_request("tools/list", json!({ "level": "info" }));
-        letter.body["method"] = json!(method);
-        letter.set_header("mcp-method", method);
-        let answer = letter.post(&stage).await;
+        let mut draft = stage.draft_request("tools/list", json!({ "level": "info" }));
+        draft.body["method"] = json!(method);
+        draft.set_header("mcp-method", method);
+        let answer = draft.post(&stage).await;
         assert_eq!(
             (answer.status.as_u16(), answer.code()),
             (404, -32601),
@@ -194,10 +193,10 @@ async fn methods_that_are_not_there_are_404_32601() {
 async fn sessions_and_event_ids_mean_nothing_to_modern_requests() {
     let mut stage = WeirWithUpstream::new().await;
     for method in ["server/discover", "tools/list", "tools/call"] {
-        let mut letter = stage.draft_request(method, json!({ "name": "echo", "arguments": {} }));
-        letter.set_header("mcp-session-id", "bogus \u{7e} session");
-        letter.set_header("last-event-id", "bogus");
-        let answer = letter.post(&stage).await;
+        let mut draft = stage.draft_request(method, json!({ "name": "echo", "arguments": {} }));
+        draft.set_header("mcp-session-id", "bogus \u{7e} session");
+        draft.set_header("last-event-id", "bogus");
+        let answer = draft.post(&stage).await;
         assert_eq!(answer.status, 200, "{method}: {:?}", answer.body);
         assert_eq!(answer.header("mcp-session-id"), None, "{method}");
     }

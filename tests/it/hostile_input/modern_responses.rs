@@ -248,10 +248,9 @@ async fn the_status_is_chosen_once_the_upstream_has_spoken() {
         ("unknown", 200, -32602),
         ("unknown_late", 200, -32602),
     ] {
-        let mut letter =
-            stage.draft_request("tools/call", json!({ "name": tool, "arguments": {} }));
-        letter.body["id"] = json!(tool);
-        let answer = letter.post(&stage).await;
+        let mut draft = stage.draft_request("tools/call", json!({ "name": tool, "arguments": {} }));
+        draft.body["id"] = json!(tool);
+        let answer = draft.post(&stage).await;
         assert_refused(tool, &answer, status, code, &json!(tool));
         if code == -32021 {
             assert_eq!(
@@ -295,11 +294,11 @@ async fn every_answer_names_its_request() {
             .await
             .unwrap();
         ids.insert(answer.header("x-request-id").unwrap().to_owned());
-        let mut letter = stage.draft_call();
+        let mut draft = stage.draft_call();
         // A client's own `x-request-id` is replaced by weir's.
-        letter.set_header("x-request-id", "mine");
-        letter.set_method("roots/list");
-        let answer = letter.post(&stage).await;
+        draft.set_header("x-request-id", "mine");
+        draft.set_method("roots/list");
+        let answer = draft.post(&stage).await;
         let id = answer.header("x-request-id").unwrap();
         assert_eq!(answer.error()["data"]["requestId"], id, "{:?}", answer.body);
         ids.insert(id.to_owned());

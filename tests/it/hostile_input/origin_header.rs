@@ -53,20 +53,20 @@ async fn foreign_origins_are_403_on_every_method() {
         let name = format!("{origins:?}");
         for method in [Method::POST, Method::GET, Method::DELETE, Method::PUT] {
             // POST is a good modern call; GET and DELETE name a live session.
-            let mut letter = if method == Method::POST {
+            let mut draft = if method == Method::POST {
                 stage.draft_call()
             } else {
                 RequestDraft::of(&client, "ping", json!({}))
             };
             for origin in origins {
-                letter.add_header("origin", origin);
+                draft.add_header("origin", origin);
             }
             let body = if method == Method::POST {
-                letter.body.to_string()
+                draft.body.to_string()
             } else {
                 String::new()
             };
-            let answer = stage.send(method.clone(), letter.headers, body).await;
+            let answer = stage.send(method.clone(), draft.headers, body).await;
             assert_refused_unread(&format!("{method} {name}"), &answer, StatusCode::FORBIDDEN);
             no_permission(&name, &answer.headers);
         }
@@ -83,12 +83,12 @@ async fn foreign_origins_are_403_on_every_method() {
 #[tokio::test(flavor = "multi_thread")]
 async fn origin_check_precedes_all_other_checks() {
     let mut stage = stage().await;
-    let mut letter = stage.draft_call();
-    letter.set_header("origin", "https://evil.example");
-    letter.set_header("content-type", "text/plain");
+    let mut draft = stage.draft_call();
+    draft.set_header("origin", "https://evil.example");
+    draft.set_header("content-type", "text/plain");
     assert_refused_unread(
         "all wrong",
-        &letter.post(&stage).await,
+        &draft.post(&stage).await,
         StatusCode::FORBIDDEN,
     );
     let answer = stage
@@ -112,11 +112,11 @@ async fn own_listed_and_absent_origins_are_served() {
         (Some(LISTED), true),
         (Some("http://localhost:6274"), true),
     ] {
-        let mut letter = stage.draft_call();
+        let mut draft = stage.draft_call();
         if let Some(origin) = origin {
-            letter.set_header("origin", origin);
+            draft.set_header("origin", origin);
         }
-        let answer = letter.post(&stage).await;
+        let answer = draft.post(&stage).await;
         assert_eq!(answer.status, 200, "{origin:?}: {:?}", answer.body);
         assert_eq!(stage.take_client_requests().len(), 1, "{origin:?}");
         let permission = answer.header("access-control-allow-origin");

@@ -40,24 +40,24 @@ async fn a_body_over_the_limit_is_413_whatever_its_framing() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "body_bytes": "64KiB" })).await;
     let client = stage.modern_client();
     let over = |length: usize| {
-        let mut letter = RequestDraft::of(
+        let mut draft = RequestDraft::of(
             &client,
             "tools/call",
             json!({ "name": "smuggled", "arguments": {} }),
         );
-        let padding = length - letter.body.to_string().len() - "\"pad\":\"\",".len();
-        letter.params()["arguments"] = json!({ "pad": "x".repeat(padding + 1) });
-        letter
+        let padding = length - draft.body.to_string().len() - "\"pad\":\"\",".len();
+        draft.params()["arguments"] = json!({ "pad": "x".repeat(padding + 1) });
+        draft
     };
     for (name, http2) in [("h1", false), ("h2", true)] {
-        let letter = over((64 << 10) + 100);
+        let draft = over((64 << 10) + 100);
         let client = if http2 {
             stage.bare_client().with_http2()
         } else {
             stage.bare_client()
         };
         let exchange = client
-            .send(http::Method::POST, letter.headers, letter.body.to_string())
+            .send(http::Method::POST, draft.headers, draft.body.to_string())
             .await
             .unwrap();
         assert_refused_unread(
@@ -68,8 +68,8 @@ async fn a_body_over_the_limit_is_413_whatever_its_framing() {
         stage.assert_still_serving(name).await;
     }
     // Just under the limit the call succeeds.
-    let letter = over((64 << 10) - 100);
-    assert_eq!(letter.post(&stage).await.status, 200);
+    let draft = over((64 << 10) - 100);
+    assert_eq!(draft.post(&stage).await.status, 200);
     assert_eq!(stage.take_client_requests().len(), 1);
 }
 
@@ -168,9 +168,9 @@ async fn a_compressed_body_is_415_and_never_inflated() {
             gzip.clone(),
             stage.draft_call().body.to_string().into_bytes(),
         ] {
-            let mut letter = stage.draft_call();
-            letter.set_header("content-encoding", encoding);
-            let answer = stage.send(http::Method::POST, letter.headers, body).await;
+            let mut draft = stage.draft_call();
+            draft.set_header("content-encoding", encoding);
+            let answer = stage.send(http::Method::POST, draft.headers, body).await;
             assert_refused_unread(encoding, &answer, StatusCode::UNSUPPORTED_MEDIA_TYPE);
         }
         stage.assert_still_serving(encoding).await;
@@ -246,7 +246,7 @@ async fn an_oversized_head_is_431() {
 
 /// Returns a call of `tool` with arguments that make the whole message this deep.
 fn nested(stage: &WeirWithUpstream, tool: &str, depth: usize) -> (http::HeaderMap, String) {
-    let letter = stage.draft_request(
+    let draft = stage.draft_request(
         "tools/call",
         json!({ "name": tool, "arguments": { "deep": "HERE" } }),
     );
@@ -254,8 +254,8 @@ fn nested(stage: &WeirWithUpstream, tool: &str, depth: usize) -> (http::HeaderMa
     let arrays = depth - 3;
     let bomb = "[".repeat(arrays) + &"]".repeat(arrays);
     (
-        letter.headers,
-        letter.body.to_string().replace("\"HERE\"", &bomb),
+        draft.headers,
+        draft.body.to_string().replace("\"HERE\"", &bomb),
     )
 }
 
@@ -296,8 +296,8 @@ async fn depth_without_a_message_is_an_error_without_an_id() {
         ("arrays left open", "[".repeat(1_000_000), -32600),
         ("objects left open", "{\"a\":".repeat(200_000), -32600),
     ] {
-        let letter = stage.draft_call();
-        let answer = stage.send(http::Method::POST, letter.headers, body).await;
+        let draft = stage.draft_call();
+        let answer = stage.send(http::Method::POST, draft.headers, body).await;
         assert_refused(name, &answer, 400, code, &Value::Null);
         stage.assert_still_serving(name).await;
     }
@@ -342,20 +342,20 @@ async fn wide_bodies_are_refused_in_little_memory() {
         ("arrays", "[],"),
         ("strings", "\"\","),
     ] {
-        let letter = stage.draft_request(
+        let draft = stage.draft_request(
             "tools/call",
             json!({ "name": "smuggled", "arguments": { "wide": "HERE" } }),
         );
         let wide = unit.repeat(1_000_000 / unit.len());
-        let body = letter
+        let body = draft
             .body
             .to_string()
             .replace("\"HERE\"", &format!("[{}]", wide.trim_end_matches(',')));
         for _ in 0..4 {
             let answer = stage
-                .send(http::Method::POST, letter.headers.clone(), body.clone())
+                .send(http::Method::POST, draft.headers.clone(), body.clone())
                 .await;
-            assert_refused(name, &answer, 400, -32600, &letter.body["id"]);
+            assert_refused(name, &answer, 400, -32600, &draft.body["id"]);
         }
         stage.assert_still_serving(name).await;
         stays_small(&stage, before, name);

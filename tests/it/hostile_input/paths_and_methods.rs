@@ -46,9 +46,9 @@ const PRETENCE: [&str; 18] = [
 async fn no_header_of_a_client_reaches_the_upstream() {
     let mut stage = WeirWithUpstream::new().await;
     for name in PRETENCE {
-        let mut letter = stage.draft_call();
-        letter.set_header(name, "CANARY-of-a-client");
-        let answer = letter.post(&stage).await;
+        let mut draft = stage.draft_call();
+        draft.set_header(name, "CANARY-of-a-client");
+        let answer = draft.post(&stage).await;
         assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
         let heard = stage.take_client_requests();
         assert_eq!(heard.len(), 1, "{name}");
@@ -81,9 +81,9 @@ async fn names_with_underscores_are_400() {
         "_",
         "Authorization_",
     ] {
-        let mut letter = stage.draft_call();
-        letter.set_header(name, "x");
-        assert_refused_unread(name, &letter.post(&stage).await, StatusCode::BAD_REQUEST);
+        let mut draft = stage.draft_call();
+        draft.set_header(name, "x");
+        assert_refused_unread(name, &draft.post(&stage).await, StatusCode::BAD_REQUEST);
         stage.assert_still_serving(name).await;
     }
 }
@@ -246,15 +246,15 @@ async fn other_content_types_are_415() {
         Some("text/plain, application/json"),
     ];
     for kind in kinds {
-        let mut letter = stage.draft_call();
+        let mut draft = stage.draft_call();
         match kind {
-            Some(kind) => letter.set_header("content-type", kind),
-            None => letter.remove_header("content-type"),
+            Some(kind) => draft.set_header("content-type", kind),
+            None => draft.remove_header("content-type"),
         }
         let name = kind.unwrap_or("no content type");
         assert_refused_unread(
             name,
-            &letter.post(&stage).await,
+            &draft.post(&stage).await,
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
         );
         stage.assert_still_serving(name).await;
@@ -274,9 +274,9 @@ async fn other_content_types_are_415() {
         "application/json;charset=UTF-8",
         "Application/JSON",
     ] {
-        let mut letter = stage.draft_call();
-        letter.set_header("content-type", kind);
-        assert_eq!(letter.post(&stage).await.status, 200, "{kind}");
+        let mut draft = stage.draft_call();
+        draft.set_header("content-type", kind);
+        assert_eq!(draft.post(&stage).await.status, 200, "{kind}");
         assert_eq!(stage.take_client_requests().len(), 1, "{kind}");
     }
 }
@@ -292,11 +292,11 @@ async fn an_accept_without_either_type_is_406() {
         "application/json;q=0, text/event-stream;q=0",
         "text/*;q=0",
     ] {
-        let mut letter = stage.draft_call();
-        letter.set_header("accept", accept);
+        let mut draft = stage.draft_call();
+        draft.set_header("accept", accept);
         assert_refused_unread(
             accept,
-            &letter.post(&stage).await,
+            &draft.post(&stage).await,
             StatusCode::NOT_ACCEPTABLE,
         );
         stage.assert_still_serving(accept).await;
@@ -309,9 +309,9 @@ async fn an_accept_without_either_type_is_406() {
         "Application/JSON, Text/Event-Stream",
         "*/*",
     ] {
-        let mut letter = stage.draft_call();
-        letter.set_header("accept", accept);
-        assert_eq!(letter.post(&stage).await.status, 200, "{accept}");
+        let mut draft = stage.draft_call();
+        draft.set_header("accept", accept);
+        assert_eq!(draft.post(&stage).await.status, 200, "{accept}");
         assert_eq!(stage.take_client_requests().len(), 1, "{accept}");
     }
 }
@@ -322,9 +322,9 @@ async fn refusals_come_in_a_fixed_order() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "body_bytes": "16KiB" })).await;
     let large = " ".repeat(20 << 10);
     type SpoilDraft = fn(&mut RequestDraft);
-    let origin: SpoilDraft = |letter| letter.set_header("origin", "https://evil.example");
-    let media: SpoilDraft = |letter| letter.set_header("content-type", "text/plain");
-    let accept: SpoilDraft = |letter| letter.set_header("accept", "text/html");
+    let origin: SpoilDraft = |draft| draft.set_header("origin", "https://evil.example");
+    let media: SpoilDraft = |draft| draft.set_header("content-type", "text/plain");
+    let accept: SpoilDraft = |draft| draft.set_header("accept", "text/html");
     for (name, method, wrongs, body, expected) in [
         (
             "403 before 405",
@@ -362,11 +362,11 @@ async fn refusals_come_in_a_fixed_order() {
             406,
         ),
     ] {
-        let mut letter = stage.draft_call();
+        let mut draft = stage.draft_call();
         for wrong in wrongs {
-            wrong(&mut letter);
+            wrong(&mut draft);
         }
-        let answer = stage.send(method, letter.headers, body.clone()).await;
+        let answer = stage.send(method, draft.headers, body.clone()).await;
         assert_refused_unread(name, &answer, StatusCode::from_u16(expected).unwrap());
         stage.assert_still_serving(name).await;
     }

@@ -95,19 +95,19 @@ async fn a_session_that_ended_and_one_that_never_was_look_the_same() {
     for method in [Method::POST, Method::GET, Method::DELETE] {
         let mut seen = Vec::new();
         for session in [ended.as_str(), never.as_str(), "x", "no-such-session"] {
-            let mut letter = RequestDraft::of(
+            let mut draft = RequestDraft::of(
                 &stage.bare_client().with_header("mcp-session-id", session),
                 "tools/list",
                 json!({}),
             );
             let body = if method == Method::POST {
-                letter.body.to_string()
+                draft.body.to_string()
             } else {
                 String::new()
             };
-            letter.set_header("accept", "application/json, text/event-stream");
+            draft.set_header("accept", "application/json, text/event-stream");
             seen.push(shape(
-                &stage.send(method.clone(), letter.headers, body).await,
+                &stage.send(method.clone(), draft.headers, body).await,
             ));
         }
         assert_eq!(seen[0].0, 404, "{method}");
@@ -125,13 +125,13 @@ async fn two_session_headers_are_no_session() {
         stage.legacy_client(Revision::V2025_11_25).await,
     );
     for second in [two.session().unwrap(), "no-such-session"] {
-        let mut letter = RequestDraft::of(
+        let mut draft = RequestDraft::of(
             &one,
             "tools/call",
             json!({ "name": "smuggled", "arguments": {} }),
         );
-        letter.add_header("mcp-session-id", second);
-        let answer = letter.post(&stage).await;
+        draft.add_header("mcp-session-id", second);
+        let answer = draft.post(&stage).await;
         assert_eq!(answer.status, 400, "{:?}", answer.body);
         assert_eq!(answer.last()["error"]["data"]["reason"], "session_repeated");
         stage.assert_still_serving("two session headers").await;
@@ -143,9 +143,9 @@ async fn two_version_headers_of_a_legacy_request_are_refused() {
     let mut stage = WeirWithUpstream::new().await;
     let client = stage.legacy_client(Revision::V2025_11_25).await;
     for second in ["2025-11-25", "2025-06-18"] {
-        let mut letter = RequestDraft::of(&client, "tools/list", json!({}));
-        letter.add_header("mcp-protocol-version", second);
-        let answer = letter.post(&stage).await;
+        let mut draft = RequestDraft::of(&client, "tools/list", json!({}));
+        draft.add_header("mcp-protocol-version", second);
+        let answer = draft.post(&stage).await;
         assert_eq!(answer.status, 400, "{:?}", answer.body);
         stage.assert_still_serving("two version headers").await;
     }

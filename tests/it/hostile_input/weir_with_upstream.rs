@@ -125,11 +125,11 @@ impl WeirWithUpstream {
         extra: &[(&str, &str)],
         body: impl Into<Vec<u8>>,
     ) -> ClientAnswer {
-        let mut letter = RequestDraft::of(client, "", Value::Null);
+        let mut draft = RequestDraft::of(client, "", Value::Null);
         for (name, value) in extra {
-            letter.set_header(name, value);
+            draft.set_header(name, value);
         }
-        self.send(Method::POST, letter.headers, body).await
+        self.send(Method::POST, draft.headers, body).await
     }
 
     /// Sends any request and reads its response to the end.
@@ -218,11 +218,11 @@ impl WeirWithUpstream {
         rows: &[RefusalRow],
     ) {
         for row in rows {
-            let mut letter = self.draft_request(method, params.clone());
+            let mut draft = self.draft_request(method, params.clone());
             let id = json!(format!("the id of: {}", row.name));
-            letter.body["id"] = id.clone();
-            (row.spoil)(&mut letter);
-            let answer = letter.post(self).await;
+            draft.body["id"] = id.clone();
+            (row.spoil)(&mut draft);
+            let answer = draft.post(self).await;
             assert_refused(row.name, &answer, row.status, row.code, &id);
             self.assert_still_serving(row.name).await;
         }

@@ -176,7 +176,9 @@ async fn queued_calls_get_a_turn_or_an_error() {
     };
     let first = call(&client);
     upstream
-        .wait_until("the call to run", |mockup| mockup.executions("slow") == 1)
+        .wait_until("the call to run", |mock_server| {
+            mock_server.executions("slow") == 1
+        })
         .await;
     let second = call(&client);
     wait_until_async("the second to wait", async || {

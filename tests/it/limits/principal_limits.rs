@@ -95,7 +95,9 @@ async fn upstream_permit_alternates_between_principals() {
     };
     let mut calls = vec![call(&flood, "flood")];
     upstream
-        .wait_until("the first to run", |mockup| mockup.executions("slow") == 1)
+        .wait_until("the first to run", |mock_server| {
+            mock_server.executions("slow") == 1
+        })
         .await;
     calls.extend((0..20).map(|_| call(&flood, "flood")));
     let waiting = async |count: f64| {

@@ -121,7 +121,9 @@ async fn a_reload_keeps_counts_of_limits_that_stay_and_drops_no_call() {
         async move { other.call("one__wait", json!({})).await.unwrap() }
     });
     upstream
-        .wait_until("the call to run", |mockup| mockup.executions("wait") == 1)
+        .wait_until("the call to run", |mock_server| {
+            mock_server.executions("wait") == 1
+        })
         .await;
     for _ in 0..5 {
         assert_eq!(

@@ -18,7 +18,7 @@ const POLL_PAUSE: Duration = Duration::from_millis(10);
 /// A server with tasks, weir, and the revisions of both sides.
 pub struct TaskPairing {
     weir: WeirDeployment,
-    mockup: MockServer,
+    mock_server: MockServer,
     client: Revision,
     /// The revision that weir speaks to the upstream for this client.
     upstream: Revision,
@@ -37,8 +37,8 @@ fn able(revision: Revision) -> Value {
 impl TaskPairing {
     pub async fn start(client: Revision, server: UpstreamEra, transport: PairingTransport) -> Self {
         let upstream = server.revision_for(client);
-        let mockup = server.builder().with_tasks_of(upstream).start().await;
-        let reached = transport.reached(&mockup).await;
+        let mock_server = server.builder().with_tasks_of(upstream).start().await;
+        let reached = transport.reached(&mock_server).await;
         let mut shop = reached.config.clone();
         shop["session"] = json!("principal");
         let config = json!({
@@ -49,7 +49,7 @@ impl TaskPairing {
         let weir = WeirDeployment::start(config).await;
         let own = Self {
             weir,
-            mockup,
+            mock_server,
             client,
             upstream,
             _reached: reached,
@@ -539,14 +539,14 @@ pub async fn changes_of_tasks_are_heard_from_servers_that_tell_of_them(
                 .as_array()
                 .is_some_and(|ids| ids.len() == 1)
         };
-        let asked = |mockup: &MockServer| {
-            mockup
+        let asked = |mock_server: &MockServer| {
+            mock_server
                 .requests_of("subscriptions/listen")
                 .iter()
                 .any(of_task)
         };
         world
-            .mockup
+            .mock_server
             .wait_until("weir listens for the task", asked)
             .await;
     }
@@ -566,7 +566,7 @@ pub async fn a_task_is_cancelled_by_its_own_method(world: &TaskPairing) -> Featu
     }
     let client = world.of(&TENANTS[0], "/mcp").await;
     let (name, _) = begin(&client, "shop__task_waits", json!({})).await;
-    let before = world.mockup.requests_of("tasks/cancel").len();
+    let before = world.mock_server.requests_of("tasks/cancel").len();
     assert_eq!(get_task(&client, &name).await["status"], "working");
     let cancelled = client.ask("tasks/cancel", json!({ "taskId": name })).await;
     if client.revision.is_modern() {
@@ -592,12 +592,12 @@ pub async fn a_task_is_cancelled_by_its_own_method(world: &TaskPairing) -> Featu
     }
     assert!(
         world
-            .mockup
+            .mock_server
             .requests_of("notifications/cancelled")
             .is_empty(),
         "R236"
     );
-    let cancels = world.mockup.requests_of("tasks/cancel").len() - before;
+    let cancels = world.mock_server.requests_of("tasks/cancel").len() - before;
     assert_eq!(cancels, 1 + usize::from(client.revision.is_modern()));
     FeatureSupport::Carried
 }
@@ -690,7 +690,7 @@ pub async fn tasks_belong_to_their_principals(world: &TaskPairing) -> FeatureSup
     );
     let (hers, _) = begin(&ada, "shop__task_waits", json!({})).await;
     let (his, _) = begin(&bob, "shop__task_waits", json!({})).await;
-    let before = world.mockup.requests_of("tasks/cancel").len();
+    let before = world.mock_server.requests_of("tasks/cancel").len();
     for (who, whose) in [(&ada, &his), (&bob, &hers)] {
         for method in ["tasks/get", "tasks/cancel", "tasks/update", "tasks/result"] {
             let exists = match method {
@@ -710,7 +710,7 @@ pub async fn tasks_belong_to_their_principals(world: &TaskPairing) -> FeatureSup
         }
     }
     assert_eq!(
-        world.mockup.requests_of("tasks/cancel").len(),
+        world.mock_server.requests_of("tasks/cancel").len(),
         before,
         "the server hears of none of it"
     );

@@ -35,17 +35,19 @@ pub async fn progress_extends_the_deadline_and_silence_does_not(
         (Some("hasty"), true),
         "{error}"
     );
-    wait_for_cancelled_calls(&world.mockup, "silent", 1).await;
+    wait_for_cancelled_calls(&world.mock_server, "silent", 1).await;
     FeatureSupport::Carried
 }
 
 /// Waits until weir has cancelled this many calls of a tool, by the means of the upstream's
 /// revision.
-async fn wait_for_cancelled_calls(mockup: &MockServer, tool: &str, calls: usize) {
-    let told = |mockup: &MockServer| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled;
-    mockup
-        .wait_until(&format!("{calls} of {tool} were given up"), |mockup| {
-            told(mockup) == calls
+async fn wait_for_cancelled_calls(mock_server: &MockServer, tool: &str, calls: usize) {
+    let told = |mock_server: &MockServer| {
+        mock_server.counts(tool).abandoned + mock_server.counts(tool).cancelled
+    };
+    mock_server
+        .wait_until(&format!("{calls} of {tool} were given up"), |mock_server| {
+            told(mock_server) == calls
         })
         .await;
 }
@@ -55,7 +57,7 @@ pub async fn a_cancelled_call_is_cancelled_upstream_and_no_other(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let client = world.direct().await;
-    let (mockup, gate) = (&world.mockup, &world.gate);
+    let (mock_server, gate) = (&world.mock_server, &world.gate);
     let other = world.direct().await;
     let mut kept = other
         .start_call("gated", json!({ "kept": true }), Some(&json!(1)))
@@ -77,21 +79,23 @@ pub async fn a_cancelled_call_is_cancelled_upstream_and_no_other(
             "R211: nothing follows a cancel"
         );
     }
-    wait_for_cancelled_calls(mockup, "stuck", 1).await;
+    wait_for_cancelled_calls(mock_server, "stuck", 1).await;
     if !world.upstream.is_modern() {
-        let call = mockup
+        let call = mock_server
             .requests_of("tools/call")
             .into_iter()
             .find(|call| call.tool() == Some("stuck"))
             .unwrap();
-        let named = |mockup: &MockServer| {
-            let cancels = mockup.requests_of("notifications/cancelled").into_iter();
+        let named = |mock_server: &MockServer| {
+            let cancels = mock_server
+                .requests_of("notifications/cancelled")
+                .into_iter();
             // The upstream's own id, in the call's own session.
             cancels
                 .filter(|cancel| cancel.message["params"]["requestId"] == call.message["id"])
                 .any(|cancel| cancel.session() == call.session())
         };
-        mockup.wait_until("the cancel", named).await;
+        mock_server.wait_until("the cancel", named).await;
     }
     gate.admit(1);
     let rest = kept.read_rest().await;
@@ -123,9 +127,9 @@ pub async fn a_cancelled_call_is_cancelled_upstream_and_no_other(
 pub async fn a_lost_connection_cancels_a_modern_call_alone(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
-    let (mockup, gate) = (&world.mockup, &world.gate);
+    let (mock_server, gate) = (&world.mock_server, &world.gate);
     let client = world.direct().await;
-    let before = mockup.counts("gated");
+    let before = mock_server.counts("gated");
     let mut call = client.start_call("gated", json!({}), Some(&json!(1))).await;
     assert_eq!(
         call.next().await.unwrap()["method"],
@@ -133,9 +137,9 @@ pub async fn a_lost_connection_cancels_a_modern_call_alone(
     );
     drop(call);
     if world.client.is_modern() {
-        mockup
-            .wait_until("the call was given up", |mockup| {
-                let now = mockup.counts("gated");
+        mock_server
+            .wait_until("the call was given up", |mock_server| {
+                let now = mock_server.counts("gated");
                 now.abandoned + now.cancelled == before.abandoned + before.cancelled + 1
             })
             .await;
@@ -150,12 +154,12 @@ pub async fn a_lost_connection_cancels_a_modern_call_alone(
             .is_object()
     );
     gate.admit(1);
-    mockup
-        .wait_until("the call was done", |mockup| {
-            mockup.counts("gated").completed == before.completed + 1
+    mock_server
+        .wait_until("the call was done", |mock_server| {
+            mock_server.counts("gated").completed == before.completed + 1
         })
         .await;
-    let now = mockup.counts("gated");
+    let now = mock_server.counts("gated");
     assert_eq!(
         (now.started, now.abandoned, now.cancelled),
         (before.started + 1, before.abandoned, before.cancelled)

@@ -50,7 +50,7 @@ pub async fn prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
         ("resources/read", memo, read),
     ] {
         for behaviour in first_asking(world, result) {
-            world.mockup.add_rule(method, 1, behaviour);
+            world.mock_server.add_rule(method, 1, behaviour);
         }
         let (asked, last) = converse_about(&client, method, params).await;
         assert_eq!(asked.len(), 1, "{method}: {last}");
@@ -63,7 +63,7 @@ pub async fn prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
     // A completion may not ask, so no client is asked. A legacy server gets an error for its
     // question (not one about a missing capability); a modern server's answer becomes an error.
     let completed = json!({ "completion": { "values": ["x"] } });
-    world.mockup.add_rule(
+    world.mock_server.add_rule(
         "completion/complete",
         1,
         first_asking(world, completed).remove(0),
@@ -81,7 +81,7 @@ pub async fn prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
             "{last}"
         );
         assert_eq!(
-            world.mockup.answers().last().unwrap()["error"]["code"],
+            world.mock_server.answers().last().unwrap()["error"]["code"],
             -32602
         );
     }
@@ -128,7 +128,7 @@ pub async fn declined_question_is_reported_to_the_server_and_not_repeated(
     if world.upstream.is_modern() {
         // For a form the server gets the action `cancel`.
         assert_eq!(told["result"]["content"][0]["text"], "{}", "{told}");
-        let last = world.mockup.requests_of("tools/call").pop().unwrap();
+        let last = world.mock_server.requests_of("tools/call").pop().unwrap();
         assert_eq!(
             last.message["params"]["inputResponses"]["question"],
             json!({ "action": "cancel" })
@@ -144,13 +144,13 @@ pub async fn declined_question_is_reported_to_the_server_and_not_repeated(
             "{told}"
         );
         assert_eq!(
-            world.mockup.executions("unsampled"),
+            world.mock_server.executions("unsampled"),
             1,
             "the call was not made again"
         );
     } else {
         assert_eq!(
-            world.mockup.answers().last().unwrap()["error"]["message"],
+            world.mock_server.answers().last().unwrap()["error"]["message"],
             "User rejected it"
         );
         assert!(
@@ -210,7 +210,7 @@ pub async fn a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(
     let roots = "notifications/roots/list_changed";
     // A process that served another client of this principal was notified of this client's roots
     // before.
-    let before = world.mockup.requests_of(roots).len();
+    let before = world.mock_server.requests_of(roots).len();
     let told = client.raw().notify(roots, json!({})).await.unwrap();
     assert_eq!(told.status, 202);
     if world.upstream.is_modern() {
@@ -222,28 +222,29 @@ pub async fn a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(
                 .is_object()
         );
         assert!(
-            world.mockup.requests_of(roots).is_empty(),
+            world.mock_server.requests_of(roots).is_empty(),
             "it knows no such words"
         );
         return FeatureSupport::Refused;
     }
-    let heard = |mockup: &weir_testkit::MockServer| mockup.requests_of(roots).len() > before;
+    let heard =
+        |mock_server: &weir_testkit::MockServer| mock_server.requests_of(roots).len() > before;
     world
-        .mockup
+        .mock_server
         .wait_until("the server hears of other roots", heard)
         .await;
     if world.transport == PairingTransport::Stdio {
         // One process serves all sessions of a principal, and outlives each of them.
         return FeatureSupport::Carried;
     }
-    assert_eq!(world.mockup.requests_of(roots).len(), 1);
-    let own = world.mockup.requests_of(roots)[0]
+    assert_eq!(world.mock_server.requests_of(roots).len(), 1);
+    let own = world.mock_server.requests_of(roots)[0]
         .session()
         .unwrap()
         .to_owned();
     assert!(client.raw().delete().await.unwrap().status.is_success());
-    let gone = |mockup: &weir_testkit::MockServer| {
-        mockup
+    let gone = |mock_server: &weir_testkit::MockServer| {
+        mock_server
             .requests_of("DELETE")
             .iter()
             .any(|end| end.session() == Some(&own))
@@ -251,7 +252,7 @@ pub async fn a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(
     within_test_timeout(
         "the end of its session",
         world
-            .mockup
+            .mock_server
             .wait_until("the session at the server ends", gone),
     )
     .await;

@@ -92,17 +92,17 @@ pub async fn servers_are_greeted_once_for_all_in_their_own_words(
                 .is_object()
         );
     }
-    let mockup = &world.mockup;
+    let mock_server = &world.mock_server;
     if world.upstream.is_modern() {
         // Each process of weir probes once for a session, or a process of the legacy era, and only
         // for clients that have sessions.
         let looks = world.weir.processes() * usize::from(!world.client.is_modern());
         assert!(
-            mockup.requests_of("initialize").len() <= looks,
+            mock_server.requests_of("initialize").len() <= looks,
             "its probe was answered"
         );
         // Every request is independent; the client's capabilities are the call's.
-        for request in mockup.requests_of("tools/call") {
+        for request in mock_server.requests_of("tools/call") {
             assert_eq!(
                 request.meta()[meta::PROTOCOL_VERSION],
                 world.upstream.as_str()
@@ -115,7 +115,7 @@ pub async fn servers_are_greeted_once_for_all_in_their_own_words(
             assert_eq!(request.meta()[meta::CLIENT_INFO]["name"], "weir");
         }
     } else {
-        let opened = mockup.requests_of("initialize");
+        let opened = mock_server.requests_of("initialize");
         for hello in &opened {
             assert_eq!(hello.message["params"]["clientInfo"]["name"], "weir");
             assert_eq!(
@@ -125,13 +125,13 @@ pub async fn servers_are_greeted_once_for_all_in_their_own_words(
             );
         }
         // R075. A further session may be on its way.
-        mockup
-            .wait_until("each session is initialized", |mockup| {
-                let opened = mockup.requests_of("initialize").len();
-                mockup.requests_of("notifications/initialized").len() == opened
+        mock_server
+            .wait_until("each session is initialized", |mock_server| {
+                let opened = mock_server.requests_of("initialize").len();
+                mock_server.requests_of("notifications/initialized").len() == opened
             })
             .await;
-        let sessions: std::collections::HashSet<_> = mockup
+        let sessions: std::collections::HashSet<_> = mock_server
             .requests_of("tools/call")
             .iter()
             .map(|call| call.session().map(str::to_owned))
@@ -146,7 +146,7 @@ pub async fn servers_are_greeted_once_for_all_in_their_own_words(
         }
     }
     assert!(
-        mockup
+        mock_server
             .requests()
             .iter()
             .all(|request| !request.contains_text("nobody-else-hears-of-this"))
@@ -171,7 +171,7 @@ pub async fn pings_are_answered_where_they_arrive(world: &ScenarioPairing) -> Fe
         FeatureSupport::Carried
     };
     assert!(
-        world.mockup.requests_of("ping").is_empty(),
+        world.mock_server.requests_of("ping").is_empty(),
         "no ping goes through"
     );
     if world.upstream.is_modern() || world.transport.is_single_stream() {
@@ -207,7 +207,7 @@ pub async fn a_server_of_both_eras_is_spoken_to_in_each_clients_own(
                 .result()
                 .is_object()
         );
-        let call = world.mockup.requests_of("tools/call").pop().unwrap();
+        let call = world.mock_server.requests_of("tools/call").pop().unwrap();
         assert_eq!(call.message["params"]["arguments"]["in"], revision.as_str());
         assert_eq!(call.session().is_some(), !revision.is_modern(), "{call:?}");
         assert_eq!(

@@ -51,18 +51,18 @@ pub async fn upstream_list_change_is_announced_and_then_listed(
     let client = world.client().await;
     let before = client.list_tool_names().await;
     let mut stream = client.open_change_stream().await;
-    let mockup = &world.mockup;
-    mockup
-        .wait_until("weir listens", |mockup| {
-            mockup.listeners() >= world.weir.processes()
+    let mock_server = &world.mock_server;
+    mock_server
+        .wait_until("weir listens", |mock_server| {
+            mock_server.listeners() >= world.weir.processes()
         })
         .await;
-    mockup.set_tools(
+    mock_server.set_tools(
         MockTool::numbered(FILLERS)
             .into_iter()
             .chain([MockTool::new("added_0")]),
     );
-    mockup.notify_list_changed();
+    mock_server.notify_list_changed();
     stream.expect_list_changed().await;
     if world.weir.processes() > 1 {
         // Other replicas fetch the new list on their own, a little earlier or later.
@@ -79,7 +79,7 @@ pub async fn upstream_list_change_is_announced_and_then_listed(
     drop(stream);
     within_test_timeout(
         "weir goes on listening",
-        mockup.wait_until("it listens", |mockup| mockup.listeners() > 0),
+        mock_server.wait_until("it listens", |mock_server| mock_server.listeners() > 0),
     )
     .await;
     FeatureSupport::Carried

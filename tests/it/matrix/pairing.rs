@@ -27,21 +27,21 @@ pub struct PairingUpstreamConfig {
 impl PairingTransport {
     /// Returns the config of the upstream over this transport. Over standard streams a child relays
     /// the mock server, and over HTTP+SSE another server does.
-    pub async fn reached(self, mockup: &MockServer) -> PairingUpstreamConfig {
+    pub async fn reached(self, mock_server: &MockServer) -> PairingUpstreamConfig {
         match self {
             Self::Http => PairingUpstreamConfig {
-                config: json!({ "url": mockup.url() }),
+                config: json!({ "url": mock_server.url() }),
                 _relay: None,
             },
             Self::Stdio => {
-                let (command, args) = MockStdio::relay(&mockup.url()).command();
+                let (command, args) = MockStdio::relay(&mock_server.url()).command();
                 PairingUpstreamConfig {
                     config: json!({ "command": command, "args": args }),
                     _relay: None,
                 }
             }
             Self::Sse => {
-                let relay = SseRelay::start(&mockup.url()).await;
+                let relay = SseRelay::start(&mock_server.url()).await;
                 PairingUpstreamConfig {
                     config: json!({ "url": relay.url() }),
                     _relay: Some(relay),
@@ -86,7 +86,7 @@ impl UpstreamEra {
 
 pub struct ScenarioPairing {
     pub weir: WeirDeployment,
-    pub mockup: MockServer,
+    pub mock_server: MockServer,
     /// The gate that its gated tools wait for.
     pub gate: CallGate,
     pub client: Revision,
@@ -111,8 +111,9 @@ impl ScenarioPairing {
     pub async fn start(client: Revision, server: UpstreamEra, transport: PairingTransport) -> Self {
         let gate = CallGate::new();
         let upstream = server.revision_for(client);
-        let mockup = mockup(server.builder(), upstream, client.min(upstream), &gate).await;
-        let reached = transport.reached(&mockup).await;
+        let mock_server =
+            mock_server(server.builder(), upstream, client.min(upstream), &gate).await;
+        let reached = transport.reached(&mock_server).await;
         // The same server once more, with a shorter idle deadline.
         let mut hasty = reached.config.clone();
         hasty["deadlines"] = json!({ "idle": "2s" });
@@ -130,7 +131,7 @@ impl ScenarioPairing {
         let has_both_eras = server == UpstreamEra::BothEras;
         Self {
             weir,
-            mockup,
+            mock_server,
             gate,
             client,
             upstream,
@@ -152,8 +153,8 @@ impl ScenarioPairing {
 
     /// Returns the resources that the upstream has subscribers of, sorted. Each replica subscribes
     /// for its own clients, so a resource may have several.
-    pub fn subscribed_resources(&self, mockup: &MockServer) -> Vec<String> {
-        let mut all = mockup.subscriptions();
+    pub fn subscribed_resources(&self, mock_server: &MockServer) -> Vec<String> {
+        let mut all = mock_server.subscriptions();
         if self.weir.processes() > 1 {
             all.dedup();
         }
@@ -166,7 +167,7 @@ impl ScenarioPairing {
     }
 }
 
-async fn mockup(
+async fn mock_server(
     builder: MockServerBuilder,
     revision: Revision,
     common: Revision,

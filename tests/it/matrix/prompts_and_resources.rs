@@ -60,7 +60,7 @@ pub async fn prompts_are_listed_got_and_completed_under_their_names(
                 .is_object()
         );
         let seen = world
-            .mockup
+            .mock_server
             .requests_of("completion/complete")
             .pop()
             .unwrap();
@@ -72,7 +72,7 @@ pub async fn prompts_are_listed_got_and_completed_under_their_names(
         );
         // A server that does not complete, and reports it only now.
         let unknown = MockBehaviour::error(-32601, "no such method", json!({}));
-        world.mockup.add_rule(
+        world.mock_server.add_rule(
             "completion/complete",
             1,
             if world.upstream.is_modern() {
@@ -166,7 +166,7 @@ pub async fn resources_and_templates_are_listed_and_read_under_their_uris(
 pub async fn unknown_prompt_or_resource_gets_the_error_code_of_the_revision(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
-    let mockup = &world.mockup;
+    let mock_server = &world.mock_server;
     let client = world.client().await;
     let refused = client
         .ask("prompts/get", json!({ "name": "shop__nothing" }))
@@ -193,12 +193,12 @@ pub async fn unknown_prompt_or_resource_gets_the_error_code_of_the_revision(
         assert_eq!(refused.error()["data"]["uri"], uri);
     }
     assert_eq!(
-        mockup.requests_of("prompts/get").len(),
+        mock_server.requests_of("prompts/get").len(),
         4,
         "only those before"
     );
     assert!(
-        mockup
+        mock_server
             .requests_of("resources/read")
             .iter()
             .all(|read| read.message["params"]["uri"] != "nowhere:1")

@@ -56,7 +56,7 @@ async fn leave(client: &CheckedClient) {
 
 // Proves R194, R197, R205.
 pub async fn resource_updates_reach_only_subscribers(world: &ScenarioPairing) -> FeatureSupport {
-    let mockup = &world.mockup;
+    let mock_server = &world.mock_server;
     let clients = [
         world.client().await,
         world.direct().await,
@@ -66,12 +66,13 @@ pub async fn resource_updates_reach_only_subscribers(world: &ScenarioPairing) ->
     let mut one = subscribe(&clients[1], &["memo:1"]).await;
     let mut none = subscribe(&clients[2], &["memo:9"]).await;
     // While a set is subscribed anew, it is there twice for a moment.
-    let once =
-        |mockup: &MockServer| world.subscribed_resources(mockup) == ["memo:1", "memo:2", "memo:9"];
-    mockup
+    let once = |mock_server: &MockServer| {
+        world.subscribed_resources(mock_server) == ["memo:1", "memo:2", "memo:9"]
+    };
+    mock_server
         .wait_until("many clients are one subscription", once)
         .await;
-    mockup.notify_resource_updated("memo:1");
+    mock_server.notify_resource_updated("memo:1");
     assert_eq!(
         (
             next_updated_uri(&mut many).await,
@@ -79,8 +80,8 @@ pub async fn resource_updates_reach_only_subscribers(world: &ScenarioPairing) ->
         ),
         ("shop+memo:1".into(), "memo:1".into())
     );
-    mockup.notify_resource_updated("memo:2");
-    mockup.notify_resource_updated("memo:2/part");
+    mock_server.notify_resource_updated("memo:2");
+    mock_server.notify_resource_updated("memo:2/part");
     assert_eq!(
         [
             next_updated_uri(&mut many).await,
@@ -89,8 +90,8 @@ pub async fn resource_updates_reach_only_subscribers(world: &ScenarioPairing) ->
         ["shop+memo:2", "shop+memo:2/part"]
     );
     // This is the next message for the others, without one before it.
-    mockup.notify_resource_updated("memo:9");
-    mockup.notify_resource_updated("memo:1");
+    mock_server.notify_resource_updated("memo:9");
+    mock_server.notify_resource_updated("memo:1");
     assert_eq!(
         (
             next_updated_uri(&mut none).await,
@@ -108,7 +109,7 @@ pub async fn resource_updates_reach_only_subscribers(world: &ScenarioPairing) ->
 pub async fn unsupported_resource_subscriptions_are_refused_or_omitted(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
-    let mockup = &world.mockup;
+    let mock_server = &world.mock_server;
     let client = world.direct().await;
     // The server announces no updates of the first, and the second does not exist.
     let odd = ["ui://panel/main", "other+memo:1"];
@@ -149,7 +150,7 @@ pub async fn unsupported_resource_subscriptions_are_refused_or_omitted(
         .await;
     assert_eq!(never.result(), &json!({}));
     assert!(
-        mockup
+        mock_server
             .subscriptions()
             .iter()
             .all(|uri| !odd.contains(&uri.as_str()))
@@ -159,18 +160,18 @@ pub async fn unsupported_resource_subscriptions_are_refused_or_omitted(
 
 // Proves R205, R206.
 pub async fn subscriptions_end_with_their_clients(world: &ScenarioPairing) -> FeatureSupport {
-    let mockup = &world.mockup;
-    mockup
-        .wait_until("those before are gone", |mockup| {
-            mockup.subscriptions().is_empty()
+    let mock_server = &world.mock_server;
+    mock_server
+        .wait_until("those before are gone", |mock_server| {
+            mock_server.subscriptions().is_empty()
         })
         .await;
     let (staying, leaving) = (world.direct().await, world.direct().await);
     let mut stays = subscribe(&staying, &["memo:1"]).await;
     let leaves = subscribe(&leaving, &["memo:1", "memo:2"]).await;
-    mockup
-        .wait_until("both are told of", |mockup| {
-            world.subscribed_resources(mockup) == ["memo:1", "memo:2"]
+    mock_server
+        .wait_until("both are told of", |mock_server| {
+            world.subscribed_resources(mock_server) == ["memo:1", "memo:2"]
         })
         .await;
     if world.client.is_modern() {
@@ -183,13 +184,13 @@ pub async fn subscriptions_end_with_their_clients(world: &ScenarioPairing) -> Fe
         drop(leaves);
         leave(&leaving).await;
     }
-    mockup
-        .wait_until("the other is not told any more", |mockup| {
-            world.subscribed_resources(mockup) == ["memo:1"]
+    mock_server
+        .wait_until("the other is not told any more", |mock_server| {
+            world.subscribed_resources(mock_server) == ["memo:1"]
         })
         .await;
-    mockup.notify_resource_updated("memo:2");
-    mockup.notify_resource_updated("memo:1");
+    mock_server.notify_resource_updated("memo:2");
+    mock_server.notify_resource_updated("memo:1");
     assert_eq!(next_updated_uri(&mut stays).await, "memo:1");
     leave(&staying).await;
     FeatureSupport::Carried
@@ -199,28 +200,28 @@ pub async fn subscriptions_end_with_their_clients(world: &ScenarioPairing) -> Fe
 pub async fn a_lost_upstream_session_is_subscribed_again(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
-    let mockup = &world.mockup;
+    let mock_server = &world.mock_server;
     if world.upstream.is_modern() || world.transport.is_single_stream() || world.has_both_eras {
         // There are no sessions to lose; weir gets updates of a server of both eras in the modern
         // one.
         return FeatureSupport::NotInRevision;
     }
-    mockup
-        .wait_until("those before are gone", |mockup| {
-            mockup.subscriptions().is_empty()
+    mock_server
+        .wait_until("those before are gone", |mock_server| {
+            mock_server.subscriptions().is_empty()
         })
         .await;
     let client = world.direct().await;
     let mut stream = subscribe(&client, &["memo:3"]).await;
-    mockup.drop_sessions();
-    mockup
-        .wait_until("weir subscribed again", |mockup| {
-            world.subscribed_resources(mockup) == ["memo:3"]
+    mock_server.drop_sessions();
+    mock_server
+        .wait_until("weir subscribed again", |mock_server| {
+            world.subscribed_resources(mock_server) == ["memo:3"]
         })
         .await;
     // weir cannot know of updates in between, so it announces one.
     assert_eq!(next_updated_uri(&mut stream).await, "memo:3");
-    mockup.notify_resource_updated("memo:3");
+    mock_server.notify_resource_updated("memo:3");
     assert_eq!(next_updated_uri(&mut stream).await, "memo:3");
     FeatureSupport::Carried
 }

@@ -12,7 +12,7 @@ use crate::harness::{CheckedClient, WeirDeployment, within_test_timeout};
 /// A server that asks, weir, and the revisions of both sides.
 pub struct QuestionPairing {
     weir: WeirDeployment,
-    pub mockup: MockServer,
+    pub mock_server: MockServer,
     pub client: Revision,
     /// The revision that weir speaks to the upstream for this client.
     pub upstream: Revision,
@@ -78,8 +78,8 @@ fn answer(method: &str, params: &Value) -> Value {
 impl QuestionPairing {
     pub async fn start(client: Revision, server: UpstreamEra, transport: PairingTransport) -> Self {
         let upstream = server.revision_for(client);
-        let mockup = mockup(server.builder(), upstream).await;
-        let reached = transport.reached(&mockup).await;
+        let mock_server = mock_server(server.builder(), upstream).await;
+        let reached = transport.reached(&mock_server).await;
         let mut server = reached.config.clone();
         if transport.is_single_stream() {
             // weir declares no client capabilities on a connection that all callers share.
@@ -92,7 +92,7 @@ impl QuestionPairing {
         .await;
         Self {
             weir,
-            mockup,
+            mock_server,
             client,
             upstream,
             transport,
@@ -110,7 +110,7 @@ impl QuestionPairing {
     }
 }
 
-async fn mockup(builder: MockServerBuilder, revision: Revision) -> MockServer {
+async fn mock_server(builder: MockServerBuilder, revision: Revision) -> MockServer {
     let url = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-1" });
     let tool = |name: &str, questions: &[(&'static str, Value)]| {
         MockTool::new(name).does_in_turn(asking(revision, questions))
@@ -297,9 +297,9 @@ pub async fn converse_about(
 
 /// Returns the answers that the server got, in order.
 fn answers_at_server(world: &QuestionPairing, tool: &str) -> Vec<Value> {
-    let mockup = &world.mockup;
+    let mock_server = &world.mock_server;
     if world.upstream.is_modern() {
-        let calls = mockup
+        let calls = mock_server
             .requests_of("tools/call")
             .into_iter()
             .filter(|call| call.tool() == Some(tool));
@@ -307,7 +307,7 @@ fn answers_at_server(world: &QuestionPairing, tool: &str) -> Vec<Value> {
             calls.filter_map(|call| call.message["params"].get("inputResponses").cloned());
         return answers.map(|answers| answers["question"].clone()).collect();
     }
-    mockup
+    mock_server
         .answers()
         .iter()
         .map(|answer| answer["result"].clone())
@@ -376,7 +376,7 @@ pub async fn server_question_reaches_the_client_and_its_answer_the_server(
     );
     if world.upstream.is_modern() {
         // R170, R171: the state unchanged, an id of its own, and the same arguments.
-        let calls = world.mockup.requests_of("tools/call");
+        let calls = world.mock_server.requests_of("tools/call");
         let calls: Vec<_> = calls
             .iter()
             .filter(|call| call.tool() == Some(tool))
@@ -409,7 +409,7 @@ async fn server_question_unknown_to_the_revision_is_refused(
         return FeatureSupport::NotInRevision;
     }
     let client = world.able("/shop").await;
-    let answers = world.mockup.answers().len();
+    let answers = world.mock_server.answers().len();
     let (asked, last) = converse(&client, tool, json!({ "n": 1 })).await;
     assert_eq!(asked, [], "{tool}: {last}");
     if world.upstream.is_modern() {
@@ -422,7 +422,7 @@ async fn server_question_unknown_to_the_revision_is_refused(
         last["result"]["content"][0]["text"], r#"{"n":1}"#,
         "{tool}: {last}"
     );
-    let refused = world.mockup.answers().split_off(answers);
+    let refused = world.mock_server.answers().split_off(answers);
     assert!(!refused.is_empty(), "{tool}: the server was answered");
     let codes: Vec<_> = refused
         .iter()
@@ -575,7 +575,7 @@ pub async fn client_gets_no_question_without_the_declared_capability(
         // Declined, and the call goes on.
         assert_eq!(last["result"]["content"][0]["text"], r#"{"n":1}"#, "{last}");
         assert_eq!(
-            world.mockup.answers().last().unwrap()["error"]["code"],
+            world.mock_server.answers().last().unwrap()["error"]["code"],
             -32601
         );
     }
@@ -597,7 +597,7 @@ pub async fn a_server_that_asks_for_nothing_or_for_ever_is_not_followed(
         "R167: {last}"
     );
     assert_eq!(
-        world.mockup.executions("nothing"),
+        world.mock_server.executions("nothing"),
         1,
         "it is not asked again what it wants"
     );
@@ -611,14 +611,14 @@ pub async fn a_server_that_asks_for_nothing_or_for_ever_is_not_followed(
         (16, &json!(true)),
         "R180: {last}"
     );
-    assert_eq!(world.mockup.executions("again"), 17);
+    assert_eq!(world.mock_server.executions("again"), 17);
     FeatureSupport::Refused
 }
 
 /// Returns the newest session in which the server was called.
 fn session(world: &QuestionPairing) -> String {
     world
-        .mockup
+        .mock_server
         .requests_of("tools/call")
         .last()
         .and_then(|call| call.session())
@@ -638,9 +638,9 @@ pub async fn question_outside_of_calls_uses_the_clients_get_stream_or_is_refused
     // A call opens a session of the client's own; and the server can ask in it before the call is
     // over.
     world
-        .mockup
-        .wait_until("weir listens", |mockup| {
-            mockup.listeners() >= world.weir.processes()
+        .mock_server
+        .wait_until("weir listens", |mock_server| {
+            mock_server.listeners() >= world.weir.processes()
         })
         .await;
     let mut stream = if world.client.is_modern() {
@@ -659,7 +659,9 @@ pub async fn question_outside_of_calls_uses_the_clients_get_stream_or_is_refused
     let ask = |method: &str, params: &Value| {
         within_test_timeout(
             "its answer",
-            world.mockup.request_on_get_stream(&session, method, params),
+            world
+                .mock_server
+                .request_on_get_stream(&session, method, params),
         )
     };
     if let Some(stream) = &mut stream {
@@ -739,7 +741,7 @@ pub async fn questions_and_answers_of_parallel_calls_are_never_crossed(
             .result()
             .is_object()
     );
-    let calls = world.mockup.requests_of("tools/call");
+    let calls = world.mock_server.requests_of("tools/call");
     let of_rounds = ["requestState", "inputResponses"];
     let with: Vec<_> = calls
         .iter()

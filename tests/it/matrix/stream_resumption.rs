@@ -70,7 +70,7 @@ pub async fn streams_of_calls_begin_with_an_id_where_the_revision_has_them(
 
 // Proves R093.
 pub async fn result_is_resumed_after_a_lost_connection(world: &ScenarioPairing) -> FeatureSupport {
-    let (mockup, gate) = (&world.mockup, &world.gate);
+    let (mock_server, gate) = (&world.mock_server, &world.gate);
     if !has_ids(world.client) {
         return FeatureSupport::NotInRevision;
     }
@@ -78,11 +78,11 @@ pub async fn result_is_resumed_after_a_lost_connection(world: &ScenarioPairing) 
     let (lost, id) = begin_gated_call(client.raw()).await;
     let (other, _) = begin_gated_call(client.raw()).await;
     drop(lost);
-    let before = mockup.counts("gated").completed;
+    let before = mock_server.counts("gated").completed;
     gate.admit(2);
-    mockup
-        .wait_until("both are done", |mockup| {
-            mockup.counts("gated").completed == before + 2
+    mock_server
+        .wait_until("both are done", |mock_server| {
+            mock_server.counts("gated").completed == before + 2
         })
         .await;
     // A result that is ready and one that comes later make no difference.
@@ -121,7 +121,7 @@ pub async fn result_is_resumed_after_a_lost_connection(world: &ScenarioPairing) 
         r#"{"n":1}"#
     );
     assert_eq!(
-        mockup.counts("gated").abandoned + mockup.counts("gated").cancelled,
+        mock_server.counts("gated").abandoned + mock_server.counts("gated").cancelled,
         0
     );
     FeatureSupport::Carried

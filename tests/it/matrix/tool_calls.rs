@@ -59,13 +59,13 @@ pub async fn results_of_every_type_pass_intact(world: &ScenarioPairing) -> Featu
         bare(&answer),
         renamed(content(world.client.min(world.upstream)))
     );
-    let seen = world.mockup.requests_of("tools/call").pop().unwrap();
+    let seen = world.mock_server.requests_of("tools/call").pop().unwrap();
     assert_eq!(seen.tool(), Some("content"), "the upstream's own name");
     assert_eq!(
         seen.meta()["com.example/from-client"],
         meta["com.example/from-client"]
     );
-    assert_eq!(world.mockup.executions("content"), 1);
+    assert_eq!(world.mock_server.executions("content"), 1);
     FeatureSupport::Carried
 }
 
@@ -112,7 +112,7 @@ pub async fn array_result_is_text_for_revisions_without_structured_arrays(
 pub async fn unknown_tool_is_refused_before_any_upstream(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
-    let before = world.mockup.requests_of("tools/call").len();
+    let before = world.mock_server.requests_of("tools/call").len();
     for (client, name) in [
         (world.client().await, "shop__nothing"),
         (world.direct().await, "nothing"),
@@ -125,7 +125,7 @@ pub async fn unknown_tool_is_refused_before_any_upstream(
             refused.last()
         );
     }
-    assert_eq!(world.mockup.requests_of("tools/call").len(), before);
+    assert_eq!(world.mock_server.requests_of("tools/call").len(), before);
     FeatureSupport::Carried
 }
 
@@ -146,8 +146,8 @@ pub async fn errors_of_tools_and_of_servers_pass_unchanged(
     assert_eq!(of_server.error()["data"]["big"], 9_007_199_254_740_993_i64);
     assert_eq!(
         (
-            world.mockup.executions("fails"),
-            world.mockup.executions("error")
+            world.mock_server.executions("fails"),
+            world.mock_server.executions("error")
         ),
         (1, 1)
     );
@@ -173,10 +173,10 @@ pub async fn arguments_against_the_schema_never_reach_the_tool(
             assert_eq!(refused.code(), -32602, "{}", refused.last());
         }
     }
-    assert_eq!(world.mockup.executions("strict"), 0);
+    assert_eq!(world.mock_server.executions("strict"), 0);
     let taken = client.call("shop__strict", json!({ "n": 3 })).await;
     assert_eq!(
-        (taken.text(), world.mockup.executions("strict")),
+        (taken.text(), world.mock_server.executions("strict")),
         (r#"{"n":3}"#, 1)
     );
     FeatureSupport::Carried

@@ -6,7 +6,7 @@ use weir_testkit::mock_server::{AnswerStep, CallGate, RecordedRequest};
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::{mockup, weir_over};
+use super::{mock_server, weir_over};
 use crate::harness::{CheckedClient, CheckedStream, Weir};
 
 /// Returns a request of the server's own as text; `id` is JSON.
@@ -89,7 +89,7 @@ async fn server_request_with_forged_id_is_answered_by_its_own_client_only() {
         AnswerStep::Gate(gate.clone()),
         AnswerStep::Echo,
     ];
-    let upstream = mockup(Revision::V2025_11_25)
+    let upstream = mock_server(Revision::V2025_11_25)
         .tool("forger", MockBehaviour::steps(steps).as_events())
         .start()
         .await;

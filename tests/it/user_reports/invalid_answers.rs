@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::{BOTH, both_eras, mockup, own_error, weir_over};
+use super::{BOTH, both_eras, mock_server, own_error, weir_over};
 use crate::harness::{CheckedClient, Weir};
 
 // Proves E08, E12, E13.
@@ -221,15 +221,15 @@ async fn a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_goes_on() 
         ("roots/list", Value::Null),
     ];
     for upstream_revision in Revision::LEGACY {
-        let builder =
-            questions
-                .iter()
-                .fold(mockup(upstream_revision), |builder, (method, params)| {
-                    builder.tool(
-                        &method.replace('/', "_"),
-                        MockBehaviour::ask(method, params.clone()),
-                    )
-                });
+        let builder = questions.iter().fold(
+            mock_server(upstream_revision),
+            |builder, (method, params)| {
+                builder.tool(
+                    &method.replace('/', "_"),
+                    MockBehaviour::ask(method, params.clone()),
+                )
+            },
+        );
         let upstream = builder.start().await;
         let weir = weir_over(&[("one", &upstream)]);
         for revision in BOTH {
@@ -262,7 +262,7 @@ async fn a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_goes_on() 
 // Proves R103.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_array_from_a_server_of_2025_03_26_is_taken_apart() {
-    let upstream = mockup(Revision::V2025_03_26)
+    let upstream = mock_server(Revision::V2025_03_26)
         .tool("batch", MockBehaviour::batch())
         .start()
         .await;

@@ -131,8 +131,8 @@ async fn stalled_client_uses_bounded_memory_and_delays_no_other_call() {
         assert!(filler >= HUGE);
         drop(sse);
         upstream
-            .wait_until("the other one was given up", |mockup| {
-                mockup.counts("sse").abandoned == 1
+            .wait_until("the other one was given up", |mock_server| {
+                mock_server.counts("sse").abandoned == 1
             })
             .await;
     }

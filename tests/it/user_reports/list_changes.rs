@@ -7,7 +7,7 @@ use weir_testkit::MockServer;
 use weir_testkit::mock_server::MockTool;
 use weir_wire::Revision;
 
-use super::{BOTH, both_eras, mockup, weir_over};
+use super::{BOTH, both_eras, mock_server, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 
 /// A thousand changes, one a millisecond. Few notifications arrive, and after the last of them the
@@ -35,7 +35,7 @@ async fn a_thousand_changes_a_second_become_few_and_the_last_one_arrives() {
             });
         }
         upstream
-            .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+            .wait_until("weir listens", |mock_server| mock_server.listeners() > 0)
             .await;
         let walks = upstream.requests_of("tools/list").len();
         let mut pace = tokio::time::interval(Duration::from_millis(1));
@@ -67,14 +67,14 @@ async fn invisible_change_is_not_notified() {
     assert_eq!(client.list_tool_names().await.len(), 2);
     let mut stream = client.open_change_stream().await;
     upstream
-        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mock_server| mock_server.listeners() > 0)
         .await;
     for real in 1..=3 {
         let walks = upstream.requests_of("tools/list").len();
         upstream.notify_list_changed();
         upstream
-            .wait_until("weir looked", |mockup| {
-                mockup.requests_of("tools/list").len() > walks
+            .wait_until("weir looked", |mock_server| {
+                mock_server.requests_of("tools/list").len() > walks
             })
             .await;
         upstream.set_tools(MockTool::numbered(2 + real));
@@ -99,7 +99,7 @@ async fn lost_upstream_stream_is_reopened_and_missed_changes_are_announced() {
             let before = client.list_tool_names().await.len();
             let mut stream = client.open_change_stream().await;
             upstream
-                .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+                .wait_until("weir listens", |mock_server| mock_server.listeners() > 0)
                 .await;
             upstream.stop().await;
             upstream.set_tools(MockTool::numbered(before + 1 + round));
@@ -137,7 +137,7 @@ async fn idle_streams_are_all_held_and_all_hear_of_a_change() {
         open(&weir)
     );
     upstream
-        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mock_server| mock_server.listeners() > 0)
         .await;
     upstream.set_tools(MockTool::numbered(2));
     upstream.notify_list_changed();
@@ -161,8 +161,8 @@ async fn idle_streams_are_all_held_and_all_hear_of_a_change() {
 async fn server_without_notifications_is_polled() {
     for builder in [
         MockServer::modern().without_list_changed(),
-        mockup(Revision::NEWEST_LEGACY).without_list_changed(),
-        mockup(Revision::NEWEST_LEGACY).without_get_stream(),
+        mock_server(Revision::NEWEST_LEGACY).without_list_changed(),
+        mock_server(Revision::NEWEST_LEGACY).without_get_stream(),
     ] {
         let upstream = builder.tools(1).start().await;
         let weir = Weir::with_upstreams(json!({ "one": { "url": upstream.url(), "poll": "1s" } }));
@@ -180,7 +180,7 @@ async fn server_without_notifications_is_polled() {
 async fn a_reload_is_a_change_and_a_call_in_flight_ends_well() {
     let gate = weir_testkit::mock_server::CallGate::new();
     let gated = weir_testkit::MockBehaviour::gated_after_progress(&gate);
-    let old = mockup(Revision::NEWEST_LEGACY)
+    let old = mock_server(Revision::NEWEST_LEGACY)
         .tool("slow", gated)
         .start()
         .await;
@@ -225,8 +225,8 @@ async fn a_reload_is_a_change_and_a_call_in_flight_ends_well() {
         r#"{"n":1}"#,
         "the call ended as if nothing was"
     );
-    old.wait_until("weir left the server", |mockup| {
-        mockup.sessions() == 0 || mockup.listeners() == 0
+    old.wait_until("weir left the server", |mock_server| {
+        mock_server.sessions() == 0 || mock_server.listeners() == 0
     })
     .await;
     assert_eq!(
@@ -253,7 +253,7 @@ async fn a_change_comes_on_exactly_one_stream_of_a_session() {
     // The newer one replaces the older, which ends without a message.
     assert_eq!(older.read_rest().await, Vec::<serde_json::Value>::new());
     upstream
-        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mock_server| mock_server.listeners() > 0)
         .await;
     // R089: answers do not come there.
     assert!(
@@ -291,7 +291,7 @@ async fn changes_missed_by_a_session_are_announced_once_on_its_next_stream() {
         let before = told();
         let mut stream = client.open_change_stream().await;
         upstream
-            .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+            .wait_until("weir listens", |mock_server| mock_server.listeners() > 0)
             .await;
         upstream.set_tools(MockTool::numbered(2));
         upstream.notify_list_changed();
@@ -352,7 +352,7 @@ async fn listen_streams_are_independent_and_carry_only_requested_notifications()
     let gone = client.open_change_stream().await;
     drop(gone);
     upstream
-        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mock_server| mock_server.listeners() > 0)
         .await;
     for count in 2..4 {
         upstream.set_tools(MockTool::numbered(count));

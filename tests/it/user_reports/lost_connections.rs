@@ -6,7 +6,7 @@ use weir_testkit::mock_server::CallGate;
 use weir_testkit::{FaultProxy, MockBehaviour, MockServer, ProxyDirection, Toxic};
 use weir_wire::Revision;
 
-use super::{BOTH, both_eras, mockup, own_error, wait_until_called, weir_over};
+use super::{BOTH, both_eras, mock_server, own_error, wait_until_called, weir_over};
 use crate::harness::{CheckedClient, Weir, begin_gated_call, resume_to_end, wait_until_async};
 
 /// Asserts that a call has left no connection, no stream and no internal error in weir.
@@ -49,7 +49,9 @@ async fn a_modern_client_that_vanishes_takes_its_call_with_it() {
                     async move { calling.start_call("one__silent", json!({}), None).await },
                 );
             upstream
-                .wait_until("it runs", |mockup| mockup.executions("silent") == round)
+                .wait_until("it runs", |mock_server| {
+                    mock_server.executions("silent") == round
+                })
                 .await;
             waiting.abort();
             let mut call = client
@@ -58,12 +60,12 @@ async fn a_modern_client_that_vanishes_takes_its_call_with_it() {
             call.next().await.unwrap();
             drop(call);
             for tool in ["silent", "talking"] {
-                let told = |mockup: &MockServer| {
-                    mockup.counts(tool).abandoned + mockup.counts(tool).cancelled
+                let told = |mock_server: &MockServer| {
+                    mock_server.counts(tool).abandoned + mock_server.counts(tool).cancelled
                 };
                 upstream
-                    .wait_until(&format!("{era:?} {tool} was given up"), |mockup| {
-                        told(mockup) == round
+                    .wait_until(&format!("{era:?} {tool} was given up"), |mock_server| {
+                        told(mock_server) == round
                     })
                     .await;
             }
@@ -106,7 +108,9 @@ async fn a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_nothing
                     async move { calling.start_call("one__silent", json!({}), None).await },
                 );
             upstream
-                .wait_until("it runs", |mockup| mockup.executions("silent") == round)
+                .wait_until("it runs", |mock_server| {
+                    mock_server.executions("silent") == round
+                })
                 .await;
             waiting.abort();
             let mut call = client
@@ -125,8 +129,8 @@ async fn a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_nothing
             gate.admit(2);
             for tool in ["silent", "talking"] {
                 upstream
-                    .wait_until(&format!("{era:?} {tool} is done"), |mockup| {
-                        mockup.counts(tool).completed == round
+                    .wait_until(&format!("{era:?} {tool} is done"), |mock_server| {
+                        mock_server.counts(tool).completed == round
                     })
                     .await;
                 let counts = upstream.counts(tool);
@@ -157,11 +161,13 @@ async fn ending_a_session_ends_the_calls_that_run_on_in_it() {
         call.next().await.unwrap();
         drop(call);
         assert!(client.raw().delete().await.unwrap().status.is_success());
-        let told = |mockup: &MockServer| {
-            mockup.counts("talking").abandoned + mockup.counts("talking").cancelled
+        let told = |mock_server: &MockServer| {
+            mock_server.counts("talking").abandoned + mock_server.counts("talking").cancelled
         };
         upstream
-            .wait_until("the call was given up", |mockup| told(mockup) == 1)
+            .wait_until("the call was given up", |mock_server| {
+                told(mock_server) == 1
+            })
             .await;
         assert_no_leaks(&weir).await;
     }
@@ -251,7 +257,7 @@ async fn a_connection_that_died_while_idle_costs_no_call() {
 // Proves R142.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_never_arrives_whole_runs_nothing() {
-    let upstream = mockup(Revision::MODERN).tools(1).start().await;
+    let upstream = mock_server(Revision::MODERN).tools(1).start().await;
     let proxy = FaultProxy::start(upstream.address()).await;
     let weir = Weir::with_upstreams(json!({ "one": { "url": proxy.url("/mcp") } }));
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -352,7 +358,7 @@ async fn idempotent_requests_are_retried_transparently() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_http_sse_connection_is_reopened_and_a_repeatable_call_retried() {
     let gate = CallGate::new();
-    let upstream = mockup(Revision::V2025_11_25)
+    let upstream = mock_server(Revision::V2025_11_25)
         .tool("slow", MockBehaviour::gated(&gate))
         .start()
         .await;
@@ -369,11 +375,13 @@ async fn lost_http_sse_connection_is_reopened_and_a_repeatable_call_retried() {
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
     let calling = tokio::spawn(async move { client.call("far__slow", json!({ "n": 1 })).await });
     upstream
-        .wait_until("it runs", |mockup| mockup.executions("slow") == 1)
+        .wait_until("it runs", |mock_server| mock_server.executions("slow") == 1)
         .await;
     proxy.reset_all();
     upstream
-        .wait_until("it runs again", |mockup| mockup.executions("slow") == 2)
+        .wait_until("it runs again", |mock_server| {
+            mock_server.executions("slow") == 2
+        })
         .await;
     gate.open();
     assert_eq!(calling.await.unwrap().text(), r#"{"n":1}"#);
@@ -383,7 +391,7 @@ async fn lost_http_sse_connection_is_reopened_and_a_repeatable_call_retried() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_that_may_not_run_on_without_its_connection_has_an_answer_to_resume() {
     let gate = CallGate::new();
-    let upstream = mockup(Revision::V2025_11_25)
+    let upstream = mock_server(Revision::V2025_11_25)
         .tool("gated", MockBehaviour::gated_after_progress(&gate))
         .start()
         .await;
@@ -398,8 +406,8 @@ async fn call_that_may_not_run_on_without_its_connection_has_an_answer_to_resume
     let (second, second_id) = begin_gated_call(client.raw()).await;
     drop((first, second));
     upstream
-        .wait_until("one call to be cancelled", |mockup| {
-            let counts = mockup.counts("gated");
+        .wait_until("one call to be cancelled", |mock_server| {
+            let counts = mock_server.counts("gated");
             counts.cancelled + counts.abandoned == 1
         })
         .await;

@@ -48,11 +48,11 @@ const BOTH: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
 
 /// Returns a mock server of each era.
 fn both_eras() -> [(Revision, MockServerBuilder); 2] {
-    BOTH.map(|revision| (revision, mockup(revision)))
+    BOTH.map(|revision| (revision, mock_server(revision)))
 }
 
 /// Returns a mock server of a revision.
-fn mockup(revision: Revision) -> MockServerBuilder {
+fn mock_server(revision: Revision) -> MockServerBuilder {
     if revision.is_modern() {
         MockServer::modern()
     } else {
@@ -65,7 +65,7 @@ fn weir_over(upstreams: &[(&str, &MockServer)]) -> Weir {
     Weir::with_upstreams(
         upstreams
             .iter()
-            .map(|(id, mockup)| ((*id).to_owned(), json!({ "url": mockup.url() })))
+            .map(|(id, mock_server)| ((*id).to_owned(), json!({ "url": mock_server.url() })))
             .collect(),
     )
 }

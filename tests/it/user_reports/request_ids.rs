@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_testkit::MockBehaviour;
 use weir_wire::Revision;
 
-use super::{BOTH, both_eras, mockup, weir_over};
+use super::{BOTH, both_eras, mock_server, weir_over};
 use crate::harness::{CheckedClient, Weir, within_test_timeout};
 
 /// Enough clients that ids and tokens collide at every moment.
@@ -97,7 +97,7 @@ async fn two_calls_in_flight_with_one_id_in_one_session_are_both_answered() {
 // Proves B07, R035.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_request_ids_are_refused_and_odd_valid_ones_echoed() {
-    let upstream = mockup(Revision::MODERN).tools(1).start().await;
+    let upstream = mock_server(Revision::MODERN).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in BOTH {
         let client = CheckedClient::open(&weir.url("/mcp"), revision).await;

@@ -5,7 +5,7 @@ use weir_testkit::MockBehaviour;
 use weir_testkit::mock_server::CallGate;
 use weir_wire::{Revision, meta};
 
-use super::{BOTH, both_eras, mockup, weir_over};
+use super::{BOTH, both_eras, mock_server, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until, wait_until_async, within_test_timeout};
 
 // Proves G06, R110, R199.
@@ -39,7 +39,9 @@ async fn a_stop_ends_streams_gracefully_and_lets_calls_finish() {
             });
         }
         upstream
-            .wait_until("all calls run", |mockup| mockup.total_executions() == 4)
+            .wait_until("all calls run", |mock_server| {
+                mock_server.total_executions() == 4
+            })
             .await;
         weir.process.signal("TERM");
         // R199: the modern stream ends with an answer, R110: the legacy one with a whole event or
@@ -77,7 +79,7 @@ async fn a_stop_ends_streams_gracefully_and_lets_calls_finish() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readyz_is_503_while_weir_drains() {
     let gate = CallGate::new();
-    let upstream = mockup(Revision::MODERN)
+    let upstream = mock_server(Revision::MODERN)
         .tool("slow", MockBehaviour::gated_after_progress(&gate))
         .start()
         .await;
@@ -103,7 +105,7 @@ async fn readyz_is_503_while_weir_drains() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_signal() {
     for second_signal in [false, true] {
-        let upstream = mockup(Revision::MODERN)
+        let upstream = mock_server(Revision::MODERN)
             .tool("hang", MockBehaviour::hang_after_progress())
             .start()
             .await;
@@ -133,8 +135,8 @@ async fn calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_signal
             assert!(message.is_object(), "R110");
         }
         upstream
-            .wait_until("the call was given up", |mockup| {
-                mockup.counts("hang").abandoned == 1
+            .wait_until("the call was given up", |mock_server| {
+                mock_server.counts("hang").abandoned == 1
             })
             .await;
     }
@@ -144,7 +146,7 @@ async fn calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_signal
 // Proves A26, G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_is_lost_in_a_stop() {
-    let upstream = mockup(Revision::MODERN).tools(1).start().await;
+    let upstream = mock_server(Revision::MODERN).tools(1).start().await;
     let mut weir = weir_over(&[("one", &upstream)]);
     let mut clients = tokio::task::JoinSet::new();
     for number in 0..8 {
@@ -166,7 +168,9 @@ async fn no_call_is_lost_in_a_stop() {
         });
     }
     upstream
-        .wait_until("calls flow", |mockup| mockup.executions("tool_0000") > 200)
+        .wait_until("calls flow", |mock_server| {
+            mock_server.executions("tool_0000") > 200
+        })
         .await;
     weir.process.signal("TERM");
     let mut answered = 0;

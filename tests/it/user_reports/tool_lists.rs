@@ -8,7 +8,7 @@ use weir_testkit::mock_server::{CursorBehaviour, MockTool};
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::{BOTH, both_eras, missing_upstreams, mockup, weir_over};
+use super::{BOTH, both_eras, missing_upstreams, mock_server, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 use crate::tenant_isolation::TENANTS;
 
@@ -18,7 +18,7 @@ async fn eleven_hundred_tools_over_twelve_pages_are_all_listed_and_nothing_twice
     for (era, builder) in both_eras() {
         // The list keeps, so that it is read once however long this test takes.
         let kept = Some((60 * 60 * 1000, "public"));
-        let mockup = builder
+        let mock_server = builder
             .tools(1_100)
             .page_size(96)
             .cache_hints(kept)
@@ -32,7 +32,7 @@ async fn eleven_hundred_tools_over_twelve_pages_are_all_listed_and_nothing_twice
                 json!({ "upstreams": ["big"], "page": { "items": size } });
         }
         let weir = Weir::with_config(
-            json!({ "upstreams": { "big": { "url": mockup.url() } }, "endpoints": endpoints }),
+            json!({ "upstreams": { "big": { "url": mock_server.url() } }, "endpoints": endpoints }),
         );
         for size in sizes {
             // Pages of one item cost as many requests as there are tools, so one era is enough.
@@ -67,7 +67,7 @@ async fn eleven_hundred_tools_over_twelve_pages_are_all_listed_and_nothing_twice
             "R113"
         );
         assert_eq!(
-            mockup.requests_of("tools/list").len(),
+            mock_server.requests_of("tools/list").len(),
             12,
             "one walk for everybody"
         );
@@ -78,13 +78,13 @@ async fn eleven_hundred_tools_over_twelve_pages_are_all_listed_and_nothing_twice
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_cursor_is_a_cursor() {
     for (_, builder) in both_eras() {
-        let mockup = builder
+        let mock_server = builder
             .tools(5)
             .page_size(2)
             .cursors(CursorBehaviour::Empty)
             .start()
             .await;
-        let weir = weir_over(&[("one", &mockup)]);
+        let weir = weir_over(&[("one", &mock_server)]);
         assert_eq!(
             CheckedClient::open(&weir.url("/mcp"), Revision::MODERN)
                 .await
@@ -93,7 +93,7 @@ async fn an_empty_cursor_is_a_cursor() {
                 .len(),
             5
         );
-        let cursors: Vec<_> = mockup
+        let cursors: Vec<_> = mock_server
             .requests_of("tools/list")
             .iter()
             .map(|r| r.message["params"]["cursor"].clone())
@@ -115,7 +115,7 @@ async fn endless_lists_are_truncated_and_reported() {
         .cursors(CursorBehaviour::Endless)
         .start()
         .await;
-    let same = mockup(Revision::NEWEST_LEGACY)
+    let same = mock_server(Revision::NEWEST_LEGACY)
         .tools(4)
         .page_size(10)
         .cursors(CursorBehaviour::Same)
@@ -281,7 +281,7 @@ async fn a_list_with_a_broken_item_keeps_the_others() {
 // Proves R152, D14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_public_for_callers_without_credentials_only() {
-    let mockup = MockServer::modern()
+    let mock_server = MockServer::modern()
         .tools(1)
         .with_library()
         .cache_hints(Some((60_000, "public")))
@@ -296,7 +296,7 @@ async fn answers_are_public_for_callers_without_credentials_only() {
         ),
     ] {
         let weir = Weir::with_config(json!({
-            "upstreams": { "one": { "url": mockup.url() } },
+            "upstreams": { "one": { "url": mock_server.url() } },
             "auth": auth,
         }));
         let client =

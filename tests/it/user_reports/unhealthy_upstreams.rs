@@ -7,7 +7,7 @@ use serde_json::json;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::{BOTH, missing_upstreams, mockup, own_error, wait_until_called};
+use super::{BOTH, missing_upstreams, mock_server, own_error, wait_until_called};
 use crate::harness::{CheckedClient, Weir, wait_until};
 
 // Proves R141, E15.
@@ -15,7 +15,7 @@ use crate::harness::{CheckedClient, Weir, wait_until};
 async fn unhealthy_servers_do_not_delay_five_good_ones() {
     let mut good = Vec::new();
     for n in 0..5 {
-        good.push(mockup(BOTH[n % 2]).tools(4).start().await);
+        good.push(mock_server(BOTH[n % 2]).tools(4).start().await);
     }
     let hanging = MockServer::modern()
         .tools(4)
@@ -28,18 +28,18 @@ async fn unhealthy_servers_do_not_delay_five_good_ones() {
         .with_rule("tools/list", drip)
         .start()
         .await;
-    let crashing = mockup(Revision::NEWEST_LEGACY)
+    let crashing = mock_server(Revision::NEWEST_LEGACY)
         .tools(4)
         .with_rule("*", MockBehaviour::reset_after(10))
         .start()
         .await;
     let mut gone = MockServer::modern().tools(4).start().await;
     gone.stop().await;
-    let mut flapping = mockup(Revision::NEWEST_LEGACY).tools(4).start().await;
+    let mut flapping = mock_server(Revision::NEWEST_LEGACY).tools(4).start().await;
 
     let mut upstreams = json!({});
-    for (n, mockup) in good.iter().enumerate() {
-        upstreams[format!("good{n}")] = json!({ "url": mockup.url() });
+    for (n, mock_server) in good.iter().enumerate() {
+        upstreams[format!("good{n}")] = json!({ "url": mock_server.url() });
     }
     let sick = [
         ("hanging", &hanging),
@@ -47,8 +47,8 @@ async fn unhealthy_servers_do_not_delay_five_good_ones() {
         ("crashing", &crashing),
         ("gone", &gone),
     ];
-    for (id, mockup) in sick.iter().chain(&[("flapping", &flapping)]) {
-        upstreams[*id] = json!({ "url": mockup.url() });
+    for (id, mock_server) in sick.iter().chain(&[("flapping", &flapping)]) {
+        upstreams[*id] = json!({ "url": mock_server.url() });
     }
     let weir = Weir::with_upstreams(upstreams);
     let sick = sick.map(|(id, _)| id);
@@ -95,9 +95,9 @@ async fn unhealthy_servers_do_not_delay_five_good_ones() {
             flapping.restart().await;
         }
     }
-    for mockup in &good {
+    for mock_server in &good {
         assert_eq!(
-            mockup.counts("tool_0000").completed,
+            mock_server.counts("tool_0000").completed,
             12,
             "one execution a call"
         );
@@ -126,8 +126,10 @@ async fn calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
         let client = client.clone();
         hanging.spawn(async move { client.call("sick__hang", json!({})).await });
     }
-    sick.wait_until("all hang", |mockup| mockup.executions("hang") == 8)
-        .await;
+    sick.wait_until("all hang", |mock_server| {
+        mock_server.executions("hang") == 8
+    })
+    .await;
     // The bulkhead is full: a further call gets an error, and is not run.
     let busy = client.call("sick__hang", json!({})).await;
     assert_eq!(own_error(&busy)["code"], 1006, "{}", busy.last());
@@ -144,8 +146,8 @@ async fn calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
     while let Some(answer) = hanging.join_next().await {
         assert_eq!(own_error(&answer.unwrap())["code"], 1001);
     }
-    sick.wait_until("weir hung up on all", |mockup| {
-        mockup.counts("hang").abandoned == 8
+    sick.wait_until("weir hung up on all", |mock_server| {
+        mock_server.counts("hang").abandoned == 8
     })
     .await;
     assert_eq!(sick.executions("hang"), 8);
@@ -159,7 +161,7 @@ async fn calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
 async fn drips_and_comments_do_not_keep_a_call_alive() {
     let every = Duration::from_millis(100);
     for revision in BOTH {
-        let upstream = mockup(revision)
+        let upstream = mock_server(revision)
             .tool("comments", MockBehaviour::endless_comments(every))
             .tool("progress", MockBehaviour::endless_progress(every))
             .start()
@@ -190,8 +192,8 @@ async fn drips_and_comments_do_not_keep_a_call_alive() {
         );
         for tool in ["comments", "progress"] {
             upstream
-                .wait_until("it was told", |mockup| {
-                    mockup.counts(tool).abandoned + mockup.counts(tool).cancelled == 1
+                .wait_until("it was told", |mock_server| {
+                    mock_server.counts(tool).abandoned + mock_server.counts(tool).cancelled == 1
                 })
                 .await;
             assert_eq!(upstream.executions(tool), 1, "R142");
@@ -202,7 +204,7 @@ async fn drips_and_comments_do_not_keep_a_call_alive() {
 // Proves E11, E14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_comes_and_goes_is_used_again_as_soon_as_it_is_back() {
-    let mut upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
+    let mut upstream = mock_server(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = Weir::with_upstreams(json!({ "one": { "url": upstream.url() } }));
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
     for round in 0..3 {

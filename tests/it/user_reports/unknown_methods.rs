@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use weir_testkit::MockBehaviour;
 use weir_wire::{Revision, meta};
 
-use super::{BOTH, both_eras, mockup, weir_over};
+use super::{BOTH, both_eras, mock_server, weir_over};
 use crate::audit::{AuditFolder, of_kind};
 use crate::auth::api_key;
 use crate::harness::{CheckedClient, Weir, wait_until_async};
@@ -23,7 +23,7 @@ fn stars(revision: Revision) -> Value {
 }
 
 fn own(upstream: Revision) -> weir_testkit::mock_server::MockServerBuilder {
-    mockup(upstream)
+    mock_server(upstream)
         .tools(1)
         .with_rule("acme/stars", MockBehaviour::result(stars(upstream)))
         .with_rule(
@@ -132,7 +132,7 @@ fn undeclaring(upstream: Revision) -> weir_testkit::mock_server::MockServerBuild
         list["resultType"] = json!("complete");
         got["resultType"] = json!("complete");
     }
-    mockup(upstream)
+    mock_server(upstream)
         .tools(1)
         .with_rule("prompts/list", MockBehaviour::result(list))
         .with_rule("prompts/get", MockBehaviour::result(got))
@@ -146,7 +146,7 @@ async fn a_list_that_the_server_does_not_declare_is_asked_of_it_on_its_own_endpo
     for (upstream, client) in pairings {
         let (server, other) = (
             undeclaring(upstream).start().await,
-            mockup(upstream).tools(1).start().await,
+            mock_server(upstream).tools(1).start().await,
         );
         let weir = weir_over(&[("one", &server), ("two", &other)]);
         weir.wait_until_listed("/mcp", &["one__tool_0000", "two__tool_0000"]);

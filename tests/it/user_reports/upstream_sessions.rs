@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_testkit::MockBehaviour;
 use weir_wire::Revision;
 
-use super::{BOTH, mockup, own_error, wait_until_called, weir_over};
+use super::{BOTH, mock_server, own_error, wait_until_called, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 
 /// Upstream sessions that are lost, at servers that answer 404 and at servers that answer 400.
@@ -13,7 +13,7 @@ use crate::harness::{CheckedClient, Weir, wait_until_async};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_upstream_sessions_are_opened_again_and_each_call_runs_once() {
     for status in [404, 400] {
-        let upstream = mockup(Revision::NEWEST_LEGACY)
+        let upstream = mock_server(Revision::NEWEST_LEGACY)
             .tools(1)
             .lost_session_status(status)
             .start()
@@ -75,7 +75,7 @@ async fn lost_upstream_sessions_are_opened_again_and_each_call_runs_once() {
 // Proves R202.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_of_one_server_has_a_session_there_before_its_first_call() {
-    let upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
+    let upstream = mock_server(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = Weir::with_upstreams(
         json!({ "one": { "url": upstream.url(), "limits": { "sessions": 1 } } }),
     );
@@ -115,7 +115,7 @@ async fn a_client_of_one_server_has_a_session_there_before_its_first_call() {
 // Proves E10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarted_upstream_is_used_without_an_error() {
-    let mut upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
+    let mut upstream = mock_server(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in BOTH {
         let client = CheckedClient::open(&weir.url("/mcp"), revision).await;
@@ -139,7 +139,7 @@ async fn restarted_upstream_is_used_without_an_error() {
 // Proves E10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_cannot_be_opened_again_is_an_error_and_never_an_empty_success() {
-    let upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
+    let upstream = mock_server(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert!(
@@ -167,7 +167,7 @@ async fn a_session_that_cannot_be_opened_again_is_an_error_and_never_an_empty_su
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_session_is_opened_as_its_revision_says() {
     for revision in Revision::LEGACY {
-        let upstream = mockup(revision).tools(1).start().await;
+        let upstream = mock_server(revision).tools(1).start().await;
         let weir = weir_over(&[("one", &upstream)]);
         let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
         for _ in 0..3 {
@@ -220,7 +220,7 @@ async fn an_upstream_session_is_opened_as_its_revision_says() {
 // Proves R081, R084.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_sessions_are_unguessable_and_end() {
-    let upstream = mockup(Revision::MODERN).tools(1).start().await;
+    let upstream = mock_server(Revision::MODERN).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let url = weir.url("/mcp");
     let mut ids = std::collections::HashSet::new();

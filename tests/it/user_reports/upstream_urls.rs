@@ -9,7 +9,7 @@ use weir_testkit::mock_server::MockServerBuilder;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::{BOTH, missing_upstreams, mockup, own_error};
+use super::{BOTH, missing_upstreams, mock_server, own_error};
 use crate::admin::OperatorClient;
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 
@@ -91,7 +91,7 @@ fn assert_each_ran_once(era: Revision, mocks: &[MockServer], unknown: &[usize]) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_three_servers_is_killed_and_restarted_under_load() {
     for era in BOTH {
-        let mut mocks = three(|| mockup(era)).await;
+        let mut mocks = three(|| mock_server(era)).await;
         let weir = weir_over(&mocks);
         let mut callers = Vec::new();
         for caller in 0..2 * CALLERS {
@@ -167,7 +167,11 @@ async fn assert_shown(weir: &Weir, mocks: &[MockServer]) {
 
 /// Returns a server with one tool whose changes it does not announce: its lists are polled.
 async fn polled(era: Revision) -> MockServer {
-    mockup(era).tools(1).without_list_changed().start().await
+    mock_server(era)
+        .tools(1)
+        .without_list_changed()
+        .start()
+        .await
 }
 
 // Proves E13.

@@ -54,7 +54,7 @@ impl MockServerBuilder {
             http2_streams: None,
             library: false,
             tasks: false,
-            name: "mockup".to_owned(),
+            name: "mock_server".to_owned(),
         };
         Self {
             settings,
