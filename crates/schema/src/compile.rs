@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::defaulted_members::make_defaulted_members_optional;
 use super::member_pattern::pattern_options;
 use super::mismatch::{Mismatch, SchemaVerdict, collect};
 use super::shape::SchemaShape;
@@ -37,7 +38,7 @@ impl CompiledSchema {
         if bytes.len() > LONGEST {
             return Err(UnusableSchema::TooLong);
         }
-        let schema: Value = serde_json::from_slice(bytes).map_err(|error| {
+        let mut schema: Value = serde_json::from_slice(bytes).map_err(|error| {
             // The reader itself stops at 128 levels.
             if error.to_string().starts_with("recursion limit") {
                 UnusableSchema::TooDeep
@@ -47,6 +48,7 @@ impl CompiledSchema {
         })?;
         let draft = draft(&schema)?;
         let shape = SchemaShape::of(&schema)?;
+        make_defaulted_members_optional(&mut schema);
         let validator = jsonschema::options()
             .with_draft(draft)
             .with_retriever(RefusingRetriever)

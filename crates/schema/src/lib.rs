@@ -7,6 +7,7 @@
 
 mod check_mode;
 mod compile;
+mod defaulted_members;
 pub mod fuzzing;
 mod member_pattern;
 pub mod mismatch;

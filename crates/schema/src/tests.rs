@@ -374,6 +374,18 @@ fn a_value_of_as_many_parts_as_a_request_may_have_is_checked_and_one_of_more_is_
     assert!(!is_fit(&many, &json!([1, 2, 1])));
 }
 
+/// Schemas of zod 4 require the members that its parser fills in.
+#[test]
+fn required_member_with_a_default_may_be_absent() {
+    let schema = json!({
+        "properties": { "level": { "enum": ["info", "error"], "default": "info" }, "path": {} },
+        "required": ["level", "path"],
+    });
+    assert!(is_fit(&schema, &json!({ "path": "a" })));
+    assert!(!is_fit(&schema, &json!({ "level": "info" })));
+    assert!(!is_fit(&schema, &json!({ "path": "a", "level": "loud" })));
+}
+
 // Proves B24, B23.
 #[test]
 fn long_lists_do_not_evade_a_plain_schema() {

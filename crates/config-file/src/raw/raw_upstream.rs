@@ -207,7 +207,7 @@ impl RawUpstreamDeadlines {
 pub struct RawValidation {
     /// The validation of arguments, before a call goes out. Default `enforce`, but a tool with an
     /// unusable schema stays unchecked. An explicit `enforce` refuses the calls of such a tool,
-    /// too.
+    /// too. A required property with a `default` may be absent: the server fills it in.
     pub input: Option<RawCheck>,
     /// The validation of structured results. Default `warn`.
     pub output: Option<RawCheck>,
