@@ -108,6 +108,8 @@ async fn probe_and_initialize(
     let initialized = initialize(channel, Revision::NEWEST_LEGACY, clients);
     tokio::pin!(initialized);
     tokio::select! {
+        // The end of a server that dies on the probe ends both requests.
+        biased;
         outcome = request.wait_for_answer() => match outcome {
             None if request.take_refusal().is_some() => Ok(initialized.await?),
             None => Err(HandshakeError::EndedOnProbe),
@@ -123,7 +125,13 @@ async fn probe_and_initialize(
             Ok(greeted) => Ok(greeted),
             // `initialize` was refused: this is a modern server that is slow with the probe.
             Err(_) => {
-                let outcome = wait_for_answer(channel, request).await?;
+                let outcome = match request.wait_for_answer().await {
+                    Some(outcome) => outcome,
+                    None => match request.take_refusal() {
+                        Some(refusal) => return Err(refused_handshake(channel, refusal.failure).into()),
+                        None => return Err(HandshakeError::EndedOnProbe),
+                    },
+                };
                 match judge_probe(Some(&outcome)) {
                     ProbeOutcome::Legacy(_) => Err(foreign_version_failure(channel, "nothing that weir speaks").into()),
                     found @ (ProbeOutcome::Modern(_) | ProbeOutcome::NoCommonRevision(_)) => {

@@ -114,6 +114,7 @@ fn child_main() {
         manner,
         cancelled: Vec::new(),
         initialized: false,
+        is_probed: false,
     }
     .serve();
     if stubborn {
@@ -126,6 +127,7 @@ struct TestChildServer {
     manner: String,
     cancelled: Vec<Value>,
     initialized: bool,
+    is_probed: bool,
 }
 
 impl TestChildServer {
@@ -176,6 +178,9 @@ impl TestChildServer {
                 send(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
             }
             "server/discover" if self.manner == "exit-on-probe" => std::process::exit(1),
+            // It starts so slowly that `initialize` follows the probe before it reads both.
+            "server/discover" if self.manner == "late-exit-on-probe" => self.is_probed = true,
+            "initialize" if self.is_probed => std::process::exit(1),
             "server/discover" if self.manner == "crash-at-start" => std::process::exit(3),
             "initialize" if self.manner == "modern-and-silent" => {}
             "initialize" if self.manner == "crash-at-start" => std::process::exit(3),

@@ -143,6 +143,17 @@ async fn child_environment_has_only_listed_and_standard_variables() {
     }
 }
 
+/// Once such a start failed at random: the end of the child ended both requests of the handshake.
+#[tokio::test]
+async fn child_that_ends_on_the_probe_after_initialize_was_sent_is_started_without_a_probe() {
+    let calls = (0..8).map(|_| async {
+        let upstream = build(settings("late-exit-on-probe"));
+        text(call_anonymously(&upstream, "echo", json!({})).await).await;
+        assert_eq!(upstream.health().revision, Some("2025-11-25"));
+    });
+    futures_util::future::join_all(calls).await;
+}
+
 #[tokio::test]
 async fn a_shared_child_serves_calls_side_by_side_and_cancels_only_the_dropped_one() {
     for manner in ["modern", "legacy"] {
