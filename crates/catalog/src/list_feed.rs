@@ -52,6 +52,9 @@ pub(super) struct UpstreamSnapshot {
 #[derive(Clone, Debug)]
 pub(super) struct ListSnapshot {
     pub(super) items: Arc<[Arc<Tool>]>,
+    /// The items that were dropped because the upstream could not be asked for too long, until it
+    /// gives the list again. No list shows them, and they keep their names.
+    pub(super) dropped: Arc<[Arc<Tool>]>,
     /// The guard that cut the last walk.
     pub(super) truncated: Option<&'static str>,
     pub(super) freshness: Freshness,
@@ -73,6 +76,7 @@ impl Default for ListSnapshot {
     fn default() -> Self {
         Self {
             items: Arc::new([]),
+            dropped: Arc::new([]),
             truncated: None,
             freshness: Freshness::NONE,
             public: false,
@@ -86,6 +90,22 @@ impl Default for ListSnapshot {
 }
 
 impl ListSnapshot {
+    /// Drops the items of an upstream that cannot be asked for them.
+    pub(super) fn drop_items(&mut self) {
+        if !self.items.is_empty() {
+            self.dropped = std::mem::replace(&mut self.items, Arc::new([]));
+        }
+    }
+
+    /// The items that the upstream gave last, shown or not.
+    pub(super) fn last_items(&self) -> &[Arc<Tool>] {
+        if self.items.is_empty() {
+            &self.dropped
+        } else {
+            &self.items
+        }
+    }
+
     /// The time to drop its items, if it has some and its server does not give it.
     pub(super) fn expiry(&self) -> Option<Instant> {
         let fault = self.fault.as_ref().filter(|_| !self.items.is_empty());
@@ -127,9 +147,16 @@ impl UpstreamSnapshot {
 
     /// A snapshot without any list, or with the lists of a predecessor that had other settings.
     pub(super) fn starting(since: SystemTime, before: Option<&Self>) -> Self {
-        let Some(before) = before.filter(|before| !before.is_empty()) else {
+        let Some(before) = before else {
             return Self::pending(since);
         };
+        if before.is_empty() {
+            let mut pending = Self::pending(since);
+            for (list, before) in pending.lists.iter_mut().zip(&before.lists) {
+                list.dropped = before.dropped.clone();
+            }
+            return pending;
+        }
         // A reload that changes a timeout must not make every client see the tools go and come
         // back.
         let mut snapshot = Self {

@@ -274,7 +274,7 @@ impl ListWatcher {
             snapshot
                 .lists
                 .iter_mut()
-                .for_each(|list| list.items = Arc::new([]));
+                .for_each(ListSnapshot::drop_items);
             snapshot.digests = Default::default();
         });
         tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "upstream unreachable: items removed from lists");

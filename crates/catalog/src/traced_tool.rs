@@ -61,6 +61,12 @@ impl TracedTool {
         &self.tool
     }
 
+    /// True if this is the tool of a list's item.
+    #[must_use]
+    pub fn is_item(&self, item: &CatalogItem) -> bool {
+        self.upstream == item.tool.upstream && self.native == item.tool.native
+    }
+
     /// The mismatches between arguments, a JSON object, and the tool's schema, or the obstacle to
     /// checking them. Empty if the operator wants no refusals.
     #[must_use]

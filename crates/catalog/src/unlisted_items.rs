@@ -5,12 +5,15 @@ use std::sync::Arc;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::Visibility;
+use weir_core::principal::Principal;
 use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
 
 use super::Catalog;
 use super::catalog_source::CatalogSource;
 use super::list_entry::{ListEntry, names};
+use super::view::View;
 
 impl Catalog {
     /// A tool that no list shows any more, of an upstream of the endpoint, or of one that a reload
@@ -125,7 +128,7 @@ impl Catalog {
             (is_native || is_own || is_alias)
                 && entry(tool).is_some_and(|entry| is_native || entry.may_be_named(name))
         };
-        let known = snapshot.list(kind).items.iter();
+        let known = snapshot.list(kind).last_items().iter();
         let tool = match known.into_iter().find(|tool| means(tool)) {
             Some(known) => known.clone(),
             None => Arc::new(Tool {
@@ -134,6 +137,29 @@ impl Catalog {
             }),
         };
         Some(entry(&tool)?.named(name.into()))
+    }
+}
+
+impl Catalog {
+    /// True if an upstream whose items `whole` does not show has an item with the native name of
+    /// `item` that the principal may see, as far as its last list is known. Then the name means none
+    /// of both, as if both lists were shown: a call must not reach another server because its own is
+    /// down or disabled.
+    #[must_use]
+    pub fn has_absent_namesake(
+        &self,
+        endpoint: &EndpointId,
+        principal: &Principal,
+        whole: &View,
+        item: &CatalogItem,
+    ) -> bool {
+        let Tool { kind, native, .. } = &*item.tool;
+        let authorizer = &self.context.ports.authorizer;
+        let absent = whole.missing.iter();
+        absent
+            .filter(|missing| missing.reason.hides_items())
+            .filter_map(|missing| self.absent_item(endpoint, &missing.upstream, *kind, native))
+            .any(|item| authorizer.may_see(principal, endpoint, &item) == Visibility::Visible)
     }
 }
 

@@ -94,6 +94,11 @@ impl<'a> CallWalk<'a> {
         if tools.is_empty() {
             return self.explain_absent_tool(endpoint);
         }
+        let called = self.called_item(endpoint, &principal);
+        if let Some(item) = &called {
+            // The sender may not see the tools that match the name better.
+            tools.sort_by_key(|tool| !tool.is_item(item));
+        }
         let tool = tools.remove(0);
         if !tools.is_empty() {
             let others = join_with_commas(
@@ -111,7 +116,8 @@ impl<'a> CallWalk<'a> {
         self.explain_upstream(&tool.upstream);
         self.explain_definition(&tool);
         if !taken_out {
-            self.explain_name(endpoint, &tool);
+            let is_called = called.is_some_and(|item| tool.is_item(&item));
+            self.explain_name(endpoint, &tool, is_called);
         }
         self.explain_rules(endpoint, &principal, &tool);
         self.explain_limits(endpoint, &principal, &tool).await;

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use weir_catalog::{ListState, ToolPlacement, TracedTool, UpstreamStatus, trace_by_config};
+use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::EndpointMode;
 use weir_core::names::UpstreamId;
+use weir_core::principal::Principal;
 use weir_core::upstream::ListKind;
 use weir_core::{CapabilityClass, Endpoint};
 use weir_text::count;
@@ -182,8 +184,26 @@ impl CallWalk<'_> {
         }
     }
 
-    /// Explains the name of the tool on the endpoint, if it has one.
-    pub(super) fn explain_name(&mut self, endpoint: &Endpoint, tool: &TracedTool) {
+    /// Returns the item that a call of the sender by the name in question goes to. `None` if there is
+    /// none, and if upstreams are not queried.
+    pub(super) fn called_item(
+        &self,
+        endpoint: &Endpoint,
+        principal: &Principal,
+    ) -> Option<CatalogItem> {
+        let catalog = self.explainer.catalog.as_ref()?;
+        let whole = catalog.view(&endpoint.id, ListKind::Tools, CapabilityClass::BASE)?;
+        let seen = catalog.visible_part(&endpoint.id, whole.clone(), principal);
+        let name = &*self.question.tool;
+        let item = seen.find(name).item()?;
+        let is_sole = *item.exposed == *name
+            || !catalog.has_absent_namesake(&endpoint.id, principal, &whole, item);
+        is_sole.then(|| item.clone())
+    }
+
+    /// Explains the name of the tool on the endpoint, if it has one. `is_called` tells that the
+    /// sender's calls by the name in question go to the tool.
+    pub(super) fn explain_name(&mut self, endpoint: &Endpoint, tool: &TracedTool, is_called: bool) {
         let home = format!("{}/{}", tool.upstream, tool.native);
         match tool.place {
             ToolPlacement::NotSelected => {
@@ -205,17 +225,10 @@ impl CallWalk<'_> {
         if *tool.name == *self.question.tool {
             return self.add_step("name", StepEffect::Passes, format!("it is {home}"));
         }
-        let reaches = self.explainer.catalog.as_ref().is_some_and(|catalog| {
-            let view = catalog.view(&endpoint.id, ListKind::Tools, CapabilityClass::BASE);
-            let found = view
-                .as_ref()
-                .and_then(|view| view.find(&self.question.tool).item());
-            found.is_some_and(|item| *item.exposed == *tool.name)
-        });
-        match reaches {
+        match is_called {
             true => {
                 let why = format!(
-                    "{home} is shown as `{}`; a call by its native name works if only one tool has that name",
+                    "{home} is shown as `{}`; a call by its native name works while the sender sees no other tool of that name",
                     tool.name
                 );
                 self.add_step("name", StepEffect::Notes, why);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use weir_catalog::{Catalog, IncompleteReason, IncompleteUpstream, SessionClient, View};
+use weir_catalog::{
+    Catalog, IncompleteReason, IncompleteUpstream, NameLookup, SessionClient, View,
+};
 use weir_core::call::Call;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
@@ -44,9 +46,13 @@ impl ItemSearch<'_> {
             ViewForPrincipal::of(self.catalog, principal, call, kind).ok_or_else(gone)?;
         // A refusal for want of scopes is certain now, and waits for nothing: its status and its
         // challenge go with the head of a response, which becomes a stream after a wait.
-        let may_change = match look.seen.find(name).item() {
-            Some(item) => is_of_other_era(call, &look.whole, item),
-            None => {
+        let may_change = match look.seen.find(name) {
+            // Another server may have an item of this name, too.
+            NameLookup::Native(_) if !look.whole.settled => true,
+            NameLookup::Exposed(item) | NameLookup::Native(item) => {
+                is_of_other_era(call, &look.whole, item)
+            }
+            NameLookup::Ambiguous | NameLookup::Unknown => {
                 (!look.whole.settled || self.catalog.may_be_behind())
                     && self.missing_scopes(principal, call, &look, name).is_none()
             }
@@ -93,7 +99,13 @@ impl ItemSearch<'_> {
             ListKind::Templates => self.listed_resource(principal, call, name),
             ListKind::Tools | ListKind::Prompts => None,
         });
-        match found {
+        let is_sole = |item: &CatalogItem| {
+            *item.exposed == **name
+                || !self
+                    .catalog
+                    .has_absent_namesake(&call.endpoint, principal, &look.whole, item)
+        };
+        match found.filter(is_sole) {
             Some(item) => self.unless_closed(item),
             None => Err(self.hidden_item_failure(principal, call, &look, &target)),
         }

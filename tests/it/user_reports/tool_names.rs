@@ -7,8 +7,9 @@ use weir_testkit::mock_server::MockTool;
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use super::{BOTH, mockup, weir_over};
-use crate::harness::{CheckedClient, Weir};
+use super::{BOTH, mock_server, weir_over};
+use crate::admin::OperatorClient;
+use crate::harness::{CheckedClient, Weir, wait_until_async};
 
 fn is_legal(name: &str) -> bool {
     (1..=64).contains(&name.len())
@@ -34,7 +35,7 @@ async fn a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and_call
         "upper",
     ];
     for revision in BOTH {
-        let upstream = mockup(revision).start().await;
+        let upstream = mock_server(revision).start().await;
         upstream.set_tools(natives.map(|name| MockTool::new(name).does(MockBehaviour::text(name))));
         let weir = weir_over(&[("one", &upstream)]);
         for client in BOTH {
@@ -71,7 +72,7 @@ async fn a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and_call
 // Proves R111, B15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_with_equal_names_and_tools_are_distinguished_by_configured_id() {
-    let east = mockup(Revision::NEWEST_LEGACY)
+    let east = mock_server(Revision::NEWEST_LEGACY)
         .named("shop")
         .tool("buy", MockBehaviour::text("east"))
         .start()
@@ -104,6 +105,65 @@ async fn servers_with_equal_names_and_tools_are_distinguished_by_configured_id()
         );
     }
     assert_eq!((east.executions("buy"), west.executions("buy")), (2, 2));
+}
+
+/// A call by a native name once went to the other server while one of the two was disabled, or down
+/// for longer than its grace.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn native_name_of_two_tools_stays_ambiguous_while_the_server_of_one_is_away() {
+    let mut east = MockServer::modern()
+        .tool("buy", MockBehaviour::text("east"))
+        .start()
+        .await;
+    let west = MockServer::modern()
+        .tool("buy", MockBehaviour::text("west"))
+        .tool("only", MockBehaviour::text("west"))
+        .start()
+        .await;
+    let weir = Weir::with_upstreams(json!({
+        "east": { "url": east.url(), "grace": "100ms" },
+        "west": { "url": west.url() },
+    }));
+    weir.wait_until_listed("/mcp", &["east__buy", "west__buy", "west__only"]);
+    let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
+    let operator = OperatorClient::of(&weir);
+    let assert_ambiguous = async |state: &str| {
+        let answer = client.call("buy", json!({})).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (200, -32602),
+            "{state}: {}",
+            answer.last()
+        );
+        assert_eq!(
+            client.call("only", json!({})).await.text(),
+            "west",
+            "{state}"
+        );
+        for (tool, is_callable) in [("buy", false), ("only", true)] {
+            let query = format!("endpoint=/mcp&tool={tool}&anonymous=true");
+            let explained = operator.get_json(&format!("/admin/explain?{query}")).await;
+            assert_eq!(explained["callable"], is_callable, "{state}: {explained:#}");
+        }
+    };
+    assert_ambiguous("both are there").await;
+    let disable = "/admin/upstreams/east/disable";
+    operator
+        .change(disable, json!({ "reason": "a drill" }))
+        .await;
+    assert_ambiguous("one is disabled").await;
+    operator
+        .change("/admin/upstreams/east/enable", json!({}))
+        .await;
+    assert_ambiguous("both are there again").await;
+    east.stop().await;
+    wait_until_async("the end of the grace", async || {
+        let listed = client.list_tool_names().await;
+        (listed == ["west__buy", "west__only"]).then_some(())
+    })
+    .await;
+    assert_ambiguous("one is down").await;
+    assert_eq!(west.executions("buy"), 0);
 }
 
 // Proves R111.

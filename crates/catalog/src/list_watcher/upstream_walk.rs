@@ -94,6 +94,7 @@ impl ListWatcher {
                 if new.fault.is_some() {
                     // They may have expired during the walk.
                     new.items = old.items.clone();
+                    new.dropped = old.dropped.clone();
                 }
             }
             snapshot.lists = lists;
@@ -268,6 +269,7 @@ impl ListWatcher {
         let (items, rejected) = (ingested.items, ingested.rejected);
         let listing = ListSnapshot {
             items,
+            dropped: Arc::new([]),
             truncated,
             freshness,
             public,
@@ -351,7 +353,7 @@ impl ListWatcher {
                 if list.expiry().is_none_or(|expiry| expiry > now) {
                     continue;
                 }
-                list.items = Arc::new([]);
+                list.drop_items();
                 tracing::warn!(
                     upstream = %self.feed.upstream, class = %self.feed.class, list = kind.word(),
                     "upstream list not read: items removed"
