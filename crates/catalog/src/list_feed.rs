@@ -138,6 +138,12 @@ impl UpstreamSnapshot {
         self.lists.iter().all(|list| list.items.is_empty())
     }
 
+    /// True if a list has other items than in `other`. Equal lists share their items.
+    pub(super) fn differs_from(&self, other: &Self) -> bool {
+        let mut pairs = self.lists.iter().zip(&other.lists);
+        pairs.any(|(own, other)| !Arc::ptr_eq(&own.items, &other.items))
+    }
+
     /// Withdraws every promise of freshness.
     pub(super) fn clear_freshness(&mut self) {
         self.lists

@@ -103,7 +103,10 @@ impl ListWatcher {
             let grace = self.followed.rules().given.grace;
             let (now, least) = (Instant::now(), requested_pause(&failure, grace));
             let wait = self.backoff.next(&*self.context.ports.random).max(least);
-            let (feed, gate) = (self.feed.clone(), self.pace.gate(now).max(now + least));
+            let (feed, gate) = (
+                self.feed.clone(),
+                self.pace.requested_gate(now).max(now + least),
+            );
             let pause = async {
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}
@@ -137,13 +140,15 @@ impl ListWatcher {
     async fn follow(&mut self, watch: &mut dyn ListWatch) -> Failure {
         let mut trigger = WalkTrigger::Requested;
         loop {
-            let gate = sleep_until(self.pace.gate(Instant::now()));
-            self.expiring(gate).await;
+            self.wait_for_pace(trigger).await;
             self.pace.begin(Instant::now());
+            let before = self.feed.snapshot();
             let is_own = !self.changed_lists.is_empty() || self.feed.peek().walks == 0;
             let following = self.feed.begin_walk(is_own);
             let refreshed = self.refresh(watch, following, trigger).await;
             self.feed.end_walk(following);
+            let has_changed = self.feed.peek().differs_from(&before);
+            self.pace.end(Instant::now(), has_changed);
             if let Err(failure) = refreshed {
                 return failure;
             }
@@ -155,6 +160,30 @@ impl ListWatcher {
                 self.changed_lists = kinds;
             }
         }
+    }
+
+    /// Waits until the next walk may begin. A request of an operator or for another replica shortens
+    /// the wait after a reported change.
+    async fn wait_for_pace(&mut self, trigger: WalkTrigger) {
+        let (now, feed) = (Instant::now(), self.feed.clone());
+        let (gate, requested) = (self.pace.gate(now), self.pace.requested_gate(now));
+        let is_reported = matches!(trigger, WalkTrigger::Announced(_));
+        let pause = async {
+            let is_requested = async {
+                if is_reported {
+                    tokio::select! {
+                        () = feed.walk_now.notified() => {}
+                        () = feed.wait_for_need() => {}
+                    }
+                }
+                sleep_until(requested).await;
+            };
+            tokio::select! {
+                () = sleep_until(gate) => {}
+                () = is_requested => {}
+            }
+        };
+        self.expiring(pause).await;
     }
 
     async fn refresh(
@@ -271,10 +300,7 @@ impl ListWatcher {
         self.feed.publish(|snapshot| {
             snapshot.state = ListState::Down;
             snapshot.since = since;
-            snapshot
-                .lists
-                .iter_mut()
-                .for_each(ListSnapshot::drop_items);
+            snapshot.lists.iter_mut().for_each(ListSnapshot::drop_items);
             snapshot.digests = Default::default();
         });
         tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "upstream unreachable: items removed from lists");
