@@ -314,7 +314,10 @@ impl ListWatcher {
         let (now, given) = (Instant::now(), &self.followed.rules().given);
         let cause = failure.cause();
         let known = before.fault.as_ref();
-        if !known.is_some_and(|fault| is_same_cause(&fault.error, &cause)) {
+        // The failure of all lists is that of the upstream, which was logged for this one.
+        let logged = known.map(|fault| fault.error.clone());
+        let logged = logged.or_else(|| self.feed.peek().error.clone());
+        if !logged.is_some_and(|logged| is_same_cause(&logged, &cause)) {
             tracing::warn!(
                 upstream = %self.feed.upstream, class = %self.feed.class, list = kind.word(),
                 error = cause, "upstream list not read"
