@@ -94,7 +94,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let facts = facts_of(request.extensions());
+        let facts = facts_of(request.extensions()).clone();
         let page = self
             .page
             .as_ref()

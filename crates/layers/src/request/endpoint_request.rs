@@ -37,7 +37,7 @@ impl EndpointRequest {
         request: Request<Body>,
     ) -> Box<Self> {
         let (head, _) = request.into_parts();
-        let facts = facts_of(&head.extensions);
+        let facts = facts_of(&head.extensions).clone();
         let context = HttpRequestContext {
             route: route.clone(),
             name: facts.name.clone(),
@@ -59,11 +59,10 @@ impl EndpointRequest {
     clippy::expect_used,
     reason = "without the outermost layer no request comes here"
 )]
-pub(crate) fn facts_of(extensions: &http::Extensions) -> Arc<RequestFacts> {
+pub(crate) fn facts_of(extensions: &http::Extensions) -> &Arc<RequestFacts> {
     extensions
         .get::<Arc<RequestFacts>>()
         .expect("the outermost layer sets the facts")
-        .clone()
 }
 
 /// An authenticated request that may use the endpoint.
