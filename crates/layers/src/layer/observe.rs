@@ -147,11 +147,12 @@ where
             *this.answer = Some(answer);
             // The answer is encoded, or its stream begins. The rest of it waits for the client, and
             // must not keep other requests out.
-            drop(facts.take_permit());
+            let (permit, body) = facts.take_unused();
+            drop(permit);
             // A request refused by its head has an unread body. The connection must not end without
             // a response while the client's next request is on it. The body of a stream of HTTP/2
             // goes back to the listener, which discards it after the answer.
-            let unread = facts.take_body().filter(|body| !body.is_end_stream());
+            let unread = body.filter(|body| !body.is_end_stream());
             *this.discarding = unread
                 .filter(|_| *this.version <= Version::HTTP_11)
                 .map(|body| Box::pin(discard_body(body)) as Fut<'static, bool>);

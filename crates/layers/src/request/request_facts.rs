@@ -66,6 +66,12 @@ impl RequestFacts {
         self.parts.lock().permit.take()
     }
 
+    /// The in-flight permit and the body, as far as no layer has taken them.
+    pub(crate) fn take_unused(&self) -> (Option<InFlightPermit>, Option<RequestBody>) {
+        let mut parts = self.parts.lock();
+        (parts.permit.take(), parts.body.take())
+    }
+
     /// Leaves the method and the era to the metrics of a request that ends before its answer begins.
     /// The first ones count.
     pub fn leave_decoded(&self, labels: MessageLabels) {
