@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName};
 use weir_core::call::{CallResumption, InputMode, ParkedId};
 use weir_core::{Authenticated, Call, Failure, FailureKind, Reply};
 use weir_era::lift::{self, LiftedRequest};
-use weir_era::request_state::{self, RequestStateBinding, SealedResume, UrlVisits, VisitAnswers};
+use weir_era::request_state::{self, SealedResume, UrlVisits, VisitAnswers};
 use weir_era::server_questions;
 use weir_layers::failure;
 use weir_layers::failure::message_refusal::MessageRefusal;
@@ -280,14 +280,7 @@ fn make_call(
         tool_call: method == Method::ToolsCall,
     };
     let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
-    let binding = encode::binding(
-        known.principal(),
-        context.endpoint(),
-        method,
-        &lifted.params,
-    );
-    let binding = binding.map_err(fail)?;
-    let (resume, visits) = match open_state(context, &binding, &lifted.params, fail)? {
+    let (resume, visits) = match open_state(context, known, method, &lifted.params, fail)? {
         Some(origin) => (Some(origin.resume), origin.visits),
         None => (None, UrlVisits::default()),
     };
@@ -344,7 +337,8 @@ fn make_call(
 /// The state is not valid, or the call is parked in another process, or in one that has ended.
 fn open_state(
     context: &HttpRequestContext,
-    binding: &RequestStateBinding<'_>,
+    known: &Authenticated<()>,
+    method: Method,
     params: &Params,
     fail: impl Fn(Failure) -> FailureCause,
 ) -> Result<Option<SealedResume>, RequestFailure> {
@@ -352,8 +346,10 @@ fn open_state(
         .request_state()
         .map_err(|error| fail(Failure::invalid_params(error.to_string())))?;
     let Some(state) = state else { return Ok(None) };
+    let binding = encode::binding(known.principal(), context.endpoint(), method, params);
+    let binding = binding.map_err(&fail)?;
     let now = context.ports().clock.wall();
-    let opened = request_state::open(&context.shared().sealer, binding, &state, now);
+    let opened = request_state::open(&context.shared().sealer, &binding, &state, now);
     let origin = opened.map_err(|error| fail(Failure::invalid_params(error.to_string())))?;
     let ports = context.ports();
     let failure = match (origin.owner.clone(), &origin.resume) {
