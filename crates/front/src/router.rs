@@ -177,7 +177,7 @@ impl Routes {
                 guard.check_endpoint_request(request).map_err(Into::into)
             }))
             // The client's address through trusted proxies, for the layers below.
-            .map_request(move |request| EndpointRequest::new(&of_context, false, request))
+            .map_request(move |request| EndpointRequest::new(&of_context, request))
             // Before credentials: checking them costs more.
             .layer(CheckLayer::new(AddressRate))
             // Before the body is paid for.
@@ -205,7 +205,9 @@ impl Routes {
                     let checked = guard.check_sse_request(request, &end.method());
                     checked.map_err(Into::into)
                 }))
-                .map_request(move |request| EndpointRequest::new(&of_context, true, request))
+                .map_request(move |request| {
+                    EndpointRequest::new(&of_context, request).over_http_sse()
+                })
                 .layer(CheckLayer::new(AddressRate))
                 .layer(AuthenticateLayer)
                 .layer(PrincipalRateLayer)

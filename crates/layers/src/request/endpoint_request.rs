@@ -31,11 +31,7 @@ impl std::fmt::Debug for EndpointRequest {
 impl EndpointRequest {
     /// The request with its context: the client's address is the peer's own, or the one that a
     /// trusted proxy reports.
-    pub fn new(
-        route: &Arc<EndpointRoute>,
-        is_over_http_sse: bool,
-        request: Request<Body>,
-    ) -> Box<Self> {
+    pub fn new(route: &Arc<EndpointRoute>, request: Request<Body>) -> Box<Self> {
         let (head, _) = request.into_parts();
         let facts = facts_of(&head.extensions).clone();
         let context = HttpRequestContext {
@@ -48,9 +44,16 @@ impl EndpointRequest {
             ),
             facts,
             trace: trace_of_headers(&head.headers),
-            is_over_http_sse,
+            is_over_http_sse: false,
         };
         Box::new(Self { head, context })
+    }
+
+    /// Marks the request as one of the HTTP+SSE transport.
+    #[must_use]
+    pub fn over_http_sse(mut self: Box<Self>) -> Box<Self> {
+        self.context.is_over_http_sse = true;
+        self
     }
 }
 
