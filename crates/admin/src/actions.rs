@@ -237,7 +237,7 @@ impl AdminState {
             .into_iter()
             .find(|call| call_views::name(call.id) == id)?;
         let was_there = self.live.stop(call.id, StopReason::Cancelled);
-        was_there.then(|| (call.call.request.clone(), call.item.exposed))
+        was_there.then(|| (call.call.request, call.item.exposed))
     }
 
     /// Cancels a parked call. Its client learns of it when it comes back.

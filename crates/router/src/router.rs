@@ -494,7 +494,7 @@ fn mask_message(item: &CatalogItem, document: DocumentKind, params: Bytes) -> By
 fn parked_details(principal: &Principal, call: &Call, item: &CatalogItem) -> ParkedCallDetails {
     ParkedCallDetails {
         principal: principal.clone(),
-        request: call.request.clone(),
+        request: call.request,
         endpoint: call.endpoint.clone(),
         upstream: item.tool.upstream.clone(),
         method: call.method.as_str(),

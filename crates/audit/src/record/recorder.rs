@@ -122,7 +122,7 @@ impl AuditRecorder {
             arguments,
             shape,
             client_info: client_info(call),
-            request: call.request.clone(),
+            request: call.request,
             trace: call.trace.parent.clone(),
             end,
         })))

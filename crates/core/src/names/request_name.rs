@@ -4,7 +4,7 @@ use std::fmt;
 
 /// weir's own id of a request: 16 hexadecimal characters. It is kept in place, so a name costs no
 /// allocation.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestName([u8; 16]);
 
 impl RequestName {

@@ -135,7 +135,7 @@ impl SessionRequestContext<'_> {
         let failed = FailureContext {
             revision: self.opened.session.revision,
             tool_call,
-            request: &self.context.name,
+            request: self.context.name(),
         };
         log_and_render(failure, failed).rendered_message(id)
     }

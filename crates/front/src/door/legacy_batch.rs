@@ -111,7 +111,7 @@ async fn item_of_batch(
         ..
     } = session;
     let error = |id: Option<&RequestId>, refusal| {
-        let error = failure::message_error(refusal, &context.name);
+        let error = failure::message_error(refusal, context.name());
         let message = weir_wire::write::error_response(id, true, &error);
         Some(failure::ok_message(message, RequestOutcome::ProtocolError))
     };
@@ -170,7 +170,7 @@ async fn answer_batch_item(
         room.hold(answer, BatchedAnswer::Other)
             .unwrap_or_else(|full| {
                 let refusal = MessageRefusal::NoRoomInBatch(full.message().to_owned());
-                let error = failure::message_error(refusal, &session.context.name);
+                let error = failure::message_error(refusal, session.context.name());
                 let message = weir_wire::write::error_response(Some(&id), true, &error);
                 failure::ok_message(message, RequestOutcome::Failed)
             }),

@@ -316,7 +316,7 @@ async fn post(
         let answered = isolate_panics(handling).await;
         let mut answer = answered.unwrap_or_else(|failure| {
             let id = expected.and_then(|expected| expected.id);
-            failure::into_message_answer(failure, id.as_ref(), &context.name)
+            failure::into_message_answer(failure, id.as_ref(), context.name())
         });
         answer.body_mut().labels.meters = Some(context.route.meters.clone());
         let opened = answer.headers().get(&header_names::SESSION).cloned();

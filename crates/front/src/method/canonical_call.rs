@@ -34,7 +34,7 @@ pub(crate) fn canonical_call(
         is_continuation: false,
         task_mode: TaskMode::Never,
         extension: None,
-        request: context.name.clone(),
+        request: *context.name(),
         trace: lifted
             .trace
             .or(&context.trace)

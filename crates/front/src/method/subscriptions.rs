@@ -144,7 +144,7 @@ pub(crate) fn renew_inherited(
                 Ok(false) => {}
                 Err(failure) => {
                     tracing::warn!(
-                        request = context.name.as_str(),
+                        request = context.name().as_str(),
                         cause = failure.cause(),
                         "inherited subscription could not be renewed"
                     );
@@ -232,7 +232,7 @@ pub(crate) fn subscribe_stream(
                 Ok(Ok(subscribed)) => Some((uri, subscribed)),
                 Ok(Err(failure)) => {
                     tracing::debug!(
-                        request = context.name.as_str(),
+                        request = context.name().as_str(),
                         error = failure.cause(),
                         "resource subscription failed: left out of acknowledgment"
                     );

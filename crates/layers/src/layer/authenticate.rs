@@ -149,7 +149,7 @@ fn audit(context: &HttpRequestContext, outcome: Result<&Principal, SenderRejecti
     context.ports().audit.record_entrance(&SenderEntrance {
         peer: context.client_address,
         endpoint: context.endpoint(),
-        request: context.name.as_str(),
+        request: context.name().as_str(),
         outcome,
     });
 }

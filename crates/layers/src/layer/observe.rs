@@ -92,14 +92,14 @@ where
     fn call(&mut self, IncomingRequest { request, peer }: IncomingRequest) -> Self::Future {
         let forwarded = peer.forwarded_by.as_ref();
         let name = forwarded
-            .and_then(|forwarded| forwarded.request.clone())
+            .and_then(|forwarded| forwarded.request)
             .unwrap_or_else(|| self.state.request_name());
         let guard = peer.activity.begin_request();
         let version = request.version();
         let http = HttpLabels::of(request.method(), version, peer.secure);
         http.add_active(1);
         let (head, body) = request.into_parts();
-        let facts = Arc::new(RequestFacts::new(name.clone(), peer, body));
+        let facts = Arc::new(RequestFacts::new(name, peer, body));
         let mut request = Request::from_parts(head, Body::empty());
         request.extensions_mut().insert(facts.clone());
         let observed = ObservedRequest::new(name, facts, Some((guard, http)));
@@ -189,7 +189,7 @@ impl std::fmt::Debug for ObservedRequest {
 
 /// Observes a message that is answered elsewhere than in the response to its own POST.
 pub fn observe_message(context: &HttpRequestContext) -> ObservedRequest {
-    let mut observed = ObservedRequest::new(context.name.clone(), context.facts.clone(), None);
+    let mut observed = ObservedRequest::new(*context.name(), context.facts.clone(), None);
     observed.ending.labels.meters = Some(context.route.meters.clone());
     observed
 }

@@ -36,7 +36,6 @@ impl EndpointRequest {
         let facts = facts_of(&head.extensions).clone();
         let context = HttpRequestContext {
             route: route.clone(),
-            name: facts.name.clone(),
             client_address: client_address(
                 facts.peer.address,
                 &head.headers,

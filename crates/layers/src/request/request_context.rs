@@ -22,8 +22,6 @@ use crate::state::FrontState;
 pub struct HttpRequestContext {
     /// The endpoint of the request, with the settings that the request began with.
     pub route: Arc<EndpointRoute>,
-    /// The name of the request.
-    pub name: RequestName,
     /// The connection, and what the layers share about the request.
     pub facts: Arc<RequestFacts>,
     /// The client's address: the peer's own, or the one a trusted proxy reports.
@@ -52,6 +50,11 @@ impl HttpRequestContext {
         &self.route.shared.ports
     }
 
+    /// The name of the request.
+    pub fn name(&self) -> &RequestName {
+        &self.facts.name
+    }
+
     /// The endpoint of the request.
     pub fn endpoint(&self) -> &EndpointId {
         &self.route.endpoint
@@ -68,7 +71,7 @@ impl HttpRequestContext {
         let peer = self.peer();
         ForwardedClient {
             forwarded_by: self.ports().replica.clone(),
-            request: self.name.clone(),
+            request: *self.name(),
             address: peer.address,
             secure: peer.secure,
             certificate: peer.certificate.clone(),

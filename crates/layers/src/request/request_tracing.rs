@@ -28,7 +28,7 @@ pub fn begin_span(
     params: &Params,
     era: Era,
 ) -> Option<(HttpRequestContext, RequestSpan)> {
-    if context.trace.span.is_some() || !trace::may_sample(&context.name) {
+    if context.trace.span.is_some() || !trace::may_sample(context.name()) {
         return None;
     }
     let trace = lift::trace_of(params).or(&context.trace);
@@ -41,7 +41,7 @@ pub fn begin_span(
     let method = request.method.known().map_or("other", Method::as_str);
     let random = &*context.ports().random;
     let attributes = || attributes(context, request, era);
-    let span = ServerSpan::begin(&trace, method, &context.name, random, attributes)?;
+    let span = ServerSpan::begin(&trace, method, context.name(), random, attributes)?;
     let trace = TraceContext {
         span: Some(span.clone()),
         ..trace
@@ -113,7 +113,7 @@ fn attributes(
         ),
         (
             "weir.request.id",
-            AttributeValue::Text(context.name.as_str().into()),
+            AttributeValue::Text(context.name().as_str().into()),
         ),
     ];
     all.push(("weir.era", AttributeValue::Word(era.as_str())));

@@ -137,7 +137,7 @@ impl ResponseContext {
             revision,
             method,
             token: None,
-            name: context.name.clone(),
+            name: *context.name(),
             route: context.route.clone(),
             bound: None,
             resumption: None,

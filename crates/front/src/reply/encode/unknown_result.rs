@@ -60,7 +60,7 @@ impl UnknownResult {
             id: context.id.clone(),
             revision: context.revision,
             is_tool_call: context.is_tool_call(),
-            request: context.name.clone(),
+            request: context.name,
         }
     }
 
