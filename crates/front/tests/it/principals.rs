@@ -1,10 +1,13 @@
 //! Clients with names: a session, a state and a limit belong to one of them.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;
-use weir_testkit::ClientAnswer;
+use weir_testkit::{ClientAnswer, RawClient};
 
 use crate::test_front::{TestFront, settings};
+use crate::test_ports::RefusedSenders;
 
 const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
@@ -112,6 +115,26 @@ async fn two_tokens_are_a_bad_request() {
     ];
     let answer = send(&world, &Method::POST, &tokens).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+}
+
+// Proves R244.
+#[tokio::test]
+async fn token_in_the_query_is_refused_and_audited() {
+    let audit = Arc::new(RefusedSenders::default());
+    let world = TestFront::with_audit(settings(), audit.clone()).await;
+    let status = async |query: &str| {
+        let client = RawClient::new(&format!("{}?{query}", world.url())).modern();
+        let answer = client.ask("tools/list", json!({})).await.unwrap();
+        answer.status
+    };
+    for query in ["my_access_token=1", "a=access_token=1"] {
+        assert_eq!(status(query).await, StatusCode::OK, "{query}");
+    }
+    assert!(audit.reasons().is_empty(), "{:?}", audit.reasons());
+    for query in ["access_token=x", "a=1&access%5Ftoken=x"] {
+        assert_eq!(status(query).await, StatusCode::BAD_REQUEST, "{query}");
+    }
+    assert_eq!(audit.reasons(), ["malformed"; 2]);
 }
 
 // Proves D07.

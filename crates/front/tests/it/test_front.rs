@@ -7,7 +7,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 use weir_catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
-use weir_core::port::{Authorizer, RecordKey, ReplicaId, Verifier};
+use weir_core::port::{AuditLog, Authorizer, RecordKey, ReplicaId, Verifier};
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::{Budgets, Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
@@ -53,6 +53,7 @@ struct FrontParts {
     anonymous: bool,
     page: PageSize,
     authorizer: Arc<dyn Authorizer>,
+    audit: Arc<dyn AuditLog>,
     /// Absent for a verifier of names.
     verifier: Option<Arc<dyn Verifier>>,
     records: TestRecords,
@@ -69,6 +70,7 @@ impl Default for FrontParts {
             anonymous: true,
             page: PageSize::default(),
             authorizer: Arc::new(AllowAll),
+            audit: Arc::new(NoAudit),
             verifier: None,
             records: TestRecords::default(),
             replays: TestReplays::default(),
@@ -116,6 +118,15 @@ impl TestFront {
         let parts = FrontParts {
             anonymous: false,
             authorizer,
+            ..FrontParts::default()
+        };
+        Self::with_parts(settings, parts).await
+    }
+
+    /// A front that anonymous callers may use, with this audit.
+    pub(crate) async fn with_audit(settings: FrontSettings, audit: Arc<dyn AuditLog>) -> Self {
+        let parts = FrontParts {
+            audit,
             ..FrontParts::default()
         };
         Self::with_parts(settings, parts).await
@@ -244,7 +255,7 @@ impl TestFront {
             }),
             authorizer: parts.authorizer,
             limiter: Arc::new(NoLimits),
-            audit: Arc::new(NoAudit),
+            audit: parts.audit,
             records: records.clone(),
             bus: Arc::new(SingleReplicaBus::default()),
             replays: replays.clone(),

@@ -14,9 +14,9 @@ use tokio::sync::{broadcast, watch};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
-    Audience, Authorizer, BusMessage, CallPermission, Evidence, Fut, MessageBus, ReadyOrFut,
-    RecordKey, RecordStore, StoreError, StoredRecord, Verifier, Visibility, WriteCondition,
-    WriteOutcome,
+    Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, EndedCall, Evidence,
+    Fut, GateDecision, MessageBus, OperatorAction, ReadyOrFut, RecordKey, RecordStore,
+    SenderEntrance, StoreError, StoredRecord, Verifier, Visibility, WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal};
@@ -69,6 +69,32 @@ pub(crate) fn open_gates() -> Gates {
         limiter: Arc::new(NoLimits),
         audit: Arc::new(NoAudit),
     }
+}
+
+/// An audit that keeps the reasons of refused senders.
+#[derive(Default)]
+pub(crate) struct RefusedSenders(Mutex<Vec<&'static str>>);
+
+impl RefusedSenders {
+    pub(crate) fn reasons(&self) -> Vec<&'static str> {
+        self.0.lock().clone()
+    }
+}
+
+impl AuditLog for RefusedSenders {
+    fn record_entrance(&self, entrance: &SenderEntrance<'_>) {
+        if let Err(rejection) = entrance.outcome {
+            self.0.lock().push(rejection.reason);
+        }
+    }
+
+    fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
+
+    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
 }
 
 /// The validity of all credentials.

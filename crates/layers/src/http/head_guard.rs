@@ -215,13 +215,6 @@ fn check_well_formed<B>(request: &Request<B>) -> Result<(), RequestRefusal> {
     {
         return Err(RequestRefusal::UnderscoreInHeaderName);
     }
-    if request
-        .uri()
-        .query()
-        .is_some_and(|query| query.contains("access_token="))
-    {
-        return Err(RequestRefusal::TokenInQuery);
-    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
+use percent_encoding::percent_decode_str;
 use tower::{Layer, Service};
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{BorrowedSecret, Evidence, Fut, SenderEntrance, SenderRejection};
@@ -157,15 +158,18 @@ fn audit(context: &HttpRequestContext, outcome: Result<&Principal, SenderRejecti
 /// The bearer token of a head. A token in the query is refused, even beside another credential: it
 /// would end in logs (RFC 6750, 2.3 and 5.3).
 fn bearer_token(head: &Parts) -> Result<Option<&str>, RequestRefusal> {
-    let in_query = |query: &str| {
-        query
-            .split('&')
-            .any(|pair| pair.split('=').next() == Some("access_token"))
-    };
-    if head.uri.query().is_some_and(in_query) {
+    if head.uri.query().is_some_and(has_access_token) {
         return Err(RequestRefusal::TokenInQuery);
     }
     bearer_in(&head.headers)
+}
+
+/// True if a query has the parameter `access_token`, in any spelling.
+fn has_access_token(query: &str) -> bool {
+    let mut names = query
+        .split('&')
+        .map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
+    names.any(|name| percent_decode_str(name).eq(*b"access_token"))
 }
 
 /// The text after `Bearer `. Another scheme is no credential here.
@@ -289,6 +293,31 @@ mod tests {
 
     use super::*;
     use crate::failure;
+
+    // Proves R244.
+    #[test]
+    fn token_in_query_is_found_by_its_parameter_alone() {
+        for query in [
+            "access_token=x",
+            "access_token",
+            "a=1&access_token=x",
+            "access_token=x&access_token=y",
+            "access%5ftoken=x",
+            "%61ccess_toke%6E=x",
+        ] {
+            assert!(has_access_token(query), "{query}");
+        }
+        for query in [
+            "",
+            "my_access_token=1",
+            "access_token_type=x",
+            "a=access_token=x",
+            "a=access_token",
+            "Access_Token=x",
+        ] {
+            assert!(!has_access_token(query), "{query}");
+        }
+    }
 
     // Proves F01.
     #[test]
