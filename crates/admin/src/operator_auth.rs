@@ -19,6 +19,7 @@ use weir_core::port::{AuditLog, BorrowedSecret, Clock, Evidence, OperatorAction,
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{EndpointId, FailureKind};
 use weir_policy::CredentialVerifier;
+use weir_wire::header::ReceivedHeader;
 
 use super::admin_error::AdminError;
 use super::route_table::ROUTES;
@@ -313,11 +314,8 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn credential_of(headers: &HeaderMap) -> OperatorCredential<'_> {
-    let mut given = headers.get_all(header::AUTHORIZATION).iter();
-    let text = given
-        .next()
-        .filter(|_| given.next().is_none())
-        .and_then(|value| value.to_str().ok());
+    let given = ReceivedHeader::of(headers.get_all(header::AUTHORIZATION));
+    let text = given.once().and_then(|value| value.to_str().ok());
     let Some((scheme, rest)) = text.and_then(|text| text.split_once(' ')) else {
         return OperatorCredential::Missing;
     };

@@ -13,6 +13,7 @@ use axum::http::uri::{Authority, Uri};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use weir_wire::header::ReceivedHeader;
 
 use super::admin_error::AdminError;
 use super::operator_auth::off;
@@ -128,8 +129,7 @@ pub(super) async fn add_security_headers(mut response: Response) -> Response {
 /// Reports if a request is no web page's: it has no origin, and names this listener by a host that
 /// DNS cannot point elsewhere. A URL in the request line counts like `Host`.
 fn is_own(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> bool {
-    let mut given = headers.get_all(header::HOST).iter();
-    let host = given.next().filter(|_| given.next().is_none());
+    let host = ReceivedHeader::of(headers.get_all(header::HOST)).once();
     let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let own = |authority: &Authority| {
         let host = authority.host();

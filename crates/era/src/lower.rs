@@ -16,8 +16,7 @@ use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
 
 pub use parameter_headers::{
-    ReceivedHeader, annotated_headers, case_variant, header_values, mismatched_header,
-    without_annotations,
+    annotated_headers, case_variant, header_values, mismatched_header, without_annotations,
 };
 
 /// The identity of the sender in `_meta` of every modern request.

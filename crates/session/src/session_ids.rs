@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use data_encoding::BASE64URL_NOPAD;
-use http::HeaderMap;
+use http::HeaderValue;
 use weir_core::Principal;
 use weir_core::port::{Random, ReplicaId};
 use weir_core::seal::Sealer;
@@ -70,12 +70,10 @@ impl SessionIds {
         }
     }
 
-    /// The session that a request names. `None` if it names none, several, or one of another
-    /// principal.
-    pub(crate) fn read(&self, principal: &Principal, headers: &HeaderMap) -> Option<NamedSession> {
-        let mut given = headers.get_all(&crate::SESSION_HEADER).iter();
-        let text = given.next()?.to_str().ok()?;
-        if given.next().is_some() || text.len() > LONGEST {
+    /// The session with the id in a header. `None` if it is no id, or one of another principal.
+    pub(crate) fn read(&self, principal: &Principal, id: &HeaderValue) -> Option<NamedSession> {
+        let text = id.to_str().ok()?;
+        if text.len() > LONGEST {
             return None;
         }
         match self {
@@ -128,18 +126,13 @@ fn purpose(principal: &Principal) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use http::HeaderValue;
     use weir_core::seal::SealerKey;
     use weir_testkit::FixedRandom;
 
     use super::*;
 
-    fn headers(texts: &[&str]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for text in texts {
-            headers.append(&crate::SESSION_HEADER, HeaderValue::from_str(text).unwrap());
-        }
-        headers
+    fn header(text: &str) -> HeaderValue {
+        HeaderValue::from_str(text).unwrap()
     }
 
     fn ids() -> SessionIds {
@@ -155,13 +148,12 @@ mod tests {
             id: [3; 16],
             opened_by: Some(ReplicaId(*b"replica1")),
         };
-        assert_eq!(ids().read(&ada, &headers(&[&text])), Some(named));
-        assert_eq!(ids().read(&bob, &headers(&[&text])), None);
-        assert_eq!(ids().read(&ada, &headers(&[&text, &text])), None);
-        assert_eq!(SessionIds::Random.read(&ada, &headers(&[&text])), None);
+        assert_eq!(ids().read(&ada, &header(&text)), Some(named));
+        assert_eq!(ids().read(&bob, &header(&text)), None);
+        assert_eq!(SessionIds::Random.read(&ada, &header(&text)), None);
         let forged = format!("{}A", &text[..text.len() - 1]);
         for bad in ["", "x", &forged, &"A".repeat(88), &"A".repeat(4000)] {
-            assert_eq!(ids().read(&ada, &headers(&[bad])), None, "{bad:.40}");
+            assert_eq!(ids().read(&ada, &header(bad)), None, "{bad:.40}");
         }
     }
 
@@ -173,7 +165,7 @@ mod tests {
         let sealer = Sealer::new(vec![key(1, 1)]);
         let ids = SessionIds::sealed(sealer.clone(), ReplicaId(*b"replica1"));
         let text = ids.write(&ada, &[3; 16], &FixedRandom(7));
-        let is_read = |principal| ids.read(principal, &headers(&[&text])).is_some();
+        let is_read = |principal| ids.read(principal, &header(&text)).is_some();
         assert_eq!([is_read(&ada), is_read(&ada)], [true, true]);
         assert_eq!([is_read(&bob), is_read(&bob)], [false, false]);
         sealer.replace(vec![key(2, 2), key(1, 1)]);
@@ -196,11 +188,11 @@ mod tests {
         let text = ids.write(&ada, &[3; 16], &FixedRandom(7));
         let forged = format!("{}A", &text[..text.len() - 1]);
         for given in [&forged, &"A".repeat(88)] {
-            assert_eq!(ids.read(&ada, &headers(&[given])), None, "{given}");
+            assert_eq!(ids.read(&ada, &header(given)), None, "{given}");
         }
         assert_eq!(sealed.opened.len(), 0);
         for _ in 0..2 {
-            assert!(ids.read(&ada, &headers(&[&text])).is_some());
+            assert!(ids.read(&ada, &header(&text)).is_some());
         }
         assert_eq!(sealed.opened.len(), 1);
     }
@@ -210,7 +202,7 @@ mod tests {
         let ada = Principal::owner(Some(("idp", "ada")));
         let text = SessionIds::Random.write(&ada, &[3; 16], &FixedRandom(7));
         for form in [SessionIds::Random, ids()] {
-            let named = form.read(&ada, &headers(&[&text])).unwrap();
+            let named = form.read(&ada, &header(&text)).unwrap();
             assert_eq!((named.id, named.opened_by), ([3; 16], None));
         }
     }

@@ -25,7 +25,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
-use http::HeaderMap;
+use http::HeaderValue;
 use opentelemetry::KeyValue;
 use tokio_util::sync::CancellationToken;
 use weir_catalog::{UpdateInbox, UpdateReader};
@@ -193,17 +193,17 @@ impl LegacySessions {
         free.max(limits.sessions_per_principal.min(limits.sessions / 2))
     }
 
-    /// The session that a request names. An unknown, ended, expired and foreign session are alike.
+    /// The session with the id in the header of a request. An unknown, ended, expired and foreign session are alike.
     ///
     /// # Errors
     /// The records cannot be read: the state of the session is unknown.
     pub async fn load(
         &self,
         principal: &Principal,
-        headers: &HeaderMap,
+        id: &HeaderValue,
         limits: &SessionLimits,
     ) -> Result<SessionPlace, StoreError> {
-        let Some(named) = self.ports.ids.read(principal, headers) else {
+        let Some(named) = self.ports.ids.read(principal, id) else {
             return Ok(SessionPlace::Gone);
         };
         let record = RecordKey {

@@ -105,13 +105,14 @@ impl SseConnections {
 }
 
 impl SseConnection {
+    /// The session of the connection, as its client would name it, if there is one.
+    pub fn session(&self) -> Option<HeaderValue> {
+        self.session.lock().clone()
+    }
+
     /// The headers that a client of Streamable HTTP would send.
     pub fn headers(&self) -> HeaderMap {
-        self.session
-            .lock()
-            .clone()
-            .map(session_headers)
-            .unwrap_or_default()
+        self.session().map(session_headers).unwrap_or_default()
     }
 
     /// Makes this the session of the connection; returns the session before it. If the connection

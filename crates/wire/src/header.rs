@@ -1,5 +1,5 @@
 //! The text codec of `Mcp-Name` and `Mcp-Param-*` values (2026-07-28, Streamable HTTP, "Value
-//! encoding"), and the annotation of arguments that are sent as headers.
+//! encoding"), the annotation of arguments that are sent as headers, and headers that may stand once.
 //!
 //! A header carries visible ASCII as it is and any other text as `=?base64?...?=`. This module does
 //! not decide the header for a member, or the effect of a mismatch.
@@ -38,6 +38,37 @@ pub enum HeaderTextError {
     /// The decoded bytes are not UTF-8.
     #[error("the header value does not decode to UTF-8")]
     NotUtf8,
+}
+
+/// A header that may stand once in a head: of two, another reader might believe the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceivedHeader<V> {
+    /// No such header.
+    Absent,
+    /// One, with this value.
+    Once(V),
+    /// Several: none of them counts.
+    Repeated,
+}
+
+impl<V> ReceivedHeader<V> {
+    /// The header with these values.
+    pub fn of(values: impl IntoIterator<Item = V>) -> Self {
+        let mut values = values.into_iter();
+        match (values.next(), values.next()) {
+            (None, _) => Self::Absent,
+            (Some(value), None) => Self::Once(value),
+            (Some(_), Some(_)) => Self::Repeated,
+        }
+    }
+
+    /// The value of a header that stands once.
+    pub fn once(self) -> Option<V> {
+        match self {
+            Self::Once(value) => Some(value),
+            Self::Absent | Self::Repeated => None,
+        }
+    }
 }
 
 /// Returns the header value for `text`: the text itself if that is safe, else base64 between

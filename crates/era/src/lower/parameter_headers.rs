@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_wire::header::ANNOTATION;
+use weir_wire::header::{ANNOTATION, ReceivedHeader};
 use weir_wire::splice::ObjectEdits;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{case_folding, header, scan};
@@ -189,17 +189,6 @@ fn is_property(tool: &[u8], path: &[String], name: &str) -> bool {
         .is_some()
 }
 
-/// The headers of a request under the name of one parameter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReceivedHeader<'a> {
-    /// No such header.
-    Absent,
-    /// One, with this value as it stands on the wire.
-    Once(&'a [u8]),
-    /// Several: not one of them counts.
-    Repeated,
-}
-
 /// The name of a header that is absent where the call has its argument, that differs from the
 /// argument, or that comes without one (2026-07-28, Streamable HTTP, "Server Validation": a header
 /// that differs from the body is refused, and an absent or null argument has none). Integers are
@@ -209,7 +198,7 @@ pub enum ReceivedHeader<'a> {
 pub fn mismatched_header<'a, 'h>(
     mirrors: &'a [(String, Vec<String>)],
     arguments: Option<&[u8]>,
-    given: impl Fn(&str) -> ReceivedHeader<'h>,
+    given: impl Fn(&str) -> ReceivedHeader<&'h [u8]>,
 ) -> Option<&'a str> {
     let arguments = arguments.unwrap_or(b"{}");
     let agrees = |(name, path): &(String, Vec<String>)| {
@@ -439,14 +428,9 @@ mod tests {
             "c":{"type":"boolean","x-mcp-header":"C"}}}"#;
         let mirrors = annotated_headers(&tool(schema)).unwrap_or_default();
         let wrong = |arguments: &str, headers: &[(&str, &str)]| {
-            let given = |name: &str| match headers
-                .iter()
-                .filter(|(own, _)| *own == name)
-                .collect::<Vec<_>>()[..]
-            {
-                [] => ReceivedHeader::Absent,
-                [(_, value)] => ReceivedHeader::Once(value.as_bytes()),
-                _ => ReceivedHeader::Repeated,
+            let given = |name: &str| {
+                let named = headers.iter().filter(|(own, _)| *own == name);
+                ReceivedHeader::of(named.map(|(_, value)| value.as_bytes()))
             };
             mismatched_header(&mirrors, Some(arguments.as_bytes()), given).map(str::to_owned)
         };
@@ -511,7 +495,7 @@ mod tests {
             mismatched_header(&mirrors, None, |_| ReceivedHeader::Absent),
             None
         );
-        let one = |_: &str| ReceivedHeader::Once(b"x");
+        let one = |_: &str| ReceivedHeader::Once(&b"x"[..]);
         assert_eq!(mismatched_header(&mirrors, None, one), Some("A"));
     }
 

@@ -417,8 +417,7 @@ async fn end_session(
     connection: &SseConnection,
     session: HeaderValue,
 ) {
-    let headers = session_headers(session);
-    if let Some(opened) = load_own(context, connection, &headers).await {
+    if let Some(opened) = load_own(context, connection, &session).await {
         let sessions = &context.shared().sessions;
         sessions.end(&opened.record, &opened.session).await;
     }
@@ -429,7 +428,7 @@ async fn sealed_session(
     connection: &SseConnection,
     context: &HttpRequestContext,
 ) -> Option<String> {
-    let opened = load_own(context, connection, &connection.headers()).await?;
+    let opened = load_own(context, connection, &connection.session()?).await?;
     let (sealer, random) = (&context.shared().sealer, &*context.ports().random);
     Some(connection.seal_session(sealer, random, &opened.session))
 }
@@ -437,10 +436,10 @@ async fn sealed_session(
 async fn load_own(
     context: &HttpRequestContext,
     connection: &SseConnection,
-    headers: &HeaderMap,
+    session: &HeaderValue,
 ) -> Option<LoadedSession> {
     let (sessions, limits) = (&context.shared().sessions, &context.limits().session);
-    match sessions.load(&connection.principal, headers, limits).await {
+    match sessions.load(&connection.principal, session, limits).await {
         Ok(SessionPlace::Here(opened)) => Some(opened),
         Ok(SessionPlace::Elsewhere(_) | SessionPlace::Gone) | Err(_) => None,
     }

@@ -1,13 +1,13 @@
 //! Arguments that a tool also asks for as headers (`Mcp-Param-*`). A router that reads the header
 //! must not get another value than the tool (2026-07-28, Streamable HTTP, "Custom headers").
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use weir_core::Authenticated;
 use weir_core::upstream::ListKind;
 use weir_era::lift::LiftedRequest;
-use weir_era::lower::{ReceivedHeader, annotated_headers, mismatched_header};
+use weir_era::lower::{annotated_headers, mismatched_header};
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_wire::header::MAX_LEN;
+use weir_wire::header::{MAX_LEN, ReceivedHeader};
 use weir_wire::method::Method;
 
 /// Compares the headers of a call with its arguments; returns the error, or `None` if they agree.
@@ -50,12 +50,8 @@ pub(crate) async fn check_param_headers(
     let annotated = annotated_headers(&tool.raw).ok()?;
     let arguments = lifted.params.arguments().ok().flatten();
     let given = |name: &str| {
-        let mut all = headers.get_all(format!("mcp-param-{name}")).iter();
-        match (all.next(), all.next()) {
-            (None, _) => ReceivedHeader::Absent,
-            (Some(value), None) => ReceivedHeader::Once(value.as_bytes()),
-            (Some(_), Some(_)) => ReceivedHeader::Repeated,
-        }
+        let values = headers.get_all(format!("mcp-param-{name}"));
+        ReceivedHeader::of(values.iter().map(HeaderValue::as_bytes))
     };
     let wrong = mismatched_header(&annotated, arguments.as_deref(), given)?;
     Some(format!(

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use http::{HeaderMap, Method, Request, Uri, header};
 use weir_core::fast::FastState;
+use weir_wire::header::ReceivedHeader;
 
 use crate::failure::request_refusal::RequestRefusal;
 use crate::settings::FrontSettings;
@@ -116,14 +117,11 @@ impl HeadGuard {
     /// Checks that the request names an allowed host.
     pub(crate) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), RequestRefusal> {
         let malformed = || RequestRefusal::MalformedHost;
-        let mut given = headers.get_all(header::HOST).iter();
-        let named = given
-            .next()
-            .map(|value| value.to_str().map_err(|_| malformed()))
-            .transpose()?;
-        if given.next().is_some() {
-            return Err(malformed());
-        }
+        let named = match ReceivedHeader::of(headers.get_all(header::HOST)) {
+            ReceivedHeader::Absent => None,
+            ReceivedHeader::Once(value) => Some(value.to_str().map_err(|_| malformed())?),
+            ReceivedHeader::Repeated => return Err(malformed()),
+        };
         let authority = uri.authority().map(http::uri::Authority::as_str);
         let host = match (authority, named) {
             (Some(one), Some(two)) if !one.eq_ignore_ascii_case(two) => return Err(malformed()),
@@ -143,16 +141,15 @@ impl HeadGuard {
     }
 
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), RequestRefusal> {
-        let refused = || RequestRefusal::UnknownOrigin;
-        let mut given = headers.get_all(header::ORIGIN).iter();
-        let Some(origin) = given.next() else {
-            return Ok(());
+        let origin = match ReceivedHeader::of(headers.get_all(header::ORIGIN)) {
+            ReceivedHeader::Absent => return Ok(()),
+            ReceivedHeader::Once(origin) => origin.to_str().ok(),
+            ReceivedHeader::Repeated => None,
         };
-        let origin = serialized_origin(origin.to_str().map_err(|_| refused())?);
-        if given.next().is_none() && self.origins.contains(&origin) {
+        if origin.is_some_and(|origin| self.origins.contains(&serialized_origin(origin))) {
             Ok(())
         } else {
-            Err(refused())
+            Err(RequestRefusal::UnknownOrigin)
         }
     }
 }
@@ -229,22 +226,19 @@ fn check_media_types(headers: &HeaderMap) -> Result<(), RequestRefusal> {
 }
 
 fn check_json_body(headers: &HeaderMap) -> Result<(), RequestRefusal> {
-    let lines = |name| {
-        headers
-            .get_all(name)
-            .iter()
-            .map(|value| value.to_str().unwrap_or("?"))
-    };
     let is_json = |kind: &str| {
         let is = |kind: &str| kind.eq_ignore_ascii_case("application/json");
         is(kind) || is(kind.split(';').next().unwrap_or_default().trim())
     };
-    // Exactly one: of two, another reader might believe the other.
-    let mut kinds = lines(header::CONTENT_TYPE);
-    if !kinds.next().is_some_and(is_json) || kinds.next().is_some() {
+    let kind = ReceivedHeader::of(headers.get_all(header::CONTENT_TYPE)).once();
+    if !kind
+        .and_then(|kind| kind.to_str().ok())
+        .is_some_and(is_json)
+    {
         return Err(RequestRefusal::NoJsonBody);
     }
-    if lines(header::CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case("identity")) {
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(RequestRefusal::CompressedBody);
     }
     Ok(())

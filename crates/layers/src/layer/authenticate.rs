@@ -12,6 +12,7 @@ use tower::{Layer, Service};
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{BorrowedSecret, Evidence, Fut, SenderEntrance, SenderRejection};
 use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
+use weir_wire::header::ReceivedHeader;
 
 use super::answer_authenticated::AnswerAuthenticated;
 use super::check::Check;
@@ -189,18 +190,16 @@ pub(crate) fn api_key_in(headers: &HeaderMap) -> Result<Option<&str>, RequestRef
     single_header(headers, &API_KEY)
 }
 
-/// A header that may stand once: of two, another reader might believe the other.
+/// The text of a header that may stand once.
 fn single_header<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
 ) -> Result<Option<&'a str>, RequestRefusal> {
-    let mut given = headers.get_all(name).iter();
-    let Some(value) = given.next() else {
-        return Ok(None);
-    };
-    match (value.to_str(), given.next()) {
-        (Ok(text), None) => Ok(Some(text)),
-        _ => Err(RequestRefusal::MalformedCredentials),
+    let malformed = RequestRefusal::MalformedCredentials;
+    match ReceivedHeader::of(headers.get_all(name)) {
+        ReceivedHeader::Absent => Ok(None),
+        ReceivedHeader::Once(value) => value.to_str().map(Some).map_err(|_| malformed),
+        ReceivedHeader::Repeated => Err(malformed),
     }
 }
 

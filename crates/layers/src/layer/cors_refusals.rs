@@ -11,6 +11,7 @@ use axum::body::Body;
 use http::{HeaderValue, Request, Response, header};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
+use weir_wire::header::ReceivedHeader;
 
 use super::cors::{EXPOSED_HEADERS, allowed_origins};
 use crate::settings::FrontSettings;
@@ -69,9 +70,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // Of two origins, a check might believe the other one.
-        let mut given = request.headers().get_all(header::ORIGIN).iter();
-        let origin = given.next().filter(|_| given.next().is_none());
+        let origin = ReceivedHeader::of(request.headers().get_all(header::ORIGIN)).once();
         let origin = origin.filter(|origin| self.origins.contains(*origin));
         CorsRefusalsFuture {
             origin: origin.cloned(),

@@ -9,6 +9,7 @@ use weir_core::call::{RequestName, TraceContext};
 use weir_core::{Authenticated, EndpointId};
 use weir_era::lift;
 use weir_listen::{ClientPeer, ForwardedClient, KeptTaskPart, OtherProcess, RequestForwarder};
+use weir_wire::header::ReceivedHeader;
 
 use crate::http::header_names;
 use crate::ports::FrontPorts;
@@ -142,9 +143,8 @@ impl HttpRequestContext {
 /// upstreams it may go to.
 pub(crate) fn trace_of_headers(headers: &HeaderMap) -> TraceContext {
     let one = |name: &http::HeaderName| {
-        let mut all = headers.get_all(name).iter();
-        let value = all.next()?.to_str().ok()?;
-        all.next().is_none().then_some(value)
+        let value = ReceivedHeader::of(headers.get_all(name)).once()?;
+        value.to_str().ok()
     };
     lift::parse_trace(
         one(&header_names::TRACEPARENT),

@@ -5,6 +5,7 @@ use weir_core::port::ReplicaId;
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::session::LegacySessionRecord;
 use weir_session::{LoadedSession, SessionPlace};
+use weir_wire::header::ReceivedHeader;
 use weir_wire::{RequestId, Revision};
 
 use crate::failure::message_refusal::MessageRefusal;
@@ -52,16 +53,16 @@ pub async fn load_session(
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> Result<LoadedSession, NoSession> {
-    match headers.get_all(&header_names::SESSION).iter().count() {
-        0 => return Err(NoSession::Missing),
-        1 => {}
-        _ => return Err(NoSession::Repeated),
-    }
+    let named = match ReceivedHeader::of(headers.get_all(&header_names::SESSION)) {
+        ReceivedHeader::Absent => return Err(NoSession::Missing),
+        ReceivedHeader::Once(named) => named,
+        ReceivedHeader::Repeated => return Err(NoSession::Repeated),
+    };
     let version = version(headers);
     let loaded = context
         .shared()
         .sessions
-        .load(known.principal(), headers, &context.limits().session)
+        .load(known.principal(), named, &context.limits().session)
         .await;
     let loaded = loaded.map_err(|error| {
         tracing::warn!(%error, "session load failed: client is asked to retry");
@@ -80,13 +81,11 @@ pub async fn load_session(
 /// The legacy revision in the head, if the head names one. The era is asked here, because the
 /// header is read for requests without a message, too, and a session has no other revisions.
 pub fn version(headers: &HeaderMap) -> Result<Option<Revision>, NoSession> {
-    let mut given = headers.get_all(&header_names::VERSION).iter();
-    let Some(value) = given.next() else {
-        return Ok(None);
+    let value = match ReceivedHeader::of(headers.get_all(&header_names::VERSION)) {
+        ReceivedHeader::Absent => return Ok(None),
+        ReceivedHeader::Once(value) => value,
+        ReceivedHeader::Repeated => return Err(NoSession::Version),
     };
-    if given.next().is_some() {
-        return Err(NoSession::Version);
-    }
     let named = Revision::parse(value.to_str().unwrap_or("?").trim());
     named
         .filter(|revision| !revision.is_modern())

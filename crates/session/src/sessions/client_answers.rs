@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use weir_core::port::BusMessage;
 use weir_core::telemetry::instruments;
 use weir_core::{Principal, SessionKey};
+use weir_wire::header::ReceivedHeader;
 
 use super::local_session::ClientReply;
 use super::session_guards::AskGuard;
@@ -51,7 +52,8 @@ impl LegacySessions {
     /// The key of the session that a request names by a sealed id, which only its own client has.
     /// The session may have ended.
     pub fn sealed_key(&self, principal: &Principal, headers: &HeaderMap) -> Option<SessionKey> {
-        let named = self.ports.ids.read(principal, headers)?;
+        let id = ReceivedHeader::of(headers.get_all(&crate::SESSION_HEADER)).once()?;
+        let named = self.ports.ids.read(principal, id)?;
         named.opened_by.map(|_| session_key(&named.id))
     }
 
