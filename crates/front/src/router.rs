@@ -13,20 +13,21 @@ use weir_era::render::WeirIdentity;
 use weir_layers::failure::RequestFailure;
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::http::body::HttpAnswer;
-use weir_layers::http::head_guard::HeadGuard;
 use weir_layers::http::sse_path::SsePath;
 use weir_layers::http::well_known_documents::WellKnownDocuments;
 use weir_layers::layer::authenticate::{AddressRate, AuthenticateLayer, EntranceAudit};
 use weir_layers::layer::check::{CheckLayer, CheckService};
 use weir_layers::layer::cors::{CorsPolicy, CorsService};
 use weir_layers::layer::cors_refusals::{CorsRefusals, CorsRefusalsLayer};
+use weir_layers::layer::endpoint_check::{EndpointCheck, SseCheck};
 use weir_layers::layer::isolate_panics::{IsolatePanics, IsolatePanicsLayer};
 use weir_layers::layer::observe::{Observe, ObserveLayer, ObservedBody};
 use weir_layers::layer::principal_rate::PrincipalRateLayer;
 use weir_layers::layer::read_body::ReadBodyLayer;
 use weir_layers::layer::respond::{Respond, RespondLayer};
-use weir_layers::layer::sender_check::{SenderCheck, SenderRules};
+use weir_layers::layer::sender_check::SenderCheck;
 use weir_layers::layer::shed::{Shed, ShedLayer};
+use weir_layers::outer_rules::OuterRules;
 use weir_layers::request::endpoint_meters::EndpointMeters;
 use weir_layers::request::endpoint_request::EndpointRequest;
 use weir_layers::request::endpoint_route::EndpointRoute;
@@ -45,7 +46,7 @@ type FrontService = Observe<
 /// The service of all requests, for one set of settings and endpoints.
 pub(crate) struct FrontRouter {
     service: FrontService,
-    settings: Arc<FrontSettings>,
+    rules: Arc<OuterRules>,
 }
 
 impl FrontRouter {
@@ -55,7 +56,6 @@ impl FrontRouter {
         state: &Arc<FrontState>,
     ) -> Self {
         let settings = Arc::new(settings);
-        let guard = Arc::new(HeadGuard::new(&settings, address));
         let endpoints = state.catalog().endpoints();
         let documents = WellKnownDocuments::new(
             settings.oauth.as_ref(),
@@ -68,7 +68,8 @@ impl FrontRouter {
                 .service(document);
             routes.add(&path, |router, path| router.route_service(path, route));
         }
-        let public_paths = Arc::new(routes.paths.clone());
+        let public_paths = routes.paths.clone();
+        let rules = OuterRules::new(settings.clone(), address, state.outer.clone(), public_paths);
         let server_info = weir_layers::http::answer::server_info(&settings.server);
         let about = Arc::new(WeirIdentity::new(server_info));
         let of_endpoints: Vec<_> = endpoints
@@ -84,34 +85,30 @@ impl FrontRouter {
             })
             .collect();
         for endpoint in &of_endpoints {
-            routes.add_endpoint(endpoint, &guard);
+            routes.add_endpoint(endpoint);
         }
         // An endpoint's own path goes before the paths beside another one.
         for endpoint in of_endpoints.iter().filter(|_| settings.http_sse) {
-            routes.add_http_sse(endpoint, &guard);
+            routes.add_http_sse(endpoint);
         }
-        let rules = Arc::new(SenderRules {
-            guard,
-            headers: settings.limits.listener.headers,
-            public_paths: public_paths.clone(),
-        });
+        let rules = Arc::new(rules);
         let service = ServiceBuilder::new()
             // Sees every answer, and counts until its last byte.
-            .layer(ObserveLayer::new(state.outer.clone()))
+            .layer(ObserveLayer::new(rules.clone()))
             // A page can read the failures that the layers around CORS make.
-            .layer(CorsRefusalsLayer::new(&settings))
+            .layer(CorsRefusalsLayer)
             // Failures of the layers below, outside of any endpoint.
             .layer(RespondLayer::default())
             // A panic of any layer below ends its request alone.
             .layer(IsolatePanicsLayer)
             // Before all checks: under load a refusal must cost little.
-            .layer(ShedLayer::new(state.outer.clone(), settings.clone()))
+            .layer(ShedLayer)
             // A foreign page reaches no path and no preflight.
-            .layer(CheckLayer::new(SenderCheck(rules)))
+            .layer(CheckLayer::new(SenderCheck))
             // Before authentication: a browser sends preflights without credentials.
-            .layer(CorsPolicy::new(&settings, public_paths))
+            .layer(CorsPolicy)
             .service(routes.router);
-        Self { service, settings }
+        Self { service, rules }
     }
 }
 
@@ -125,11 +122,11 @@ impl RequestService for FrontRouter {
     }
 
     fn limits(&self) -> &ListenerLimits {
-        &self.settings.limits.listener
+        &self.rules.settings.limits.listener
     }
 
     fn trusted_proxies(&self) -> &[AddressRange] {
-        &self.settings.trusted_proxies
+        &self.rules.settings.trusted_proxies
     }
 }
 
@@ -164,8 +161,8 @@ impl Routes {
     }
 
     /// Adds the path of an endpoint.
-    fn add_endpoint(&mut self, endpoint: &Arc<EndpointRoute>, guard: &Arc<HeadGuard>) {
-        let (guard, of_context) = (guard.clone(), endpoint.clone());
+    fn add_endpoint(&mut self, endpoint: &Arc<EndpointRoute>) {
+        let of_context = endpoint.clone();
         let route = ServiceBuilder::new()
             // The failures of all layers below become responses; a browser gets the help page.
             .layer(
@@ -173,9 +170,7 @@ impl Routes {
                     .with_help_page(endpoint.settings.help.as_ref(), &endpoint.endpoint),
             )
             // By the head alone, so it costs least: method, declared size, media types.
-            .layer(CheckLayer::new(move |request: &Request<Body>| {
-                guard.check_endpoint_request(request).map_err(Into::into)
-            }))
+            .layer(CheckLayer::new(EndpointCheck))
             // The client's address through trusted proxies, for the layers below.
             .map_request(move |request| EndpointRequest::new(&of_context, request))
             // Before credentials: checking them costs more.
@@ -194,17 +189,14 @@ impl Routes {
     }
 
     /// Adds the paths of HTTP+SSE beside an endpoint.
-    fn add_http_sse(&mut self, endpoint: &Arc<EndpointRoute>, guard: &Arc<HeadGuard>) {
+    fn add_http_sse(&mut self, endpoint: &Arc<EndpointRoute>) {
         for end in SsePath::ALL {
-            let (guard, of_context) = (guard.clone(), endpoint.clone());
+            let of_context = endpoint.clone();
             // The same order as above, for the same reasons. The body is read below, once the
             // stream that its message belongs to is found.
             let route = ServiceBuilder::new()
                 .layer(RespondLayer::of_endpoint(endpoint.meters.clone()))
-                .layer(CheckLayer::new(move |request: &Request<Body>| {
-                    let checked = guard.check_sse_request(request, &end.method());
-                    checked.map_err(Into::into)
-                }))
+                .layer(CheckLayer::new(SseCheck(end.method())))
                 .map_request(move |request| {
                     EndpointRequest::new(&of_context, request).over_http_sse()
                 })

@@ -6,6 +6,7 @@ pub mod authenticate;
 pub mod check;
 pub mod cors;
 pub mod cors_refusals;
+pub mod endpoint_check;
 mod help_page;
 pub mod isolate_panics;
 pub mod observe;

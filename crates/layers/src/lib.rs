@@ -9,6 +9,7 @@ pub mod http;
 pub mod in_flight;
 pub mod layer;
 pub mod memory_pressure;
+pub mod outer_rules;
 pub mod outer_state;
 pub mod page_cache;
 pub mod ports;

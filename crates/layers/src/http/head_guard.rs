@@ -16,7 +16,7 @@ use crate::settings::FrontSettings;
 
 /// The allowed hosts and origins.
 #[derive(Debug)]
-pub struct HeadGuard {
+pub(crate) struct HeadGuard {
     /// Lower-case names, `name` for any port or `name:port`. If absent, any well-formed host is
     /// allowed.
     hosts: Option<HashSet<String, FastState>>,
@@ -26,7 +26,7 @@ pub struct HeadGuard {
 
 impl HeadGuard {
     /// The checks for a listener at this address.
-    pub fn new(settings: &FrontSettings, address: SocketAddr) -> Self {
+    pub(crate) fn new(settings: &FrontSettings, address: SocketAddr) -> Self {
         let mut hosts: HashSet<String, FastState> = settings
             .hosts
             .iter()
@@ -81,7 +81,10 @@ impl HeadGuard {
     }
 
     /// Checks a request to an endpoint. Order: malformed, method, size, media types.
-    pub fn check_endpoint_request<B>(&self, request: &Request<B>) -> Result<(), RequestRefusal> {
+    pub(crate) fn check_endpoint_request<B>(
+        &self,
+        request: &Request<B>,
+    ) -> Result<(), RequestRefusal> {
         check_well_formed(request)?;
         match *request.method() {
             Method::POST => {
@@ -94,7 +97,7 @@ impl HeadGuard {
     }
 
     /// Checks a request of HTTP+SSE. The answer to a POST may have any media type.
-    pub fn check_sse_request<B>(
+    pub(crate) fn check_sse_request<B>(
         &self,
         request: &Request<B>,
         method: &Method,

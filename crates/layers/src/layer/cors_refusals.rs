@@ -1,10 +1,8 @@
 //! CORS headers on the refusals that the layers outside of the CORS layer make, such as 503 under
 //! overload: without them a page sees a network error, and neither status nor `Retry-After`.
 
-use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -13,49 +11,24 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 use weir_wire::header::ReceivedHeader;
 
-use super::cors::{EXPOSED_HEADERS, allowed_origins};
-use crate::settings::FrontSettings;
+use crate::http::cors_headers::EXPOSED_HEADERS;
+use crate::request::endpoint_request::facts_of;
 
 /// The layer.
-#[derive(Clone)]
-pub struct CorsRefusalsLayer(Arc<HashSet<HeaderValue>>);
-
-impl std::fmt::Debug for CorsRefusalsLayer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CorsRefusalsLayer").finish_non_exhaustive()
-    }
-}
-
-impl CorsRefusalsLayer {
-    /// The layer for pages of the origins of these settings.
-    pub fn new(settings: &FrontSettings) -> Self {
-        Self(Arc::new(allowed_origins(settings).collect()))
-    }
-}
+#[derive(Debug, Clone, Copy)]
+pub struct CorsRefusalsLayer;
 
 impl<S> Layer<S> for CorsRefusalsLayer {
     type Service = CorsRefusals<S>;
 
     fn layer(&self, inner: S) -> CorsRefusals<S> {
-        CorsRefusals {
-            inner,
-            origins: self.0.clone(),
-        }
+        CorsRefusals(inner)
     }
 }
 
 /// A service whose refusals a page of an allowed origin can read.
-#[derive(Clone)]
-pub struct CorsRefusals<S> {
-    inner: S,
-    origins: Arc<HashSet<HeaderValue>>,
-}
-
-impl<S> std::fmt::Debug for CorsRefusals<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CorsRefusals").finish_non_exhaustive()
-    }
-}
+#[derive(Debug, Clone)]
+pub struct CorsRefusals<S>(S);
 
 impl<S> Service<Request<Body>> for CorsRefusals<S>
 where
@@ -66,15 +39,16 @@ where
     type Future = CorsRefusalsFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+        self.0.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let origins = &facts_of(request.extensions()).rules.origins;
         let origin = ReceivedHeader::of(request.headers().get_all(header::ORIGIN)).once();
-        let origin = origin.filter(|origin| self.origins.contains(*origin));
+        let origin = origin.filter(|origin| origins.contains(*origin));
         CorsRefusalsFuture {
             origin: origin.cloned(),
-            answering: self.inner.call(request),
+            answering: self.0.call(request),
         }
     }
 }

@@ -23,7 +23,7 @@ use weir_listen::{BodyError, IncomingRequest, RequestGuard, ServedBody};
 
 use super::read_body::discard_body;
 use crate::http::body::{HttpAnswer, RequestLabels, ResponseBody};
-use crate::outer_state::OuterState;
+use crate::outer_rules::OuterRules;
 use crate::request::endpoint_meters::{EndpointMeters, HttpLabels};
 use crate::request::outcome::{RequestOutcome, ResponseOutcome};
 use crate::request::request_context::HttpRequestContext;
@@ -35,20 +35,14 @@ pub(crate) type ObservedAnswer<B = Body> = Response<ObservedBody<B>>;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The layer.
-#[derive(Clone)]
-pub struct ObserveLayer(Arc<OuterState>);
-
-impl std::fmt::Debug for ObserveLayer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ObserveLayer").finish_non_exhaustive()
-    }
-}
+/// The layer, with the rules that it gives to the layers below.
+#[derive(Debug, Clone)]
+pub struct ObserveLayer(Arc<OuterRules>);
 
 impl ObserveLayer {
-    /// The layer that names requests and counts them in this state.
-    pub fn new(state: Arc<OuterState>) -> Self {
-        Self(state)
+    /// The layer of requests that follow these rules.
+    pub fn new(rules: Arc<OuterRules>) -> Self {
+        Self(rules)
     }
 }
 
@@ -58,23 +52,17 @@ impl<S> Layer<S> for ObserveLayer {
     fn layer(&self, inner: S) -> Observe<S> {
         Observe {
             inner,
-            state: self.0.clone(),
+            rules: self.0.clone(),
         }
     }
 }
 
 /// A service whose requests are observed. Dropping its future records that the client disconnected
 /// before the answer.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Observe<S> {
     inner: S,
-    state: Arc<OuterState>,
-}
-
-impl<S> std::fmt::Debug for Observe<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Observe").finish_non_exhaustive()
-    }
+    rules: Arc<OuterRules>,
 }
 
 impl<S> Service<IncomingRequest> for Observe<S>
@@ -93,13 +81,13 @@ where
         let forwarded = peer.forwarded_by.as_ref();
         let name = forwarded
             .and_then(|forwarded| forwarded.request)
-            .unwrap_or_else(|| self.state.request_name());
+            .unwrap_or_else(|| self.rules.state.request_name());
         let guard = peer.activity.begin_request();
         let version = request.version();
         let http = HttpLabels::of(request.method(), version, peer.secure);
         http.add_active(1);
         let (head, body) = request.into_parts();
-        let facts = Arc::new(RequestFacts::new(name, peer, body));
+        let facts = Arc::new(RequestFacts::new(name, peer, body, self.rules.clone()));
         let mut request = Request::from_parts(head, Body::empty());
         request.extensions_mut().insert(facts.clone());
         let observed = ObservedRequest::new(name, facts, Some((guard, http)));
@@ -108,7 +96,6 @@ where
             answer: None,
             discarding: None,
             observed: Some(observed),
-            state: self.state.clone(),
             version,
         }
     }
@@ -125,7 +112,6 @@ pin_project! {
         discarding: Option<Fut<'static, bool>>,
         // Dropped after `answering`, which leaves the labels of a request without an answer.
         observed: Option<ObservedRequest>,
-        state: Arc<OuterState>,
         version: Version,
     }
 }
@@ -162,10 +148,10 @@ where
             None => true,
         };
         let (labels, outcome) = facts.take_labels();
+        let is_last = facts.rules.state.closes_connections() || !in_step;
         let (Some(mut answer), Some(observed)) = (this.answer.take(), this.observed.take()) else {
             return Poll::Pending;
         };
-        let is_last = this.state.closes_connections() || !in_step;
         if *this.version <= Version::HTTP_11 && is_last {
             let close = HeaderValue::from_static("close");
             answer.headers_mut().insert(header::CONNECTION, close);

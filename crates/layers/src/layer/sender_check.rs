@@ -1,47 +1,23 @@
 //! Refuses a request by its sender, on every path: too many header lines, a host that is not served,
 //! an origin that is not allowed.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
 use axum::body::Body;
 use http::Request;
 
 use super::check::Check;
 use crate::failure::RequestFailure;
 use crate::failure::request_refusal::RequestRefusal;
-use crate::http::head_guard::HeadGuard;
-
-/// The rules for senders.
-pub struct SenderRules {
-    /// The checks of host and origin.
-    pub guard: Arc<HeadGuard>,
-    /// The most header lines. HTTP/1.1 is held to this limit by the parser of heads, HTTP/2 is not.
-    pub headers: usize,
-    /// Paths of documents that pages of every origin may read.
-    pub public_paths: Arc<HashSet<String>>,
-}
-
-impl std::fmt::Debug for SenderRules {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SenderRules").finish_non_exhaustive()
-    }
-}
+use crate::request::endpoint_request::facts_of;
 
 /// The check of senders.
-#[derive(Clone)]
-pub struct SenderCheck(pub Arc<SenderRules>);
-
-impl std::fmt::Debug for SenderCheck {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SenderCheck").finish_non_exhaustive()
-    }
-}
+#[derive(Debug, Clone, Copy)]
+pub struct SenderCheck;
 
 impl Check<Request<Body>> for SenderCheck {
     fn check(&self, request: &Request<Body>) -> Result<(), RequestFailure> {
-        let rules = &*self.0;
-        if request.headers().len() > rules.headers {
+        let rules = &facts_of(request.extensions()).rules;
+        // HTTP/1.1 is held to this limit by the parser of heads, HTTP/2 is not.
+        if request.headers().len() > rules.settings.limits.listener.headers {
             return Err(RequestRefusal::TooManyHeaders.into());
         }
         // A foreign page reaches no path and no preflight. Documents that every page may read stand

@@ -6,7 +6,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -19,55 +18,24 @@ use crate::failure::RequestFailure;
 use crate::failure::request_refusal::RequestRefusal;
 use crate::in_flight::InFlightPermit;
 use crate::memory_pressure::MemoryPressure;
-use crate::outer_state::OuterState;
+use crate::outer_rules::OuterRules;
 use crate::request::endpoint_request::facts_of;
-use crate::settings::FrontSettings;
 
 /// The layer.
-#[derive(Clone)]
-pub struct ShedLayer(Arc<ShedLimits>);
-
-impl std::fmt::Debug for ShedLayer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ShedLayer").finish_non_exhaustive()
-    }
-}
-
-struct ShedLimits {
-    state: Arc<OuterState>,
-    settings: Arc<FrontSettings>,
-}
-
-impl ShedLayer {
-    /// The layer with the permits of this state and the limits of these settings.
-    pub fn new(state: Arc<OuterState>, settings: Arc<FrontSettings>) -> Self {
-        Self(Arc::new(ShedLimits { state, settings }))
-    }
-}
+#[derive(Debug, Clone, Copy)]
+pub struct ShedLayer;
 
 impl<S> Layer<S> for ShedLayer {
     type Service = Shed<S>;
 
     fn layer(&self, inner: S) -> Shed<S> {
-        Shed {
-            inner,
-            limits: self.0.clone(),
-        }
+        Shed(inner)
     }
 }
 
 /// A service that refuses requests beyond the limits.
-#[derive(Clone)]
-pub struct Shed<S> {
-    inner: S,
-    limits: Arc<ShedLimits>,
-}
-
-impl<S> std::fmt::Debug for Shed<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shed").finish_non_exhaustive()
-    }
-}
+#[derive(Debug, Clone)]
+pub struct Shed<S>(S);
 
 impl<S> Service<Request<Body>> for Shed<S>
 where
@@ -78,19 +46,22 @@ where
     type Future = ShedFuture<S>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
-        self.inner.poll_ready(cx)
+        self.0.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<Body>) -> ShedFuture<S> {
-        let ShedLimits { state, settings } = &*self.limits;
         // A preflight is answered at once, and costs no more than a refusal. A page would not show
         // its user that one was refused.
         if *request.method() == Method::OPTIONS {
             return ShedFuture {
                 waiting: None,
-                serving: Some(self.inner.call(request)),
+                serving: Some(self.0.call(request)),
             };
         }
+        let facts = facts_of(request.extensions());
+        let OuterRules {
+            state, settings, ..
+        } = &*facts.rules;
         let is_short = state.memory_pressure.get() == MemoryPressure::Acute;
         if is_short && *request.method() != Method::DELETE {
             return ShedFuture::refused();
@@ -99,26 +70,26 @@ where
         let wait = limits.in_flight_wait;
         match state.in_flight.try_acquire(limits.in_flight, wait) {
             Some(permit) => {
-                facts_of(request.extensions()).hold_permit(permit);
+                facts.hold_permit(permit);
                 ShedFuture {
                     waiting: None,
-                    serving: Some(self.inner.call(request)),
+                    serving: Some(self.0.call(request)),
                 }
             }
             None if wait.is_zero() => ShedFuture::refused(),
             None => {
-                let (state, limits) = (state.clone(), self.limits.clone());
+                let rules = facts.rules.clone();
                 let waiting = async move {
-                    let limits = &limits.settings.limits;
-                    state
-                        .in_flight
+                    let limits = &rules.settings.limits;
+                    let in_flight = &rules.state.in_flight;
+                    in_flight
                         .acquire(limits.in_flight, limits.in_flight_wait)
                         .await
                 };
                 ShedFuture {
                     waiting: Some(Box::new(WaitingRequest {
                         request,
-                        service: self.inner.clone(),
+                        service: self.0.clone(),
                         permit: Box::pin(waiting),
                     })),
                     serving: None,

@@ -8,14 +8,16 @@ use weir_listen::{ClientPeer, RequestBody};
 
 use crate::http::body::RequestLabels;
 use crate::in_flight::InFlightPermit;
+use crate::outer_rules::OuterRules;
 use crate::request::endpoint_meters::EndpointMeters;
 use crate::request::message_labels::MessageLabels;
 use crate::request::outcome::ResponseOutcome;
 
-/// The connection of a request, its name, and the parts that one layer leaves for another one.
+/// The connection of a request, its name, the rules that it follows, and the parts that one layer leaves for another one.
 pub struct RequestFacts {
     pub(crate) name: RequestName,
     pub(crate) peer: ClientPeer,
+    pub(crate) rules: Arc<OuterRules>,
     /// The method and the era of the message once they are known.
     decoded: OnceLock<MessageLabels>,
     parts: Mutex<SharedParts>,
@@ -37,10 +39,16 @@ struct SharedParts {
 }
 
 impl RequestFacts {
-    pub(crate) fn new(name: RequestName, peer: ClientPeer, body: RequestBody) -> Self {
+    pub(crate) fn new(
+        name: RequestName,
+        peer: ClientPeer,
+        body: RequestBody,
+        rules: Arc<OuterRules>,
+    ) -> Self {
         Self {
             name,
             peer,
+            rules,
             decoded: OnceLock::new(),
             parts: Mutex::new(SharedParts {
                 body: Some(body),
