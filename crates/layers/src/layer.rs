@@ -1,7 +1,7 @@
 //! The layers of a request, a file each; the router of `front` puts them in order. None of them knows
 //! MCP.
 
-pub mod answer_authenticated;
+pub mod answer_request;
 pub mod authenticate;
 pub mod check;
 pub mod cors;

@@ -8,7 +8,7 @@ use weir_core::Authenticated;
 use weir_core::port::Fut;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{self, RequestFailure, RequestResult};
-use weir_layers::layer::read_body::AnswerRequests;
+use weir_layers::layer::answer_request::AnswerRequest;
 use weir_layers::request::endpoint_request::{
     AuthenticatedRequest, CompleteRequest, EndpointRequest,
 };
@@ -36,7 +36,7 @@ use crate::method::open_listening;
 #[derive(Clone, Copy)]
 pub(crate) struct McpService;
 
-impl AnswerRequests for McpService {
+impl AnswerRequest<CompleteRequest> for McpService {
     async fn answer(self, complete: CompleteRequest) -> RequestResult {
         let CompleteRequest {
             authenticated,

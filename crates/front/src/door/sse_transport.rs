@@ -25,7 +25,7 @@ use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::http::header_names;
 use weir_layers::http::sse_path::SsePath;
 use weir_layers::in_flight::InFlightPermit;
-use weir_layers::layer::answer_authenticated::AnswerAuthenticated;
+use weir_layers::layer::answer_request::AnswerRequest;
 use weir_layers::layer::isolate_panics::isolate_panics;
 use weir_layers::layer::observe;
 use weir_layers::layer::read_body::read_body;
@@ -56,7 +56,7 @@ const SUCCESSOR_RETRY_MS: u64 = 100;
 #[derive(Clone, Copy)]
 pub(crate) struct SseService(pub(crate) SsePath);
 
-impl AnswerAuthenticated for SseService {
+impl AnswerRequest<AuthenticatedRequest> for SseService {
     async fn answer(self, authenticated: AuthenticatedRequest) -> RequestResult {
         let (answered, method) = match self.0 {
             SsePath::Stream => (open_connection(&authenticated).await, "GET"),

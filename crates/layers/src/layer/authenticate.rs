@@ -14,7 +14,7 @@ use weir_core::port::{BorrowedSecret, Evidence, Fut, SenderEntrance, SenderRejec
 use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
 use weir_wire::header::ReceivedHeader;
 
-use super::answer_authenticated::AnswerAuthenticated;
+use super::answer_request::AnswerRequest;
 use super::check::Check;
 use crate::failure::request_refusal::RequestRefusal;
 use crate::failure::{RequestFailure, RequestResult};
@@ -41,7 +41,7 @@ impl<S> Layer<S> for AuthenticateLayer {
 #[derive(Debug, Clone)]
 pub struct Authenticate<S>(S);
 
-impl<S: AnswerAuthenticated> Service<Box<EndpointRequest>> for Authenticate<S> {
+impl<S: AnswerRequest<AuthenticatedRequest>> Service<Box<EndpointRequest>> for Authenticate<S> {
     type Response = HttpAnswer;
     type Error = RequestFailure;
     type Future = Fut<'static, RequestResult>;

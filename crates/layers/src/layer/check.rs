@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::answer_authenticated::AnswerAuthenticated;
+use super::answer_request::AnswerRequest;
 use crate::failure::{RequestFailure, RequestResult};
 use crate::request::endpoint_request::AuthenticatedRequest;
 
@@ -85,9 +85,9 @@ where
     }
 }
 
-impl<S, C> AnswerAuthenticated for CheckService<S, C>
+impl<S, C> AnswerRequest<AuthenticatedRequest> for CheckService<S, C>
 where
-    S: AnswerAuthenticated,
+    S: AnswerRequest<AuthenticatedRequest>,
     C: Check<AuthenticatedRequest> + Clone + Send + Sync + 'static,
 {
     async fn answer(self, request: AuthenticatedRequest) -> RequestResult {

@@ -7,7 +7,7 @@ use tower::Layer;
 use weir_core::Failure;
 use weir_core::port::RateDecision;
 
-use super::answer_authenticated::AnswerAuthenticated;
+use super::answer_request::AnswerRequest;
 use super::authenticate::{audit_refusal, rate_refusal};
 use crate::failure::{RequestFailure, RequestResult};
 use crate::request::endpoint_request::AuthenticatedRequest;
@@ -28,7 +28,9 @@ impl<S> Layer<S> for PrincipalRateLayer {
 #[derive(Debug, Clone, Copy)]
 pub struct PrincipalRate<S>(S);
 
-impl<S: AnswerAuthenticated> AnswerAuthenticated for PrincipalRate<S> {
+impl<S: AnswerRequest<AuthenticatedRequest>> AnswerRequest<AuthenticatedRequest>
+    for PrincipalRate<S>
+{
     async fn answer(self, request: AuthenticatedRequest) -> RequestResult {
         charge_principal(&request).await?;
         self.0.answer(request).await

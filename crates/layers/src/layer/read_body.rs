@@ -18,7 +18,7 @@ use tower::Layer;
 use weir_core::budget::ByteReservation;
 use weir_listen::{BodyError, DISCARD_TIME, DISCARDED_BYTES, RequestBody};
 
-use super::answer_authenticated::AnswerAuthenticated;
+use super::answer_request::AnswerRequest;
 use crate::failure::RequestResult;
 use crate::failure::request_refusal::RequestRefusal;
 use crate::http::head_guard::declared_length;
@@ -43,18 +43,11 @@ impl<S> Layer<S> for ReadBodyLayer {
     }
 }
 
-/// The service below: it answers whole requests. It is no tower service, so that its future stands
-/// in the one of this layer, without an allocation of its own.
-pub trait AnswerRequests: Clone + Send + Sync + 'static {
-    /// Answers a request.
-    fn answer(self, complete: CompleteRequest) -> impl Future<Output = RequestResult> + Send;
-}
-
 /// A service that takes whole requests.
 #[derive(Debug, Clone)]
 pub struct ReadBody<S>(S);
 
-impl<S: AnswerRequests> AnswerAuthenticated for ReadBody<S> {
+impl<S: AnswerRequest<CompleteRequest>> AnswerRequest<AuthenticatedRequest> for ReadBody<S> {
     async fn answer(self, authenticated: AuthenticatedRequest) -> RequestResult {
         let body = match authenticated.request.head.method {
             Method::POST => read_body(&authenticated).await?,
