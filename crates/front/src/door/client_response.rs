@@ -20,14 +20,14 @@ use weir_wire::message::Response;
 /// The session is unknown, or the response belongs to another replica.
 pub(crate) async fn response(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     response: Response,
 ) -> RequestResult {
-    if deliver_to_asker(context, known, headers, &response)? {
+    if deliver_to_asker(context, sender, headers, &response)? {
         return Ok(failure::accepted());
     }
-    let opened = load_session(context, known, headers)
+    let opened = load_session(context, sender, headers)
         .await
         .map_err(|none| match none {
             NoSession::Missing => {
@@ -50,12 +50,12 @@ pub(crate) async fn response(
 /// The response is to be forwarded.
 fn deliver_to_asker(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     response: &Response,
 ) -> Result<bool, RequestFailure> {
     let (sessions, ports) = (&context.shared().sessions, context.ports());
-    let key = sessions.sealed_key(known.principal(), headers);
+    let key = sessions.sealed_key(sender.principal(), headers);
     let (Some(key), Some(id)) = (key, &response.id) else {
         return Ok(false);
     };

@@ -45,7 +45,7 @@ use crate::reply::running_call::{OwnedCall, RunningCall, SessionOwner};
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     request: Request,
     params: Params,
@@ -54,20 +54,22 @@ pub(crate) async fn serve(
     if method == Some(Method::Initialize) {
         return Box::pin(legacy_session::initialize(
             context,
-            known,
+            sender,
             &request.id,
             &params,
         ))
         .await;
     }
     check_session_is_here(context, headers, method)?;
-    let loaded = load_session(context, known, headers).await.or_else(|none| {
-        if matches!(none, NoSession::Missing) && method != Some(Method::Ping) {
-            sessionless(context, known, headers)
-        } else {
-            Err(none)
-        }
-    });
+    let loaded = load_session(context, sender, headers)
+        .await
+        .or_else(|none| {
+            if matches!(none, NoSession::Missing) && method != Some(Method::Ping) {
+                sessionless(context, sender, headers)
+            } else {
+                Err(none)
+            }
+        });
     let opened = match loaded {
         Ok(opened) => opened,
         // A ping is answered at any time, also before `initialize`.
@@ -78,7 +80,7 @@ pub(crate) async fn serve(
     };
     let session = SessionRequestContext {
         context,
-        known,
+        sender,
         opened: &opened,
         headers: Some(headers),
     };
@@ -113,7 +115,7 @@ pub(super) enum AnswerTarget {
 #[derive(Clone, Copy)]
 pub(super) struct SessionRequestContext<'a> {
     pub(super) context: &'a HttpRequestContext,
-    pub(super) known: &'a Authenticated<()>,
+    pub(super) sender: &'a Authenticated<()>,
     pub(super) opened: &'a LoadedSession,
     /// The headers of the request; absent in a batch.
     pub(super) headers: Option<&'a HeaderMap>,
@@ -150,7 +152,7 @@ pub(super) async fn serve_request(
 ) -> SessionOutcome {
     let SessionRequestContext {
         context,
-        known,
+        sender,
         opened,
         ..
     } = session;
@@ -171,7 +173,7 @@ pub(super) async fn serve_request(
         }
         Some(method @ (Method::ResourcesSubscribe | Method::ResourcesUnsubscribe)) => {
             let serving =
-                subscriptions::serve_session_request(context, known, opened, method, params);
+                subscriptions::serve_session_request(context, sender, opened, method, params);
             done_or_failed(Box::pin(serving).await)
         }
         Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList))
@@ -182,7 +184,7 @@ pub(super) async fn serve_request(
                 method,
                 holders: session.task_holders(),
             };
-            match Box::pin(tasks::serve_legacy(context, known, about, params)).await {
+            match Box::pin(tasks::serve_legacy(context, sender, about, params)).await {
                 Ok(result) => done(&result),
                 Err(failure) => fail(&failure),
             }
@@ -190,7 +192,7 @@ pub(super) async fn serve_request(
         Some(method) if waits_for_upstream(revision, method) => {
             let own = opened.is_stored.then_some(opened.key);
             let mut checked =
-                check_offered_or_ask(context, known, own, method, opened.class()).await;
+                check_offered_or_ask(context, sender, own, method, opened.class()).await;
             if checked.is_ok() && tasks::asks_for_task(revision, method, &params) {
                 checked = Box::pin(check_task_support(context, opened.class(), &params)).await;
             }
@@ -208,7 +210,7 @@ pub(super) async fn serve_request(
                 session: opened.is_stored.then_some(opened.key),
                 params: &params,
             };
-            match Box::pin(lists::list_page(context, known, list)).await {
+            match Box::pin(lists::list_page(context, sender, list)).await {
                 Ok(result) => SessionOutcome::List(result.response(&request.id)),
                 Err(failure) => fail(&failure),
             }
@@ -290,7 +292,7 @@ fn call(
 ) -> SessionOutcome {
     let SessionRequestContext {
         context,
-        known,
+        sender,
         opened,
         ..
     } = session;
@@ -327,8 +329,8 @@ fn call(
     ));
     let may_ask = server_questions::may_ask_in(&call) && stream == AnswerTarget::OwnResponse;
     let asker =
-        may_ask.then(|| ClientAsker::new(context, known, opened.key, revision, call.clone()));
-    let (router, call) = (context.shared().router.clone(), known.for_payload(call));
+        may_ask.then(|| ClientAsker::new(context, sender, opened.key, revision, call.clone()));
+    let (router, call) = (context.shared().router.clone(), sender.for_payload(call));
     let holders = if method == Method::TasksResult {
         session.task_holders()
     } else {
@@ -356,7 +358,7 @@ fn call(
 fn response_context(
     SessionRequestContext {
         context,
-        known,
+        sender,
         opened,
         ..
     }: SessionRequestContext<'_>,
@@ -366,7 +368,7 @@ fn response_context(
     token: Option<Bytes>,
 ) -> ResponseContext {
     let visits_urls = opened.is_stored && class.has(CapabilityClass::ELICITATION_URL);
-    ResponseContext::new(context, known, id.clone(), opened.session.revision, method)
+    ResponseContext::new(context, sender, id.clone(), opened.session.revision, method)
         .with_progress_token(token)
         // The connection of an HTTP+SSE client keeps the session in use.
         .in_session(Some(opened).filter(|opened| opened.is_stored && !context.is_over_http_sse))

@@ -33,13 +33,13 @@ const LABELS: MessageLabels = MessageLabels::of(Era::Legacy, "batch");
 /// one array comes back.
 pub(crate) async fn batch(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     items: Vec<Bytes>,
 ) -> RequestResult {
     context.facts.leave_decoded(LABELS);
     let not_allowed = || RequestFailure::message(None, MessageRefusal::BatchNotAllowed);
-    let opened = load_session(context, known, headers)
+    let opened = load_session(context, sender, headers)
         .await
         .map_err(|none| match none {
             NoSession::Unknown
@@ -65,11 +65,11 @@ pub(crate) async fn batch(
         return Err(RequestFailure::message(None, refusal));
     }
     let budget = &context.ports().budgets.messages;
-    let owner = context.owner(known);
+    let owner = context.owner(sender);
     let room = BatchBudget::new(context.limits().batch_bytes, budget, owner);
     let session = SessionRequestContext {
         context,
-        known,
+        sender,
         opened: &opened,
         headers: None,
     };
@@ -106,7 +106,7 @@ async fn item_of_batch(
 ) -> Option<RenderedMessage> {
     let SessionRequestContext {
         context,
-        known,
+        sender,
         opened,
         ..
     } = session;
@@ -138,7 +138,7 @@ async fn item_of_batch(
             if let Err(bad) = Params::of(&notification.method, notification.params.as_ref()) {
                 return error(None, MessageRefusal::wrong_params(bad));
             }
-            handle_notification(context, known, opened, &notification).await;
+            handle_notification(context, sender, opened, &notification).await;
             None
         }
         Ok(Message::Response(response)) => {

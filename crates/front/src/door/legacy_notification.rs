@@ -24,7 +24,7 @@ use crate::method::canonical_call::call_without_item;
 /// effect.
 pub(crate) async fn notification(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     notification: &Notification,
 ) -> RequestResult {
@@ -37,17 +37,17 @@ pub(crate) async fn notification(
     context.facts.leave_decoded(labels);
     check_session_is_here(context, headers, notification.method.known())
         .map_err(|failure| failure.labelled(labels))?;
-    let opened = load_session(context, known, headers)
+    let opened = load_session(context, sender, headers)
         .await
         .map_err(|none| none.failure(None).labelled(labels))?;
-    handle_notification(context, known, &opened, notification).await;
+    handle_notification(context, sender, &opened, notification).await;
     Ok(with_labels(failure::accepted(), labels))
 }
 
 /// Carries out a notification of a session, of a batch too.
 pub(super) async fn handle_notification(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     opened: &LoadedSession,
     notification: &Notification,
 ) {
@@ -77,7 +77,7 @@ pub(super) async fn handle_notification(
                 .sessions
                 .mark_initialized(opened, &context.limits().session)
                 .await;
-            announce_session(context, known, opened);
+            announce_session(context, sender, opened);
         }
         Some(Method::RootsListChanged) => {
             context.shared().router.notify_sessions(
@@ -93,7 +93,7 @@ pub(super) async fn handle_notification(
 /// own.
 fn announce_session(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     opened: &LoadedSession,
 ) {
     if !opened.is_stored {
@@ -109,6 +109,6 @@ fn announce_session(
         context
             .shared()
             .router
-            .open_session(&known.for_payload(Arc::new(call)));
+            .open_session(&sender.for_payload(Arc::new(call)));
     }
 }

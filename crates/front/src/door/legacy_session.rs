@@ -21,7 +21,7 @@ use crate::method::lists;
 /// Answers `initialize`: opens a session of the revision that both sides know.
 pub(super) async fn initialize(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     id: &RequestId,
     params: &Params,
 ) -> RequestResult {
@@ -34,7 +34,7 @@ pub(super) async fn initialize(
     let revision = negotiate(Some(&proposed));
     // Before the session is opened: this waits for upstreams, and the client may leave meanwhile.
     let carried = LoadedSession::class_of_revision(revision, class);
-    let result = lists::initialize_result(context, revision, carried, known.principal()).await;
+    let result = lists::initialize_result(context, revision, carried, sender.principal()).await;
     let session = LegacySessionRecord {
         revision,
         class,
@@ -46,12 +46,17 @@ pub(super) async fn initialize(
     let opened = context
         .shared()
         .sessions
-        .open(known.principal(), peer, &session, &context.limits().session)
+        .open(
+            sender.principal(),
+            peer,
+            &session,
+            &context.limits().session,
+        )
         .await;
     let opened = opened.map_err(|failure| refusal_of_session(&failure))?;
     let info = params.client_info().ok().flatten();
     context.shared().known_clients.record(&ClientRequest {
-        principal: known.principal(),
+        principal: sender.principal(),
         endpoint: context.endpoint(),
         revision,
         info: info.as_ref(),
@@ -80,11 +85,11 @@ const DELETE_LABELS: MessageLabels = MessageLabels::of(Era::Legacy, "DELETE");
 /// Handles DELETE: ends the session.
 pub(crate) async fn delete(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> RequestResult {
     context.facts.leave_decoded(DELETE_LABELS);
-    let opened = load_session(context, known, headers)
+    let opened = load_session(context, sender, headers)
         .await
         .map_err(|none| match none {
             NoSession::Unknown => RequestRefusal::UnknownSession.into(),

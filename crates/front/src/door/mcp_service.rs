@@ -101,15 +101,15 @@ async fn answer_here(
 /// forms.
 pub(crate) fn handle_message<'a>(
     context: &'a HttpRequestContext,
-    known: &'a Authenticated<()>,
+    sender: &'a Authenticated<()>,
     headers: &'a HeaderMap,
     incoming: Result<IncomingMessage, MessageError>,
 ) -> impl Future<Output = RequestResult> + Send + 'a {
-    let handler = MessageHandler::choose(context, known, headers, incoming);
+    let handler = MessageHandler::choose(context, sender, headers, incoming);
     async move {
         match handler {
             MessageHandler::Request(request) => {
-                serve_in_era(context, known, headers, request).await
+                serve_in_era(context, sender, headers, request).await
             }
             MessageHandler::Boxed(handling) => handling.await,
         }
@@ -131,7 +131,7 @@ enum MessageHandler<'a> {
 impl<'a> MessageHandler<'a> {
     fn choose(
         context: &'a HttpRequestContext,
-        known: &'a Authenticated<()>,
+        sender: &'a Authenticated<()>,
         headers: &'a HeaderMap,
         incoming: Result<IncomingMessage, MessageError>,
     ) -> Self {
@@ -142,7 +142,7 @@ impl<'a> MessageHandler<'a> {
             Ok(IncomingMessage::One(message)) => message,
             Ok(IncomingMessage::Batch(items)) => {
                 return Self::Boxed(Box::pin(legacy_batch::batch(
-                    context, known, headers, items,
+                    context, sender, headers, items,
                 )));
             }
             Err(error) => return refused(error.id.clone().as_ref(), error.into()),
@@ -150,7 +150,7 @@ impl<'a> MessageHandler<'a> {
         match message {
             Message::Request(request) => {
                 match Params::of(&request.method, request.params.as_ref()) {
-                    Ok(params) => Self::of_request(context, known, headers, request, params),
+                    Ok(params) => Self::of_request(context, sender, headers, request, params),
                     Err(error) => refused(Some(&request.id), MessageRefusal::wrong_params(error)),
                 }
             }
@@ -159,11 +159,11 @@ impl<'a> MessageHandler<'a> {
                     return refused(None, MessageRefusal::wrong_params(error));
                 }
                 Self::Boxed(Box::pin(async move {
-                    legacy_notification::notification(context, known, headers, &notification).await
+                    legacy_notification::notification(context, sender, headers, &notification).await
                 }))
             }
             Message::Response(response) => Self::Boxed(Box::pin(client_response::response(
-                context, known, headers, response,
+                context, sender, headers, response,
             ))),
         }
     }
@@ -171,7 +171,7 @@ impl<'a> MessageHandler<'a> {
     /// The handler of a request in its era.
     fn of_request(
         context: &'a HttpRequestContext,
-        known: &'a Authenticated<()>,
+        sender: &'a Authenticated<()>,
         headers: &'a HeaderMap,
         request: Request,
         params: Params,
@@ -188,7 +188,7 @@ impl<'a> MessageHandler<'a> {
             None => Self::Request(request),
             // Log lines from here on name the trace.
             Some((context, span)) => Self::Boxed(Box::pin(async move {
-                run_in_span(span, serve_in_era(&context, known, headers, request)).await
+                run_in_span(span, serve_in_era(&context, sender, headers, request)).await
             })),
         }
     }
@@ -203,7 +203,7 @@ struct EraRequest {
 
 async fn serve_in_era(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     EraRequest {
         era,
@@ -216,8 +216,8 @@ async fn serve_in_era(
     let labels = MessageLabels::of(era, method);
     context.facts.leave_decoded(labels);
     let answered = match era {
-        Era::Modern => modern::serve(context, known, headers, request, params).await,
-        Era::Legacy => legacy::serve(context, known, headers, request, params).await,
+        Era::Modern => modern::serve(context, sender, headers, request, params).await,
+        Era::Legacy => legacy::serve(context, sender, headers, request, params).await,
     };
     failure::with_labels(answered, labels)
 }

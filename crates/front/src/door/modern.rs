@@ -38,18 +38,18 @@ use crate::reply::url_visits::{self, UrlVisitRepeats};
 /// Serves a request with a protocol version in its `_meta`.
 pub(crate) async fn serve(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     request: Request,
     params: Params,
 ) -> RequestResult {
     let lifted = read_request(context, headers, &request, params)?;
-    record_client(context, known, &lifted);
-    dispatch(context, known, headers, &request, lifted).await
+    record_client(context, sender, &lifted);
+    dispatch(context, sender, headers, &request, lifted).await
 }
 
 /// Records the client's program, for one in several requests.
-fn record_client(context: &HttpRequestContext, known: &Authenticated<()>, lifted: &LiftedRequest) {
+fn record_client(context: &HttpRequestContext, sender: &Authenticated<()>, lifted: &LiftedRequest) {
     if !KnownClients::is_to_examine(context.peer().activity.requests_begun()) {
         return;
     }
@@ -60,7 +60,7 @@ fn record_client(context: &HttpRequestContext, known: &Authenticated<()>, lifted
         .flatten()
         .and_then(|meta| meta.client_info().ok().flatten());
     context.shared().known_clients.record(&ClientRequest {
-        principal: known.principal(),
+        principal: sender.principal(),
         endpoint: context.endpoint(),
         revision: Revision::MODERN,
         info: info.as_ref(),
@@ -199,7 +199,7 @@ fn single_headers<'a, const N: usize>(
 
 async fn dispatch(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     request: &Request,
     lifted: Box<LiftedRequest>,
@@ -208,7 +208,7 @@ async fn dispatch(
     let fail = |failure: Failure| RequestFailure::call(&request.id, revision, failure);
     match request.method.known() {
         Some(Method::Discover) => {
-            let (class, principal) = (lifted.capabilities.class, known.principal());
+            let (class, principal) = (lifted.capabilities.class, sender.principal());
             let result = Box::pin(lists::discover_result(context, class, principal)).await;
             Ok(failure::ok(weir_wire::write::response(
                 &request.id,
@@ -216,16 +216,16 @@ async fn dispatch(
             )))
         }
         Some(Method::SubscriptionsListen) => {
-            open_listening::open_listen(context, known, headers, &request.id, *lifted)
+            open_listening::open_listen(context, sender, headers, &request.id, *lifted)
         }
         Some(method) if is_call(method) => {
-            check_offered_or_ask(context, known, None, method, lifted.capabilities.class)
+            check_offered_or_ask(context, sender, None, method, lifted.capabilities.class)
                 .await
                 .map_err(fail)?;
             let mismatch =
-                mirrored_headers::check_param_headers(context, known, headers, method, &lifted);
+                mirrored_headers::check_param_headers(context, sender, headers, method, &lifted);
             match mismatch.await {
-                None => match make_call(context, known, &request.id, method, *lifted) {
+                None => match make_call(context, sender, &request.id, method, *lifted) {
                     Ok(answering) => answering.await,
                     Err(failure) => Err(failure),
                 },
@@ -242,7 +242,7 @@ async fn dispatch(
                 method,
                 headers,
             };
-            Box::pin(tasks::serve_modern(context, known, about, *lifted)).await
+            Box::pin(tasks::serve_modern(context, sender, about, *lifted)).await
         }
         Some(method) if list_of_method(method).is_some() => {
             let list = ListRequest {
@@ -252,11 +252,11 @@ async fn dispatch(
                 session: None,
                 params: &lifted.params,
             };
-            let result = Box::pin(lists::list_page(context, known, list)).await;
+            let result = Box::pin(lists::list_page(context, sender, list)).await;
             let response = result.map_err(fail)?.response(&request.id);
             Ok(failure::ok(ResponseBody::new(response)))
         }
-        None => Box::pin(extensions::serve(context, known, request, *lifted)).await,
+        None => Box::pin(extensions::serve(context, sender, request, *lifted)).await,
         _ => Err(fail(Failure::new(
             FailureKind::MethodNotFound,
             "This method is not served",
@@ -268,7 +268,7 @@ async fn dispatch(
 /// future begins.
 fn make_call(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     id: &RequestId,
     method: Method,
     lifted: LiftedRequest,
@@ -280,7 +280,7 @@ fn make_call(
         tool_call: method == Method::ToolsCall,
     };
     let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
-    let (resume, visits) = match open_state(context, known, method, &lifted.params, fail)? {
+    let (resume, visits) = match open_state(context, sender, method, &lifted.params, fail)? {
         Some(origin) => (Some(origin.resume), origin.visits),
         None => (None, UrlVisits::default()),
     };
@@ -297,9 +297,9 @@ fn make_call(
     let shared = context.shared();
     let (running, accepted) = match visits.read_answers(answers.as_deref()) {
         Ok(VisitAnswers::Accepted(accepted)) => {
-            let (router, sent) = (shared.router.clone(), known.for_payload(call.clone()));
+            let (router, sent) = (shared.router.clone(), sender.for_payload(call.clone()));
             let repeats = is_after_visits
-                .then(|| UrlVisitRepeats::new(shared.clone(), known, &call, &accepted));
+                .then(|| UrlVisitRepeats::new(shared.clone(), sender, &call, &accepted));
             let running = RunningCall::new(Box::pin(async move { router.call(sent).await }))
                 .with_repeats(repeats);
             (running, accepted)
@@ -312,10 +312,10 @@ fn make_call(
         }
         Err(failure) => return Err(fail(failure).into()),
     };
-    let response = ResponseContext::new(context, known, id.clone(), Revision::MODERN, method)
+    let response = ResponseContext::new(context, sender, id.clone(), Revision::MODERN, method)
         .with_progress_token(token)
         .with_bound_call(BoundCall {
-            principal: known.principal().clone(),
+            principal: sender.principal().clone(),
             call,
         })
         .with_accepted_visits(accepted)
@@ -337,7 +337,7 @@ fn make_call(
 /// The state is not valid, or the call is parked in another process, or in one that has ended.
 fn open_state(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     method: Method,
     params: &Params,
     fail: impl Fn(Failure) -> FailureCause,
@@ -346,7 +346,7 @@ fn open_state(
         .request_state()
         .map_err(|error| fail(Failure::invalid_params(error.to_string())))?;
     let Some(state) = state else { return Ok(None) };
-    let binding = encode::binding(known.principal(), context.endpoint(), method, params);
+    let binding = encode::binding(sender.principal(), context.endpoint(), method, params);
     let binding = binding.map_err(&fail)?;
     let now = context.ports().clock.wall();
     let opened = request_state::open(&context.shared().sealer, &binding, &state, now);

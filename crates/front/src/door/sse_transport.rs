@@ -147,15 +147,15 @@ async fn post_to_process(authenticated: &AuthenticatedRequest) -> RequestResult 
 }
 
 async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
-    let (context, known) = (&authenticated.request.context, &authenticated.sender);
+    let (context, sender) = (&authenticated.request.context, &authenticated.sender);
     if context.shared().shutdown.is_draining() {
         return Ok(connect_again(context));
     }
-    let permit = open_listening::stream_permit(context, known)?;
+    let permit = open_listening::stream_permit(context, sender)?;
     let id = random_id(&*context.ports().random);
     let (out, chunks) = mpsc::channel(QUEUED_CHUNKS);
     let connection = Arc::new(SseConnection {
-        principal: known.principal().clone(),
+        principal: sender.principal().clone(),
         endpoint: context.endpoint().clone(),
         out,
         writing: tokio::sync::Mutex::default(),
@@ -186,8 +186,8 @@ async fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult 
         connection,
     };
     let headers = &authenticated.request.head.headers;
-    Box::pin(reopen_session(&hold, known, headers)).await;
-    let keep_alive = KeepAlive::new(context, known.principal(), headers, StreamKind::HttpSse);
+    Box::pin(reopen_session(&hold, sender, headers)).await;
+    let keep_alive = KeepAlive::new(context, sender.principal(), headers, StreamKind::HttpSse);
     Ok(answer::events(ResponseBody::new(SseBody::new(
         first, chunks, hold, permit, keep_alive,
     ))))
@@ -216,7 +216,7 @@ async fn reopen_session(
         connection,
         ..
     }: &SseConnectionGuard,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
 ) {
     let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok());
@@ -226,11 +226,11 @@ async fn reopen_session(
     let Some(earlier) = earlier else { return };
     let (sessions, peer) = (&context.shared().sessions, context.client_address);
     let limits = &context.limits().session;
-    let opened = sessions.reopen(known.principal(), peer, earlier, limits);
+    let opened = sessions.reopen(sender.principal(), peer, earlier, limits);
     match opened.await {
         Ok(opened) => {
             if let Ok(session) = HeaderValue::try_from(opened.text) {
-                begin_session(connection, context, known, session).await;
+                begin_session(connection, context, sender, session).await;
             }
         }
         Err(failure) => tracing::debug!(
@@ -301,7 +301,7 @@ async fn post(
     })?;
     let has_answer = pending.is_some();
     let sets_session = expected.as_ref().is_some_and(|answer| answer.sets_session);
-    let (own, known, shared) = (
+    let (own, sender, shared) = (
         connection.clone(),
         sender.for_payload(()),
         context.shared().clone(),
@@ -312,7 +312,7 @@ async fn post(
         let seen = observe::observe_message(&context);
         let headers = headers_of_message(posted, &own);
         let handling =
-            async { mcp_service::handle_message(&context, &known, &headers, incoming).await };
+            async { mcp_service::handle_message(&context, &sender, &headers, incoming).await };
         let answered = isolate_panics(handling).await;
         let mut answer = answered.unwrap_or_else(|failure| {
             let id = expected.and_then(|expected| expected.id);
@@ -321,7 +321,7 @@ async fn post(
         answer.body_mut().labels.meters = Some(context.route.meters.clone());
         let opened = answer.headers().get(&header_names::SESSION).cloned();
         if let Some(session) = opened {
-            begin_session(&own, &context, &known, session).await;
+            begin_session(&own, &context, &sender, session).await;
         }
         drop(in_flight);
         let answer = seen.finish_message(answer);
@@ -369,7 +369,7 @@ fn headers_of_message(mut posted: HeaderMap, connection: &SseConnection) -> Head
 async fn begin_session(
     connection: &Arc<SseConnection>,
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     session: HeaderValue,
 ) {
     let former = match connection.set_session(session.clone()) {
@@ -382,7 +382,7 @@ async fn begin_session(
     let listening = forward_session_stream(
         connection.clone(),
         context.clone(),
-        known.for_payload(()),
+        sender.for_payload(()),
         session,
     );
     let listening = connection
@@ -397,12 +397,12 @@ async fn begin_session(
 async fn forward_session_stream(
     connection: Arc<SseConnection>,
     context: HttpRequestContext,
-    known: Authenticated<()>,
+    sender: Authenticated<()>,
     session: HeaderValue,
 ) {
     let headers = session_headers(session.clone());
     // Without its session's stream the client would miss notifications: it connects again, too.
-    if let Ok(stream) = open_listening::open_on_connection(&context, &known, &headers).await {
+    if let Ok(stream) = open_listening::open_on_connection(&context, &sender, &headers).await {
         connection.write(stream, None).await;
     }
     // A drain ends the session's stream first, and the connection once all messages are answered.

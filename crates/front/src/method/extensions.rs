@@ -42,7 +42,7 @@ pub(crate) fn extension_method(
 /// Serves a modern request with a method that no revision defines.
 pub(crate) async fn serve(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     request: &Request,
     lifted: LiftedRequest,
 ) -> RequestResult {
@@ -53,11 +53,11 @@ pub(crate) async fn serve(
         extension,
         ..canonical_call(context, EXTENSION_METHOD, lifted)
     });
-    let (router, call) = (context.shared().router.clone(), known.for_payload(call));
+    let (router, call) = (context.shared().router.clone(), sender.for_payload(call));
     let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
     let response = ResponseContext::new(
         context,
-        known,
+        sender,
         request.id.clone(),
         Revision::MODERN,
         EXTENSION_METHOD,

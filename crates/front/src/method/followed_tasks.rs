@@ -69,7 +69,7 @@ pub(crate) fn tasks_of_filter(filter: &Bytes, most: usize) -> Option<Vec<Arc<str
 /// Begins to follow tasks; returns the names of those that exist, in order.
 pub(crate) async fn follow_tasks(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     named: NamedTasks,
     lifted: &LiftedRequest,
 ) -> (Vec<Arc<str>>, FollowedTasks) {
@@ -84,7 +84,7 @@ pub(crate) async fn follow_tasks(
         if Instant::now() >= until {
             return None;
         }
-        let mut follower = TaskFollower::new(context, known, requests, &name, lifted).ok()?;
+        let mut follower = TaskFollower::new(context, sender, requests, &name, lifted).ok()?;
         let state = timeout_at(until, follower.state()).await.ok()?.ok()?;
         Some((name, follower.states(state)))
     };
@@ -123,12 +123,12 @@ enum TaskAnnouncements {
 impl TaskFollower {
     fn new(
         context: &HttpRequestContext,
-        known: &Authenticated<()>,
+        sender: &Authenticated<()>,
         requests: &TaskRequests,
         name: &str,
         lifted: &LiftedRequest,
     ) -> Result<Self, Failure> {
-        let permit = subscription_permit(context, known, name)?;
+        let permit = subscription_permit(context, sender, name)?;
         let params = Params::of_task(name);
         let (capabilities, trace) = (lifted.capabilities.clone(), lifted.trace.clone());
         let lifted = LiftedRequest {
@@ -142,7 +142,7 @@ impl TaskFollower {
             input_mode: InputMode::Rounds,
             ..canonical_call(context, Method::TasksGet, lifted)
         };
-        let call = known.for_payload(Arc::new(call));
+        let call = sender.for_payload(Arc::new(call));
         Ok(Self {
             requests: requests.clone(),
             news: requests.task_news(&call, name),

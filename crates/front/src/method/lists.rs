@@ -46,7 +46,7 @@ pub(crate) struct ListRequest<'a> {
 /// The result of one of the lists.
 pub(crate) async fn list_page(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     ListRequest {
         revision,
         method,
@@ -55,13 +55,13 @@ pub(crate) async fn list_page(
         params,
     }: ListRequest<'_>,
 ) -> Result<ListResult, Failure> {
-    check_offered_or_ask(context, known, session, method, class).await?;
+    check_offered_or_ask(context, sender, session, method, class).await?;
     let kind = list_of_method(method).ok_or_else(|| Failure::internal("a page of no list"))?;
     let shared = context.shared();
     let cursor = params
         .cursor()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
-    let (endpoint, principal, cursor) = (context.endpoint(), known.principal(), cursor.as_deref());
+    let (endpoint, principal, cursor) = (context.endpoint(), sender.principal(), cursor.as_deref());
     let ask = ListPageRequest {
         endpoint,
         class,

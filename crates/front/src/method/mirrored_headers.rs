@@ -15,7 +15,7 @@ use weir_wire::method::Method;
 /// such headers.
 pub(crate) async fn check_param_headers(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     method: Method,
     lifted: &LiftedRequest,
@@ -44,7 +44,7 @@ pub(crate) async fn check_param_headers(
         context.endpoint(),
         ListKind::Tools,
         class,
-        known.principal(),
+        sender.principal(),
     )?;
     let tool = &seen.find(&name).item()?.tool;
     let annotated = annotated_headers(&tool.raw).ok()?;

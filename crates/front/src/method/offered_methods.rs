@@ -72,7 +72,7 @@ fn check_offered_to(
 /// the server of a transparent endpoint may have a list without declaring it.
 pub(crate) async fn check_offered_or_ask(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     session: Option<SessionKey>,
     method: Method,
     class: CapabilityClass,
@@ -81,7 +81,7 @@ pub(crate) async fn check_offered_or_ask(
         return Ok(());
     };
     // Boxed, because calls rarely come here.
-    Box::pin(find_sessions(context, known, session, method, class)).await;
+    Box::pin(find_sessions(context, sender, session, method, class)).await;
     if check_offered_to(context, method, class).is_ok()
         || Box::pin(has_undeclared(context, method, class)).await
     {
@@ -95,7 +95,7 @@ pub(crate) async fn check_offered_or_ask(
 /// searches nothing, because each search may start a process.
 async fn find_sessions(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     session: Option<SessionKey>,
     method: Method,
     class: CapabilityClass,
@@ -107,7 +107,7 @@ async fn find_sessions(
         .is_transparent(context.endpoint());
     let may_search = !kinds.is_empty() && (is_call(method) || is_alone);
     if may_search && let Some(call) = call_without_item(context, None, session, class) {
-        let call = known.for_payload(Arc::new(call));
+        let call = sender.for_payload(Arc::new(call));
         context.shared().router.find_sessions(&call, kinds).await;
     }
 }

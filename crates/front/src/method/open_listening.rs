@@ -42,52 +42,52 @@ use crate::session::replay::{self, Resumption};
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
 pub(crate) async fn open_get(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> RequestResult {
     let labels = MessageLabels::of(Era::Legacy, "GET");
     context.facts.leave_decoded(labels);
-    let answered = open_session_stream(context, known, headers).await;
+    let answered = open_session_stream(context, sender, headers).await;
     failure::with_labels(answered, labels)
 }
 
 async fn open_session_stream(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> RequestResult {
-    let opened = load_session(context, known, headers)
+    let opened = load_session(context, sender, headers)
         .await
         .map_err(|none| none.failure(None))?;
-    let permit = stream_permit(context, known)?;
+    let permit = stream_permit(context, sender)?;
     let permit = match replay::resume(context, &opened, headers, permit).await {
         Resumption::Resumed(resumed) => return Ok(stream_response(*resumed)),
         Resumption::Ended => return Ok(failure::no_content()),
         Resumption::None(permit) => permit,
     };
-    let keep_alive = KeepAlive::new(context, known.principal(), headers, StreamKind::Session);
+    let keep_alive = KeepAlive::new(context, sender.principal(), headers, StreamKind::Session);
     let bounds = StreamBounds {
         keep_alive,
         permit: Some(permit),
     };
-    Ok(listen_in_session(context, known, headers, &opened, bounds).await)
+    Ok(listen_in_session(context, sender, headers, &opened, bounds).await)
 }
 
 /// Opens the stream of an HTTP+SSE client's session, which goes out on the client's connection. The
 /// connection has the permit of both, and ends both.
 pub(crate) async fn open_on_connection(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> RequestResult {
-    let opened = load_session(context, known, headers)
+    let opened = load_session(context, sender, headers)
         .await
         .map_err(|none| none.failure(None))?;
     let bounds = StreamBounds {
         keep_alive: KeepAlive::of_part(context),
         permit: None,
     };
-    Ok(listen_in_session(context, known, headers, &opened, bounds).await)
+    Ok(listen_in_session(context, sender, headers, &opened, bounds).await)
 }
 
 /// The ends of a stream beside that of its session, and the permit that it holds.
@@ -98,26 +98,26 @@ struct StreamBounds {
 
 async fn listen_in_session(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     opened: &LoadedSession,
     StreamBounds { keep_alive, permit }: StreamBounds,
 ) -> HttpAnswer {
     let (replaced, updates, hold) = context.shared().sessions.register_get_stream(opened.key);
-    subscriptions::renew_inherited(context, known, opened);
+    subscriptions::renew_inherited(context, sender, opened);
     let mut changes = watch(
         context,
-        known,
+        sender,
         opened.class_of_lists(),
         ListKind::ALL.into_iter().collect(),
     );
     let declared = LazyCell::new(|| {
-        lists::declared_lists(context, opened.class_of_lists(), known.principal())
+        lists::declared_lists(context, opened.class_of_lists(), sender.principal())
     });
     continue_from_last(&mut changes, &hold, |kind| declared.has(kind));
     let notifier = &context.ports().notifier;
     let messages = notifier.open_receiver(opened.key, opened.session.log_messages());
-    match load_session(context, known, headers).await {
+    match load_session(context, sender, headers).await {
         // The level may have been set since the session was loaded.
         Ok(now) => notifier.set_log_messages(&opened.key, now.session.log_messages()),
         // The session ended before its stream was registered: no end will reach the stream.
@@ -140,7 +140,7 @@ async fn listen_in_session(
         catalog: context.shared().catalog().clone(),
         endpoint: context.endpoint().clone(),
         class: opened.class_of_lists(),
-        principal: known.principal().clone(),
+        principal: sender.principal().clone(),
         session: opened.key,
     });
     // Changes that a server sent while the session had no stream are sent now.
@@ -153,7 +153,7 @@ async fn listen_in_session(
     }
     let beside = Box::new(OutOfCallMessages {
         endpoint: context.endpoint().clone(),
-        principal: known.principal().clone(),
+        principal: sender.principal().clone(),
         session: opened.key,
         messages,
         questions,
@@ -177,7 +177,7 @@ async fn listen_in_session(
 /// is known.
 pub(crate) fn open_listen(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
     id: &RequestId,
     lifted: LiftedRequest,
@@ -208,15 +208,15 @@ pub(crate) fn open_listen(
         tasks::require_tasks_extension(lifted.capabilities.class)
             .map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
     }
-    let permit = stream_permit(context, known)?;
+    let permit = stream_permit(context, sender)?;
     let class = lifted.capabilities.class;
-    let changes = watch(context, known, class, honoured);
+    let changes = watch(context, sender, class, honoured);
     let inbox = UpdateInbox::default();
     let granting = match resources.is_empty() && tasks.is_empty() {
         true => None,
         false => Some(subscribe_to_filter(
             context,
-            known,
+            sender,
             FilterNames {
                 resources,
                 tasks: NamedTasks {
@@ -238,7 +238,7 @@ pub(crate) fn open_listen(
     let parts = ListeningParts {
         changes,
         updates: inbox.open_reader(),
-        keep_alive: KeepAlive::new(context, known.principal(), headers, StreamKind::Listen),
+        keep_alive: KeepAlive::new(context, sender.principal(), headers, StreamKind::Listen),
         permit: Some(permit),
     };
     let mut stream = ListeningStream::new(context, parts, kind, context.shared().shutdown.force());
@@ -258,18 +258,19 @@ struct FilterNames {
 /// Subscribes to the resources and tasks that a filter names.
 fn subscribe_to_filter(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     named: FilterNames,
     inbox: UpdateInbox,
     lifted: LiftedRequest,
 ) -> Fut<'static, ListenGrants> {
-    let (own, known) = (context.clone(), known.for_payload(()));
+    let (own, sender) = (context.clone(), sender.for_payload(()));
     Box::pin(async move {
-        let (names, tasks) = followed_tasks::follow_tasks(&own, &known, named.tasks, &lifted).await;
+        let (names, tasks) =
+            followed_tasks::follow_tasks(&own, &sender, named.tasks, &lifted).await;
         let resources = match named.resources.is_empty() {
             true => Vec::new(),
             false => {
-                subscriptions::subscribe_stream(&own, &known, named.resources, inbox, lifted).await
+                subscriptions::subscribe_stream(&own, &sender, named.resources, inbox, lifted).await
             }
         };
         ListenGrants {
@@ -299,7 +300,7 @@ fn honoured_lists(context: &HttpRequestContext, filter: &Bytes) -> Result<ListKi
 
 fn watch(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     class: CapabilityClass,
     kinds: ListKinds,
 ) -> Vec<WatchedList> {
@@ -318,7 +319,7 @@ fn watch(
         context
             .shared()
             .catalog()
-            .watch_list(context.endpoint(), class, kind, known.principal())
+            .watch_list(context.endpoint(), class, kind, sender.principal())
     };
     watched
         .map(|list| WatchedList {
@@ -367,7 +368,7 @@ where
 /// Takes a permit for one more stream.
 pub(crate) fn stream_permit(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
 ) -> Result<StreamPermit, RequestRefusal> {
     let limits = context.limits();
     context
@@ -375,7 +376,7 @@ pub(crate) fn stream_permit(
         .streams
         .permits
         .take(
-            known.principal(),
+            sender.principal(),
             limits.streams,
             limits.streams_per_principal,
         )

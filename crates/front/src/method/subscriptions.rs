@@ -43,7 +43,7 @@ pub(crate) type GrantedResource = (Arc<str>, SubscribedResource);
 /// Those of a call; too many subscriptions; a server that does not send updates.
 pub(crate) async fn serve_session_request(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     opened: &LoadedSession,
     method: Method,
     params: Params,
@@ -63,7 +63,7 @@ pub(crate) async fn serve_session_request(
             .await;
         return Ok(());
     }
-    subscribe_session(context, known, opened, params, None)
+    subscribe_session(context, sender, opened, params, None)
         .await
         .map(drop)
 }
@@ -72,7 +72,7 @@ pub(crate) async fn serve_session_request(
 /// that one meanwhile.
 async fn subscribe_session(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     opened: &LoadedSession,
     params: Params,
     renewal: Option<&SubscriptionRenewal>,
@@ -85,7 +85,7 @@ async fn subscribe_session(
     if own >= context.limits().subscriptions_per_client {
         return Err(too_many());
     }
-    let permit = subscription_permit(context, known, &uri)?;
+    let permit = subscription_permit(context, sender, &uri)?;
     let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(invalid)?;
     let call = Call {
         session: Some(opened.key),
@@ -98,7 +98,7 @@ async fn subscribe_session(
     let subscription = context
         .shared()
         .router
-        .subscribe(known.for_payload(Arc::new(call)), &inbox)
+        .subscribe(sender.for_payload(Arc::new(call)), &inbox)
         .await?;
     let is_kept = subscribing.keep(&uri, (subscription, permit));
     sessions
@@ -126,17 +126,17 @@ fn invalid(error: ParamsError) -> Failure {
 /// here. The client gets one update for each resource, since an update in between was lost.
 pub(crate) fn renew_inherited(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     opened: &LoadedSession,
 ) {
     let Some(renewal) = context.shared().sessions.begin_renewal(opened.key) else {
         return;
     };
-    let (context, known, opened) = (context.clone(), known.for_payload(()), opened.clone());
+    let (context, sender, opened) = (context.clone(), sender.for_payload(()), opened.clone());
     let shared = context.shared().clone();
     let renewing = async move {
         while let Some(uri) = renewal.next_uri() {
-            let renewed = renew(&context, &known, &opened, &renewal, &uri).await;
+            let renewed = renew(&context, &sender, &opened, &renewal, &uri).await;
             renewal.remove(&uri);
             match renewed {
                 Ok(true) => context.shared().sessions.notify_updated(&opened.key, uri),
@@ -160,13 +160,13 @@ pub(crate) fn renew_inherited(
 /// Renews one subscription, as [`subscribe_session`].
 async fn renew(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     opened: &LoadedSession,
     renewal: &SubscriptionRenewal,
     uri: &str,
 ) -> Result<bool, Failure> {
     check_offered(context, Method::ResourcesSubscribe)?;
-    subscribe_session(context, known, opened, params(uri)?, Some(renewal)).await
+    subscribe_session(context, sender, opened, params(uri)?, Some(renewal)).await
 }
 
 /// The `params` of a subscription.
@@ -215,19 +215,19 @@ pub(crate) fn strings_of_filter(
 /// fails: other resources are left out (2026-07-28, Subscriptions, "Acknowledgment").
 pub(crate) fn subscribe_stream(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     resources: Vec<Arc<str>>,
     inbox: UpdateInbox,
     lifted: LiftedRequest,
 ) -> Fut<'static, Vec<GrantedResource>> {
-    let (context, known) = (context.clone(), known.for_payload(()));
+    let (context, sender) = (context.clone(), sender.for_payload(()));
     if check_offered(&context, Method::ResourcesSubscribe).is_err() {
         return Box::pin(std::future::ready(Vec::new()));
     }
     Box::pin(async move {
-        let (context, known, inbox, lifted) = (&context, &known, &inbox, &lifted);
+        let (context, sender, inbox, lifted) = (&context, &sender, &inbox, &lifted);
         let one = |uri: Arc<str>| async move {
-            let subscribing = subscribe_resource(context, known, &uri, inbox, lifted);
+            let subscribing = subscribe_resource(context, sender, &uri, inbox, lifted);
             match timeout(ACKNOWLEDGMENT_TIME, subscribing).await {
                 Ok(Ok(subscribed)) => Some((uri, subscribed)),
                 Ok(Err(failure)) => {
@@ -258,12 +258,12 @@ pub(crate) fn subscribe_stream(
 
 async fn subscribe_resource(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     uri: &str,
     inbox: &UpdateInbox,
     lifted: &LiftedRequest,
 ) -> Result<SubscribedResource, Failure> {
-    let permit = subscription_permit(context, known, uri)?;
+    let permit = subscription_permit(context, sender, uri)?;
     let lifted = LiftedRequest {
         params: params(uri)?,
         capabilities: lifted.capabilities.clone(),
@@ -275,7 +275,7 @@ async fn subscribe_resource(
     let subscription = context
         .shared()
         .router
-        .subscribe(known.for_payload(Arc::new(call)), inbox)
+        .subscribe(sender.for_payload(Arc::new(call)), inbox)
         .await?;
     Ok((subscription, permit))
 }
@@ -291,7 +291,7 @@ const SUBSCRIPTION_BYTES: usize = 512;
 /// A permit for a subscription to a resource or task of this name, weighted by its length.
 pub(crate) fn subscription_permit(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     name: &str,
 ) -> Result<StreamPermit, Failure> {
     if name.len() > MAX_URI_BYTES {
@@ -305,7 +305,7 @@ pub(crate) fn subscription_permit(
         .streams
         .subscription_permits
         .take(
-            known.principal(),
+            sender.principal(),
             limits.subscriptions,
             limits.subscriptions_per_principal,
         )

@@ -116,7 +116,7 @@ pub(crate) struct LegacyTaskRequest<'a> {
 /// Those of the router.
 pub(crate) async fn serve_legacy(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     request: LegacyTaskRequest<'_>,
     params: Params,
 ) -> Result<Bytes, Failure> {
@@ -135,7 +135,7 @@ pub(crate) async fn serve_legacy(
     };
     let (requests, call) = (
         context.shared().router.tasks().with_holders(holders),
-        known.for_payload(Arc::new(call)),
+        sender.for_payload(Arc::new(call)),
     );
     if method == Method::TasksList {
         let (states, next) = requests.list_tasks(call).await?;
@@ -159,15 +159,15 @@ pub(crate) struct ModernTaskRequest<'a> {
 /// Serves a method of the tasks extension.
 pub(crate) async fn serve_modern(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     request: ModernTaskRequest<'_>,
     lifted: LiftedRequest,
 ) -> RequestResult {
     let id = request.id;
-    if let Some(owner) = replica_of_task(context, known, &lifted.params) {
+    if let Some(owner) = replica_of_task(context, sender, &lifted.params) {
         return Err(FailureCause::Elsewhere(owner).into());
     }
-    let served = serve_task_method(context, known, request, lifted).await;
+    let served = serve_task_method(context, sender, request, lifted).await;
     let message = served.map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
     Ok(failure::ok(weir_wire::write::response(id, &message)))
 }
@@ -176,7 +176,7 @@ pub(crate) async fn serve_modern(
 /// asks the task's server itself.
 fn replica_of_task(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     params: &Params,
 ) -> Option<ReplicaId> {
     if !context.has_replicas() {
@@ -185,13 +185,13 @@ fn replica_of_task(
     let name = params.task_id().ok().flatten()?;
     let tasks = context.shared().router.tasks();
     tasks
-        .replica_of_task(known.principal(), context.endpoint(), &name)
+        .replica_of_task(sender.principal(), context.endpoint(), &name)
         .filter(|replica| context.ports().may_answer(replica))
 }
 
 async fn serve_task_method(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     ModernTaskRequest {
         method, headers, ..
     }: ModernTaskRequest<'_>,
@@ -208,7 +208,7 @@ async fn serve_task_method(
     let holders = task_holders(context, headers);
     let (tasks, call) = (
         context.shared().router.tasks().with_holders(holders),
-        known.for_payload(Arc::new(call)),
+        sender.for_payload(Arc::new(call)),
     );
     let state = tasks
         .request_task(call.for_payload(call.inner().clone()))

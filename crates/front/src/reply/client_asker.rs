@@ -35,7 +35,7 @@ const MAX_ELICITATIONS: usize = 64;
 pub(crate) struct ClientAsker {
     shared: Arc<FrontState>,
     settings: Arc<FrontSettings>,
-    known: Authenticated<()>,
+    sender: Authenticated<()>,
     call: Arc<Call>,
     questions: ClientQuestions,
     /// The questions of a modern server's call that ended with them.
@@ -63,7 +63,7 @@ pub(crate) enum NextStep {
 impl ClientAsker {
     pub(crate) fn new(
         request: &Request,
-        known: &Authenticated<()>,
+        sender: &Authenticated<()>,
         session: SessionKey,
         revision: Revision,
         call: Arc<Call>,
@@ -71,7 +71,7 @@ impl ClientAsker {
         Box::new(Self {
             shared: request.route.shared.clone(),
             settings: request.route.settings.clone(),
-            known: known.for_payload(()),
+            sender: sender.for_payload(()),
             call,
             questions: ClientQuestions::new(request.route.shared.clone(), session, revision),
             round: None,

@@ -35,7 +35,7 @@ pub(crate) fn end_of_declined(call: &Call) -> ReplyEnd {
 /// The repeats of a call whose client agreed to visits.
 pub(crate) struct UrlVisitRepeats {
     shared: Arc<FrontState>,
-    known: Authenticated<()>,
+    sender: Authenticated<()>,
     call: Arc<Call>,
     accepted: Arc<[VisitedUrl]>,
     repeats: CallRepeats,
@@ -49,13 +49,13 @@ impl UrlVisitRepeats {
     /// The repeats of `call` after the user agreed to `accepted`.
     pub(crate) fn new(
         shared: Arc<FrontState>,
-        known: &Authenticated<()>,
+        sender: &Authenticated<()>,
         call: &Arc<Call>,
         accepted: &[VisitedUrl],
     ) -> Box<Self> {
         Box::new(Self {
             shared,
-            known: known.for_payload(()),
+            sender: sender.for_payload(()),
             call: call.clone(),
             accepted: accepted.into(),
             repeats: CallRepeats::default(),
@@ -122,7 +122,7 @@ impl UrlVisitRepeats {
             trace: self.call.trace.clone().next_hop(&*shared.ports.random),
             ..(*self.call).clone()
         });
-        let call = self.known.for_payload(call);
+        let call = self.sender.for_payload(call);
         let (is_complete, may_complete) = (self.is_complete.clone(), !self.is_complete());
         Box::pin(async move {
             let is_accepted = |name: &str| accepted.iter().any(|visit| visit.is_named(name));

@@ -123,18 +123,18 @@ impl HttpRequestContext {
     }
 
     /// An empty reservation in the budget of all bodies, owned by this principal.
-    pub(crate) fn bodies(&self, known: &Authenticated<()>) -> ByteReservation {
+    pub(crate) fn bodies(&self, sender: &Authenticated<()>) -> ByteReservation {
         self.route
             .shared
             .ports
             .budgets
             .bodies
-            .empty_of(self.owner(known))
+            .empty_of(self.owner(sender))
     }
 
     /// The owner of memory that is held for the request and its answer.
-    pub fn owner(&self, known: &Authenticated<()>) -> BudgetOwner {
-        BudgetOwner::of(known.principal(), self.client_address)
+    pub fn owner(&self, sender: &Authenticated<()>) -> BudgetOwner {
+        BudgetOwner::of(sender.principal(), self.client_address)
     }
 }
 

@@ -50,7 +50,7 @@ impl NoSession {
 /// Loads the session that a request names.
 pub async fn load_session(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> Result<LoadedSession, NoSession> {
     let named = match ReceivedHeader::of(headers.get_all(&header_names::SESSION)) {
@@ -62,7 +62,7 @@ pub async fn load_session(
     let loaded = context
         .shared()
         .sessions
-        .load(known.principal(), named, &context.limits().session)
+        .load(sender.principal(), named, &context.limits().session)
         .await;
     let loaded = loaded.map_err(|error| {
         tracing::warn!(%error, "session load failed: client is asked to retry");
@@ -105,7 +105,7 @@ pub fn names_session(headers: &HeaderMap) -> bool {
 /// A session for a request that names no session, if the settings serve such requests one by one.
 pub fn sessionless(
     context: &HttpRequestContext,
-    known: &Authenticated<()>,
+    sender: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> Result<LoadedSession, NoSession> {
     if !context.route.settings.sessionless {
@@ -117,7 +117,7 @@ pub fn sessionless(
     Ok(context
         .shared()
         .sessions
-        .without_record(known.principal(), session))
+        .without_record(sender.principal(), session))
 }
 
 /// The settings of a session of this revision, for a client of which no more is known.

@@ -156,7 +156,7 @@ impl ClientAsker {
             trace,
             ..(*self.call).clone()
         });
-        let (router, call) = (self.shared.router.clone(), self.known.for_payload(call));
+        let (router, call) = (self.shared.router.clone(), self.sender.for_payload(call));
         Poll::Ready(NextStep::Again(Box::pin(
             async move { router.call(call).await },
         )))

@@ -125,14 +125,14 @@ pub(crate) enum EncodedEnd {
 impl ResponseContext {
     pub(crate) fn new(
         context: &HttpRequestContext,
-        known: &Authenticated<()>,
+        sender: &Authenticated<()>,
         id: RequestId,
         revision: Revision,
         method: Method,
     ) -> Self {
         Self {
-            owner: context.owner(known),
-            is_anonymous: known.principal().is_anonymous(),
+            owner: context.owner(sender),
+            is_anonymous: sender.principal().is_anonymous(),
             id,
             revision,
             method,
