@@ -11,6 +11,7 @@ pub mod outcome;
 pub mod question_id;
 pub mod request_context;
 pub(crate) mod request_facts;
+pub mod request_head;
 pub mod request_span;
 pub mod request_tracing;
 pub mod session_lookup;

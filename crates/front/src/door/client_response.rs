@@ -1,14 +1,13 @@
 //! Responses of clients to requests of servers, which belong to calls that run: here, or at the
 //! replica that asked.
 
-use http::HeaderMap;
-use weir_core::Authenticated;
 use weir_core::telemetry::instruments;
 use weir_layers::failure;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
 use weir_layers::request::question_id::{asking_replica, reachable_asker};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_session::LoadedSession;
 use weir_wire::message::Response;
@@ -18,28 +17,19 @@ use weir_wire::message::Response;
 ///
 /// # Errors
 /// The session is unknown, or the response belongs to another replica.
-pub(crate) async fn response(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-    response: Response,
-) -> RequestResult {
-    if deliver_to_asker(context, sender, headers, &response)? {
+pub(crate) async fn response(head: RequestHead<'_>, response: Response) -> RequestResult {
+    if deliver_to_asker(head, &response)? {
         return Ok(failure::accepted());
     }
-    let opened = load_session(context, sender, headers)
-        .await
-        .map_err(|none| match none {
-            NoSession::Missing => {
-                RequestFailure::message(None, MessageRefusal::ResponseWithoutSession)
-            }
-            NoSession::Unknown
-            | NoSession::Repeated
-            | NoSession::Version
-            | NoSession::Elsewhere(_)
-            | NoSession::Unreadable => none.failure(None),
-        })?;
-    deliver_response(context, &opened, response);
+    let opened = load_session(head).await.map_err(|none| match none {
+        NoSession::Missing => RequestFailure::message(None, MessageRefusal::ResponseWithoutSession),
+        NoSession::Unknown
+        | NoSession::Repeated
+        | NoSession::Version
+        | NoSession::Elsewhere(_)
+        | NoSession::Unreadable => none.failure(None),
+    })?;
+    deliver_response(head.context, &opened, response);
     Ok(failure::accepted())
 }
 
@@ -48,14 +38,10 @@ pub(crate) async fn response(
 ///
 /// # Errors
 /// The response is to be forwarded.
-fn deliver_to_asker(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-    response: &Response,
-) -> Result<bool, RequestFailure> {
+fn deliver_to_asker(head: RequestHead<'_>, response: &Response) -> Result<bool, RequestFailure> {
+    let context = head.context;
     let (sessions, ports) = (&context.shared().sessions, context.ports());
-    let key = sessions.sealed_key(sender.principal(), headers);
+    let key = sessions.sealed_key(head.sender.principal(), head.headers);
     let (Some(key), Some(id)) = (key, &response.id) else {
         return Ok(false);
     };

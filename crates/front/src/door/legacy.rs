@@ -20,6 +20,7 @@ use weir_layers::request::forwarded_tasks::task_holders;
 use weir_layers::request::moved_sessions::check_session_is_here;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{NoSession, load_session, sessionless};
 use weir_router::TaskHolders;
 use weir_session::LoadedSession;
@@ -44,12 +45,11 @@ use crate::reply::running_call::{OwnedCall, RunningCall, SessionOwner};
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     request: Request,
     params: Params,
 ) -> RequestResult {
+    let (context, sender, headers) = (head.context, head.sender, head.headers);
     let method = request.method.known();
     if method == Some(Method::Initialize) {
         return Box::pin(legacy_session::initialize(
@@ -61,15 +61,13 @@ pub(crate) async fn serve(
         .await;
     }
     check_session_is_here(context, headers, method)?;
-    let loaded = load_session(context, sender, headers)
-        .await
-        .or_else(|none| {
-            if matches!(none, NoSession::Missing) && method != Some(Method::Ping) {
-                sessionless(context, sender, headers)
-            } else {
-                Err(none)
-            }
-        });
+    let loaded = load_session(head).await.or_else(|none| {
+        if matches!(none, NoSession::Missing) && method != Some(Method::Ping) {
+            sessionless(head)
+        } else {
+            Err(none)
+        }
+    });
     let opened = match loaded {
         Ok(opened) => opened,
         // A ping is answered at any time, also before `initialize`.

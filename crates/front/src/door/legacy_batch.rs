@@ -2,8 +2,6 @@
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::HeaderMap;
-use weir_core::Authenticated;
 use weir_layers::failure;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{RequestFailure, RequestResult};
@@ -13,7 +11,7 @@ use weir_layers::http::body::ResponseBody;
 use weir_layers::http::message_parts::MessageParts;
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::outcome::RequestOutcome;
-use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::request_tracing::{begin_span, run_item_in_span};
 use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_wire::message::{MessageError, Request};
@@ -31,23 +29,17 @@ const LABELS: MessageLabels = MessageLabels::of(Era::Legacy, "batch");
 
 /// Answers a batch. Each item is authenticated, admitted and answered by itself;
 /// one array comes back.
-pub(crate) async fn batch(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-    items: Vec<Bytes>,
-) -> RequestResult {
+pub(crate) async fn batch(head: RequestHead<'_>, items: Vec<Bytes>) -> RequestResult {
+    let (context, sender) = (head.context, head.sender);
     context.facts.leave_decoded(LABELS);
     let not_allowed = || RequestFailure::message(None, MessageRefusal::BatchNotAllowed);
-    let opened = load_session(context, sender, headers)
-        .await
-        .map_err(|none| match none {
-            NoSession::Unknown
-            | NoSession::Repeated
-            | NoSession::Elsewhere(_)
-            | NoSession::Unreadable => none.failure(None),
-            NoSession::Missing | NoSession::Version => not_allowed(),
-        })?;
+    let opened = load_session(head).await.map_err(|none| match none {
+        NoSession::Unknown
+        | NoSession::Repeated
+        | NoSession::Elsewhere(_)
+        | NoSession::Unreadable => none.failure(None),
+        NoSession::Missing | NoSession::Version => not_allowed(),
+    })?;
     if !opened.session.revision.has_batches() {
         return Err(not_allowed());
     }

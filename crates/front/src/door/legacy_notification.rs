@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use http::HeaderMap;
 use weir_core::Authenticated;
 use weir_core::upstream::ClientSessionChange;
 use weir_layers::failure;
@@ -12,6 +11,7 @@ use weir_layers::http::answer::with_labels;
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::moved_sessions::check_session_is_here;
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{load_session, names_session};
 use weir_session::LoadedSession;
 use weir_wire::message::Notification;
@@ -23,11 +23,10 @@ use crate::method::canonical_call::call_without_item;
 /// Handles a notification of a session. A modern client has no notifications over HTTP that have an
 /// effect.
 pub(crate) async fn notification(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     notification: &Notification,
 ) -> RequestResult {
+    let (context, headers) = (head.context, head.headers);
     let method = notification.method.known().map_or("other", Method::as_str);
     if !names_session(headers) {
         let labels = MessageLabels { method, era: None };
@@ -37,10 +36,10 @@ pub(crate) async fn notification(
     context.facts.leave_decoded(labels);
     check_session_is_here(context, headers, notification.method.known())
         .map_err(|failure| failure.labelled(labels))?;
-    let opened = load_session(context, sender, headers)
+    let opened = load_session(head)
         .await
         .map_err(|none| none.failure(None).labelled(labels))?;
-    handle_notification(context, sender, &opened, notification).await;
+    handle_notification(context, head.sender, &opened, notification).await;
     Ok(with_labels(failure::accepted(), labels))
 }
 

@@ -1,6 +1,6 @@
 //! The begin and the end of a legacy client's session.
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use weir_core::{Authenticated, Failure, FailureKind};
 use weir_era::capabilities::class_of;
 use weir_era::session::{LegacySessionRecord, negotiate};
@@ -11,6 +11,7 @@ use weir_layers::failure::{RequestFailure, RequestResult};
 use weir_layers::http::answer::with_labels;
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_session::{ClientRequest, LoadedSession};
 use weir_wire::RequestId;
@@ -83,13 +84,10 @@ fn refusal_of_session(failure: &Failure) -> RequestRefusal {
 const DELETE_LABELS: MessageLabels = MessageLabels::of(Era::Legacy, "DELETE");
 
 /// Handles DELETE: ends the session.
-pub(crate) async fn delete(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-) -> RequestResult {
+pub(crate) async fn delete(head: RequestHead<'_>) -> RequestResult {
+    let context = head.context;
     context.facts.leave_decoded(DELETE_LABELS);
-    let opened = load_session(context, sender, headers)
+    let opened = load_session(head)
         .await
         .map_err(|none| match none {
             NoSession::Unknown => RequestRefusal::UnknownSession.into(),

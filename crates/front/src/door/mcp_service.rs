@@ -4,16 +4,13 @@ use std::future::ready;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use weir_core::Authenticated;
 use weir_core::port::Fut;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{self, RequestFailure, RequestResult};
 use weir_layers::layer::answer_request::AnswerRequest;
-use weir_layers::request::endpoint_request::{
-    AuthenticatedRequest, CompleteRequest, EndpointRequest,
-};
+use weir_layers::request::endpoint_request::{AuthenticatedRequest, CompleteRequest};
 use weir_layers::request::message_labels::{Era, MessageLabels};
-use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::request_span::RequestSpan;
 use weir_layers::request::request_tracing::{begin_span, run_in_span};
 use weir_listen::OtherProcess;
@@ -79,18 +76,15 @@ async fn answer_there(
 }
 
 /// Answers a request on this replica, or fails with the one that owns its subject.
-async fn answer_here(
-    AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
-    body: Bytes,
-) -> RequestResult {
-    let EndpointRequest { head, context } = &**request;
-    match head.method {
+async fn answer_here(authenticated: &AuthenticatedRequest, body: Bytes) -> RequestResult {
+    let head = authenticated.head();
+    match authenticated.request.head.method {
         // Boxed here and below: futures that calls do not need must not enlarge theirs.
-        Method::GET => Box::pin(open_listening::open_get(context, sender, &head.headers)).await,
-        Method::DELETE => Box::pin(legacy_session::delete(context, sender, &head.headers)).await,
+        Method::GET => Box::pin(open_listening::open_get(head)).await,
+        Method::DELETE => Box::pin(legacy_session::delete(head)).await,
         _ => {
-            let incoming = decode(context, body);
-            handle_message(context, sender, &head.headers, incoming).await
+            let incoming = decode(head.context, body);
+            handle_message(head, incoming).await
         }
     }
 }
@@ -100,17 +94,13 @@ async fn answer_here(
 /// The message is sorted before the future begins, so that the future has no room for each of its
 /// forms.
 pub(crate) fn handle_message<'a>(
-    context: &'a HttpRequestContext,
-    sender: &'a Authenticated<()>,
-    headers: &'a HeaderMap,
+    head: RequestHead<'a>,
     incoming: Result<IncomingMessage, MessageError>,
 ) -> impl Future<Output = RequestResult> + Send + 'a {
-    let handler = MessageHandler::choose(context, sender, headers, incoming);
+    let handler = MessageHandler::choose(head, incoming);
     async move {
         match handler {
-            MessageHandler::Request(request) => {
-                serve_in_era(context, sender, headers, request).await
-            }
+            MessageHandler::Request(request) => serve_in_era(head, request).await,
             MessageHandler::Boxed(handling) => handling.await,
         }
     }
@@ -129,28 +119,21 @@ enum MessageHandler<'a> {
 }
 
 impl<'a> MessageHandler<'a> {
-    fn choose(
-        context: &'a HttpRequestContext,
-        sender: &'a Authenticated<()>,
-        headers: &'a HeaderMap,
-        incoming: Result<IncomingMessage, MessageError>,
-    ) -> Self {
+    fn choose(head: RequestHead<'a>, incoming: Result<IncomingMessage, MessageError>) -> Self {
         let refused = |id: Option<&RequestId>, refusal| {
             Self::Boxed(Box::pin(ready(Err(RequestFailure::message(id, refusal)))))
         };
         let message = match incoming {
             Ok(IncomingMessage::One(message)) => message,
             Ok(IncomingMessage::Batch(items)) => {
-                return Self::Boxed(Box::pin(legacy_batch::batch(
-                    context, sender, headers, items,
-                )));
+                return Self::Boxed(Box::pin(legacy_batch::batch(head, items)));
             }
             Err(error) => return refused(error.id.clone().as_ref(), error.into()),
         };
         match message {
             Message::Request(request) => {
                 match Params::of(&request.method, request.params.as_ref()) {
-                    Ok(params) => Self::of_request(context, sender, headers, request, params),
+                    Ok(params) => Self::of_request(head, request, params),
                     Err(error) => refused(Some(&request.id), MessageRefusal::wrong_params(error)),
                 }
             }
@@ -159,26 +142,20 @@ impl<'a> MessageHandler<'a> {
                     return refused(None, MessageRefusal::wrong_params(error));
                 }
                 Self::Boxed(Box::pin(async move {
-                    legacy_notification::notification(context, sender, headers, &notification).await
+                    legacy_notification::notification(head, &notification).await
                 }))
             }
-            Message::Response(response) => Self::Boxed(Box::pin(client_response::response(
-                context, sender, headers, response,
-            ))),
+            Message::Response(response) => {
+                Self::Boxed(Box::pin(client_response::response(head, response)))
+            }
         }
     }
 
     /// The handler of a request in its era.
-    fn of_request(
-        context: &'a HttpRequestContext,
-        sender: &'a Authenticated<()>,
-        headers: &'a HeaderMap,
-        request: Request,
-        params: Params,
-    ) -> Self {
-        let era = decide_era(headers, &request.id, request.method.known(), &params);
+    fn of_request(head: RequestHead<'a>, request: Request, params: Params) -> Self {
+        let era = decide_era(head.headers, &request.id, request.method.known(), &params);
         let traced_as = *era.as_ref().unwrap_or(&Era::Legacy);
-        let tracing = begin_span(context, &request, &params, traced_as);
+        let tracing = begin_span(head.context, &request, &params, traced_as);
         let request = EraRequest {
             era,
             request,
@@ -188,7 +165,11 @@ impl<'a> MessageHandler<'a> {
             None => Self::Request(request),
             // Log lines from here on name the trace.
             Some((context, span)) => Self::Boxed(Box::pin(async move {
-                run_in_span(span, serve_in_era(&context, sender, headers, request)).await
+                let head = RequestHead {
+                    context: &context,
+                    ..head
+                };
+                run_in_span(span, serve_in_era(head, request)).await
             })),
         }
     }
@@ -202,9 +183,7 @@ struct EraRequest {
 }
 
 async fn serve_in_era(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     EraRequest {
         era,
         request,
@@ -214,10 +193,10 @@ async fn serve_in_era(
     let era = era?;
     let method = request.method.known().map_or("other", Rpc::as_str);
     let labels = MessageLabels::of(era, method);
-    context.facts.leave_decoded(labels);
+    head.context.facts.leave_decoded(labels);
     let answered = match era {
-        Era::Modern => modern::serve(context, sender, headers, request, params).await,
-        Era::Legacy => legacy::serve(context, sender, headers, request, params).await,
+        Era::Modern => modern::serve(head, request, params).await,
+        Era::Legacy => legacy::serve(head, request, params).await,
     };
     failure::with_labels(answered, labels)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 use weir_core::call::{CallResumption, InputMode, ParkedId};
-use weir_core::{Authenticated, Call, Failure, FailureKind, Reply};
+use weir_core::{Call, Failure, FailureKind, Reply};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::request_state::{self, SealedResume, UrlVisits, VisitAnswers};
 use weir_era::server_questions;
@@ -14,7 +14,7 @@ use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::body::ResponseBody;
 use weir_layers::http::header_names;
-use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_listen::OtherProcess;
 use weir_session::{ClientRequest, KnownClients};
 use weir_wire::header::{self, HeaderTextError};
@@ -37,19 +37,18 @@ use crate::reply::url_visits::{self, UrlVisitRepeats};
 
 /// Serves a request with a protocol version in its `_meta`.
 pub(crate) async fn serve(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     request: Request,
     params: Params,
 ) -> RequestResult {
-    let lifted = read_request(context, headers, &request, params)?;
-    record_client(context, sender, &lifted);
-    dispatch(context, sender, headers, &request, lifted).await
+    let lifted = read_request(head, &request, params)?;
+    record_client(head, &lifted);
+    dispatch(head, &request, lifted).await
 }
 
 /// Records the client's program, for one in several requests.
-fn record_client(context: &HttpRequestContext, sender: &Authenticated<()>, lifted: &LiftedRequest) {
+fn record_client(head: RequestHead<'_>, lifted: &LiftedRequest) {
+    let context = head.context;
     if !KnownClients::is_to_examine(context.peer().activity.requests_begun()) {
         return;
     }
@@ -60,7 +59,7 @@ fn record_client(context: &HttpRequestContext, sender: &Authenticated<()>, lifte
         .flatten()
         .and_then(|meta| meta.client_info().ok().flatten());
     context.shared().known_clients.record(&ClientRequest {
-        principal: sender.principal(),
+        principal: head.sender.principal(),
         endpoint: context.endpoint(),
         revision: Revision::MODERN,
         info: info.as_ref(),
@@ -72,12 +71,11 @@ fn record_client(context: &HttpRequestContext, sender: &Authenticated<()>, lifte
 /// Reads a request, onto the heap: a future that takes it by value would hold and copy it at every
 /// layer.
 fn read_request(
-    context: &HttpRequestContext,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     request: &Request,
     params: Params,
 ) -> Result<Box<LiftedRequest>, RequestFailure> {
-    check_envelope(context, headers, request, &params)
+    check_envelope(head, request, &params)
         .map_err(|refusal| RequestFailure::message(Some(&request.id), refusal))?;
     let lifted = lift::modern(params).map_err(|error| {
         let refusal = MessageRefusal::InvalidParams(error.to_string());
@@ -90,15 +88,14 @@ fn read_request(
 /// first, because the other rules belong to this version alone: the client of a later one learns
 /// the versions that it can use.
 fn check_envelope(
-    context: &HttpRequestContext,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     request: &Request,
     params: &Params,
 ) -> Result<(), MessageRefusal> {
     let mismatch = |text: &str| MessageRefusal::HeaderMismatch(text.to_owned());
     let bad = |text: &str| MessageRefusal::WrongParams(text.to_owned());
     let [version, method, name] = single_headers(
-        headers,
+        head.headers,
         [
             &header_names::VERSION,
             &header_names::METHOD,
@@ -136,7 +133,7 @@ fn check_envelope(
     }
     match request.method.known() {
         Some(known) if is_served(known) => check_name_header(name, known, params).map_err(mismatch),
-        None if extensions::extension_method(context, &request.method).is_some() => Ok(()),
+        None if extensions::extension_method(head.context, &request.method).is_some() => Ok(()),
         _ => Err(MessageRefusal::MethodNotServed),
     }
 }
@@ -198,12 +195,11 @@ fn single_headers<'a, const N: usize>(
 }
 
 async fn dispatch(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     request: &Request,
     lifted: Box<LiftedRequest>,
 ) -> RequestResult {
+    let (context, sender) = (head.context, head.sender);
     let revision = Revision::MODERN;
     let fail = |failure: Failure| RequestFailure::call(&request.id, revision, failure);
     match request.method.known() {
@@ -216,16 +212,15 @@ async fn dispatch(
             )))
         }
         Some(Method::SubscriptionsListen) => {
-            open_listening::open_listen(context, sender, headers, &request.id, *lifted)
+            open_listening::open_listen(head, &request.id, *lifted)
         }
         Some(method) if is_call(method) => {
             check_offered_or_ask(context, sender, None, method, lifted.capabilities.class)
                 .await
                 .map_err(fail)?;
-            let mismatch =
-                mirrored_headers::check_param_headers(context, sender, headers, method, &lifted);
+            let mismatch = mirrored_headers::check_param_headers(head, method, &lifted);
             match mismatch.await {
-                None => match make_call(context, sender, &request.id, method, *lifted) {
+                None => match make_call(head, &request.id, method, *lifted) {
                     Ok(answering) => answering.await,
                     Err(failure) => Err(failure),
                 },
@@ -240,7 +235,7 @@ async fn dispatch(
             let about = ModernTaskRequest {
                 id: &request.id,
                 method,
-                headers,
+                headers: head.headers,
             };
             Box::pin(tasks::serve_modern(context, sender, about, *lifted)).await
         }
@@ -267,12 +262,12 @@ async fn dispatch(
 /// Makes a call, and returns the future of its answer. The call's parts are gathered before the
 /// future begins.
 fn make_call(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
+    head: RequestHead<'_>,
     id: &RequestId,
     method: Method,
     lifted: LiftedRequest,
 ) -> Result<impl Future<Output = RequestResult> + Send + use<>, RequestFailure> {
+    let (context, sender) = (head.context, head.sender);
     let fail = |failure: Failure| FailureCause::Call {
         id: id.clone(),
         failure,
@@ -280,7 +275,7 @@ fn make_call(
         tool_call: method == Method::ToolsCall,
     };
     let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
-    let (resume, visits) = match open_state(context, sender, method, &lifted.params, fail)? {
+    let (resume, visits) = match open_state(head, method, &lifted.params, fail)? {
         Some(origin) => (Some(origin.resume), origin.visits),
         None => (None, UrlVisits::default()),
     };
@@ -336,17 +331,17 @@ fn make_call(
 /// # Errors
 /// The state is not valid, or the call is parked in another process, or in one that has ended.
 fn open_state(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
+    head: RequestHead<'_>,
     method: Method,
     params: &Params,
     fail: impl Fn(Failure) -> FailureCause,
 ) -> Result<Option<SealedResume>, RequestFailure> {
+    let context = head.context;
     let state = params
         .request_state()
         .map_err(|error| fail(Failure::invalid_params(error.to_string())))?;
     let Some(state) = state else { return Ok(None) };
-    let binding = encode::binding(sender.principal(), context.endpoint(), method, params);
+    let binding = encode::binding(head.sender.principal(), context.endpoint(), method, params);
     let binding = binding.map_err(&fail)?;
     let now = context.ports().clock.wall();
     let opened = request_state::open(&context.shared().sealer, &binding, &state, now);

@@ -33,6 +33,7 @@ use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointReque
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{plain_session, version};
 use weir_listen::OtherProcess;
 use weir_session::{
@@ -311,8 +312,12 @@ async fn post(
         // The request counts at its own answer, under its own method.
         let seen = observe::observe_message(&context);
         let headers = headers_of_message(posted, &own);
-        let handling =
-            async { mcp_service::handle_message(&context, &sender, &headers, incoming).await };
+        let head = RequestHead {
+            context: &context,
+            sender: &sender,
+            headers: &headers,
+        };
+        let handling = async { mcp_service::handle_message(head, incoming).await };
         let answered = isolate_panics(handling).await;
         let mut answer = answered.unwrap_or_else(|failure| {
             let id = expected.and_then(|expected| expected.id);
@@ -400,9 +405,13 @@ async fn forward_session_stream(
     sender: Authenticated<()>,
     session: HeaderValue,
 ) {
-    let headers = session_headers(session.clone());
+    let head = RequestHead {
+        context: &context,
+        sender: &sender,
+        headers: &session_headers(session.clone()),
+    };
     // Without its session's stream the client would miss notifications: it connects again, too.
-    if let Ok(stream) = open_listening::open_on_connection(&context, &sender, &headers).await {
+    if let Ok(stream) = open_listening::open_on_connection(head).await {
         connection.write(stream, None).await;
     }
     // A drain ends the session's stream first, and the connection once all messages are answered.

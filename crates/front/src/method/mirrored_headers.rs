@@ -1,12 +1,11 @@
 //! Arguments that a tool also asks for as headers (`Mcp-Param-*`). A router that reads the header
 //! must not get another value than the tool (2026-07-28, Streamable HTTP, "Custom headers").
 
-use http::{HeaderMap, HeaderValue};
-use weir_core::Authenticated;
+use http::HeaderValue;
 use weir_core::upstream::ListKind;
 use weir_era::lift::LiftedRequest;
 use weir_era::lower::{annotated_headers, mismatched_header};
-use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_wire::header::{MAX_LEN, ReceivedHeader};
 use weir_wire::method::Method;
 
@@ -14,12 +13,11 @@ use weir_wire::method::Method;
 /// Headers that the tool does not ask for are ignored. A request from inside the process has no
 /// such headers.
 pub(crate) async fn check_param_headers(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     method: Method,
     lifted: &LiftedRequest,
 ) -> Option<String> {
+    let context = head.context;
     if method != Method::ToolsCall || context.peer().in_memory {
         return None;
     }
@@ -44,13 +42,13 @@ pub(crate) async fn check_param_headers(
         context.endpoint(),
         ListKind::Tools,
         class,
-        sender.principal(),
+        head.sender.principal(),
     )?;
     let tool = &seen.find(&name).item()?.tool;
     let annotated = annotated_headers(&tool.raw).ok()?;
     let arguments = lifted.params.arguments().ok().flatten();
     let given = |name: &str| {
-        let values = headers.get_all(format!("mcp-param-{name}"));
+        let values = head.headers.get_all(format!("mcp-param-{name}"));
         ReceivedHeader::of(values.iter().map(HeaderValue::as_bytes))
     };
     let wrong = mismatched_header(&annotated, arguments.as_deref(), given)?;

@@ -5,7 +5,6 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use weir_catalog::UpdateInbox;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds};
@@ -20,6 +19,7 @@ use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::request::forwarded_tasks::task_holders;
 use weir_layers::request::message_labels::{Era, MessageLabels};
 use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_listen::BodyError;
 use weir_session::{
@@ -40,23 +40,16 @@ use crate::reply::client_questions::ClientQuestions;
 use crate::session::replay::{self, Resumption};
 
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
-pub(crate) async fn open_get(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-) -> RequestResult {
+pub(crate) async fn open_get(head: RequestHead<'_>) -> RequestResult {
     let labels = MessageLabels::of(Era::Legacy, "GET");
-    context.facts.leave_decoded(labels);
-    let answered = open_session_stream(context, sender, headers).await;
+    head.context.facts.leave_decoded(labels);
+    let answered = open_session_stream(head).await;
     failure::with_labels(answered, labels)
 }
 
-async fn open_session_stream(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-) -> RequestResult {
-    let opened = load_session(context, sender, headers)
+async fn open_session_stream(head: RequestHead<'_>) -> RequestResult {
+    let (context, sender, headers) = (head.context, head.sender, head.headers);
+    let opened = load_session(head)
         .await
         .map_err(|none| none.failure(None))?;
     let permit = stream_permit(context, sender)?;
@@ -70,24 +63,20 @@ async fn open_session_stream(
         keep_alive,
         permit: Some(permit),
     };
-    Ok(listen_in_session(context, sender, headers, &opened, bounds).await)
+    Ok(listen_in_session(head, &opened, bounds).await)
 }
 
 /// Opens the stream of an HTTP+SSE client's session, which goes out on the client's connection. The
 /// connection has the permit of both, and ends both.
-pub(crate) async fn open_on_connection(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-) -> RequestResult {
-    let opened = load_session(context, sender, headers)
+pub(crate) async fn open_on_connection(head: RequestHead<'_>) -> RequestResult {
+    let opened = load_session(head)
         .await
         .map_err(|none| none.failure(None))?;
     let bounds = StreamBounds {
-        keep_alive: KeepAlive::of_part(context),
+        keep_alive: KeepAlive::of_part(head.context),
         permit: None,
     };
-    Ok(listen_in_session(context, sender, headers, &opened, bounds).await)
+    Ok(listen_in_session(head, &opened, bounds).await)
 }
 
 /// The ends of a stream beside that of its session, and the permit that it holds.
@@ -97,12 +86,11 @@ struct StreamBounds {
 }
 
 async fn listen_in_session(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     opened: &LoadedSession,
     StreamBounds { keep_alive, permit }: StreamBounds,
 ) -> HttpAnswer {
+    let (context, sender) = (head.context, head.sender);
     let (replaced, updates, hold) = context.shared().sessions.register_get_stream(opened.key);
     subscriptions::renew_inherited(context, sender, opened);
     let mut changes = watch(
@@ -117,7 +105,7 @@ async fn listen_in_session(
     continue_from_last(&mut changes, &hold, |kind| declared.has(kind));
     let notifier = &context.ports().notifier;
     let messages = notifier.open_receiver(opened.key, opened.session.log_messages());
-    match load_session(context, sender, headers).await {
+    match load_session(head).await {
         // The level may have been set since the session was loaded.
         Ok(now) => notifier.set_log_messages(&opened.key, now.session.log_messages()),
         // The session ended before its stream was registered: no end will reach the stream.
@@ -176,12 +164,11 @@ async fn listen_in_session(
 /// Opens a listen stream. Its first message acknowledges the honoured part of the filter, once that
 /// is known.
 pub(crate) fn open_listen(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
+    head: RequestHead<'_>,
     id: &RequestId,
     lifted: LiftedRequest,
 ) -> RequestResult {
+    let (context, sender, headers) = (head.context, head.sender, head.headers);
     let bad = |text: &str| {
         let refusal = MessageRefusal::InvalidParams(text.to_owned());
         RequestFailure::message(Some(id), refusal)

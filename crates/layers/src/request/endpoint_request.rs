@@ -12,6 +12,7 @@ use crate::http::client_address::client_address;
 use crate::request::endpoint_route::EndpointRoute;
 use crate::request::request_context::{HttpRequestContext, trace_of_headers};
 use crate::request::request_facts::RequestFacts;
+use crate::request::request_head::RequestHead;
 
 /// A request whose head is checked. On the heap: a future that takes it by value would hold and
 /// copy it at every layer.
@@ -73,6 +74,18 @@ pub struct AuthenticatedRequest {
     pub request: Box<EndpointRequest>,
     /// Proof of the sender's credentials.
     pub sender: Authenticated<()>,
+}
+
+impl AuthenticatedRequest {
+    /// The head, as the handlers take it.
+    #[must_use]
+    pub fn head(&self) -> RequestHead<'_> {
+        RequestHead {
+            context: &self.request.context,
+            sender: &self.sender,
+            headers: &self.request.head.headers,
+        }
+    }
 }
 
 impl std::fmt::Debug for AuthenticatedRequest {

@@ -1,8 +1,8 @@
 //! Finds the session of a legacy request, or the reason for its absence.
 
 use http::HeaderMap;
+use weir_core::CapabilityClass;
 use weir_core::port::ReplicaId;
-use weir_core::{Authenticated, CapabilityClass};
 use weir_era::session::LegacySessionRecord;
 use weir_session::{LoadedSession, SessionPlace};
 use weir_wire::header::ReceivedHeader;
@@ -13,6 +13,7 @@ use crate::failure::request_refusal::RequestRefusal;
 use crate::failure::{FailureCause, RequestFailure};
 use crate::http::header_names;
 use crate::request::request_context::HttpRequestContext;
+use crate::request::request_head::RequestHead;
 
 /// The reason that a request has no session.
 #[derive(Debug)]
@@ -48,11 +49,8 @@ impl NoSession {
 }
 
 /// Loads the session that a request names.
-pub async fn load_session(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-) -> Result<LoadedSession, NoSession> {
+pub async fn load_session(head: RequestHead<'_>) -> Result<LoadedSession, NoSession> {
+    let (context, headers) = (head.context, head.headers);
     let named = match ReceivedHeader::of(headers.get_all(&header_names::SESSION)) {
         ReceivedHeader::Absent => return Err(NoSession::Missing),
         ReceivedHeader::Once(named) => named,
@@ -62,7 +60,7 @@ pub async fn load_session(
     let loaded = context
         .shared()
         .sessions
-        .load(sender.principal(), named, &context.limits().session)
+        .load(head.sender.principal(), named, &context.limits().session)
         .await;
     let loaded = loaded.map_err(|error| {
         tracing::warn!(%error, "session load failed: client is asked to retry");
@@ -103,21 +101,18 @@ pub fn names_session(headers: &HeaderMap) -> bool {
 }
 
 /// A session for a request that names no session, if the settings serve such requests one by one.
-pub fn sessionless(
-    context: &HttpRequestContext,
-    sender: &Authenticated<()>,
-    headers: &HeaderMap,
-) -> Result<LoadedSession, NoSession> {
+pub fn sessionless(head: RequestHead<'_>) -> Result<LoadedSession, NoSession> {
+    let context = head.context;
     if !context.route.settings.sessionless {
         return Err(NoSession::Missing);
     }
     // A client that names no revision speaks 2025-03-26 (2025-06-18, transports).
-    let revision = version(headers)?.unwrap_or(Revision::V2025_03_26);
+    let revision = version(head.headers)?.unwrap_or(Revision::V2025_03_26);
     let session = plain_session(context, revision);
     Ok(context
         .shared()
         .sessions
-        .without_record(sender.principal(), session))
+        .without_record(head.sender.principal(), session))
 }
 
 /// The settings of a session of this revision, for a client of which no more is known.
