@@ -71,14 +71,14 @@ impl FrontRouter {
         let public_paths = routes.paths.clone();
         let rules = OuterRules::new(settings.clone(), address, state.outer.clone(), public_paths);
         let server_info = weir_layers::http::answer::server_info(&settings.server);
-        let about = Arc::new(WeirIdentity::new(server_info));
+        let identity = Arc::new(WeirIdentity::new(server_info));
         let of_endpoints: Vec<_> = endpoints
             .iter()
             .map(|endpoint| {
                 Arc::new(EndpointRoute {
                     shared: state.clone(),
                     settings: settings.clone(),
-                    about: about.clone(),
+                    identity: identity.clone(),
                     endpoint: endpoint.id.clone(),
                     meters: EndpointMeters::of(&endpoint.id),
                 })

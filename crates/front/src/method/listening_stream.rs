@@ -59,7 +59,7 @@ pub(super) enum ListeningKind {
     },
     Listen {
         id: RequestId,
-        about: Arc<WeirIdentity>,
+        identity: Arc<WeirIdentity>,
         subscribed: Vec<SubscribedResource>,
         tasks: FollowedTasks,
     },
@@ -323,8 +323,8 @@ impl ListeningStream {
     fn end(&mut self) {
         self.is_over = true;
         match &self.kind {
-            ListeningKind::Listen { id, about, .. } => {
-                let result = render::listen_end(about, id.as_json());
+            ListeningKind::Listen { id, identity, .. } => {
+                let result = render::listen_end(identity, id.as_json());
                 self.write_message(&weir_wire::write::response(id, &result));
             }
             ListeningKind::Get {

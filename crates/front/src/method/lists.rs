@@ -92,7 +92,7 @@ pub(crate) async fn list_page(
             .collect(),
     };
     Ok(ListResult {
-        envelope: render::list(revision, kind, &context.route.about, &facts),
+        envelope: render::list(revision, kind, &context.route.identity, &facts),
         items,
     })
 }
@@ -197,7 +197,7 @@ pub(crate) async fn discover_result(
     let is_known = view.is_some_and(|view| view.missing.is_empty());
     let ttl_ms = if is_known { DISCOVERED_TTL_MS } else { 0 };
     render::discovered(
-        &context.route.about,
+        &context.route.identity,
         &offer,
         joined_instructions(context, class, principal).as_deref(),
         ttl_ms,
@@ -223,7 +223,7 @@ pub(crate) async fn initialize_result(
     };
     render::initialized(
         revision,
-        &context.route.about,
+        &context.route.identity,
         &offer,
         joined_instructions(context, class, principal).as_deref(),
     )

@@ -218,7 +218,7 @@ pub(crate) fn open_listen(
     let (subscribed, tasks) = (Vec::new(), FollowedTasks::default());
     let kind = ListeningKind::Listen {
         id: id.clone(),
-        about: context.route.about.clone(),
+        identity: context.route.identity.clone(),
         subscribed,
         tasks,
     };

@@ -218,15 +218,15 @@ async fn serve_task_method(
         tasks.note_fetched(&call, &state);
     }
     let (state, edits) = match part {
-        _ if !is_read => (state, tasks::acknowledged(&context.route.about)),
+        _ if !is_read => (state, tasks::acknowledged(&context.route.identity)),
         None => {
             let state = failure::task_state_for_modern(&state)?;
-            (state, tasks::rendered(&context.route.about))
+            (state, tasks::rendered(&context.route.identity))
         }
         // The other replica renders it for its client.
-        Some(KeptTaskPart::Whole) => (state, tasks::rendered(&context.route.about)),
+        Some(KeptTaskPart::Whole) => (state, tasks::rendered(&context.route.identity)),
         Some(KeptTaskPart::Status) => {
-            let edits = tasks::rendered(&context.route.about);
+            let edits = tasks::rendered(&context.route.identity);
             (state, edits.remove("result").remove("error"))
         }
     };

@@ -64,7 +64,7 @@ impl ResponseContext {
             self.revision,
             self.method,
             self.is_anonymous,
-            &self.route.about,
+            &self.route.identity,
         );
         let edits = match &self.task {
             Some(task) => Cow::Owned(tasks::add_related_task(edits.clone(), task)),
@@ -119,7 +119,7 @@ impl ResponseContext {
     }
 
     fn encode_task(&self, created: &Bytes) -> EncodedEnd {
-        let message = match tasks::created_for(self.revision, created, &self.route.about) {
+        let message = match tasks::created_for(self.revision, created, &self.route.identity) {
             Some((created, edits)) => self.edited(&created, &edits),
             None => {
                 let text = "The server makes a task of a call whose client knows none";
@@ -268,7 +268,7 @@ impl ResponseContext {
         });
         self.edited(
             &result,
-            &render::input_required(&self.route.about, sealed.as_deref()),
+            &render::input_required(&self.route.identity, sealed.as_deref()),
         )
     }
 }

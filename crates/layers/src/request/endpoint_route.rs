@@ -16,7 +16,7 @@ pub struct EndpointRoute {
     /// The settings of its configuration.
     pub settings: Arc<FrontSettings>,
     /// The name and version of weir in results.
-    pub about: Arc<WeirIdentity>,
+    pub identity: Arc<WeirIdentity>,
     /// The endpoint.
     pub endpoint: EndpointId,
     /// The metrics of the endpoint.
