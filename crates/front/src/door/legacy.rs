@@ -144,7 +144,7 @@ impl SessionRequestContext<'_> {
 /// Serves a request of a session, of a batch too.
 pub(super) async fn serve_request(
     session: SessionRequestContext<'_>,
-    stream: AnswerTarget,
+    target: AnswerTarget,
     request: Request,
     params: Params,
 ) -> SessionOutcome {
@@ -198,7 +198,7 @@ pub(super) async fn serve_request(
                 return fail(&failure);
             }
             let method = CallMethod::Known(method);
-            call(session, &request.id, stream, method, params)
+            call(session, &request.id, target, method, params)
         }
         Some(method) if list_of_method(method).is_some() => {
             let list = ListRequest {
@@ -218,7 +218,7 @@ pub(super) async fn serve_request(
         {
             Some(name) => {
                 let method = CallMethod::Extension(name);
-                call(session, &request.id, stream, method, params)
+                call(session, &request.id, target, method, params)
             }
             None => fail(&Failure::new(
                 FailureKind::MethodNotFound,
@@ -284,7 +284,7 @@ async fn set_level(
 fn call(
     session: SessionRequestContext<'_>,
     id: &RequestId,
-    stream: AnswerTarget,
+    target: AnswerTarget,
     method: CallMethod,
     params: Params,
 ) -> SessionOutcome {
@@ -300,7 +300,7 @@ fn call(
         CallMethod::Extension(name) => (EXTENSION_METHOD, Some(name)),
     };
     // A client cannot be asked within a batch.
-    let class = if stream == AnswerTarget::OwnResponse {
+    let class = if target == AnswerTarget::OwnResponse {
         opened.class()
     } else {
         CapabilityClass::SESSIONS
@@ -313,19 +313,19 @@ fn call(
             return SessionOutcome::Message(session.render_failure(id, &failure, is_tool_call));
         }
     };
-    let as_task = tasks::task_mode_of_legacy(context, revision, method, &lifted);
+    let task_mode = tasks::task_mode_of_legacy(context, revision, method, &lifted);
     let task = tasks::task_of_result_request(method, &lifted.params);
     let response = response_context(session, id, method, class, lifted.progress_token.clone())
-        .about_task(task, as_task);
+        .about_task(task, task_mode);
     let call = Arc::new(tasks::with_task_mode(
-        as_task,
+        task_mode,
         Call {
             session: opened.is_stored.then_some(opened.key),
             extension,
             ..canonical_call(context, method, lifted)
         },
     ));
-    let may_ask = server_questions::may_ask_in(&call) && stream == AnswerTarget::OwnResponse;
+    let may_ask = server_questions::may_ask_in(&call) && target == AnswerTarget::OwnResponse;
     let asker =
         may_ask.then(|| ClientAsker::new(context, sender, opened.key, revision, call.clone()));
     let (router, call) = (context.shared().router.clone(), sender.for_payload(call));

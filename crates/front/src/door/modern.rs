@@ -282,11 +282,11 @@ fn make_call(
     let is_after_visits = resume == Some(CallResumption::Again);
     let answers = lifted.params.input_responses();
     let answers = answers.map_err(|error| fail(Failure::invalid_params(error.to_string())))?;
-    let as_task = tasks::task_mode_of_modern(class);
+    let task_mode = tasks::task_mode_of_modern(class);
     let call = Arc::new(Call {
         input_mode: InputMode::Rounds,
         resume,
-        task_mode: as_task,
+        task_mode,
         ..canonical_call(context, method, lifted)
     });
     let shared = context.shared();

@@ -86,14 +86,11 @@ pub(crate) fn task_mode_of_legacy(
 }
 
 /// The call with this task mode. A modern server sees that the client takes a task.
-pub(crate) fn with_task_mode(as_task: TaskMode, mut call: Call) -> Call {
-    if matches!(as_task, TaskMode::Wanted { .. }) {
+pub(crate) fn with_task_mode(task_mode: TaskMode, mut call: Call) -> Call {
+    if matches!(task_mode, TaskMode::Wanted { .. }) {
         call.capabilities.class = call.capabilities.class.with(CapabilityClass::TASKS);
     }
-    Call {
-        task_mode: as_task,
-        ..call
-    }
+    Call { task_mode, ..call }
 }
 
 /// The task of a `tasks/result` request.

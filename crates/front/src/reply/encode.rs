@@ -165,7 +165,7 @@ impl ResponseContext {
 
     /// True if the answer is a tool's result.
     fn is_tool_call(&self) -> bool {
-        self.method == Method::ToolsCall && !self.as_task
+        self.method == Method::ToolsCall && !self.is_task
     }
 
     fn failure_context(&self) -> FailureContext<'_> {

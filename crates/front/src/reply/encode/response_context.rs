@@ -49,7 +49,7 @@ pub(crate) struct ResponseContext {
     /// The task of a `tasks/result` request, by the client's own name.
     pub(super) task: Option<String>,
     /// True if the answer is to be a task: then there is no tool result that could carry an error.
-    pub(super) as_task: bool,
+    pub(super) is_task: bool,
     /// The response bytes that wait for the client, on a connection with other requests.
     pub(super) connection_flow: Option<Arc<Http2Flow>>,
     /// The owner of the answer's memory.
@@ -145,7 +145,7 @@ impl ResponseContext {
             url_elicitation: UrlElicitationForm::Text,
             accepted_visits: Vec::new(),
             task: None,
-            as_task: false,
+            is_task: false,
             connection_flow: context
                 .peer()
                 .http2
@@ -202,10 +202,10 @@ impl ResponseContext {
     }
 
     /// Marks the answer as the result of this task, or as a task itself (2025-11-25).
-    pub(crate) fn about_task(self, task: Option<String>, as_task: TaskMode) -> Self {
+    pub(crate) fn about_task(self, task: Option<String>, task_mode: TaskMode) -> Self {
         Self {
             task,
-            as_task: matches!(as_task, TaskMode::Wanted { .. }),
+            is_task: matches!(task_mode, TaskMode::Wanted { .. }),
             ..self
         }
     }
