@@ -9,7 +9,7 @@ use weir_layers::http::answer::{self, RenderedMessage, with_labels};
 use weir_layers::http::batch_budget::{BatchBudget, BatchedAnswer};
 use weir_layers::http::body::ResponseBody;
 use weir_layers::http::message_parts::MessageParts;
-use weir_layers::request::message_labels::{Era, MessageLabels};
+use weir_layers::request::message_labels::MessageLabels;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::request_tracing::{begin_span, run_item_in_span};
@@ -17,7 +17,7 @@ use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_wire::message::{MessageError, Request};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
-use weir_wire::{JsonLimits, Message, RequestId};
+use weir_wire::{Era, JsonLimits, Message, RequestId};
 
 use crate::door::client_response::deliver_response;
 use crate::door::legacy::{AnswerTarget, SessionOutcome, SessionRequestContext, serve_request};

@@ -8,7 +8,7 @@ use weir_core::upstream::ClientSessionChange;
 use weir_layers::failure;
 use weir_layers::failure::RequestResult;
 use weir_layers::http::answer::with_labels;
-use weir_layers::request::message_labels::{Era, MessageLabels};
+use weir_layers::request::message_labels::MessageLabels;
 use weir_layers::request::moved_sessions::check_session_is_here;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_head::RequestHead;
@@ -16,7 +16,7 @@ use weir_layers::request::session_lookup::{load_session, names_session};
 use weir_session::LoadedSession;
 use weir_wire::message::Notification;
 use weir_wire::method::Method;
-use weir_wire::{RequestId, scan};
+use weir_wire::{Era, RequestId, scan};
 
 use crate::method::canonical_call::call_without_item;
 

@@ -9,13 +9,13 @@ use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::request_refusal::RequestRefusal;
 use weir_layers::failure::{RequestFailure, RequestResult};
 use weir_layers::http::answer::with_labels;
-use weir_layers::request::message_labels::{Era, MessageLabels};
+use weir_layers::request::message_labels::MessageLabels;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{NoSession, load_session};
 use weir_session::{ClientRequest, LoadedSession};
-use weir_wire::RequestId;
 use weir_wire::params::Params;
+use weir_wire::{Era, RequestId};
 
 use crate::method::lists;
 

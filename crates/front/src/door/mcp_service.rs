@@ -9,7 +9,7 @@ use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::{self, RequestFailure, RequestResult};
 use weir_layers::layer::answer_request::AnswerRequest;
 use weir_layers::request::endpoint_request::{AuthenticatedRequest, CompleteRequest};
-use weir_layers::request::message_labels::{Era, MessageLabels};
+use weir_layers::request::message_labels::MessageLabels;
 use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::request_span::RequestSpan;
 use weir_layers::request::request_tracing::{begin_span, run_in_span};
@@ -17,7 +17,7 @@ use weir_listen::OtherProcess;
 use weir_wire::message::Request;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
-use weir_wire::{IncomingMessage, Message, MessageError, RequestId, Revision};
+use weir_wire::{Era, IncomingMessage, Message, MessageError, RequestId, Revision};
 
 use crate::door::client_response;
 use crate::door::forwarding;

@@ -30,7 +30,7 @@ use weir_layers::layer::isolate_panics::isolate_panics;
 use weir_layers::layer::observe;
 use weir_layers::layer::read_body::read_body;
 use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
-use weir_layers::request::message_labels::{Era, MessageLabels};
+use weir_layers::request::message_labels::MessageLabels;
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_head::RequestHead;
@@ -41,7 +41,7 @@ use weir_session::{
     StreamKind, StreamPermit, session_headers,
 };
 use weir_wire::method::Method as Rpc;
-use weir_wire::{IncomingMessage, Message, MessageError, RequestId};
+use weir_wire::{Era, IncomingMessage, Message, MessageError, RequestId};
 
 use crate::door::forwarding;
 use crate::door::{mcp_service, message_decoding};

@@ -22,11 +22,10 @@ use weir_core::{Principal, SessionKey};
 use weir_era::render::{self, WeirIdentity};
 use weir_era::{server_questions, tasks};
 use weir_layers::failure;
-use weir_layers::request::message_labels::Era;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_router::{Router, UpstreamTask};
 use weir_session::{GetStreamGuard, SessionListChanges, StreamPermit, SubscribedResource};
-use weir_wire::{RequestId, related_task, sse};
+use weir_wire::{Era, RequestId, related_task, sse};
 
 use crate::keep_alive::{self, KeepAlive};
 use crate::method::followed_tasks::FollowedTasks;

@@ -17,7 +17,7 @@ use weir_layers::failure::{self, RequestFailure, RequestResult};
 use weir_layers::http::answer;
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::request::forwarded_tasks::task_holders;
-use weir_layers::request::message_labels::{Era, MessageLabels};
+use weir_layers::request::message_labels::MessageLabels;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{NoSession, load_session};
@@ -26,7 +26,7 @@ use weir_session::{
     GetStreamGuard, LoadedSession, NoStreamPermit, SessionListChanges, StreamClient, StreamKind,
     StreamPermit, UNKNOWN_VERSION,
 };
-use weir_wire::{RequestId, Revision, scan};
+use weir_wire::{Era, RequestId, Revision, scan};
 
 use crate::keep_alive::KeepAlive;
 use crate::method::followed_tasks::{self, FollowedTasks, NamedTasks};

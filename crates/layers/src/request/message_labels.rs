@@ -1,6 +1,6 @@
 //! The labels of a message in metrics and spans.
 
-pub use weir_wire::Era;
+use weir_wire::Era;
 
 /// The method and the era of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,14 +4,13 @@ use tracing::Instrument as _;
 use weir_core::call::TraceContext;
 use weir_core::trace::{self, AttributeValue, ServerSpan};
 use weir_era::lift;
-use weir_wire::Revision;
 use weir_wire::message::Request;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
+use weir_wire::{Era, Revision};
 
 use crate::failure::RequestResult;
 use crate::http::answer::RenderedMessage;
-use crate::request::message_labels::Era;
 use crate::request::outcome::RequestOutcome;
 use crate::request::request_context::HttpRequestContext;
 use crate::request::request_span::RequestSpan;
