@@ -105,7 +105,7 @@ impl KeepAlive {
     pub(crate) fn of_session(
         mut self,
         context: &HttpRequestContext,
-        opened: &LoadedSession,
+        session: &LoadedSession,
     ) -> Self {
         let idle = context.limits().session.session_idle;
         // The session is renewed with a comment. So there are some within the time that it may be
@@ -115,7 +115,7 @@ impl KeepAlive {
         self.session = Some(Box::new(SessionUse::new(
             context.shared(),
             &context.route.settings,
-            opened.record.clone(),
+            session.record_key.clone(),
             SessionUser::Stream,
         )));
         self

@@ -53,11 +53,11 @@ use crate::session_settings::SessionLimits;
 #[derive(Clone, Debug)]
 pub struct LoadedSession {
     /// The record as it was read.
-    pub session: LegacySessionRecord,
+    pub record: LegacySessionRecord,
     /// The key of the session's state on this replica.
     pub key: SessionKey,
     /// The key of the record.
-    pub record: RecordKey,
+    pub record_key: RecordKey,
     version: u64,
     /// False for a request without a session: its state ends with it.
     pub is_stored: bool,
@@ -87,7 +87,7 @@ impl LoadedSession {
     /// The client's capabilities, as far as its revision defines them; before
     /// `notifications/initialized` only those of a session.
     pub fn class(&self) -> CapabilityClass {
-        if !self.session.initialized {
+        if !self.record.initialized {
             return CapabilityClass::SESSIONS;
         }
         self.class_of_lists()
@@ -97,7 +97,7 @@ impl LoadedSession {
     /// initialized (over HTTP+SSE it always does) and outlives that moment, so the stream must
     /// watch the lists that the client will see.
     pub fn class_of_lists(&self) -> CapabilityClass {
-        Self::class_of_revision(self.session.revision, self.session.class)
+        Self::class_of_revision(self.record.revision, self.record.class)
     }
 
     /// The class of the lists of a client that declares these capabilities in this revision.
@@ -206,52 +206,52 @@ impl LegacySessions {
         let Some(named) = self.ports.ids.read(principal, id) else {
             return Ok(SessionPlace::Gone);
         };
-        let record = RecordKey {
+        let record_key = RecordKey {
             principal: principal.clone(),
             id: named.id,
         };
         let (records, touch) = (&self.ports.records, Some(limits.session_idle));
         let found = match &named.opened_by {
-            None => records.load(&record, touch).await?,
-            Some(opened_by) => match records.locate(&record, touch, opened_by).await? {
+            None => records.load(&record_key, touch).await?,
+            Some(opened_by) => match records.locate(&record_key, touch, opened_by).await? {
                 RecordPlace::Here(found) => Some(found),
                 RecordPlace::TakenOver(found) => {
-                    self.take_over(session_key(&record.id), &found.value);
+                    self.take_over(session_key(&record_key.id), &found.value);
                     Some(found)
                 }
                 RecordPlace::Elsewhere(owner) => return Ok(SessionPlace::Elsewhere(owner)),
                 RecordPlace::Gone => None,
             },
         };
-        let opened = match found {
-            Some(found) => self.opened_session(record, &found, limits).await,
+        let loaded = match found {
+            Some(found) => self.loaded_session(record_key, &found, limits).await,
             None => None,
         };
-        Ok(opened.map_or(SessionPlace::Gone, SessionPlace::Here))
+        Ok(loaded.map_or(SessionPlace::Gone, SessionPlace::Here))
     }
 
     /// The session of a record, unless it is too old.
-    async fn opened_session(
+    async fn loaded_session(
         &self,
-        record: RecordKey,
+        record_key: RecordKey,
         found: &StoredRecord,
         limits: &SessionLimits,
     ) -> Option<LoadedSession> {
-        let session = LegacySessionRecord::decode(&found.value)?;
+        let record = LegacySessionRecord::decode(&found.value)?;
         let age = self
             .ports
             .clock
             .wall()
-            .duration_since(session.began)
+            .duration_since(record.began)
             .unwrap_or_default();
         if age > limits.session_age {
-            self.end(&record, &session).await;
+            self.end(&record_key, &record).await;
             return None;
         }
         Some(LoadedSession {
-            session,
-            key: session_key(&record.id),
             record,
+            key: session_key(&record_key.id),
+            record_key,
             version: found.version,
             is_stored: true,
         })
@@ -261,17 +261,16 @@ impl LegacySessions {
     pub fn without_record(
         &self,
         principal: &Principal,
-        session: LegacySessionRecord,
+        record: LegacySessionRecord,
     ) -> LoadedSession {
         let id = random_id(&*self.ports.random);
-        let record = RecordKey {
-            principal: principal.clone(),
-            id,
-        };
         LoadedSession {
-            session,
-            key: session_key(&id),
             record,
+            key: session_key(&id),
+            record_key: RecordKey {
+                principal: principal.clone(),
+                id,
+            },
             version: 0,
             is_stored: false,
         }
@@ -280,50 +279,50 @@ impl LegacySessions {
     /// Stores a changed session. A concurrent change wins; the client may set the level again.
     pub async fn store_changed(
         &self,
-        opened: &LoadedSession,
-        session: &LegacySessionRecord,
+        session: &LoadedSession,
+        record: &LegacySessionRecord,
         limits: &SessionLimits,
     ) -> bool {
-        let stored = self.write_record(opened, session, limits).await;
+        let stored = self.write_record(session, record, limits).await;
         matches!(stored, Ok(WriteOutcome::Stored(_)))
     }
 
     async fn write_record(
         &self,
-        opened: &LoadedSession,
-        session: &LegacySessionRecord,
+        session: &LoadedSession,
+        record: &LegacySessionRecord,
         limits: &SessionLimits,
     ) -> Result<WriteOutcome, StoreError> {
-        let value = self.record_value(&opened.key, session);
-        let expect = WriteCondition::Version(opened.version);
+        let value = self.record_value(&session.key, record);
+        let expect = WriteCondition::Version(session.version);
         self.ports
             .records
-            .store(&opened.record, value, limits.session_idle, expect)
+            .store(&session.record_key, value, limits.session_idle, expect)
             .await
     }
 
     /// Marks a session's client as initialized. On a concurrent change, reads the session again and
     /// retries.
-    pub async fn mark_initialized(&self, opened: &LoadedSession, limits: &SessionLimits) {
-        let mut opened = opened.clone();
+    pub async fn mark_initialized(&self, session: &LoadedSession, limits: &SessionLimits) {
+        let mut session = session.clone();
         for _ in 0..3 {
-            let session = LegacySessionRecord {
+            let record = LegacySessionRecord {
                 initialized: true,
-                ..opened.session
+                ..session.record
             };
-            if opened.session.initialized || self.store_changed(&opened, &session, limits).await {
+            if session.record.initialized || self.store_changed(&session, &record, limits).await {
                 return;
             }
-            let Ok(Some(found)) = self.ports.records.load(&opened.record, None).await else {
+            let Ok(Some(found)) = self.ports.records.load(&session.record_key, None).await else {
                 return;
             };
-            let Some(session) = LegacySessionRecord::decode(&found.value) else {
+            let Some(record) = LegacySessionRecord::decode(&found.value) else {
                 return;
             };
-            opened = LoadedSession {
-                session,
+            session = LoadedSession {
+                record,
                 version: found.version,
-                ..opened
+                ..session
             };
         }
     }

@@ -21,7 +21,7 @@ pub(crate) async fn response(head: RequestHead<'_>, response: Response) -> Reque
     if deliver_to_asker(head, &response)? {
         return Ok(failure::accepted());
     }
-    let opened = load_session(head).await.map_err(|none| match none {
+    let session = load_session(head).await.map_err(|none| match none {
         NoSession::Missing => RequestFailure::message(None, MessageRefusal::ResponseWithoutSession),
         NoSession::Unknown
         | NoSession::Repeated
@@ -29,7 +29,7 @@ pub(crate) async fn response(head: RequestHead<'_>, response: Response) -> Reque
         | NoSession::Elsewhere(_)
         | NoSession::Unreadable => none.failure(None),
     })?;
-    deliver_response(head.context, &opened, response);
+    deliver_response(head.context, &session, response);
     Ok(failure::accepted())
 }
 
@@ -66,14 +66,14 @@ fn deliver_to_asker(head: RequestHead<'_>, response: &Response) -> Result<bool, 
 /// Delivers a response within its session.
 pub(crate) fn deliver_response(
     context: &HttpRequestContext,
-    opened: &LoadedSession,
+    session: &LoadedSession,
     response: Response,
 ) {
     match response.id {
         Some(id) => context
             .shared()
             .sessions
-            .answer(&opened.key, id.as_json(), response.outcome),
+            .answer(&session.key, id.as_json(), response.outcome),
         None => instruments().unexpected_responses.add(1, &[]),
     }
 }

@@ -68,21 +68,21 @@ pub(crate) async fn serve(
             Err(none)
         }
     });
-    let opened = match loaded {
-        Ok(opened) => opened,
+    let session = match loaded {
+        Ok(session) => session,
         // A ping is answered at any time, also before `initialize`.
         Err(NoSession::Missing) if method == Some(Method::Ping) => {
             return Ok(failure::ok(weir_wire::write::response(&request.id, b"{}")));
         }
         Err(none) => return Err(none.failure(Some(&request.id))),
     };
-    let session = SessionRequestContext {
+    let request_context = SessionRequestContext {
         context,
         sender,
-        opened: &opened,
+        session: &session,
         headers: Some(headers),
     };
-    match serve_request(session, AnswerTarget::OwnResponse, request, params).await {
+    match serve_request(request_context, AnswerTarget::OwnResponse, request, params).await {
         SessionOutcome::Message(message) => Ok(message.into_answer()),
         SessionOutcome::List(response) => Ok(failure::ok(ResponseBody::new(response))),
         SessionOutcome::Call(response, owned) => encode::encode_reply(*response, owned).await,
@@ -114,7 +114,7 @@ pub(super) enum AnswerTarget {
 pub(super) struct SessionRequestContext<'a> {
     pub(super) context: &'a HttpRequestContext,
     pub(super) sender: &'a Authenticated<()>,
-    pub(super) opened: &'a LoadedSession,
+    pub(super) session: &'a LoadedSession,
     /// The headers of the request; absent in a batch.
     pub(super) headers: Option<&'a HeaderMap>,
 }
@@ -133,7 +133,7 @@ impl SessionRequestContext<'_> {
         tool_call: bool,
     ) -> RenderedMessage {
         let failed = FailureContext {
-            revision: self.opened.session.revision,
+            revision: self.session.record.revision,
             tool_call,
             request: self.context.name(),
         };
@@ -143,7 +143,7 @@ impl SessionRequestContext<'_> {
 
 /// Serves a request of a session, of a batch too.
 pub(super) async fn serve_request(
-    session: SessionRequestContext<'_>,
+    request_context: SessionRequestContext<'_>,
     target: AnswerTarget,
     request: Request,
     params: Params,
@@ -151,36 +151,36 @@ pub(super) async fn serve_request(
     let SessionRequestContext {
         context,
         sender,
-        opened,
+        session,
         ..
-    } = session;
-    let revision = opened.session.revision;
+    } = request_context;
+    let revision = session.record.revision;
     let done = |result: &[u8]| {
         let response = weir_wire::write::response(&request.id, result);
         SessionOutcome::Message(failure::ok_message(response, RequestOutcome::Ok))
     };
     let fail = |failure: &Failure| {
-        SessionOutcome::Message(session.render_failure(&request.id, failure, false))
+        SessionOutcome::Message(request_context.render_failure(&request.id, failure, false))
     };
     let done_or_failed =
         |ended: Result<(), Failure>| ended.map_or_else(|why| fail(&why), |()| done(b"{}"));
     match request.method.known() {
         Some(Method::Ping) => done(b"{}"),
         Some(Method::LoggingSetLevel) => {
-            done_or_failed(Box::pin(set_level(context, opened, &params)).await)
+            done_or_failed(Box::pin(set_level(context, session, &params)).await)
         }
         Some(method @ (Method::ResourcesSubscribe | Method::ResourcesUnsubscribe)) => {
             let serving =
-                subscriptions::serve_session_request(context, sender, opened, method, params);
+                subscriptions::serve_session_request(context, sender, session, method, params);
             done_or_failed(Box::pin(serving).await)
         }
         Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList))
             if revision.has_task_param() =>
         {
             let about = LegacyTaskRequest {
-                opened,
+                session,
                 method,
-                holders: session.task_holders(),
+                holders: request_context.task_holders(),
             };
             match Box::pin(tasks::serve_legacy(context, sender, about, params)).await {
                 Ok(result) => done(&result),
@@ -188,24 +188,24 @@ pub(super) async fn serve_request(
             }
         }
         Some(method) if waits_for_upstream(revision, method) => {
-            let own = opened.is_stored.then_some(opened.key);
+            let own = session.is_stored.then_some(session.key);
             let mut checked =
-                check_offered_or_ask(context, sender, own, method, opened.class()).await;
+                check_offered_or_ask(context, sender, own, method, session.class()).await;
             if checked.is_ok() && tasks::asks_for_task(revision, method, &params) {
-                checked = Box::pin(check_task_support(context, opened.class(), &params)).await;
+                checked = Box::pin(check_task_support(context, session.class(), &params)).await;
             }
             if let Err(failure) = checked {
                 return fail(&failure);
             }
             let method = CallMethod::Known(method);
-            call(session, &request.id, target, method, params)
+            call(request_context, &request.id, target, method, params)
         }
         Some(method) if list_of_method(method).is_some() => {
             let list = ListRequest {
                 revision,
                 method,
-                class: opened.class(),
-                session: opened.is_stored.then_some(opened.key),
+                class: session.class(),
+                session: session.is_stored.then_some(session.key),
                 params: &params,
             };
             match Box::pin(lists::list_page(context, sender, list)).await {
@@ -218,7 +218,7 @@ pub(super) async fn serve_request(
         {
             Some(name) => {
                 let method = CallMethod::Extension(name);
-                call(session, &request.id, target, method, params)
+                call(request_context, &request.id, target, method, params)
             }
             None => fail(&Failure::new(
                 FailureKind::MethodNotFound,
@@ -243,34 +243,34 @@ fn waits_for_upstream(revision: Revision, method: Method) -> bool {
 
 async fn set_level(
     context: &HttpRequestContext,
-    opened: &LoadedSession,
+    session: &LoadedSession,
     params: &Params,
 ) -> Result<(), Failure> {
     let level = params
         .level()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let level = level.ok_or_else(|| Failure::invalid_params("`level` is missing"))?;
-    if !opened.is_stored {
+    if !session.is_stored {
         return Err(Failure::invalid_params(
             "A level is set for a session: send `initialize`, and its session id with requests",
         ));
     }
-    let session = LegacySessionRecord {
+    let record = LegacySessionRecord {
         level: Some(level),
-        ..opened.session
+        ..session.record
     };
     if context
         .shared()
         .sessions
-        .store_changed(opened, &session, &context.limits().session)
+        .store_changed(session, &record, &context.limits().session)
         .await
     {
         context
             .ports()
             .notifier
-            .set_log_messages(&opened.key, session.log_messages());
+            .set_log_messages(&session.key, record.log_messages());
         context.shared().router.notify_sessions(
-            &HashSet::from([opened.key]),
+            &HashSet::from([session.key]),
             ClientSessionChange::LogLevel(level),
         );
         return Ok(());
@@ -282,7 +282,7 @@ async fn set_level(
 }
 
 fn call(
-    session: SessionRequestContext<'_>,
+    request_context: SessionRequestContext<'_>,
     id: &RequestId,
     target: AnswerTarget,
     method: CallMethod,
@@ -291,46 +291,56 @@ fn call(
     let SessionRequestContext {
         context,
         sender,
-        opened,
+        session,
         ..
-    } = session;
-    let revision = opened.session.revision;
+    } = request_context;
+    let revision = session.record.revision;
     let (method, extension) = match method {
         CallMethod::Known(method) => (method, None),
         CallMethod::Extension(name) => (EXTENSION_METHOD, Some(name)),
     };
     // A client cannot be asked within a batch.
     let class = if target == AnswerTarget::OwnResponse {
-        opened.class()
+        session.class()
     } else {
         CapabilityClass::SESSIONS
     };
-    let lifted = match lift::legacy(params, Some(&opened.session), class) {
+    let lifted = match lift::legacy(params, Some(&session.record), class) {
         Ok(lifted) => lifted,
         Err(error) => {
             let failure = Failure::invalid_params(error.to_string());
             let is_tool_call = method == Method::ToolsCall;
-            return SessionOutcome::Message(session.render_failure(id, &failure, is_tool_call));
+            return SessionOutcome::Message(request_context.render_failure(
+                id,
+                &failure,
+                is_tool_call,
+            ));
         }
     };
     let task_mode = tasks::task_mode_of_legacy(context, revision, method, &lifted);
     let task = tasks::task_of_result_request(method, &lifted.params);
-    let response = response_context(session, id, method, class, lifted.progress_token.clone())
-        .about_task(task, task_mode);
+    let response = response_context(
+        request_context,
+        id,
+        method,
+        class,
+        lifted.progress_token.clone(),
+    )
+    .about_task(task, task_mode);
     let call = Arc::new(tasks::with_task_mode(
         task_mode,
         Call {
-            session: opened.is_stored.then_some(opened.key),
+            session: session.is_stored.then_some(session.key),
             extension,
             ..canonical_call(context, method, lifted)
         },
     ));
     let may_ask = server_questions::may_ask_in(&call) && target == AnswerTarget::OwnResponse;
     let asker =
-        may_ask.then(|| ClientAsker::new(context, sender, opened.key, revision, call.clone()));
+        may_ask.then(|| ClientAsker::new(context, sender, session.key, revision, call.clone()));
     let (router, call) = (context.shared().router.clone(), sender.for_payload(call));
     let holders = if method == Method::TasksResult {
-        session.task_holders()
+        request_context.task_holders()
     } else {
         None
     };
@@ -346,7 +356,7 @@ fn call(
         context
             .shared()
             .sessions
-            .register_call(opened.key, id.clone(), &context.limits().session);
+            .register_call(session.key, id.clone(), &context.limits().session);
     let owner = SessionOwner::new(context.shared().clone(), cancelled, in_flight)
         .over_http_sse(context.is_over_http_sse);
     SessionOutcome::Call(Box::new(response), OwnedCall::by_session(running, owner))
@@ -357,7 +367,7 @@ fn response_context(
     SessionRequestContext {
         context,
         sender,
-        opened,
+        session,
         ..
     }: SessionRequestContext<'_>,
     id: &RequestId,
@@ -365,13 +375,13 @@ fn response_context(
     class: CapabilityClass,
     token: Option<Bytes>,
 ) -> ResponseContext {
-    let visits_urls = opened.is_stored && class.has(CapabilityClass::ELICITATION_URL);
-    ResponseContext::new(context, sender, id.clone(), opened.session.revision, method)
+    let visits_urls = session.is_stored && class.has(CapabilityClass::ELICITATION_URL);
+    ResponseContext::new(context, sender, id.clone(), session.record.revision, method)
         .with_progress_token(token)
         // The connection of an HTTP+SSE client keeps the session in use.
-        .in_session(Some(opened).filter(|opened| opened.is_stored && !context.is_over_http_sse))
+        .in_session(Some(session).filter(|session| session.is_stored && !context.is_over_http_sse))
         .with_url_elicitation(if visits_urls {
-            UrlElicitationForm::Error(opened.key)
+            UrlElicitationForm::Error(session.key)
         } else {
             UrlElicitationForm::Text
         })

@@ -33,14 +33,14 @@ pub(crate) async fn batch(head: RequestHead<'_>, items: Vec<Bytes>) -> RequestRe
     let (context, sender) = (head.context, head.sender);
     context.facts.leave_decoded(LABELS);
     let not_allowed = || RequestFailure::message(None, MessageRefusal::BatchNotAllowed);
-    let opened = load_session(head).await.map_err(|none| match none {
+    let session = load_session(head).await.map_err(|none| match none {
         NoSession::Unknown
         | NoSession::Repeated
         | NoSession::Elsewhere(_)
         | NoSession::Unreadable => none.failure(None),
         NoSession::Missing | NoSession::Version => not_allowed(),
     })?;
-    if !opened.session.revision.has_batches() {
+    if !session.record.revision.has_batches() {
         return Err(not_allowed());
     }
     let limits = JsonLimits::default();
@@ -59,21 +59,21 @@ pub(crate) async fn batch(head: RequestHead<'_>, items: Vec<Bytes>) -> RequestRe
     let budget = &context.ports().budgets.messages;
     let owner = context.owner(sender);
     let room = BatchBudget::new(context.limits().batch_bytes, budget, owner);
-    let session = SessionRequestContext {
+    let request_context = SessionRequestContext {
         context,
         sender,
-        opened: &opened,
+        session: &session,
         headers: None,
     };
     let answers = parsed
         .into_iter()
-        .map(|item| item_of_batch(session, item, &room));
-    let session = CallSessionUse::new(
+        .map(|item| item_of_batch(request_context, item, &room));
+    let session_use = CallSessionUse::new(
         context.shared(),
         &context.route.settings,
-        opened.record.clone(),
+        session.record_key.clone(),
     );
-    let answers = session.during(join_all(answers)).await;
+    let answers = session_use.during(join_all(answers)).await;
     let answers: Vec<RenderedMessage> = answers.into_iter().flatten().collect();
     let worst = answers
         .iter()
@@ -92,16 +92,16 @@ pub(crate) async fn batch(head: RequestHead<'_>, items: Vec<Bytes>) -> RequestRe
 }
 
 async fn item_of_batch(
-    session: SessionRequestContext<'_>,
+    request_context: SessionRequestContext<'_>,
     item: Result<Message, MessageError>,
     room: &BatchBudget,
 ) -> Option<RenderedMessage> {
     let SessionRequestContext {
         context,
         sender,
-        opened,
+        session,
         ..
-    } = session;
+    } = request_context;
     let error = |id: Option<&RequestId>, refusal| {
         let error = failure::message_error(refusal, context.name());
         let message = weir_wire::write::error_response(id, true, &error);
@@ -114,13 +114,13 @@ async fn item_of_batch(
             match Params::of(&request.method, request.params.as_ref()) {
                 Err(bad) => error(Some(&id), MessageRefusal::wrong_params(bad)),
                 Ok(params) => match begin_span(context, &request, &params, Era::Legacy) {
-                    None => answer_batch_item(session, request, params, room).await,
+                    None => answer_batch_item(request_context, request, params, room).await,
                     Some((context, span)) => {
-                        let session = SessionRequestContext {
+                        let request_context = SessionRequestContext {
                             context: &context,
-                            ..session
+                            ..request_context
                         };
-                        let answering = answer_batch_item(session, request, params, room);
+                        let answering = answer_batch_item(request_context, request, params, room);
                         run_item_in_span(span, answering).await
                     }
                 },
@@ -130,11 +130,11 @@ async fn item_of_batch(
             if let Err(bad) = Params::of(&notification.method, notification.params.as_ref()) {
                 return error(None, MessageRefusal::wrong_params(bad));
             }
-            handle_notification(context, sender, opened, &notification).await;
+            handle_notification(context, sender, session, &notification).await;
             None
         }
         Ok(Message::Response(response)) => {
-            deliver_response(context, opened, response);
+            deliver_response(context, session, response);
             None
         }
     }
@@ -142,13 +142,13 @@ async fn item_of_batch(
 
 /// Answers one request of a batch. Returns `None` if its client cancelled it.
 async fn answer_batch_item(
-    session: SessionRequestContext<'_>,
+    request_context: SessionRequestContext<'_>,
     request: Request,
     params: Params,
     room: &BatchBudget,
 ) -> Option<RenderedMessage> {
     let id = request.id.clone();
-    let serving = serve_request(session, AnswerTarget::Batch, request, params);
+    let serving = serve_request(request_context, AnswerTarget::Batch, request, params);
     let answer = match Box::pin(serving).await {
         SessionOutcome::Message(message) => message,
         SessionOutcome::List(response) => {
@@ -162,7 +162,7 @@ async fn answer_batch_item(
         room.hold(answer, BatchedAnswer::Other)
             .unwrap_or_else(|full| {
                 let refusal = MessageRefusal::NoRoomInBatch(full.message().to_owned());
-                let error = failure::message_error(refusal, session.context.name());
+                let error = failure::message_error(refusal, request_context.context.name());
                 let message = weir_wire::write::error_response(Some(&id), true, &error);
                 failure::ok_message(message, RequestOutcome::Failed)
             }),

@@ -36,10 +36,10 @@ pub(crate) async fn notification(
     context.facts.leave_decoded(labels);
     check_session_is_here(context, headers, notification.method.known())
         .map_err(|failure| failure.labelled(labels))?;
-    let opened = load_session(head)
+    let session = load_session(head)
         .await
         .map_err(|none| none.failure(None).labelled(labels))?;
-    handle_notification(context, head.sender, &opened, notification).await;
+    handle_notification(context, head.sender, &session, notification).await;
     Ok(with_labels(failure::accepted(), labels))
 }
 
@@ -47,7 +47,7 @@ pub(crate) async fn notification(
 pub(super) async fn handle_notification(
     context: &HttpRequestContext,
     sender: &Authenticated<()>,
-    opened: &LoadedSession,
+    session: &LoadedSession,
     notification: &Notification,
 ) {
     let params = notification.params.clone().unwrap_or_default();
@@ -58,13 +58,13 @@ pub(super) async fn handle_notification(
     match notification.method.known() {
         Some(Method::Cancelled) => {
             if let Some(id) = named("requestId") {
-                context.shared().sessions.cancel(&opened.key, &id);
+                context.shared().sessions.cancel(&session.key, &id);
             }
         }
         Some(Method::Progress) => {
             if let Some(token) = named("progressToken") {
                 context.shared().sessions.report_progress(
-                    &opened.key,
+                    &session.key,
                     token.as_json(),
                     params.clone(),
                 );
@@ -74,13 +74,13 @@ pub(super) async fn handle_notification(
             context
                 .shared()
                 .sessions
-                .mark_initialized(opened, &context.limits().session)
+                .mark_initialized(session, &context.limits().session)
                 .await;
-            announce_session(context, sender, opened);
+            announce_session(context, sender, session);
         }
         Some(Method::RootsListChanged) => {
             context.shared().router.notify_sessions(
-                &HashSet::from([opened.key]),
+                &HashSet::from([session.key]),
                 ClientSessionChange::RootsChanged,
             );
         }
@@ -93,16 +93,16 @@ pub(super) async fn handle_notification(
 fn announce_session(
     context: &HttpRequestContext,
     sender: &Authenticated<()>,
-    opened: &LoadedSession,
+    session: &LoadedSession,
 ) {
-    if !opened.is_stored {
+    if !session.is_stored {
         return;
     }
     let call = call_without_item(
         context,
-        Some(&opened.session),
-        Some(opened.key),
-        opened.class_of_lists(),
+        Some(&session.record),
+        Some(session.key),
+        session.class_of_lists(),
     );
     if let Some(call) = call {
         context

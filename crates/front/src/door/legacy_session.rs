@@ -87,7 +87,7 @@ const DELETE_LABELS: MessageLabels = MessageLabels::of(Era::Legacy, "DELETE");
 pub(crate) async fn delete(head: RequestHead<'_>) -> RequestResult {
     let context = head.context;
     context.facts.leave_decoded(DELETE_LABELS);
-    let opened = load_session(head)
+    let session = load_session(head)
         .await
         .map_err(|none| match none {
             NoSession::Unknown => RequestRefusal::UnknownSession.into(),
@@ -99,6 +99,6 @@ pub(crate) async fn delete(head: RequestHead<'_>) -> RequestResult {
         })
         .map_err(|failure| failure.labelled(DELETE_LABELS))?;
     let sessions = &context.shared().sessions;
-    sessions.end(&opened.record, &opened.session).await;
+    sessions.end(&session.record_key, &session.record).await;
     Ok(with_labels(failure::no_content(), DELETE_LABELS))
 }

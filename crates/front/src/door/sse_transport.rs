@@ -426,9 +426,9 @@ async fn end_session(
     connection: &SseConnection,
     session: HeaderValue,
 ) {
-    if let Some(opened) = load_own(context, connection, &session).await {
+    if let Some(own) = load_own(context, connection, &session).await {
         let sessions = &context.shared().sessions;
-        sessions.end(&opened.record, &opened.session).await;
+        sessions.end(&own.record_key, &own.record).await;
     }
 }
 
@@ -437,9 +437,9 @@ async fn sealed_session(
     connection: &SseConnection,
     context: &HttpRequestContext,
 ) -> Option<String> {
-    let opened = load_own(context, connection, &connection.session()?).await?;
+    let session = load_own(context, connection, &connection.session()?).await?;
     let (sealer, random) = (&context.shared().sealer, &*context.ports().random);
-    Some(connection.seal_session(sealer, random, &opened.session))
+    Some(connection.seal_session(sealer, random, &session.record))
 }
 
 async fn load_own(
@@ -449,7 +449,7 @@ async fn load_own(
 ) -> Option<LoadedSession> {
     let (sessions, limits) = (&context.shared().sessions, &context.limits().session);
     match sessions.load(&connection.principal, session, limits).await {
-        Ok(SessionPlace::Here(opened)) => Some(opened),
+        Ok(SessionPlace::Here(session)) => Some(session),
         Ok(SessionPlace::Elsewhere(_) | SessionPlace::Gone) | Err(_) => None,
     }
 }

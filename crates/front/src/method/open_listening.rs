@@ -49,11 +49,11 @@ pub(crate) async fn open_get(head: RequestHead<'_>) -> RequestResult {
 
 async fn open_session_stream(head: RequestHead<'_>) -> RequestResult {
     let (context, sender, headers) = (head.context, head.sender, head.headers);
-    let opened = load_session(head)
+    let session = load_session(head)
         .await
         .map_err(|none| none.failure(None))?;
     let permit = stream_permit(context, sender)?;
-    let permit = match replay::resume(context, &opened, headers, permit).await {
+    let permit = match replay::resume(context, &session, headers, permit).await {
         Resumption::Resumed(resumed) => return Ok(stream_response(*resumed)),
         Resumption::Ended => return Ok(failure::no_content()),
         Resumption::None(permit) => permit,
@@ -63,20 +63,20 @@ async fn open_session_stream(head: RequestHead<'_>) -> RequestResult {
         keep_alive,
         permit: Some(permit),
     };
-    Ok(listen_in_session(head, &opened, bounds).await)
+    Ok(listen_in_session(head, &session, bounds).await)
 }
 
 /// Opens the stream of an HTTP+SSE client's session, which goes out on the client's connection. The
 /// connection has the permit of both, and ends both.
 pub(crate) async fn open_on_connection(head: RequestHead<'_>) -> RequestResult {
-    let opened = load_session(head)
+    let session = load_session(head)
         .await
         .map_err(|none| none.failure(None))?;
     let bounds = StreamBounds {
         keep_alive: KeepAlive::of_part(head.context),
         permit: None,
     };
-    Ok(listen_in_session(head, &opened, bounds).await)
+    Ok(listen_in_session(head, &session, bounds).await)
 }
 
 /// The ends of a stream beside that of its session, and the permit that it holds.
@@ -87,27 +87,27 @@ struct StreamBounds {
 
 async fn listen_in_session(
     head: RequestHead<'_>,
-    opened: &LoadedSession,
+    session: &LoadedSession,
     StreamBounds { keep_alive, permit }: StreamBounds,
 ) -> HttpAnswer {
     let (context, sender) = (head.context, head.sender);
-    let (replaced, updates, hold) = context.shared().sessions.register_get_stream(opened.key);
-    subscriptions::renew_inherited(context, sender, opened);
+    let (replaced, updates, hold) = context.shared().sessions.register_get_stream(session.key);
+    subscriptions::renew_inherited(context, sender, session);
     let mut changes = watch(
         context,
         sender,
-        opened.class_of_lists(),
+        session.class_of_lists(),
         ListKind::ALL.into_iter().collect(),
     );
     let declared = LazyCell::new(|| {
-        lists::declared_lists(context, opened.class_of_lists(), sender.principal())
+        lists::declared_lists(context, session.class_of_lists(), sender.principal())
     });
     continue_from_last(&mut changes, &hold, |kind| declared.has(kind));
     let notifier = &context.ports().notifier;
-    let messages = notifier.open_receiver(opened.key, opened.session.log_messages());
+    let messages = notifier.open_receiver(session.key, session.record.log_messages());
     match load_session(head).await {
         // The level may have been set since the session was loaded.
-        Ok(now) => notifier.set_log_messages(&opened.key, now.session.log_messages()),
+        Ok(now) => notifier.set_log_messages(&session.key, now.record.log_messages()),
         // The session ended before its stream was registered: no end will reach the stream.
         Err(NoSession::Unknown) => replaced.cancel(),
         // The stream may stay: the session lives, or its end reaches the stream.
@@ -121,28 +121,28 @@ async fn listen_in_session(
     }
     let questions = ClientQuestions::new(
         context.shared().clone(),
-        opened.key,
-        opened.session.revision,
+        session.key,
+        session.record.revision,
     );
     let mut news = SessionListChanges::new(StreamClient {
         catalog: context.shared().catalog().clone(),
         endpoint: context.endpoint().clone(),
-        class: opened.class_of_lists(),
+        class: session.class_of_lists(),
         principal: sender.principal().clone(),
-        session: opened.key,
+        session: session.key,
     });
     // Changes that a server sent while the session had no stream are sent now.
     for (upstream, kinds) in context
         .shared()
         .catalog()
-        .unread_session_changes(context.endpoint(), &opened.key)
+        .unread_session_changes(context.endpoint(), &session.key)
     {
         news.receive(upstream, kinds);
     }
     let beside = Box::new(OutOfCallMessages {
         endpoint: context.endpoint().clone(),
         principal: sender.principal().clone(),
-        session: opened.key,
+        session: session.key,
         messages,
         questions,
         news,
@@ -150,12 +150,12 @@ async fn listen_in_session(
     let kind = ListeningKind::Get {
         hold,
         out_of_call: beside,
-        takes_empty_events: opened.session.revision.has_stream_polling(),
+        takes_empty_events: session.record.revision.has_stream_polling(),
     };
     let parts = ListeningParts {
         changes,
         updates,
-        keep_alive: keep_alive.of_session(context, opened),
+        keep_alive: keep_alive.of_session(context, session),
         permit,
     };
     stream_response(ListeningStream::new(context, parts, kind, &replaced))

@@ -44,26 +44,26 @@ pub(crate) type GrantedResource = (Arc<str>, SubscribedResource);
 pub(crate) async fn serve_session_request(
     context: &HttpRequestContext,
     sender: &Authenticated<()>,
-    opened: &LoadedSession,
+    session: &LoadedSession,
     method: Method,
     params: Params,
 ) -> Result<(), Failure> {
     check_offered(context, method)?;
     let uri = resource_of(&params)?;
-    if !opened.is_stored {
+    if !session.is_stored {
         let text = "Updates are told on a session's stream: send `initialize`, and its session id with requests";
         return Err(Failure::invalid_params(text));
     }
     let sessions = &context.shared().sessions;
     if method == Method::ResourcesUnsubscribe {
         // An unsubscribe of an unknown resource succeeds.
-        sessions.unsubscribe(&opened.key, &uri);
+        sessions.unsubscribe(&session.key, &uri);
         sessions
-            .share_subscriptions(opened, &context.limits().session)
+            .share_subscriptions(session, &context.limits().session)
             .await;
         return Ok(());
     }
-    subscribe_session(context, sender, opened, params, None)
+    subscribe_session(context, sender, session, params, None)
         .await
         .map(drop)
 }
@@ -73,12 +73,12 @@ pub(crate) async fn serve_session_request(
 async fn subscribe_session(
     context: &HttpRequestContext,
     sender: &Authenticated<()>,
-    opened: &LoadedSession,
+    session: &LoadedSession,
     params: Params,
     renewal: Option<&SubscriptionRenewal>,
 ) -> Result<bool, Failure> {
     let (sessions, uri) = (&context.shared().sessions, resource_of(&params)?);
-    let (own, is_known) = sessions.subscription_status(&opened.key, &uri);
+    let (own, is_known) = sessions.subscription_status(&session.key, &uri);
     if is_known {
         return Ok(true);
     }
@@ -86,14 +86,14 @@ async fn subscribe_session(
         return Err(too_many());
     }
     let permit = subscription_permit(context, sender, &uri)?;
-    let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(invalid)?;
+    let lifted = lift::legacy(params, Some(&session.record), session.class()).map_err(invalid)?;
     let call = Call {
-        session: Some(opened.key),
+        session: Some(session.key),
         ..canonical_call(context, Method::ResourcesSubscribe, lifted)
     };
     let (inbox, subscribing) = match renewal {
         Some(renewal) => renewal.begin_subscription(),
-        None => sessions.begin_subscription(opened.key),
+        None => sessions.begin_subscription(session.key),
     };
     let subscription = context
         .shared()
@@ -102,11 +102,11 @@ async fn subscribe_session(
         .await?;
     let is_kept = subscribing.keep(&uri, (subscription, permit));
     sessions
-        .share_subscriptions(opened, &context.limits().session)
+        .share_subscriptions(session, &context.limits().session)
         .await;
     // The session may have ended in between, before the subscription was attached to it.
-    if !sessions.is_alive(&opened.record).await {
-        sessions.remove_local(&opened.key);
+    if !sessions.is_alive(&session.record_key).await {
+        sessions.remove_local(&session.key);
     }
     Ok(is_kept)
 }
@@ -127,19 +127,19 @@ fn invalid(error: ParamsError) -> Failure {
 pub(crate) fn renew_inherited(
     context: &HttpRequestContext,
     sender: &Authenticated<()>,
-    opened: &LoadedSession,
+    session: &LoadedSession,
 ) {
-    let Some(renewal) = context.shared().sessions.begin_renewal(opened.key) else {
+    let Some(renewal) = context.shared().sessions.begin_renewal(session.key) else {
         return;
     };
-    let (context, sender, opened) = (context.clone(), sender.for_payload(()), opened.clone());
+    let (context, sender, session) = (context.clone(), sender.for_payload(()), session.clone());
     let shared = context.shared().clone();
     let renewing = async move {
         while let Some(uri) = renewal.next_uri() {
-            let renewed = renew(&context, &sender, &opened, &renewal, &uri).await;
+            let renewed = renew(&context, &sender, &session, &renewal, &uri).await;
             renewal.remove(&uri);
             match renewed {
-                Ok(true) => context.shared().sessions.notify_updated(&opened.key, uri),
+                Ok(true) => context.shared().sessions.notify_updated(&session.key, uri),
                 // The client ended it meanwhile.
                 Ok(false) => {}
                 Err(failure) => {
@@ -149,7 +149,9 @@ pub(crate) fn renew_inherited(
                         "inherited subscription could not be renewed"
                     );
                     let (sessions, limits) = (&context.shared().sessions, context.limits());
-                    sessions.share_subscriptions(&opened, &limits.session).await;
+                    sessions
+                        .share_subscriptions(&session, &limits.session)
+                        .await;
                 }
             }
         }
@@ -161,12 +163,12 @@ pub(crate) fn renew_inherited(
 async fn renew(
     context: &HttpRequestContext,
     sender: &Authenticated<()>,
-    opened: &LoadedSession,
+    session: &LoadedSession,
     renewal: &SubscriptionRenewal,
     uri: &str,
 ) -> Result<bool, Failure> {
     check_offered(context, Method::ResourcesSubscribe)?;
-    subscribe_session(context, sender, opened, params(uri)?, Some(renewal)).await
+    subscribe_session(context, sender, session, params(uri)?, Some(renewal)).await
 }
 
 /// The `params` of a subscription.

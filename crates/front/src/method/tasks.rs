@@ -101,7 +101,7 @@ pub(crate) fn task_of_result_request(method: Method, params: &Params) -> Option<
 
 /// A request about a task in a session.
 pub(crate) struct LegacyTaskRequest<'a> {
-    pub(crate) opened: &'a LoadedSession,
+    pub(crate) session: &'a LoadedSession,
     pub(crate) method: Method,
     /// The other processes that may have the task.
     pub(crate) holders: Option<Arc<dyn TaskHolders>>,
@@ -118,15 +118,15 @@ pub(crate) async fn serve_legacy(
     params: Params,
 ) -> Result<Bytes, Failure> {
     let LegacyTaskRequest {
-        opened,
+        session,
         method,
         holders,
     } = request;
     check_offered(context, method)?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
-    let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
+    let lifted = lift::legacy(params, Some(&session.record), session.class()).map_err(wrong)?;
     let call = Call {
-        session: opened.is_stored.then_some(opened.key),
+        session: session.is_stored.then_some(session.key),
         wants_status_only: true,
         ..canonical_call(context, method, lifted)
     };

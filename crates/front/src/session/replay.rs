@@ -305,7 +305,7 @@ pub(crate) enum Resumption {
 /// the client would open that one again, without end.
 pub(crate) async fn resume(
     context: &HttpRequestContext,
-    opened: &LoadedSession,
+    session: &LoadedSession,
     headers: &HeaderMap,
     permit: StreamPermit,
 ) -> Resumption {
@@ -322,7 +322,7 @@ pub(crate) async fn resume(
         return Resumption::None(permit);
     };
     let key = StreamKey {
-        session: opened.key,
+        session: session.key,
         stream,
     };
     let replays = &context.ports().replays;
@@ -344,11 +344,11 @@ pub(crate) async fn resume(
     let point = ResumePoint { key, seq, moves };
     let keep_alive = KeepAlive::new(
         context,
-        &opened.record.principal,
+        &session.record_key.principal,
         headers,
         StreamKind::Resumed,
     )
-    .of_session(context, opened);
+    .of_session(context, session);
     let resumed = ResumedStream::new(context, keep_alive, point, permit, found);
     Resumption::Resumed(Box::new(resumed))
 }

@@ -66,14 +66,14 @@ pub async fn load_session(head: RequestHead<'_>) -> Result<LoadedSession, NoSess
         tracing::warn!(%error, "session load failed: client is asked to retry");
         NoSession::Unreadable
     })?;
-    let opened = match loaded {
-        SessionPlace::Here(opened) => opened,
+    let session = match loaded {
+        SessionPlace::Here(session) => session,
         SessionPlace::Elsewhere(owner) => return Err(NoSession::Elsewhere(owner)),
         SessionPlace::Gone => return Err(NoSession::Unknown),
     };
     // Without the header the session's own revision holds (2025-06-18, transports).
     version?;
-    Ok(opened)
+    Ok(session)
 }
 
 /// The legacy revision in the head, if the head names one. The era is asked here, because the

@@ -65,7 +65,7 @@ impl LegacySessions {
         if let Ok(Some(found)) = self.ports.records.load(&record, touch).await
             && user == SessionUser::Stream
         {
-            self.opened_session(record, &found, limits).await;
+            self.loaded_session(record, &found, limits).await;
         }
     }
 

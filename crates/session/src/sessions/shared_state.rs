@@ -44,23 +44,23 @@ impl LegacySessions {
     }
 
     /// Stores the subscriptions of a session for the replica that may take it over.
-    pub async fn share_subscriptions(&self, opened: &LoadedSession, limits: &SessionLimits) {
-        if matches!(self.ports.ids, SessionIds::Random) || !opened.is_stored {
+    pub async fn share_subscriptions(&self, session: &LoadedSession, limits: &SessionLimits) {
+        if matches!(self.ports.ids, SessionIds::Random) || !session.is_stored {
             return;
         }
         for _ in 0..WRITE_ATTEMPTS {
-            let Ok(Some(found)) = self.ports.records.load(&opened.record, None).await else {
+            let Ok(Some(found)) = self.ports.records.load(&session.record_key, None).await else {
                 return;
             };
-            let Some(session) = LegacySessionRecord::decode(&found.value) else {
+            let Some(record) = LegacySessionRecord::decode(&found.value) else {
                 return;
             };
             let current = LoadedSession {
-                session,
+                record,
                 version: found.version,
-                ..opened.clone()
+                ..session.clone()
             };
-            let written = self.write_record(&current, &session, limits).await;
+            let written = self.write_record(&current, &record, limits).await;
             if matches!(written, Ok(WriteOutcome::Stored(_))) {
                 return;
             }

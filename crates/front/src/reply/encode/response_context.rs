@@ -180,7 +180,7 @@ impl ResponseContext {
                 session: session.key,
                 from_start: self.revision.has_stream_polling(),
             }),
-            used_session: session.map(|session| session.record.clone()),
+            used_session: session.map(|session| session.record_key.clone()),
             ..self
         }
     }
