@@ -58,7 +58,7 @@ pub(crate) async fn batch(head: RequestHead<'_>, items: Vec<Bytes>) -> RequestRe
     }
     let budget = &context.ports().budgets.messages;
     let owner = context.owner(sender);
-    let room = BatchBudget::new(context.limits().batch_bytes, budget, owner);
+    let batch_budget = BatchBudget::new(context.limits().batch_bytes, budget, owner);
     let request_context = SessionRequestContext {
         context,
         sender,
@@ -67,7 +67,7 @@ pub(crate) async fn batch(head: RequestHead<'_>, items: Vec<Bytes>) -> RequestRe
     };
     let answers = parsed
         .into_iter()
-        .map(|item| item_of_batch(request_context, item, &room));
+        .map(|item| item_of_batch(request_context, item, &batch_budget));
     let session_use = CallSessionUse::new(
         context.shared(),
         &context.route.settings,
@@ -94,7 +94,7 @@ pub(crate) async fn batch(head: RequestHead<'_>, items: Vec<Bytes>) -> RequestRe
 async fn item_of_batch(
     request_context: SessionRequestContext<'_>,
     item: Result<Message, MessageError>,
-    room: &BatchBudget,
+    batch_budget: &BatchBudget,
 ) -> Option<RenderedMessage> {
     let SessionRequestContext {
         context,
@@ -114,13 +114,14 @@ async fn item_of_batch(
             match Params::of(&request.method, request.params.as_ref()) {
                 Err(bad) => error(Some(&id), MessageRefusal::wrong_params(bad)),
                 Ok(params) => match begin_span(context, &request, &params, Era::Legacy) {
-                    None => answer_batch_item(request_context, request, params, room).await,
+                    None => answer_batch_item(request_context, request, params, batch_budget).await,
                     Some((context, span)) => {
                         let request_context = SessionRequestContext {
                             context: &context,
                             ..request_context
                         };
-                        let answering = answer_batch_item(request_context, request, params, room);
+                        let answering =
+                            answer_batch_item(request_context, request, params, batch_budget);
                         run_item_in_span(span, answering).await
                     }
                 },
@@ -145,7 +146,7 @@ async fn answer_batch_item(
     request_context: SessionRequestContext<'_>,
     request: Request,
     params: Params,
-    room: &BatchBudget,
+    batch_budget: &BatchBudget,
 ) -> Option<RenderedMessage> {
     let id = request.id.clone();
     let serving = serve_request(request_context, AnswerTarget::Batch, request, params);
@@ -155,11 +156,12 @@ async fn answer_batch_item(
             failure::ok_message(response.joined(), RequestOutcome::Ok)
         }
         SessionOutcome::Call(response, owned) => {
-            return encode::encode_for_batch(*response, owned, room).await;
+            return encode::encode_for_batch(*response, owned, batch_budget).await;
         }
     };
     Some(
-        room.hold(answer, BatchedAnswer::Other)
+        batch_budget
+            .hold(answer, BatchedAnswer::Other)
             .unwrap_or_else(|full| {
                 let refusal = MessageRefusal::NoRoomInBatch(full.message().to_owned());
                 let error = failure::message_error(refusal, request_context.context.name());

@@ -204,10 +204,10 @@ impl ClientQuestions {
                 self.outgoing.withdraw(&open.id);
                 return false;
             }
-            let Poll::Ready(said) = open.from_client.poll_recv(cx) else {
+            let Poll::Ready(reply) = open.from_client.poll_recv(cx) else {
                 return true;
             };
-            match (said, &mut open.asker) {
+            match (reply, &mut open.asker) {
                 (Some(ClientReply::Progress(params)), QuestionSource::Running(ask)) => {
                     ask.send_progress(params)
                 }

@@ -79,9 +79,11 @@ impl ResponseContext {
                 let structured = structured::as_text(self.revision)
                     .filter(|_| self.is_of_tool())
                     .map(|edit| (edit, HeldPart::new(self.route.shared.clone())));
-                let column = ResultEdits::new(self.blocks(), structured, edits.into_owned());
+                let result_edits = ResultEdits::new(self.blocks(), structured, edits.into_owned());
                 EncodedEnd::Stream(Box::new(result_stream::ResultStream::new(
-                    &self.id, column, source,
+                    &self.id,
+                    result_edits,
+                    source,
                 )))
             }
         }
@@ -323,15 +325,15 @@ pub(crate) fn encode_reply(
             Ok(CallStep::Message(message)) => Some(FirstEvent::Message(message)),
             Ok(CallStep::Event(ReplyEvent::Ask(_))) | Err(_) => None,
         };
-        let keeping = response
+        let recorder = response
             .resumption
             .and_then(|log| ReplayRecorder::begin_recording(log, &response));
         let until = owned.deadline();
         let session = response.session_use();
         let events = call_event_stream::CallEventStream::new(response, owned, first);
         let counted = events.pending_outcome();
-        let mut body = match keeping {
-            Some(keeping) => body_in_session(keeping.record_stream(events), session),
+        let mut body = match recorder {
+            Some(recorder) => body_in_session(recorder.record_stream(events), session),
             None => body_in_session(events, session),
         };
         body.labels.until = until;
@@ -344,7 +346,7 @@ pub(crate) fn encode_reply(
 pub(crate) async fn encode_for_batch(
     response: ResponseContext,
     mut owned: OwnedCall,
-    room: &BatchBudget,
+    budget: &BatchBudget,
 ) -> Option<RenderedMessage> {
     loop {
         match owned.next().await {
@@ -355,12 +357,12 @@ pub(crate) async fn encode_for_batch(
                 let is_own = matches!(&end, ReplyEnd::Failed(failure) if !is_of_server(failure));
                 let kind = response.batched_answer(&end);
                 let held = match response.encode_end(end) {
-                    EncodedEnd::Message(said) if is_own => Ok(said),
-                    EncodedEnd::Message(said) => room.hold(said, kind),
-                    EncodedEnd::Stream(results) => (*results).collect(room.share(kind)).await,
+                    EncodedEnd::Message(message) if is_own => Ok(message),
+                    EncodedEnd::Message(message) => budget.hold(message, kind),
+                    EncodedEnd::Stream(results) => (*results).collect(budget.share(kind)).await,
                 };
                 return match held.map_err(|failure| response.encode_failure(&failure)) {
-                    Ok(said) | Err(EncodedEnd::Message(said)) => Some(said),
+                    Ok(message) | Err(EncodedEnd::Message(message)) => Some(message),
                     Err(EncodedEnd::Stream(_)) => None,
                 };
             }

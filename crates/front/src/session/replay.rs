@@ -77,7 +77,7 @@ impl ReplayRecorder {
         if !shared.ports.replays.begin(key, &lost_answer) {
             return None;
         }
-        let mut keeping = Self {
+        let mut recorder = Self {
             shared: shared.clone(),
             settings: context.route.settings.clone(),
             key,
@@ -92,16 +92,16 @@ impl ReplayRecorder {
         if log.from_start {
             // A client that has only an id so far can resume the whole stream.
             let mut out = BytesMut::new();
-            keeping.seq = 1;
+            recorder.seq = 1;
             sse::write_event(
                 &mut out,
-                Some(&keeping.id()),
+                Some(&recorder.id()),
                 Some(context.limits().call_retry(&*shared.ports.random)),
                 b"",
             );
-            keeping.first = Some(out.freeze());
+            recorder.first = Some(out.freeze());
         }
-        Some(keeping)
+        Some(recorder)
     }
 
     /// The stream, with ids.
@@ -219,19 +219,19 @@ where
             this.detach();
             return Poll::Ready(None);
         }
-        let Some((stream, keeping)) = &mut this.running else {
+        let Some((stream, recorder)) = &mut this.running else {
             return Poll::Ready(None);
         };
-        if let Some(first) = keeping.first.take() {
+        if let Some(first) = recorder.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
         let frame = std::task::ready!(Pin::new(stream).poll_frame(cx));
         match frame {
             Some(Ok(frame)) => Poll::Ready(Some(Ok(
-                frame.map_data(|piece| keeping.record_chunk(piece))
+                frame.map_data(|piece| recorder.record_chunk(piece))
             ))),
             end => {
-                keeping.note_end(&end);
+                recorder.note_end(&end);
                 this.running = None;
                 Poll::Ready(end)
             }
@@ -245,16 +245,16 @@ where
 {
     /// Runs the stream to its end without a reader, and records its events.
     fn detach(&mut self) {
-        let Some((mut stream, mut keeping)) = self.running.take() else {
+        let Some((mut stream, mut recorder)) = self.running.take() else {
             return;
         };
-        let (shared, limits) = (keeping.shared.clone(), &keeping.settings.limits);
+        let (shared, limits) = (recorder.shared.clone(), &recorder.settings.limits);
         let most = DetachLimits::of(&limits.session);
-        let permit = match shared.sessions.detach(keeping.key.session, most) {
+        let permit = match shared.sessions.detach(recorder.key.session, most) {
             Ok(permit) => permit,
             Err(NoDetachPermit::TooMany) => return,
             Err(NoDetachPermit::SessionGone) => {
-                keeping.lost_with = LostAnswer::WithSession;
+                recorder.lost_with = LostAnswer::WithSession;
                 return;
             }
         };
@@ -264,13 +264,13 @@ where
                 match std::future::poll_fn(|cx| Pin::new(&mut stream).poll_frame(cx)).await {
                     Some(Ok(frame)) => {
                         if let Ok(piece) = frame.into_data() {
-                            keeping.record_chunk(piece);
+                            recorder.record_chunk(piece);
                         }
                     }
                     end => break end,
                 }
             };
-            keeping.note_end(&ended);
+            recorder.note_end(&ended);
         };
         // The drain waits for this task. A cancellation, the session's end and the deadline end the
         // stream itself.

@@ -26,7 +26,7 @@ pub(crate) struct ResultStream {
     ready: VecDeque<Bytes>,
     source: Box<dyn PayloadSource>,
     /// Absent once the result is over.
-    column: Option<ResultEdits>,
+    edits: Option<ResultEdits>,
     failed: bool,
     counted: PendingOutcome,
 }
@@ -41,12 +41,12 @@ pub(super) struct ResultEdits {
 }
 
 impl ResultStream {
-    pub(super) fn new(id: &RequestId, column: ResultEdits, source: Box<dyn PayloadSource>) -> Self {
+    pub(super) fn new(id: &RequestId, edits: ResultEdits, source: Box<dyn PayloadSource>) -> Self {
         let ready = VecDeque::from([weir_wire::write::response_head(id)]);
         Self {
             ready,
             source,
-            column: Some(column),
+            edits: Some(edits),
             failed: false,
             counted: PendingOutcome::default(),
         }
@@ -72,20 +72,20 @@ impl ResultStream {
             if let Some(chunk) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(chunk)));
             }
-            let Some(column) = &mut self.column else {
+            let Some(edits) = &mut self.edits else {
                 return Poll::Ready(None);
             };
-            column.release_held();
+            edits.release_held();
             if self.failed {
                 return Poll::Ready(None);
             }
             let chunk = ready!(self.source.poll_chunk(cx));
-            column.set_removed(self.source.removed());
+            edits.set_removed(self.source.removed());
             let mut out: Vec<Bytes> = Vec::new();
             let fed = match chunk {
-                Some(Ok(chunk)) => column.feed(&chunk, &mut out).map_err(malformed_result),
+                Some(Ok(chunk)) => edits.feed(&chunk, &mut out).map_err(malformed_result),
                 Some(Err(failure)) => Err(failure),
-                None => match self.column.take().map(ResultEdits::finish) {
+                None => match self.edits.take().map(ResultEdits::finish) {
                     Some(Err(error)) => Err(malformed_result(error)),
                     seen => {
                         let seen = seen.and_then(Result::ok).unwrap_or_default();
