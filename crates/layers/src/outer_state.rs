@@ -1,6 +1,5 @@
 //! The state of the layers that observe requests and shed load. They stand around the router.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,6 +10,7 @@ use crate::in_flight::InFlightLimit;
 use crate::memory_pressure::{CurrentPressure, MemoryPressure};
 
 /// The state of the layers that observe requests and shed load. It survives a reload.
+#[derive(Debug)]
 pub struct OuterState {
     /// The name of the next request.
     next_request_name: AtomicU64,
@@ -47,11 +47,5 @@ impl OuterState {
     /// has begun.
     pub(crate) fn closes_connections(&self) -> bool {
         self.memory_pressure.get() > MemoryPressure::None || self.drain.is_cancelled()
-    }
-}
-
-impl fmt::Debug for OuterState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OuterState").finish_non_exhaustive()
     }
 }

@@ -35,7 +35,7 @@ impl MovedSession {
 }
 
 /// The sessions of this process, for a graceful restart.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct MovingSessions(Arc<LegacySessions>);
 
 impl MovingSessions {
@@ -63,11 +63,5 @@ impl MovingSessions {
     /// network. The predecessor has the rest of its state.
     pub fn leave_network(&self, record: &RecordKey) {
         self.0.leave_network(record);
-    }
-}
-
-impl std::fmt::Debug for MovingSessions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("MovingSessions")
     }
 }

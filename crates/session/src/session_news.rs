@@ -39,7 +39,7 @@ impl std::fmt::Debug for SessionListChanges {
 }
 
 /// The client of the stream.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StreamClient {
     /// The catalog with the lists of the client.
     pub catalog: Arc<Catalog>,
@@ -51,12 +51,6 @@ pub struct StreamClient {
     pub principal: Principal,
     /// The session of the stream.
     pub session: SessionKey,
-}
-
-impl std::fmt::Debug for StreamClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StreamClient").finish_non_exhaustive()
-    }
 }
 
 impl SessionListChanges {

@@ -61,18 +61,13 @@ pub struct StreamSeen {
 }
 
 /// All open streams. The stream permits bound it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct StreamRegistry {
     open: Mutex<HashMap<u64, RegisteredStream>>,
     last: AtomicU64,
 }
 
-impl std::fmt::Debug for StreamRegistry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StreamRegistry").finish_non_exhaustive()
-    }
-}
-
+#[derive(Debug)]
 struct RegisteredStream {
     principal: Principal,
     endpoint: EndpointId,
@@ -82,17 +77,12 @@ struct RegisteredStream {
 }
 
 /// A stream's own entry; it is removed when dropped.
+#[derive(Debug)]
 pub struct StreamRegistration {
     registry: Arc<StreamRegistry>,
     id: u64,
     /// Cancelled when an operator ends the stream.
     pub end: CancellationToken,
-}
-
-impl std::fmt::Debug for StreamRegistration {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StreamRegistration").finish_non_exhaustive()
-    }
 }
 
 impl StreamRegistry {

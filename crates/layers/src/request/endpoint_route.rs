@@ -10,6 +10,7 @@ use crate::settings::FrontSettings;
 use crate::state::FrontState;
 
 /// An endpoint of one configuration.
+#[derive(Debug)]
 pub struct EndpointRoute {
     /// The state that survives a reload.
     pub shared: Arc<FrontState>,
@@ -21,10 +22,4 @@ pub struct EndpointRoute {
     pub endpoint: EndpointId,
     /// The metrics of the endpoint.
     pub meters: Arc<EndpointMeters>,
-}
-
-impl std::fmt::Debug for EndpointRoute {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EndpointRoute").finish_non_exhaustive()
-    }
 }

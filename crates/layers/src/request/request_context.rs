@@ -19,7 +19,7 @@ use crate::settings::FrontLimits;
 use crate::state::FrontState;
 
 /// The context of one request.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct HttpRequestContext {
     /// The endpoint of the request, with the settings that the request began with.
     pub route: Arc<EndpointRoute>,
@@ -32,12 +32,6 @@ pub struct HttpRequestContext {
     /// True if the answer goes to an HTTP+SSE stream that it shares with others: it cannot be
     /// resumed.
     pub is_over_http_sse: bool,
-}
-
-impl std::fmt::Debug for HttpRequestContext {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpRequestContext").finish_non_exhaustive()
-    }
 }
 
 impl HttpRequestContext {

@@ -59,6 +59,7 @@ impl LegacySessions {
 
 /// The renewal of a session's inherited subscriptions, one after the other. After its drop another
 /// one can begin.
+#[derive(Debug)]
 pub struct SubscriptionRenewal {
     sessions: Arc<LegacySessions>,
     key: SessionKey,
@@ -84,13 +85,6 @@ impl SubscriptionRenewal {
     pub fn remove(&self, uri: &str) {
         self.sessions
             .remove_inherited(&self.key, uri, Some(self.nth));
-    }
-}
-
-impl std::fmt::Debug for SubscriptionRenewal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SubscriptionRenewal")
-            .finish_non_exhaustive()
     }
 }
 

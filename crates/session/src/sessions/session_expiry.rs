@@ -127,6 +127,7 @@ fn key_of_record(record: &RecordKey) -> SessionKey {
 }
 
 /// The parts of weir that hear of the end of sessions.
+#[derive(Debug)]
 pub struct SessionUpkeep {
     /// The sessions with state on this replica.
     pub sessions: Arc<LegacySessions>,
@@ -134,12 +135,6 @@ pub struct SessionUpkeep {
     pub router: Arc<Router>,
     /// The client programs, which are known by session.
     pub known_clients: Arc<KnownClients>,
-}
-
-impl std::fmt::Debug for SessionUpkeep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionUpkeep").finish_non_exhaustive()
-    }
 }
 
 /// Receives the bus messages of replicas, and clears expired sessions away. Runs until it is

@@ -110,16 +110,11 @@ impl Drop for RegisteredCall {
 }
 
 /// The registered reader of a stream.
+#[derive(Debug)]
 pub struct StreamReaderGuard {
     pub(super) sessions: Arc<LegacySessions>,
     pub(super) key: StreamKey,
     pub(super) nth: u64,
-}
-
-impl std::fmt::Debug for StreamReaderGuard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StreamReaderGuard").finish_non_exhaustive()
-    }
 }
 
 impl Drop for StreamReaderGuard {
@@ -137,15 +132,10 @@ impl Drop for StreamReaderGuard {
 }
 
 /// The permit of an answer without a connection.
+#[derive(Debug)]
 pub struct DetachedPermit {
     pub(super) sessions: Arc<LegacySessions>,
     pub(super) key: SessionKey,
-}
-
-impl std::fmt::Debug for DetachedPermit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DetachedPermit").finish_non_exhaustive()
-    }
 }
 
 impl Drop for DetachedPermit {
@@ -159,17 +149,12 @@ impl Drop for DetachedPermit {
 }
 
 /// A subscription in progress.
+#[derive(Debug)]
 pub struct SubscriptionGuard {
     pub(super) sessions: Arc<LegacySessions>,
     pub(super) key: SessionKey,
     /// The registration of the renewal of inherited subscriptions that it belongs to.
     pub(super) renewal: Option<u64>,
-}
-
-impl std::fmt::Debug for SubscriptionGuard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SubscriptionGuard").finish_non_exhaustive()
-    }
 }
 
 impl SubscriptionGuard {
@@ -209,16 +194,11 @@ impl Drop for SubscriptionGuard {
 }
 
 /// A registered request to a client.
+#[derive(Debug)]
 pub struct AskGuard {
     pub(super) sessions: Arc<LegacySessions>,
     pub(super) key: SessionKey,
     pub(super) id: Bytes,
-}
-
-impl std::fmt::Debug for AskGuard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AskGuard").finish_non_exhaustive()
-    }
 }
 
 impl Drop for AskGuard {
@@ -230,16 +210,11 @@ impl Drop for AskGuard {
 }
 
 /// A registered GET stream.
+#[derive(Debug)]
 pub struct GetStreamGuard {
     pub(super) sessions: Arc<LegacySessions>,
     pub(super) key: SessionKey,
     pub(super) nth: u64,
-}
-
-impl std::fmt::Debug for GetStreamGuard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("GetStreamGuard").finish_non_exhaustive()
-    }
 }
 
 impl GetStreamGuard {
