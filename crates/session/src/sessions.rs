@@ -193,7 +193,8 @@ impl LegacySessions {
         free.max(limits.sessions_per_principal.min(limits.sessions / 2))
     }
 
-    /// The session with the id in the header of a request. An unknown, ended, expired and foreign session are alike.
+    /// The session with the id in the header of a request. An unknown, ended, expired and foreign
+    /// session are alike.
     ///
     /// # Errors
     /// The records cannot be read: the state of the session is unknown.

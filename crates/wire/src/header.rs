@@ -1,5 +1,6 @@
 //! The text codec of `Mcp-Name` and `Mcp-Param-*` values (2026-07-28, Streamable HTTP, "Value
-//! encoding"), the annotation of arguments that are sent as headers, and headers that may stand once.
+//! encoding"), the annotation of arguments that are sent as headers, and headers that may stand
+//! once.
 //!
 //! A header carries visible ASCII as it is and any other text as `=?base64?...?=`. This module does
 //! not decide the header for a member, or the effect of a mismatch.

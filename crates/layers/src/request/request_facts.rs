@@ -13,7 +13,8 @@ use crate::request::endpoint_meters::EndpointMeters;
 use crate::request::message_labels::MessageLabels;
 use crate::request::outcome::ResponseOutcome;
 
-/// The connection of a request, its name, the rules that it follows, and the parts that one layer leaves for another one.
+/// The connection of a request, its name, the rules that it follows, and the parts that one layer
+/// leaves for another one.
 pub struct RequestFacts {
     pub(crate) name: RequestName,
     pub(crate) peer: ClientPeer,
