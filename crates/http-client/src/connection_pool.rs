@@ -15,7 +15,7 @@ use crate::connector::{ConnectTimeout, UpstreamConnector};
 use crate::http_error::UpstreamHttpError;
 use crate::http1_connection::Http1Connection;
 use crate::http2_connection::{Http2Connection, StreamSlot};
-use crate::idle_connections::{IDLE_TIMEOUT, RestedConnection, TRIAL_TIME};
+use crate::idle_connections::{IDLE_TIMEOUT, RestedConnection, TRIAL_TIME, TakenConnection};
 use crate::idle_pool::IdlePool;
 use crate::response_body::HttpResponseBody;
 use weir_http1::OutgoingRequest;
@@ -70,25 +70,23 @@ impl ConnectionPool {
         self: &Arc<Self>,
         request: OutgoingRequest<'_>,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
-        if let Some(answer) = self.send_over_http2(request).await {
-            return answer;
-        }
-        while let Some(connection) = self.take_idle().await {
-            match self.send_over_http1(connection, request).await {
-                Err(UpstreamHttpError::NotSent(_)) => {}
-                answer => {
-                    if matches!(
-                        answer,
-                        Err(UpstreamHttpError::Closed | UpstreamHttpError::Broken(_))
-                    ) {
-                        self.idle.lock().record_loss();
-                    }
-                    return answer;
+        loop {
+            let taken = self.idle.lock().take_any(Instant::now());
+            let answer = match taken {
+                Some(TakenConnection::Http2(connection, slot)) => {
+                    self.send_on_stream(connection, slot, request).await
                 }
+                Some(TakenConnection::Http1(rested)) => match self.check_rested(rested).await {
+                    Some(connection) => self.send_over_idle(connection, request).await,
+                    None => continue,
+                },
+                // On the heap: most requests need no new connection.
+                None => return Box::pin(self.send_over_new(request)).await,
+            };
+            if !matches!(answer, Err(UpstreamHttpError::NotSent(_))) {
+                return answer;
             }
         }
-        // On the heap: most requests need no new connection.
-        Box::pin(self.send_over_new(request)).await
     }
 
     /// Sends a request as [`Self::send_request`] does, but never on a kept HTTP/1.1 connection.
@@ -135,6 +133,22 @@ impl ConnectionPool {
         sent.map(|answer| answer.map(|body| HttpResponseBody::http2(body, slot, self.idle.clone())))
     }
 
+    /// Sends a request over an idle HTTP/1.1 connection, and notes if it was lost.
+    async fn send_over_idle(
+        &self,
+        connection: Http1Connection,
+        request: OutgoingRequest<'_>,
+    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+        let answer = self.send_over_http1(connection, request).await;
+        if matches!(
+            answer,
+            Err(UpstreamHttpError::Closed | UpstreamHttpError::Broken(_))
+        ) {
+            self.idle.lock().record_loss();
+        }
+        answer
+    }
+
     /// Sends a request over an HTTP/1.1 connection.
     async fn send_over_http1(
         &self,
@@ -172,28 +186,27 @@ impl ConnectionPool {
         }
     }
 
-    /// Takes an idle connection that is open and has no unread bytes.
-    async fn take_idle(&self) -> Option<Http1Connection> {
-        loop {
-            let RestedConnection {
-                mut connection,
-                mut rest,
+    /// Returns an idle connection if it is open and has no unread bytes.
+    async fn check_rested(&self, rested: RestedConnection) -> Option<Http1Connection> {
+        let RestedConnection {
+            mut connection,
+            mut rest,
+            watch,
+        } = rested;
+        if let Some(watch) = watch {
+            let _still_quiet = Box::pin(tokio::time::timeout(
                 watch,
-            } = self.idle.lock().take(Instant::now())?;
-            if let Some(watch) = watch {
-                let _still_quiet = Box::pin(tokio::time::timeout(
-                    watch,
-                    connection.wait_until_disturbed(),
-                ))
-                .await;
-                rest = TRIAL_TIME;
-            }
-            let is_quiet = connection.is_quiet(rest);
-            self.idle.lock().record_check(is_quiet, rest);
-            if is_quiet && rest < IDLE_TIMEOUT {
-                return Some(connection);
-            }
+                connection.wait_until_disturbed(),
+            ))
+            .await;
+            rest = TRIAL_TIME;
         }
+        let is_quiet = connection.is_quiet(rest);
+        // An open connection proves nothing after a short rest, nor a closed one after a long rest.
+        if is_quiet == (rest >= TRIAL_TIME) {
+            self.idle.lock().set_proven(is_quiet);
+        }
+        (is_quiet && rest < IDLE_TIMEOUT).then_some(connection)
     }
 
     /// Opens a connection, or takes a stream of an HTTP/2 connection that another request has
@@ -228,12 +241,11 @@ impl ConnectionPool {
             idle.assumed_max_streams()
         };
         let opened = Http2Connection::open(stream, descriptor, &self.windows, most).await?;
-        let (connection, slot) = {
-            let (mut idle, now) = (self.idle.lock(), Instant::now());
-            idle.take_stream(now)
-                .unwrap_or_else(|| idle.add_http2(opened, now))
-        };
-        self.idle.start_sweep();
+        let (mut idle, now) = (self.idle.lock(), Instant::now());
+        let (connection, slot) = idle
+            .take_stream(now)
+            .unwrap_or_else(|| idle.add_http2(opened, now));
+        self.idle.start_sweep(idle);
         Ok(PooledConnection::Http2(connection, slot))
     }
 }

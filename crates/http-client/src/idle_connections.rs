@@ -50,9 +50,24 @@ pub(super) struct RestedConnection {
     pub(super) watch: Option<Duration>,
 }
 
+/// The connection that a request is to try next.
+pub(super) enum TakenConnection {
+    Http1(RestedConnection),
+    Http2(Http2Connection, StreamSlot),
+}
+
 impl IdleConnections {
-    /// Takes out the connection to use next.
-    pub(super) fn take(&mut self, now: Instant) -> Option<RestedConnection> {
+    /// Takes a stream of an HTTP/2 connection, else an idle HTTP/1.1 connection. Absent if one is
+    /// to be opened.
+    pub(super) fn take_any(&mut self, now: Instant) -> Option<TakenConnection> {
+        match self.take_stream(now) {
+            Some((connection, slot)) => Some(TakenConnection::Http2(connection, slot)),
+            None => self.take_http1(now).map(TakenConnection::Http1),
+        }
+    }
+
+    /// Takes out the idle HTTP/1.1 connection to use next.
+    fn take_http1(&mut self, now: Instant) -> Option<RestedConnection> {
         let is_cautious = self
             .lost_at
             .is_some_and(|lost| now.duration_since(lost) < CAUTION_AFTER_LOSS);
@@ -81,9 +96,9 @@ impl IdleConnections {
     }
 
     /// Adds a connection, unless the pool is full.
-    pub(super) fn add(&mut self, connection: Http1Connection) {
+    pub(super) fn add(&mut self, connection: Http1Connection, now: Instant) {
         if self.http1.len() < MAX_IDLE_CONNECTIONS {
-            self.http1.push((connection, Instant::now()));
+            self.http1.push((connection, now));
         }
     }
 
@@ -91,6 +106,9 @@ impl IdleConnections {
     /// end once fewer are needed. Absent if a further connection is to be opened.
     pub(super) fn take_stream(&mut self, now: Instant) -> Option<(Http2Connection, StreamSlot)> {
         self.remove_retired();
+        if self.http2.is_empty() {
+            return None;
+        }
         let free = self
             .http2
             .iter()
@@ -159,13 +177,9 @@ impl IdleConnections {
         self.http2.retain(|(connection, _)| connection.is_open());
     }
 
-    /// Notes the state in which an idle connection was found after `rest`.
-    pub(super) fn record_check(&mut self, is_quiet: bool, rest: Duration) {
-        if is_quiet {
-            self.is_proven |= rest >= TRIAL_TIME;
-        } else if rest < TRIAL_TIME {
-            self.is_proven = false;
-        }
+    /// Notes if the server counts as one that keeps connections.
+    pub(super) fn set_proven(&mut self, is_proven: bool) {
+        self.is_proven = is_proven;
     }
 
     /// Notes that a request was lost on a kept connection.

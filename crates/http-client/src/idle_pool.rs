@@ -28,13 +28,14 @@ impl IdlePool {
 
     /// Returns a connection that is ready for another request to the pool.
     pub(super) fn return_to_pool(self: &Arc<Self>, connection: Http1Connection) {
-        self.lock().add(connection);
-        self.start_sweep();
+        let mut idle = self.lock();
+        idle.add(connection, Instant::now());
+        self.start_sweep(idle);
     }
 
-    /// Starts the task that closes idle connections, once.
-    pub(super) fn start_sweep(self: &Arc<Self>) {
-        let mut idle = self.lock();
+    /// Starts the task that closes idle connections, once. Takes the guard of the caller's change:
+    /// all requests to the server share the lock.
+    pub(super) fn start_sweep(self: &Arc<Self>, mut idle: MutexGuard<'_, IdleConnections>) {
         if idle.is_swept {
             return;
         }
