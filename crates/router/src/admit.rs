@@ -7,27 +7,22 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use weir_core::authenticated::{Authenticated, AuthenticatedParts};
-use weir_core::call::Call;
-use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::port::{
     AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, GateDecision, Limiter,
     PermitWait,
 };
-use weir_core::principal::Principal;
 use weir_core::token::ClientToken;
 
 use crate::call_record::{CallRecord, RecordedCall};
+use crate::call_subject::CallSubject;
 
 /// A call that its principal may make now, of a tool that the principal sees. The router sends only
 /// this type.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    principal: Principal,
+    subject: Arc<CallSubject>,
     token: Option<ClientToken>,
-    call: Arc<Call>,
-    item: CatalogItem,
     verdict: CallPermission,
     permit: CallPermit,
     admitted_at: Instant,
@@ -35,10 +30,8 @@ pub(crate) struct Admitted {
 
 /// The parts of an [`Admitted`] call that begins; the proof ends here.
 pub(crate) struct BegunCall {
-    pub(crate) principal: Principal,
+    pub(crate) subject: Arc<CallSubject>,
     pub(crate) token: Option<ClientToken>,
-    pub(crate) call: Arc<Call>,
-    pub(crate) item: CatalogItem,
     /// The time of the admission: that of the call's beginning, unless it waited for its permit.
     pub(crate) admitted_at: Instant,
     /// Its record, which keeps the permit as long as the call is in flight.
@@ -49,26 +42,20 @@ impl Admitted {
     /// Begins the call's record in the audit of `gates`.
     pub(crate) fn begin(self, gates: &Gates) -> BegunCall {
         let Self {
-            principal,
+            subject,
             token,
-            call,
-            item,
             verdict,
             permit,
             admitted_at,
         } = self;
         let recorded = RecordedCall {
-            principal: principal.clone(),
-            call: call.clone(),
-            item: item.clone(),
+            subject: subject.clone(),
             verdict,
             permit,
         };
         BegunCall {
-            principal,
+            subject,
             token,
-            call,
-            item,
             admitted_at,
             record: CallRecord::begin(gates.audit.clone(), recorded, admitted_at),
         }
@@ -95,8 +82,8 @@ pub(crate) enum CallCharge {
     Paid,
 }
 
-/// Decides if the principal may make this call of `item`, an item that it sees, and if it may make
-/// at `now`. Waits its turn if the limiter queues it. Both decisions are recorded. Cancel safe: a
+/// Decides if the principal may make this call of an item that it sees, and if it may make it at
+/// `now`. Waits its turn if the limiter queues it. Both decisions are recorded. Cancel safe: a
 /// future that is dropped while it waits has taken no permit.
 ///
 /// # Errors
@@ -105,26 +92,26 @@ pub(crate) enum CallCharge {
 /// call may be made without a record.
 pub(crate) async fn admit(
     gates: &Gates,
-    call: Authenticated<Arc<Call>>,
-    item: CatalogItem,
+    subject: Arc<CallSubject>,
+    token: Option<ClientToken>,
     charge: CallCharge,
     now: Instant,
 ) -> Result<Admitted, Failure> {
-    let AuthenticatedParts {
+    let CallSubject {
         principal,
-        token,
-        inner: call,
-    } = call.into_parts();
+        call,
+        item,
+    } = &*subject;
     let attempt = CallAttempt {
-        principal: &principal,
-        call: &call,
-        item: Some(&item),
+        principal,
+        call,
+        item: Some(item),
     };
     let permit = || match charge {
-        CallCharge::Due => gates.limiter.admit_call(&principal, &call, &item),
-        CallCharge::Paid => gates.limiter.admit_continuation(&principal, &item),
+        CallCharge::Due => gates.limiter.admit_call(principal, call, item),
+        CallCharge::Paid => gates.limiter.admit_continuation(principal, item),
     };
-    let decided = match gates.authorizer.may_call(&principal, &call, &item) {
+    let decided = match gates.authorizer.may_call(principal, call, item) {
         Ok(verdict) => match permit() {
             Ok(PermitWait::Now(permit)) => Ok((verdict, permit, now)),
             Ok(PermitWait::Later(turn)) => {
@@ -146,10 +133,8 @@ pub(crate) async fn admit(
                 .audit
                 .record_decision(&attempt, GateDecision::Allowed(&verdict))?;
             Ok(Admitted {
-                principal,
+                subject,
                 token,
-                call,
-                item,
                 verdict,
                 permit,
                 admitted_at,

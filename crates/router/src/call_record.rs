@@ -14,7 +14,6 @@ use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::log_text::sanitize_text;
 use weir_core::port::{AuditLog, CallAttempt, CallPermission, CallPermit, EndedCall};
-use weir_core::principal::Principal;
 use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd};
 use weir_core::trace;
 use weir_core::trace::{FinishedCall, ServerSpan};
@@ -23,6 +22,7 @@ use weir_wire::method::Method;
 use weir_wire::{Revision, error_code, scan, unknown_tool};
 
 use super::answer_search;
+use super::call_subject::CallSubject;
 use super::reply_cleaning::with_removed_count;
 use super::reply_transform::{EndChanges, ReplyTransform};
 use super::schema_check::is_error;
@@ -52,11 +52,9 @@ pub(super) struct CallRecord {
     changed: EndChanges,
 }
 
-/// The principal, call and item of a record, and the permit that the call holds until it ends.
+/// The subject of a record, and the permit that the call holds until it ends.
 pub(super) struct RecordedCall {
-    pub(super) principal: Principal,
-    pub(super) call: Arc<Call>,
-    pub(super) item: CatalogItem,
+    pub(super) subject: Arc<CallSubject>,
     pub(super) verdict: CallPermission,
     pub(super) permit: CallPermit,
 }
@@ -96,7 +94,7 @@ impl CallRecord {
         if is_weirs_refusal(failure.kind()) && self.carried_in.revision().is_none() {
             self.is_upstreams = false;
         }
-        if is_unknown_item(self.begun.call.method, failure.kind())
+        if is_unknown_item(self.begun.subject.call.method, failure.kind())
             && let Some(stale_lists) = &self.stale_lists
         {
             stale_lists.send();
@@ -105,7 +103,7 @@ impl CallRecord {
 
     /// Signals that the lists may be stale, if the result of the call reports an unknown tool.
     fn signal_stale_lists(&self, result: &[u8]) {
-        let RecordedCall { call, item, .. } = &self.begun;
+        let CallSubject { call, item, .. } = &*self.begun.subject;
         if call.method == Method::ToolsCall
             && first_text(result)
                 .is_some_and(|text| unknown_tool::is_reported_by(&text, &item.tool.native))
@@ -127,7 +125,8 @@ impl CallRecord {
 
     /// Refuses the call if a secret in its arguments must not be passed on, and notes that.
     pub(super) fn search_arguments(&mut self) -> Result<(), Failure> {
-        let searched = answer_search::search_arguments(&self.begun.item, &self.begun.call);
+        let CallSubject { call, item, .. } = &*self.begun.subject;
+        let searched = answer_search::search_arguments(item, call);
         self.changed.secrets = searched.is_err().into();
         searched
     }
@@ -208,7 +207,7 @@ impl CallRecord {
     /// Logs the failure of a call: one of its server or of weir as a warning, a refusal at debug
     /// level.
     fn log(&self, failure: &Failure) {
-        let RecordedCall { call, item, .. } = &self.begun;
+        let CallSubject { call, item, .. } = &*self.begun.subject;
         let (upstream, method) = (&item.tool.upstream, call.method_name());
         let reason = failure.reason();
         // Not computed unless the level is on.
@@ -254,12 +253,15 @@ impl CallRecord {
         let ended = Instant::now();
         let took = ended.saturating_duration_since(self.began);
         let RecordedCall {
-            principal,
-            call,
-            item,
+            subject,
             verdict,
             permit,
         } = &mut self.begun;
+        let CallSubject {
+            principal,
+            call,
+            item,
+        } = &**subject;
         let revision = self.carried_in.revision();
         // A refusal of weir is no failure of the upstream, which knows nothing of the call.
         if self.is_upstreams {

@@ -10,6 +10,7 @@ mod admit;
 mod answer_search;
 mod call_record;
 mod call_repeats;
+mod call_subject;
 mod item_search;
 pub mod live_calls;
 mod message_edits;

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
-use weir_core::Authenticated;
 use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{BLOCKED, Failure, FailureKind, UPSTREAM_DISABLED};
 use weir_core::fast::FastMap;
 use weir_core::principal::Principal;
+
+use crate::call_subject::CallSubject;
 
 /// Enough that calls seldom meet at one lock: each takes it twice, for an insertion and a removal.
 const SHARDS: usize = 32;
@@ -111,9 +112,7 @@ impl StopReason {
 }
 
 struct LiveCallEntry {
-    principal: Principal,
-    call: Arc<Call>,
-    item: CatalogItem,
+    subject: Arc<CallSubject>,
     began: Instant,
     phase: AtomicU8,
     stop: OnceLock<StopReason>,
@@ -161,7 +160,7 @@ impl LiveCalls {
                 let shard = self.shard(at as u64);
                 shard
                     .values()
-                    .filter(|entry| which(&entry.principal, &entry.item))
+                    .filter(|entry| which(&entry.subject.principal, &entry.subject.item))
                     .cloned()
                     .collect()
             };
@@ -173,15 +172,9 @@ impl LiveCalls {
     }
 
     /// Adds the entry of a call.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        call: &Authenticated<Arc<Call>>,
-        item: &CatalogItem,
-    ) -> LiveCallGuard {
+    pub(crate) fn begin(self: &Arc<Self>, subject: Arc<CallSubject>) -> LiveCallGuard {
         let entry = Arc::new(LiveCallEntry {
-            principal: call.principal().clone(),
-            call: call.inner().clone(),
-            item: item.clone(),
+            subject,
             began: Instant::now(),
             phase: AtomicU8::new(CallPhase::Queued as u8),
             stop: OnceLock::new(),
@@ -204,11 +197,12 @@ impl LiveCalls {
 
 impl LiveCallEntry {
     fn seen(&self, id: u64) -> LiveCall {
+        let subject = &self.subject;
         LiveCall {
             id,
-            principal: self.principal.clone(),
-            call: self.call.clone(),
-            item: self.item.clone(),
+            principal: subject.principal.clone(),
+            call: subject.call.clone(),
+            item: subject.item.clone(),
             age: self.began.elapsed(),
             phase: self.phase(),
         }
@@ -230,7 +224,7 @@ impl LiveCallEntry {
     fn stopped(&self) -> Option<Failure> {
         self.stop.get().map(|stop| {
             stop.failure(self.phase())
-                .with_upstream(&self.item.tool.upstream)
+                .with_upstream(&self.subject.item.tool.upstream)
         })
     }
 
@@ -303,7 +297,7 @@ impl LiveCallGuard {
 impl Drop for LiveCallGuard {
     fn drop(&mut self) {
         let gone = self.calls.shard(self.id).remove(&self.id);
-        // A principal, a call and an item may end with it: not under the lock.
+        // The subject may end with it: not under the lock.
         drop(gone);
     }
 }

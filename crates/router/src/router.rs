@@ -33,6 +33,7 @@ use weir_wire::method::Method;
 use crate::admit::{Admitted, BegunCall, CallCharge, Gates, admit};
 use crate::answer_search::AnswerSearch;
 use crate::call_record::CallRecord;
+use crate::call_subject::CallSubject;
 use crate::item_search::{ItemSearch, ViewForPrincipal};
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
 use crate::message_edits::MessageEdits;
@@ -120,10 +121,11 @@ impl Router {
         let awaited = call.inner().task_mode == TaskMode::AwaitedByWeir
             && item.tool.tasks == TaskSupport::Required;
         let awaiting = awaited.then(|| call.for_payload(call.inner().clone()));
-        let live = self.live.begin(&call, &item);
         let charge = self.charge_of(&call);
+        let (subject, token) = CallSubject::of(call, item);
+        let live = self.live.begin(subject.clone());
         let sent = match live
-            .unless_stopped(admit(&self.gates, call, item, charge, live.begun()))
+            .unless_stopped(admit(&self.gates, subject, token, charge, live.begun()))
             .await
         {
             Ok(Ok(call)) => self.send(call, live, awaiting),
@@ -147,13 +149,12 @@ impl Router {
             Ok(item) => item,
             Err(failure) => return Err(self.record_refusal(&call, failure)),
         };
+        let (subject, token) = CallSubject::of(call, item);
         let BegunCall {
-            principal,
-            call,
-            item,
+            subject,
             mut record,
             ..
-        } = admit(&self.gates, call, item, CallCharge::Due, Instant::now())
+        } = admit(&self.gates, subject, token, CallCharge::Due, Instant::now())
             .await?
             .begin(&self.gates);
         record.hand_to_upstream();
@@ -161,12 +162,12 @@ impl Router {
             .catalog
             .subscribe(
                 ResourceSubscriber {
-                    principal,
-                    endpoint: call.endpoint.clone(),
-                    item,
+                    principal: subject.principal.clone(),
+                    endpoint: subject.call.endpoint.clone(),
+                    item: subject.item.clone(),
                     inbox: inbox.clone(),
                 },
-                call.session.as_ref(),
+                subject.call.session.as_ref(),
             )
             .await;
         record.end(subscribed.as_ref().err());
@@ -319,15 +320,18 @@ impl Router {
         awaiting: Option<Authenticated<Arc<Call>>>,
     ) -> Result<SentCall, Reply> {
         let BegunCall {
-            principal,
+            subject,
             token,
-            call,
-            item,
             admitted_at,
             mut record,
         } = call.begin(&self.gates);
-        let checked = self.route_of(&mut record, &item, &call).and_then(|route| {
-            let task = self.task_naming(&principal, &call, &item, &route)?;
+        let CallSubject {
+            principal,
+            call,
+            item,
+        } = &*subject;
+        let checked = self.route_of(&mut record, item, call).and_then(|route| {
+            let task = self.task_naming(principal, call, item, &route)?;
             Ok((route, task))
         });
         let (route, task) = match checked {
@@ -338,7 +342,7 @@ impl Router {
         let own = endpoint.and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
         let until = admitted_at + deadlines.hard;
-        let mut transform = ReplyTransform::of(&self.catalog, endpoint, &item, &call);
+        let mut transform = ReplyTransform::of(&self.catalog, endpoint, item, call);
         let keeps_result = task.as_ref().is_some_and(|(naming, _)| naming.is_wanted());
         let mut awaited_task = None;
         let call = match task {
@@ -349,7 +353,7 @@ impl Router {
                 }
                 call
             }
-            None => call,
+            None => call.clone(),
         };
         record.hand_to_upstream();
         let parking = self.parking_of(&call);
@@ -363,7 +367,7 @@ impl Router {
         };
         let context = parking.map(|parking| ParkingContext {
             parking,
-            details: parked_details(&principal, &call, &item),
+            details: parked_details(principal, &call, item),
         });
         if let Some(CallResumption::Parked(id)) = call.resume {
             live.set_phase(CallPhase::Answering);
@@ -372,7 +376,7 @@ impl Router {
             return Err(handling.wrap_reply(reply));
         }
         let outbound = OutboundCall {
-            principal,
+            principal: principal.clone(),
             token,
             call,
             native: item.tool.native.clone(),
