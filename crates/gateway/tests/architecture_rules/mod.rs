@@ -9,13 +9,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-items", &["weir-core", "weir-schema", "weir-wire"]),
     (
         "weir-catalog",
-        &[
-            "weir-clean",
-            "weir-core",
-            "weir-items",
-            "weir-schema",
-            "weir-wire",
-        ],
+        &["weir-clean", "weir-core", "weir-items", "weir-schema"],
     ),
     (
         "weir-router",
@@ -86,7 +80,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-http2-client", &["weir-core", "weir-wire"]),
     (
         "weir-http-client",
-        &["weir-core", "weir-http1", "weir-http2-client", "weir-wire"],
+        &["weir-core", "weir-http1", "weir-http2-client"],
     ),
     ("weir-process", &["weir-core"]),
     (
@@ -314,7 +308,6 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
             "weir-telemetry",
             "weir-terminal",
             "weir-text",
-            "weir-upstream",
         ],
     ),
     ("weir-testkit", &["weir-core", "weir-wire"]),
