@@ -263,7 +263,7 @@ mod tests {
                 left.saturating_sub(1),
             ))
         });
-        let events: Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>> = Box::pin(events);
+        let events: Pin<Box<dyn futures_util::Stream<Item = ReplyEvent> + Send>> = Box::pin(events);
         limit(Reply::live(events))
     }
 
@@ -357,7 +357,7 @@ mod tests {
         let reported = |times| {
             let notes = stream::iter((0..times).map(|_| note(NoteKind::Progress)));
             let then = notes.chain(stream::pending());
-            let events: Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>> =
+            let events: Pin<Box<dyn futures_util::Stream<Item = ReplyEvent> + Send>> =
                 Box::pin(then);
             Reply::live(events)
         };
@@ -430,7 +430,7 @@ mod tests {
         };
         assert_eq!((chunks, failure.message()), (3, "whole"));
         let notes: Vec<ReplyEvent> = (0..100).map(|_| note(NoteKind::Progress)).collect();
-        let notes: Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>> =
+        let notes: Pin<Box<dyn futures_util::Stream<Item = ReplyEvent> + Send>> =
             Box::pin(stream::iter(notes));
         let mut reply = limit(Reply::live(notes));
         let mut told = 0;

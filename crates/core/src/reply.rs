@@ -259,7 +259,7 @@ impl ReplySource for Reply {
 
 impl<S> ReplySource for Pin<Box<S>>
 where
-    S: futures_core::Stream<Item = ReplyEvent> + Send + ?Sized,
+    S: futures_util::Stream<Item = ReplyEvent> + Send + ?Sized,
 {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         self.as_mut().poll_next(cx).map(|event| {

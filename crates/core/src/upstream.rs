@@ -247,14 +247,14 @@ impl HandoverSession {
 
 /// An item for each status notification of a task; several may come as one. It ends when there will
 /// be no more, and dropping it ends the subscription.
-pub type TaskNotifications = Pin<Box<dyn futures_core::Stream<Item = ()> + Send>>;
+pub type TaskNotifications = Pin<Box<dyn futures_util::Stream<Item = ()> + Send>>;
 
 /// Descriptions of tasks in sessions and child processes that another process has, as they come.
-pub type TaskDescriptions = Pin<Box<dyn futures_core::Stream<Item = Bytes> + Send>>;
+pub type TaskDescriptions = Pin<Box<dyn futures_util::Stream<Item = Bytes> + Send>>;
 
 /// `params` of `notifications/progress` under the client's own token, as they come. Dropping it
 /// ends the listening.
-pub type ProgressReports = Pin<Box<dyn futures_core::Stream<Item = Bytes> + Send>>;
+pub type ProgressReports = Pin<Box<dyn futures_util::Stream<Item = Bytes> + Send>>;
 
 /// A change of a client's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

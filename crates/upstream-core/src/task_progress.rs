@@ -297,7 +297,7 @@ impl Drop for TaskProgressHandle {
     }
 }
 
-impl futures_core::Stream for TaskProgressStream {
+impl futures_util::Stream for TaskProgressStream {
     type Item = Bytes;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {

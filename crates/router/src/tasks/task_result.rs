@@ -72,7 +72,7 @@ impl TaskRequests {
             };
             Some((event, rest))
         });
-        let events: Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>> = Box::pin(events);
+        let events: Pin<Box<dyn futures_util::Stream<Item = ReplyEvent> + Send>> = Box::pin(events);
         Reply::live(events)
     }
 
