@@ -244,7 +244,7 @@ impl HttpUpstream {
     /// The server cannot be reached, or gave no answer.
     pub async fn check(&self) -> Result<(), FailedAttempt> {
         let dialog = self.era.dialog();
-        let outcome = match (self.protocol, dialog.as_deref()) {
+        let outcome = match (self.era.protocol, dialog.as_deref()) {
             (_, Some(ServerDialog::Legacy(pool))) => check_session(pool).await,
             (_, Some(ServerDialog::Sse(server))) => return server.check_stream().await,
             (UpstreamProtocol::Legacy | UpstreamProtocol::Sse, _) => {

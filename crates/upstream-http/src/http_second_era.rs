@@ -25,8 +25,11 @@ const SESSION_PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const LONG_PROBE: Duration = Duration::from_secs(1);
 
 /// The legacy era of a modern server, probed when the first client of that era calls.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct HttpSecondEra {
+    context: Arc<UpstreamContext>,
+    http: UpstreamHttpClient,
+    sharing: SessionSharing,
     pool: ArcSwapOption<SessionPool>,
     /// True once the server has refused to open a session, or opened one without an id, until it is
     /// probed again.
@@ -51,11 +54,23 @@ enum ProbeAnswer {
 
 impl HttpSecondEra {
     /// Makes it with the sessions of another process.
-    pub(super) fn new(imported: Arc<ImportedSessions>) -> Self {
-        Self {
+    pub(super) fn new(
+        context: Arc<UpstreamContext>,
+        http: UpstreamHttpClient,
+        sharing: SessionSharing,
+        imported: Arc<ImportedSessions>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            context,
+            http,
+            sharing,
+            pool: ArcSwapOption::empty(),
+            is_refused: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
+            looking: Arc::default(),
+            pace: Mutex::default(),
             imported,
-            ..Self::default()
-        }
+        })
     }
 
     /// Returns the session pool, if the server is known to have sessions.
@@ -76,10 +91,7 @@ impl HttpSecondEra {
     /// The probe runs in a task of its own, which a caller that leaves does not end.
     pub(super) async fn find(
         self: &Arc<Self>,
-        context: &Arc<UpstreamContext>,
-        http: &UpstreamHttpClient,
         own: Option<&UpstreamHttpClient>,
-        sharing: SessionSharing,
     ) -> Option<Arc<SessionPool>> {
         if let Some(pool) = self.known() {
             return Some(pool);
@@ -98,20 +110,20 @@ impl HttpSecondEra {
         }
         self.pace
             .lock()
-            .admit(context.clock.now())
+            .admit(self.context.clock.now())
             .ok()
             .filter(|()| !self.is_refused())?;
         let is_awaited = !self.is_silent();
         let pool = SessionPool::new(
-            context.clone(),
-            http.clone(),
+            self.context.clone(),
+            self.http.clone(),
             Revision::NEWEST_LEGACY,
-            sharing,
+            self.sharing,
         );
-        let (era, own_context, own) = (self.clone(), context.clone(), own.cloned());
-        let found = context.tasks.run_endless(async move {
+        let (era, own) = (self.clone(), own.cloned());
+        let found = self.context.tasks.run_endless(async move {
             let _guard = guard;
-            era.probe(&own_context, pool, own.as_ref()).await
+            era.probe(pool, own.as_ref()).await
         });
         if !is_awaited {
             return None;
@@ -122,7 +134,6 @@ impl HttpSecondEra {
     /// Opens a session of this pool to find out if the server has sessions, and ends it.
     async fn probe(
         &self,
-        context: &UpstreamContext,
         pool: Arc<SessionPool>,
         own: Option<&UpstreamHttpClient>,
     ) -> Option<Arc<SessionPool>> {
@@ -147,27 +158,27 @@ impl HttpSecondEra {
                 pool.import(&self.imported);
                 self.pool.store(Some(pool.clone()));
                 // Clients with sessions have lists of their own from now on.
-                context.list_changes.record(ListKinds::default());
+                self.context.list_changes.record(ListKinds::default());
                 Some(pool)
             }
             // Other callers may have a session.
             Some(Err(refusal)) if refusal.concerns_caller_alone(own.is_some()) => None,
             Some(Err(refusal)) if refusal.refuses_sessions() => {
                 self.record_answer(ProbeAnswer::Refused);
-                self.record_failure(context);
+                self.record_failure();
                 None
             }
             Some(Err(refusal)) => {
                 let is_late = *refusal.failure.kind() == FailureKind::TimedOut;
                 if is_late || begun.elapsed() >= LONG_PROBE {
-                    self.record_silence(context);
+                    self.record_silence();
                 } else {
-                    self.record_failure(context);
+                    self.record_failure();
                 }
                 None
             }
             None => {
-                self.record_silence(context);
+                self.record_silence();
                 None
             }
         }
@@ -181,26 +192,24 @@ impl HttpSecondEra {
     }
 
     /// Notes a probe that failed.
-    fn record_failure(&self, context: &UpstreamContext) {
-        let (now, random) = (context.clock.now(), context.clock.random());
+    fn record_failure(&self) {
+        let clock = &self.context.clock;
+        let (now, random) = (clock.now(), clock.random());
         self.pace.lock().record_failure(now, random);
     }
 
     /// Notes a probe that the server left unanswered for long.
-    fn record_silence(&self, context: &UpstreamContext) {
+    fn record_silence(&self) {
         self.is_silent.store(true, Ordering::Release);
-        let (now, random) = (context.clock.now(), context.clock.random());
+        let clock = &self.context.clock;
+        let (now, random) = (clock.now(), clock.random());
         self.pace.lock().record_silence(now, random);
     }
 
     /// Notes a session that `pool` did not open: a server that refuses sessions is called without,
     /// and the pool is closed. True if the server refused it, or an earlier one for which the pool
     /// still waits.
-    pub(super) fn record_refusal(
-        &self,
-        context: &Arc<UpstreamContext>,
-        pool: &Arc<SessionPool>,
-    ) -> bool {
+    pub(super) fn record_refusal(&self, pool: &Arc<SessionPool>) -> bool {
         if !pool.is_refused() {
             return false;
         }
@@ -208,9 +217,9 @@ impl HttpSecondEra {
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pool)) {
             self.is_refused.store(true, Ordering::Release);
             // Clients with sessions get the lists of the modern era from now on.
-            context.list_changes.record(ListKinds::default());
+            self.context.list_changes.record(ListKinds::default());
             let gone = pool.clone();
-            context.tasks.spawn(async move { gone.close().await });
+            self.context.tasks.spawn(async move { gone.close().await });
         }
         true
     }

@@ -63,11 +63,7 @@ use session_pool::exported_sessions::{self, ImportedSessions};
 /// One server behind a URL.
 #[derive(Debug)]
 pub struct HttpUpstream {
-    context: Arc<UpstreamContext>,
-    http: UpstreamHttpClient,
     credentials: Option<UpstreamCredentials>,
-    protocol: UpstreamProtocol,
-    sharing: SessionSharing,
     era: Arc<ServerEra>,
 }
 
@@ -88,12 +84,8 @@ impl HttpUpstream {
             .and_then(UpstreamCredentials::unknown_caller_client);
         let imported = Arc::new(ImportedSessions::new(unknown_caller));
         Self {
-            era: ServerEra::new(context.clone(), http.clone(), protocol, sharing, imported),
-            context,
-            http,
+            era: ServerEra::new(context, http, protocol, sharing, imported),
             credentials,
-            protocol,
-            sharing,
         }
     }
 
@@ -124,8 +116,8 @@ impl HttpUpstream {
                             .call
                             .capabilities
                             .class
-                            .cut(self.context.permissions.carries(modern.dialect));
-                        self.context.list_changes.record(ListKinds::default());
+                            .cut(self.era.context.permissions.carries(modern.dialect));
+                        self.era.context.list_changes.record(ListKinds::default());
                         // Without a newer definition the call is repeated unchanged.
                         Box::pin(modern.definition(class, &outbound.native))
                             .await
@@ -144,6 +136,7 @@ impl HttpUpstream {
             ServerDialog::Sse(_) if own.is_some() => {
                 let text = "A server of HTTP+SSE cannot be called in the names of callers";
                 Err(self
+                    .era
                     .context
                     .label
                     .fail(FailureKind::Unavailable, text)
@@ -177,10 +170,7 @@ impl HttpUpstream {
             ServerDialog::Modern(..)
                 if self.may_have_sessions(outbound.call.capabilities.class) =>
             {
-                self.era
-                    .second_era
-                    .find(&self.context, &self.http, own.as_ref(), self.sharing)
-                    .await
+                self.era.second_era.find(own.as_ref()).await
             }
             ServerDialog::Modern(..) | ServerDialog::Sse(_) => None,
         };
@@ -190,7 +180,7 @@ impl HttpUpstream {
             && matches!(*dialog, ServerDialog::Modern(..))
         {
             // A session that the server did not refuse is opened by its first call.
-            self.era.second_era.record_refusal(&self.context, &pool);
+            self.era.second_era.record_refusal(&pool);
         }
     }
 
@@ -208,17 +198,14 @@ impl HttpUpstream {
         let Ok(own) = self.caller_client(outbound) else {
             return;
         };
-        let era = &self.era.second_era;
-        let _known_now = era
-            .find(&self.context, &self.http, own.as_ref(), self.sharing)
-            .await;
+        let _known_now = self.era.second_era.find(own.as_ref()).await;
     }
 
     /// True if a client of this class is served in a session, provided the modern server has
     /// sessions.
     fn may_have_sessions(&self, class: CapabilityClass) -> bool {
         class.has(CapabilityClass::SESSIONS)
-            && self.protocol == UpstreamProtocol::Auto
+            && self.era.protocol == UpstreamProtocol::Auto
             && !self.era.second_era.is_refused()
     }
 
@@ -248,11 +235,7 @@ impl HttpUpstream {
         outbound: &OutboundCall,
         own: Option<&UpstreamHttpClient>,
     ) -> Option<Result<Reply, FailedAttempt>> {
-        let pool = self
-            .era
-            .second_era
-            .find(&self.context, &self.http, own, self.sharing)
-            .await?;
+        let pool = self.era.second_era.find(own).await?;
         let class = outbound
             .call
             .capabilities
@@ -272,13 +255,13 @@ impl HttpUpstream {
             }
             instruments()
                 .upstream_bridged
-                .add(1, &[self.context.label.attribute()]);
+                .add(1, &[self.era.context.label.attribute()]);
             return None;
         };
         let session = match pool.session_at(&slot, own).await {
             Ok(session) => session,
             Err(refusal) => {
-                let is_refused = self.era.second_era.record_refusal(&self.context, &pool);
+                let is_refused = self.era.second_era.record_refusal(&pool);
                 return (!is_refused).then(|| Err(refusal.mark_did_not_run()));
             }
         };
@@ -308,13 +291,9 @@ impl HttpUpstream {
                     && self.may_have_sessions(CapabilityClass::SESSIONS)
                 {
                     // The tools of the two eras differ in their task support.
-                    let _known_now = self
-                        .era
-                        .second_era
-                        .find(&self.context, &self.http, None, self.sharing)
-                        .await;
+                    let _known_now = self.era.second_era.find(None).await;
                 }
-                let class = class.cut(self.context.permissions.carries(modern.dialect));
+                let class = class.cut(self.era.context.permissions.carries(modern.dialect));
                 let (modern, about) = (modern.clone(), about.clone());
                 let watch = HttpWatch::modern(modern, about, class, self.era.second_era.clone());
                 return Ok(Box::new(watch.await?));
@@ -326,11 +305,11 @@ impl HttpUpstream {
         let opened = pool.open_apart(class.cut(pool.carries())).await;
         if opened.is_err() && matches!(*dialog, ServerDialog::Modern(..)) {
             // The next watch is in the modern era then.
-            self.era.second_era.record_refusal(&self.context, &pool);
+            self.era.second_era.record_refusal(&pool);
         }
         let session = opened?;
         Ok(Box::new(
-            HttpWatch::legacy(self.context.clone(), session).await,
+            HttpWatch::legacy(self.era.context.clone(), session).await,
         ))
     }
 
@@ -341,7 +320,7 @@ impl HttpUpstream {
             ServerDialog::Legacy(pool) => {
                 let session = pool.open_apart(CapabilityClass::BASE).await?;
                 Ok(Box::new(
-                    HttpUpdates::legacy(self.context.clone(), session).await?,
+                    HttpUpdates::legacy(self.era.context.clone(), session).await?,
                 ))
             }
             ServerDialog::Sse(server) => server.updates().await,
@@ -378,7 +357,7 @@ impl HttpUpstream {
     pub fn carries(&self) -> CapabilityClass {
         match self.era.dialog.load().as_deref() {
             Some(ServerDialog::Modern(modern, _)) => {
-                let carried = self.context.permissions.carries(modern.dialect);
+                let carried = self.era.context.permissions.carries(modern.dialect);
                 match self.era.second_era.known() {
                     Some(pool) => carried.with(pool.carries()).with(CapabilityClass::SESSIONS),
                     None => carried,
@@ -422,7 +401,7 @@ impl HttpUpstream {
     /// Forwards news of client sessions.
     pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         if news.is_end() {
-            self.context.task_holds.end_sessions(sessions);
+            self.era.context.task_holds.end_sessions(sessions);
         }
         if let Some(ServerDialog::Sse(server)) = self.era.dialog.load().as_deref() {
             server.forward_session_news(sessions, news);

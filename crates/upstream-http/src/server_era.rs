@@ -66,6 +66,8 @@ impl ServerEra {
         sharing: SessionSharing,
         imported: Arc<ImportedSessions>,
     ) -> Arc<Self> {
+        let second_era =
+            HttpSecondEra::new(context.clone(), http.clone(), sharing, imported.clone());
         Arc::new(Self {
             context,
             http,
@@ -74,7 +76,7 @@ impl ServerEra {
             dialog: ArcSwapOption::empty(),
             in_doubt: AtomicBool::new(false),
             guess: EraGuess::default(),
-            second_era: Arc::new(HttpSecondEra::new(imported.clone())),
+            second_era,
             imported,
             probing: Arc::default(),
             probing_since: Mutex::default(),
