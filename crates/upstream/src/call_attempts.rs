@@ -58,7 +58,7 @@ impl CallAttempts {
             })?;
         let start = one.breaker.begin();
         let spoken = one.transport.call(outbound, again).await;
-        one.record(&self.context, start, spoken.as_ref().err());
+        one.record(start, spoken.as_ref().err());
         spoken
     }
 
@@ -71,12 +71,11 @@ impl CallAttempts {
             CalledServer::One(one) => {
                 let start = one.breaker.begin();
                 let opened = one.transport.watch(class).await;
-                one.record_opened(&self.context, start, opened.as_ref().err());
+                one.record_opened(start, opened.as_ref().err());
                 opened.map(|inner| {
                     Box::new(SingleServerWatch {
                         inner,
                         server: one.clone(),
-                        context: self.context.clone(),
                     }) as Box<dyn ListWatch>
                 })
             }
@@ -91,7 +90,7 @@ impl CallAttempts {
             CalledServer::One(one) => {
                 let start = one.breaker.begin();
                 let opened = one.transport.updates().await;
-                one.record_opened(&self.context, start, opened.as_ref().err());
+                one.record_opened(start, opened.as_ref().err());
                 opened
             }
             CalledServer::Several(all) => all.updates().await,
@@ -153,7 +152,7 @@ impl TimedServer {
 impl TimeoutHandler for TimedServer {
     fn record_life(&self) {
         match (&self.attempts.server, self.instance()) {
-            (CalledServer::One(one), _) => one.record_life(&self.attempts.context),
+            (CalledServer::One(one), _) => one.record_life(),
             (CalledServer::Several(_), Some(instance)) => instance.record_life(),
             (CalledServer::Several(_), None) => {}
         }
@@ -165,11 +164,11 @@ impl TimeoutHandler for TimedServer {
         } else {
             "The upstream showed no life for longer than it may: the call was cancelled"
         };
-        let context = &self.attempts.context;
-        let failure = context.label.fail(FailureKind::TimedOut, text);
+        let label = &self.attempts.context.label;
+        let failure = label.fail(FailureKind::TimedOut, text);
         let (silence, limit) = (passed.silence, self.silence_limit);
         match (&self.attempts.server, self.instance()) {
-            (CalledServer::One(one), _) => one.record_silence(context, &failure, silence, limit),
+            (CalledServer::One(one), _) => one.record_silence(&failure, silence, limit),
             (CalledServer::Several(_), Some(instance)) => {
                 instance.record_silence(&failure, silence, limit);
             }

@@ -8,7 +8,6 @@ use weir_core::upstream::{
     ClientSessionChange, HandoverSession, InstanceHealth, OutboundCall, ProcessStart,
 };
 use weir_core::{CapabilityClass, SessionKey};
-use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_http::HttpUpstream;
 use weir_wire::Revision;
 
@@ -51,13 +50,13 @@ impl CalledServer {
     }
 
     /// Returns the time at which [`Self::is_down`] changed last.
-    pub(crate) fn down_changed(&self, context: &UpstreamContext) -> Option<SystemTime> {
-        let changed = match self {
-            Self::One(one) => one.breaker.changed(),
-            Self::Several(all) => all.down_changed(),
-        }?;
-        let age = context.clock.now().saturating_sub(changed);
-        context.clock.wall().checked_sub(age)
+    pub(crate) fn down_changed(&self) -> Option<SystemTime> {
+        let (changed, clock) = match self {
+            Self::One(one) => (one.breaker.changed()?, &one.context.clock),
+            Self::Several(all) => (all.down_changed()?, &all.context.clock),
+        };
+        let age = clock.now().saturating_sub(changed);
+        clock.wall().checked_sub(age)
     }
 
     /// Returns the server's revision, once it is known; of several URLs, that of the watched one.
@@ -166,9 +165,9 @@ impl CalledServer {
     }
 
     /// Returns the last failure's cause and its time: of several URLs, the latest of all.
-    pub(crate) fn last_error(&self, context: &UpstreamContext) -> Option<(String, SystemTime)> {
+    pub(crate) fn last_error(&self) -> Option<(String, SystemTime)> {
         match self {
-            Self::One(_) => context.record.last_error(),
+            Self::One(one) => one.context.record.last_error(),
             Self::Several(all) => {
                 let all = all.iter().filter_map(|one| one.context.record.last_error());
                 all.max_by_key(|(_, at)| *at)

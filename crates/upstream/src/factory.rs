@@ -154,7 +154,7 @@ impl UpstreamFactory {
                     session,
                 );
                 let transport = ServerTransport::Stdio(Arc::new(child));
-                CalledServer::One(SingleServer::new(transport, None))
+                CalledServer::One(SingleServer::new(context.clone(), transport, None))
             }
         };
         Ok(Arc::new(UpstreamService::new(context, server, baggage)))
@@ -182,7 +182,8 @@ impl UpstreamFactory {
             let server = parts.upstream(context.clone(), first, credentials);
             let transport = ServerTransport::Http(Box::new(server));
             let name = InstanceName::of(&settings.url);
-            return Ok(CalledServer::One(SingleServer::new(transport, Some(name))));
+            let server = SingleServer::new(context.clone(), transport, Some(name));
+            return Ok(CalledServer::One(server));
         }
         let mut all = Vec::with_capacity(settings.instances.len());
         for instance in &settings.instances {

@@ -41,7 +41,7 @@ use watched_instance::WatchedInstance;
 /// The instances of one server, in the order of the config.
 #[derive(Debug)]
 pub(crate) struct ServerInstances {
-    context: Arc<UpstreamContext>,
+    pub(crate) context: Arc<UpstreamContext>,
     all: Arc<[Arc<ServerInstance>]>,
     affinity: SessionAffinity,
     watched: WatchedInstance,

@@ -16,6 +16,9 @@ pub(crate) struct RepeatedChecks {
 
 /// A server that is checked again and again while it is down.
 pub(crate) trait CheckedServer: Send + Sync + 'static {
+    /// Its handles.
+    fn context(&self) -> &UpstreamContext;
+
     /// Its checks.
     fn checks(&self) -> &RepeatedChecks;
 
@@ -26,29 +29,27 @@ pub(crate) trait CheckedServer: Send + Sync + 'static {
     fn first_step(&self) -> u32;
 
     /// Checks it once, and records the outcome.
-    fn check(&self, context: &UpstreamContext) -> impl Future<Output = ()> + Send;
+    fn check(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// Starts the task that checks a server until it answers. The waits double, with jitter.
-pub(crate) fn check_until_it_answers<S: CheckedServer>(
-    server: &Arc<S>,
-    context: &Arc<UpstreamContext>,
-) {
+pub(crate) fn check_until_it_answers<S: CheckedServer>(server: &Arc<S>) {
     if server.checks().is_running.swap(true, Ordering::AcqRel) {
         return;
     }
-    let (server, own) = (server.clone(), context.clone());
-    context.tasks.spawn_endless(async move {
-        let mut step = server.first_step();
-        while server.is_awaited() {
-            tokio::time::sleep(half_jitter(least_wait(step), own.clock.random())).await;
+    let checked = server.clone();
+    server.context().tasks.spawn_endless(async move {
+        let mut step = checked.first_step();
+        while checked.is_awaited() {
+            let random = checked.context().clock.random();
+            tokio::time::sleep(half_jitter(least_wait(step), random)).await;
             step = step.saturating_add(1);
-            server.check(&own).await;
+            checked.check().await;
         }
-        server.checks().is_running.store(false, Ordering::Release);
+        checked.checks().is_running.store(false, Ordering::Release);
         // It may be down again since the last look.
-        if server.is_awaited() {
-            check_until_it_answers(&server, &own);
+        if checked.is_awaited() {
+            check_until_it_answers(&checked);
         }
     });
 }

@@ -23,6 +23,7 @@ const FIRST_CHECK: u32 = 4;
 /// A server behind one URL, or a child process.
 #[derive(Debug)]
 pub(crate) struct SingleServer {
+    pub(crate) context: Arc<UpstreamContext>,
     pub(crate) transport: ServerTransport,
     pub(crate) breaker: Breaker,
     /// The name of the URL: an upstream may have had several URLs when a task began.
@@ -32,8 +33,13 @@ pub(crate) struct SingleServer {
 
 impl SingleServer {
     /// Makes a server that was not called yet. `name` is that of its URL, if it has one.
-    pub(crate) fn new(transport: ServerTransport, name: Option<InstanceName>) -> Arc<Self> {
+    pub(crate) fn new(
+        context: Arc<UpstreamContext>,
+        transport: ServerTransport,
+        name: Option<InstanceName>,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            context,
             transport,
             breaker: Breaker::default(),
             name,
@@ -45,23 +51,17 @@ impl SingleServer {
     /// it is no sign of life of a silent one.
     pub(crate) fn record_opened(
         self: &Arc<Self>,
-        context: &Arc<UpstreamContext>,
         start: AttemptStart,
         refusal: Option<&FailedAttempt>,
     ) {
         if refusal.is_some() || !self.transport.has_silent_process() {
-            self.record(context, start, refusal);
+            self.record(start, refusal);
         }
     }
 
     /// Records the outcome of an attempt.
-    pub(crate) fn record(
-        self: &Arc<Self>,
-        context: &Arc<UpstreamContext>,
-        start: AttemptStart,
-        refusal: Option<&FailedAttempt>,
-    ) {
-        let now = context.clock.now();
+    pub(crate) fn record(self: &Arc<Self>, start: AttemptStart, refusal: Option<&FailedAttempt>) {
+        let now = self.context.clock.now();
         let Some(refusal) = refusal else {
             self.breaker.record_answer(now, start);
             return;
@@ -69,15 +69,15 @@ impl SingleServer {
         if refusal.era_in_doubt {
             self.transport.doubt_era();
         }
-        context.record.note_error(&refusal.failure);
+        self.context.record.note_error(&refusal.failure);
         match refusal.reach {
             Reach::NotReached => {
                 self.breaker.record_unreached(now);
-                self.look_after_failure(context);
+                self.look_after_failure();
             }
             Reach::Reached if is_connection_lost(refusal) => {
                 if self.breaker.record_lost(now, start) {
-                    self.look_after_failure(context);
+                    self.look_after_failure();
                 }
             }
             Reach::Reached => self.breaker.record_answer(now, start),
@@ -86,39 +86,42 @@ impl SingleServer {
     }
 
     /// Records a sign of life on a connection that was open before.
-    pub(crate) fn record_life(&self, context: &UpstreamContext) {
-        self.breaker.record_life(context.clock.now());
+    pub(crate) fn record_life(&self) {
+        self.breaker.record_life(self.context.clock.now());
     }
 
     /// Records a call that passed its deadline after this `silence`. It counts if the server showed
     /// no life at all for the time `limit`.
     pub(crate) fn record_silence(
         self: &Arc<Self>,
-        context: &Arc<UpstreamContext>,
         failure: &Failure,
         silence: Duration,
         limit: Duration,
     ) {
-        context.record.note_error(failure);
+        self.context.record.note_error(failure);
         if self
             .breaker
-            .record_silence(context.clock.now(), silence, limit)
+            .record_silence(self.context.clock.now(), silence, limit)
         {
-            self.look_after_failure(context);
+            self.look_after_failure();
         }
     }
 
-    fn look_after_failure(self: &Arc<Self>, context: &Arc<UpstreamContext>) {
+    fn look_after_failure(self: &Arc<Self>) {
         if self.breaker.is_open() {
             self.transport.check_processes();
         }
         if self.breaker.is_down() {
-            check_until_it_answers(self, context);
+            check_until_it_answers(self);
         }
     }
 }
 
 impl CheckedServer for SingleServer {
+    fn context(&self) -> &UpstreamContext {
+        &self.context
+    }
+
     fn checks(&self) -> &RepeatedChecks {
         &self.checks
     }
@@ -136,9 +139,9 @@ impl CheckedServer for SingleServer {
         }
     }
 
-    async fn check(&self, context: &UpstreamContext) {
+    async fn check(&self) {
         if self.breaker.is_down() && self.transport.answers().await {
-            self.breaker.record_success(context.clock.now());
+            self.breaker.record_success(self.context.clock.now());
         }
     }
 }
@@ -162,7 +165,6 @@ pub(crate) fn is_answered(listed: &Result<ListPage, Failure>) -> bool {
 pub(crate) struct SingleServerWatch {
     pub(crate) inner: Box<dyn ListWatch>,
     pub(crate) server: Arc<SingleServer>,
-    pub(crate) context: Arc<UpstreamContext>,
 }
 
 impl ListWatch for SingleServerWatch {
@@ -179,7 +181,7 @@ impl ListWatch for SingleServerWatch {
             let start = self.server.breaker.begin();
             let listed = self.inner.list(kind, cursor).await;
             if is_answered(&listed) {
-                self.server.record(&self.context, start, None);
+                self.server.record(start, None);
             }
             listed
         })

@@ -174,12 +174,12 @@ impl Upstream for UpstreamService {
 
     fn health(&self) -> UpstreamHealth {
         let server = self.server();
-        let (last_error, last_error_at) = server.last_error(&self.context).unzip();
+        let (last_error, last_error_at) = server.last_error().unzip();
         UpstreamHealth {
             revision: server.revision().map(Revision::as_str),
             second_revision: server.second_revision().map(Revision::as_str),
             down: server.is_down(),
-            down_changed: server.down_changed(&self.context),
+            down_changed: server.down_changed(),
             breaker_open: server.fails_at_once(),
             last_error,
             last_error_at,

@@ -183,7 +183,7 @@ impl ServerInstance {
             error = %failure.cause(),
             "circuit breaker opened for a URL of an upstream"
         );
-        check_until_it_answers(self, &self.context);
+        check_until_it_answers(self);
     }
 
     fn log_half_open(&self) {
@@ -210,6 +210,10 @@ impl ServerInstance {
 }
 
 impl CheckedServer for ServerInstance {
+    fn context(&self) -> &UpstreamContext {
+        &self.context
+    }
+
     fn checks(&self) -> &RepeatedChecks {
         &self.checks
     }
@@ -222,11 +226,11 @@ impl CheckedServer for ServerInstance {
         self.breaker.openings()
     }
 
-    async fn check(&self, context: &UpstreamContext) {
+    async fn check(&self) {
         match self.http.check().await {
-            Ok(()) if self.breaker.half_open(context.clock.now()) => self.log_half_open(),
+            Ok(()) if self.breaker.half_open(self.context.clock.now()) => self.log_half_open(),
             Ok(()) => {}
-            Err(refusal) => context.record.note_error(&refusal.failure),
+            Err(refusal) => self.context.record.note_error(&refusal.failure),
         }
     }
 }
