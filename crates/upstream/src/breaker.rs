@@ -16,7 +16,8 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time without an answer in which a lost connection counts.
 const SILENCE_BEFORE_LOSS: Duration = Duration::from_secs(1);
 
-/// The breaker. A call to a healthy upstream costs it three loads and a store.
+/// The breaker. A call to a healthy upstream costs it six loads, and a store at most once in a
+/// millisecond.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     failures: AtomicU32,
