@@ -50,9 +50,9 @@ impl FilteredViews {
         &self,
         whole: Arc<View>,
         audience: Audience,
-        sight: &PrincipalSight<'_>,
+        visibility: &PrincipalVisibility<'_>,
     ) -> Arc<View> {
-        let key = (sight.endpoint.clone(), whole.version, audience);
+        let key = (visibility.endpoint.clone(), whole.version, audience);
         let seen = match self.0.get(&key) {
             Some(known) if Arc::ptr_eq(&known.whole, &whole) => return known.seen,
             // Only the state changed: names and items are the same.
@@ -62,7 +62,7 @@ impl FilteredViews {
                 known.seen.items.clone(),
                 known.seen.name_index.clone(),
             )),
-            _ => Arc::new(sight.filter(&whole)),
+            _ => Arc::new(visibility.filter(&whole)),
         };
         self.0.insert(
             key,
@@ -85,13 +85,13 @@ impl FilteredViews {
 }
 
 /// A principal on an endpoint, and the authorizer that decides what it sees there.
-pub(super) struct PrincipalSight<'a> {
+pub(super) struct PrincipalVisibility<'a> {
     pub(super) authorizer: &'a dyn Authorizer,
     pub(super) endpoint: &'a EndpointId,
     pub(super) principal: &'a Principal,
 }
 
-impl PrincipalSight<'_> {
+impl PrincipalVisibility<'_> {
     fn filter(&self, whole: &Arc<View>) -> View {
         let seen = |item: &&CatalogItem| {
             self.authorizer.may_see(self.principal, self.endpoint, item) == Visibility::Visible

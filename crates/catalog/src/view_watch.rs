@@ -13,7 +13,7 @@ use weir_core::principal::Principal;
 use weir_core::upstream::ListKind;
 
 use super::Catalog;
-use super::filtered_views::PrincipalSight;
+use super::filtered_views::PrincipalVisibility;
 use super::list_changes::{ChangeReceiver, ListChange};
 use super::view::{ChangeCount, EMPTY_VIEW, View};
 
@@ -89,12 +89,12 @@ impl Catalog {
         let Some(audience) = self.audience(endpoint, principal) else {
             return whole;
         };
-        let sight = PrincipalSight {
+        let visibility = PrincipalVisibility {
             authorizer: &*self.context.ports.authorizer,
             endpoint,
             principal,
         };
-        self.filtered_views.part_of(whole, audience, &sight)
+        self.filtered_views.part_of(whole, audience, &visibility)
     }
 }
 

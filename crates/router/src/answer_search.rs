@@ -84,7 +84,7 @@ impl AnswerSearch {
     pub(super) fn end(&self, end: ReplyEnd) -> (ReplyEnd, u64) {
         match (end, self.result) {
             (ReplyEnd::Complete(Payload::Whole(result)), Some(document)) => {
-                self.looked_at(document, result, |result| {
+                self.search_text(document, result, |result| {
                     ReplyEnd::Complete(Payload::Whole(result))
                 })
             }
@@ -99,24 +99,24 @@ impl AnswerSearch {
                 )
             }
             (ReplyEnd::InputRequired(Payload::Whole(result)), _) => {
-                self.looked_at(DocumentKind::ToolResult, result, |result| {
+                self.search_text(DocumentKind::ToolResult, result, |result| {
                     ReplyEnd::InputRequired(Payload::Whole(result))
                 })
             }
             (ReplyEnd::Parked { id, result }, _) => {
-                self.looked_at(DocumentKind::ToolResult, result, |result| {
+                self.search_text(DocumentKind::ToolResult, result, |result| {
                     ReplyEnd::Parked { id, result }
                 })
             }
             (ReplyEnd::Task(created), _) => {
-                self.looked_at(DocumentKind::TaskState, created, ReplyEnd::Task)
+                self.search_text(DocumentKind::TaskState, created, ReplyEnd::Task)
             }
             (ReplyEnd::Failed(failure), _) => self.failed(*failure),
             (end, _) => (end, 0),
         }
     }
 
-    fn looked_at(
+    fn search_text(
         &self,
         document: DocumentKind,
         text: Bytes,

@@ -42,19 +42,19 @@ impl ItemSearch<'_> {
                 "This endpoint is not served any more",
             )
         };
-        let mut look =
+        let mut views =
             ViewForPrincipal::of(self.catalog, principal, call, kind).ok_or_else(gone)?;
         // A refusal for want of scopes is certain now, and waits for nothing: its status and its
         // challenge go with the head of a response, which becomes a stream after a wait.
-        let may_change = match look.seen.find(name) {
+        let may_change = match views.seen.find(name) {
             // Another server may have an item of this name, too.
-            NameLookup::Native(_) if !look.whole.settled => true,
+            NameLookup::Native(_) if !views.whole.settled => true,
             NameLookup::Exposed(item) | NameLookup::Native(item) => {
-                is_of_other_era(call, &look.whole, item)
+                is_of_other_era(call, &views.whole, item)
             }
             NameLookup::Ambiguous | NameLookup::Unknown => {
-                (!look.whole.settled || self.catalog.may_be_behind())
-                    && self.missing_scopes(principal, call, &look, name).is_none()
+                (!views.whole.settled || self.catalog.may_be_behind())
+                    && self.missing_scopes(principal, call, &views, name).is_none()
             }
         };
         if may_change {
@@ -63,13 +63,13 @@ impl ItemSearch<'_> {
             self.catalog
                 .settled_view(&call.endpoint, kind, call.capabilities.class)
                 .await;
-            look = ViewForPrincipal::of(self.catalog, principal, call, kind).ok_or_else(gone)?;
+            views = ViewForPrincipal::of(self.catalog, principal, call, kind).ok_or_else(gone)?;
         }
-        let shared = look.seen.find(name).item().cloned();
+        let shared = views.seen.find(name).item().cloned();
         let may_differ = match &shared {
             Some(_) => self.catalog.has_differing_sessions(),
             // An item that is hidden from the sender is not unknown: no session is asked for it.
-            None => look.whole.find(name).item().is_none(),
+            None => views.whole.find(name).item().is_none(),
         };
         let client = call
             .session
@@ -87,14 +87,14 @@ impl ItemSearch<'_> {
             (Some(client), None) => {
                 let searching = self
                     .catalog
-                    .own_item_of_session(&client, &look.whole, kind, name);
+                    .own_item_of_session(&client, &views.whole, kind, name);
                 Box::pin(searching).await
             }
             (None, shared) => shared,
         };
         let found = found.or_else(|| match kind {
             // No list has every resource of a server.
-            ListKind::Resources => self.unlisted(principal, call, name, &look.whole),
+            ListKind::Resources => self.unlisted(principal, call, name, &views.whole),
             // A completion names a template, or a single resource by its URI.
             ListKind::Templates => self.listed_resource(principal, call, name),
             ListKind::Tools | ListKind::Prompts => None,
@@ -103,11 +103,11 @@ impl ItemSearch<'_> {
             *item.exposed == **name
                 || !self
                     .catalog
-                    .has_absent_namesake(&call.endpoint, principal, &look.whole, item)
+                    .has_absent_namesake(&call.endpoint, principal, &views.whole, item)
         };
         match found.filter(is_sole) {
             Some(item) => self.unless_closed(item),
-            None => Err(self.hidden_item_failure(principal, call, &look, &target)),
+            None => Err(self.hidden_item_failure(principal, call, &views, &target)),
         }
     }
 
@@ -197,8 +197,8 @@ impl ItemSearch<'_> {
             Some(listed) => listed.clone(),
             None => self.catalog.unlisted_resource(&upstream, uri, &native)?,
         };
-        let sight = self.authorizer.may_see(principal, &call.endpoint, &item);
-        (sight == Visibility::Visible).then_some(item)
+        let visibility = self.authorizer.may_see(principal, &call.endpoint, &item);
+        (visibility == Visibility::Visible).then_some(item)
     }
 
     /// The failure for a name without a visible item: further scopes may show it.
@@ -206,17 +206,17 @@ impl ItemSearch<'_> {
         &self,
         principal: &Principal,
         call: &Call,
-        look: &ViewForPrincipal,
+        views: &ViewForPrincipal,
         target: &CallTarget<'_>,
     ) -> Failure {
-        if let Some(scopes) = self.missing_scopes(principal, call, look, &target.name) {
+        if let Some(scopes) = self.missing_scopes(principal, call, views, &target.name) {
             return Failure::new(
                 FailureKind::InsufficientScope(scopes),
                 "This takes scopes that your token lacks",
             );
         }
-        let Some(hidden) = look.whole.find(&target.name).item() else {
-            return self.missing_item_failure(principal, call, &look.whole, target);
+        let Some(hidden) = views.whole.find(&target.name).item() else {
+            return self.missing_item_failure(principal, call, &views.whole, target);
         };
         // A hidden item looks like one that does not exist.
         let decided = self.authorizer.may_call(principal, call, hidden);
@@ -229,10 +229,10 @@ impl ItemSearch<'_> {
         &self,
         principal: &Principal,
         call: &Call,
-        look: &ViewForPrincipal,
+        views: &ViewForPrincipal,
         name: &str,
     ) -> Option<Arc<[Arc<str>]>> {
-        let item = look.whole.find(name).item()?;
+        let item = views.whole.find(name).item()?;
         match self.authorizer.may_see(principal, &call.endpoint, item) {
             Visibility::NeedsScopes(scopes) => Some(scopes),
             Visibility::Hidden | Visibility::Visible => None,
@@ -303,8 +303,8 @@ impl ItemSearch<'_> {
             .catalog
             .absent_item(endpoint, upstream, target.kind, &target.name);
         item.is_some_and(|item| {
-            let sight = self.authorizer.may_see(principal, endpoint, &item);
-            sight == Visibility::Visible
+            let visibility = self.authorizer.may_see(principal, endpoint, &item);
+            visibility == Visibility::Visible
         })
     }
 }

@@ -192,7 +192,7 @@ impl Router {
         };
         let sees = |kind| {
             ViewForPrincipal::of(&self.catalog, principal, request, kind)
-                .is_some_and(|look| !look.seen.items.is_empty())
+                .is_some_and(|views| !views.seen.items.is_empty())
         };
         if self.catalog.closed_failure(upstream).is_some() || !ListKind::ALL.into_iter().any(sees) {
             return;

@@ -110,12 +110,12 @@ impl Authorizer for ScriptedGate {
 
     fn may_see(&self, principal: &Principal, _: &EndpointId, item: &CatalogItem) -> Visibility {
         let rules = self.of(principal, item);
-        let sight = rules.iter().find_map(|rule| match rule {
+        let visibility = rules.iter().find_map(|rule| match rule {
             GateRule::Hidden => Some(Visibility::Hidden),
             GateRule::Scope(scope) => Some(Visibility::NeedsScopes(Arc::new([(*scope).into()]))),
             GateRule::Denied | GateRule::Queue(_) => None,
         });
-        sight.unwrap_or(Visibility::Visible)
+        visibility.unwrap_or(Visibility::Visible)
     }
 
     fn may_call(
