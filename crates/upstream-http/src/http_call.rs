@@ -30,7 +30,7 @@ use super::lost_connection::connection_lost_failure;
 use super::message_collector::ReleaseRule;
 use super::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
 use super::response_reader::ResponseReader;
-use super::session_channel::SessionUse;
+use super::session_channel::UpstreamSessionUse;
 use super::side_channel::SideChannel;
 use super::standing_stream::CallRegistration;
 use super::stream_resumption::StreamResumption;
@@ -42,7 +42,7 @@ pub(crate) struct PendingRequest {
     /// The registration at another stream on which the server may send messages about it.
     entry: Option<CallRegistration>,
     /// The use of its session, if it is a client's call.
-    session_use: Option<SessionUse>,
+    session_use: Option<UpstreamSessionUse>,
 }
 
 impl PendingRequest {
@@ -56,7 +56,7 @@ impl PendingRequest {
     }
 
     /// Adds the use of its session, which ends with the request.
-    pub(crate) fn with_use(mut self, session_use: Option<SessionUse>) -> Self {
+    pub(crate) fn with_use(mut self, session_use: Option<UpstreamSessionUse>) -> Self {
         self.session_use = session_use;
         self
     }

@@ -25,7 +25,7 @@ use super::http_watch::open_subscription;
 use super::modern_server::ModernServer;
 use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use super::stream_reader;
-use super::upstream_session::{OpenedSession, UpstreamSession};
+use super::upstream_session::{OpenedUpstreamSession, UpstreamSession};
 
 /// The most subscription requests at the same time.
 const MAX_REQUESTS_AT_ONCE: usize = 8;
@@ -41,7 +41,7 @@ pub(crate) struct HttpUpdates {
 
 enum HttpSubscriptions {
     /// The subscribed resources of this session.
-    Session(OpenedSession, BTreeSet<Arc<str>>),
+    Session(OpenedUpstreamSession, BTreeSet<Arc<str>>),
     /// The subscribed resources of the stream that is read now.
     Modern(ModernServer, BTreeSet<Arc<str>>),
 }
@@ -53,7 +53,7 @@ impl HttpUpdates {
     /// The server sends no updates, or has no stream for them.
     pub(crate) async fn legacy(
         context: Arc<UpstreamContext>,
-        session: OpenedSession,
+        session: OpenedUpstreamSession,
     ) -> Result<Self, FailedAttempt> {
         let pending = Arc::<PendingUpdates>::default();
         let (publisher, seen) = ReadingPublisher::new(Some(pending.clone()));

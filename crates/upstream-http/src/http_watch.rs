@@ -29,7 +29,7 @@ use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use super::response_part::ResponsePart;
 use super::response_reader::ResponseReader;
 use super::stream_reader::{self, HttpSubscription};
-use super::upstream_session::{self, OpenedSession};
+use super::upstream_session::{self, OpenedUpstreamSession};
 
 /// A watch on a server over HTTP.
 pub(crate) struct HttpWatch {
@@ -49,13 +49,16 @@ pub(crate) struct HttpWatch {
 }
 
 enum HttpWatchSource {
-    Session(OpenedSession),
+    Session(OpenedUpstreamSession),
     Modern(ModernServer, CapabilityClass, Arc<HttpSecondEra>),
 }
 
 impl HttpWatch {
     /// Watches in a session of its own. Without a GET stream the lists are polled.
-    pub(crate) async fn legacy(context: Arc<UpstreamContext>, session: OpenedSession) -> Self {
+    pub(crate) async fn legacy(
+        context: Arc<UpstreamContext>,
+        session: OpenedUpstreamSession,
+    ) -> Self {
         let mut about = session.about().clone();
         let (publisher, seen) = ReadingPublisher::new(None);
         let overheard = context.list_changes.reader();

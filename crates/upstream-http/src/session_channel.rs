@@ -69,15 +69,15 @@ pub(crate) struct SessionChannel {
 /// A call in a session. Dropping it notes the call's end: a session of a call that took long was
 /// used until then.
 #[derive(Debug)]
-pub(crate) struct SessionUse(Arc<SessionChannel>);
+pub(crate) struct UpstreamSessionUse(Arc<SessionChannel>);
 
-impl SessionUse {
+impl UpstreamSessionUse {
     pub(crate) fn new(channel: Arc<SessionChannel>) -> Self {
         Self(channel)
     }
 }
 
-impl Drop for SessionUse {
+impl Drop for UpstreamSessionUse {
     fn drop(&mut self) {
         self.0.record_call_end();
     }

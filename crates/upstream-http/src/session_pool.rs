@@ -28,7 +28,7 @@ use weir_wire::Revision;
 
 use super::ended_clients::EndedClients;
 use super::standing_stream_slots::StandingStreamSlots;
-use super::upstream_session::{OpenedSession, SessionClient, UpstreamSession};
+use super::upstream_session::{OpenedUpstreamSession, UpstreamSession, UpstreamSessionClient};
 
 pub(crate) mod exported_sessions;
 
@@ -217,8 +217,8 @@ impl SessionPool {
     pub(crate) async fn open_apart(
         self: &Arc<Self>,
         class: CapabilityClass,
-    ) -> Result<OpenedSession, FailedAttempt> {
-        let behind = SessionClient {
+    ) -> Result<OpenedUpstreamSession, FailedAttempt> {
+        let behind = UpstreamSessionClient {
             class,
             client: None,
         };
@@ -230,8 +230,8 @@ impl SessionPool {
     pub(crate) async fn try_open(
         self: &Arc<Self>,
         own: Option<&UpstreamHttpClient>,
-    ) -> Result<OpenedSession, FailedAttempt> {
-        let behind = SessionClient {
+    ) -> Result<OpenedUpstreamSession, FailedAttempt> {
+        let behind = UpstreamSessionClient {
             class: CapabilityClass::BASE,
             client: None,
         };
@@ -355,7 +355,7 @@ impl SessionPool {
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
         let session = self
             .open(
-                SessionClient {
+                UpstreamSessionClient {
                     class: key.class,
                     client: key.session,
                 },
@@ -405,9 +405,9 @@ impl SessionPool {
 
     async fn open_detached(
         self: &Arc<Self>,
-        behind: SessionClient,
+        behind: UpstreamSessionClient,
         own: Option<&UpstreamHttpClient>,
-    ) -> Result<OpenedSession, FailedAttempt> {
+    ) -> Result<OpenedUpstreamSession, FailedAttempt> {
         let (pool, own) = (self.clone(), own.cloned());
         self.run_detached(async move { pool.open(behind, own.as_ref()).await })
             .await
@@ -435,9 +435,9 @@ impl SessionPool {
 
     async fn open(
         &self,
-        behind: SessionClient,
+        behind: UpstreamSessionClient,
         own: Option<&UpstreamHttpClient>,
-    ) -> Result<OpenedSession, FailedAttempt> {
+    ) -> Result<OpenedUpstreamSession, FailedAttempt> {
         // Without failures sessions are opened side by side; after a failure one at a time.
         let failing = self.pace.lock().is_failing();
         let turn = if failing {

@@ -20,7 +20,7 @@ use weir_oauth_client::UpstreamHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::outbox::OutboxLane;
 use weir_upstream_core::upstream_context::UpstreamContext;
-use weir_upstream_stdio::{ChildChannel, OutgoingPurpose, PendingRequest};
+use weir_upstream_stdio::{ChildChannel, OutgoingPurpose, PendingChildRequest};
 
 use crate::answer_delivery::deliver;
 use crate::http_post::post_one_way;
@@ -124,7 +124,7 @@ impl SsePosts {
     async fn post_request(
         &self,
         message: Bytes,
-        request: &PendingRequest,
+        request: &PendingChildRequest,
         notified: Option<CancellationToken>,
     ) {
         if let Some(notified) = notified
@@ -175,7 +175,12 @@ impl SsePosts {
         }
     }
 
-    fn refuse(&self, request: &PendingRequest, refusal: FailedAttempt, status: Option<StatusCode>) {
+    fn refuse(
+        &self,
+        request: &PendingChildRequest,
+        refusal: FailedAttempt,
+        status: Option<StatusCode>,
+    ) {
         let status = status.map(|status| status.as_u16());
         tracing::debug!(upstream = %self.context.label.id, status, error = refusal.failure.cause(), "request to upstream failed");
         // The open stream shows that the server is the same as before.

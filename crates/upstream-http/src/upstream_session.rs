@@ -32,7 +32,7 @@ use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision};
 
 pub(crate) use lists::list;
-pub(crate) use session_opening::OpenedSession;
+pub(crate) use session_opening::OpenedUpstreamSession;
 
 use super::early_reply::{self, HeadOutcome};
 use super::http_call::{self, HttpCallReply, PendingRequest};
@@ -40,7 +40,7 @@ use super::http_post::{self, ClassifiedResponse};
 use super::reading_state::{ReadingPermit, ReadingPublisher};
 use super::refused_response::RefusedResponse;
 use super::response_reader::ResponseReader;
-use super::session_channel::{SessionChannel, SessionUse};
+use super::session_channel::{SessionChannel, UpstreamSessionUse};
 use super::side_channel::{SideChannel, StreamRefusal};
 use super::standing_stream::{self, RequestKind, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
@@ -81,7 +81,7 @@ pub(crate) struct UpstreamSession {
 
 /// The client of a session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SessionClient {
+pub(crate) struct UpstreamSessionClient {
     /// The capabilities that are declared to the server.
     pub(crate) class: CapabilityClass,
     /// The client that owns the session.
@@ -98,7 +98,7 @@ struct SessionPost {
 impl UpstreamSession {
     fn new(
         context: &Arc<UpstreamContext>,
-        behind: SessionClient,
+        behind: UpstreamSessionClient,
         channel: impl FnOnce(Revision) -> SessionChannel,
         result: &Bytes,
     ) -> Result<Self, FailedAttempt> {
@@ -359,7 +359,7 @@ impl UpstreamSession {
             .standing
             .as_ref()
             .map(|standing| standing.register(id, kind));
-        let session_use = is_call.then(|| SessionUse::new(self.channel.clone()));
+        let session_use = is_call.then(|| UpstreamSessionUse::new(self.channel.clone()));
         let mut pending = PendingRequest::new(Some(self.clone()), id)
             .with_registration(entry)
             .with_use(session_use);

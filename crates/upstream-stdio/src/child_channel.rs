@@ -9,7 +9,7 @@
 pub(crate) mod child_request;
 mod child_silence;
 mod outgoing_message;
-mod pending_request;
+mod pending_child_request;
 mod unreadable_answer;
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ use weir_wire::{Message, Notification, Request, Revision, meta, scan};
 
 pub(crate) use child_silence::ChildSilence;
 pub use outgoing_message::OutgoingPurpose;
-pub use pending_request::PendingRequest;
+pub use pending_child_request::PendingChildRequest;
 
 use super::child_relay::{ChildRelay, RelayRecipient};
 use super::child_subscriptions::ChildSubscriptions;
@@ -108,7 +108,7 @@ pub(crate) enum RequestPurpose {
 
 #[derive(Debug)]
 struct ChannelRequest {
-    pending: Arc<PendingRequest>,
+    pending: Arc<PendingChildRequest>,
     purpose: RequestPurpose,
     /// The child's names of its URL elicitations in this call.
     elicitations: Vec<String>,

@@ -54,7 +54,7 @@ use weir_wire::Revision;
 use weir_wire::method::Method;
 
 use asking_turn::AskingPermit;
-pub use child_channel::{ChildChannel, OutgoingPurpose, PendingRequest};
+pub use child_channel::{ChildChannel, OutgoingPurpose, PendingChildRequest};
 use child_key::ChildKey;
 pub use child_source::{ChildSource, SseConnector};
 use child_start::ChildStarter;

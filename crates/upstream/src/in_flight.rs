@@ -18,13 +18,13 @@ const IDLE_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The permits of the calls in flight. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct InFlightLimit {
+pub(crate) struct UpstreamInFlightLimit {
     label: UpstreamLabel,
     most: usize,
     permits: Arc<Semaphore>,
 }
 
-impl InFlightLimit {
+impl UpstreamInFlightLimit {
     /// Makes the permits that the upstream's bounds allow.
     pub(crate) fn new(label: UpstreamLabel, most: usize) -> Self {
         let permits = Arc::new(Semaphore::new(most));

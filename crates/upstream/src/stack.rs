@@ -25,7 +25,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::call_attempts::{CallAttempts, TimedServer};
 use crate::called_server::CalledServer;
-use crate::in_flight::InFlightLimit;
+use crate::in_flight::UpstreamInFlightLimit;
 use crate::repeat;
 
 /// The longest wait for a call's first event before its reply is handed on without it.
@@ -34,7 +34,7 @@ const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
 /// The layers of one upstream, and the transport below them.
 #[derive(Debug)]
 pub(crate) struct CallStack {
-    pub(crate) in_flight: InFlightLimit,
+    pub(crate) in_flight: UpstreamInFlightLimit,
     pub(crate) attempts: Arc<CallAttempts>,
     /// True if the baggage of callers is forwarded.
     baggage: bool,
@@ -43,7 +43,7 @@ pub(crate) struct CallStack {
 impl CallStack {
     pub(crate) fn new(context: Arc<UpstreamContext>, server: CalledServer, baggage: bool) -> Self {
         Self {
-            in_flight: InFlightLimit::new(context.label.clone(), context.bounds.in_flight),
+            in_flight: UpstreamInFlightLimit::new(context.label.clone(), context.bounds.in_flight),
             attempts: Arc::new(CallAttempts::new(context, server)),
             baggage,
         }
@@ -64,7 +64,7 @@ impl CallStack {
     /// Makes a call as [`Self::call`] does, with a permit of `bound`.
     pub(crate) fn call_within(
         &self,
-        bound: InFlightLimit,
+        bound: UpstreamInFlightLimit,
         outbound: OutboundCall,
     ) -> impl Future<Output = Reply> + Send + use<> {
         let limits = CallTimeLimits::new(outbound.deadlines, outbound.begun);

@@ -24,20 +24,20 @@ use weir_wire::method::Method;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::{ErrorObject, error_code, scan};
 
-use crate::in_flight::InFlightLimit;
+use crate::in_flight::UpstreamInFlightLimit;
 use crate::stack::CallStack;
 use task_result_requests::TaskResultRequests;
 
 /// The requests about tasks of one upstream.
 #[derive(Debug)]
-pub(crate) struct TaskRequests {
+pub(crate) struct UpstreamTaskRequests {
     context: Arc<UpstreamContext>,
     stack: Arc<CallStack>,
     /// The results of older servers' tasks, held open for their questions.
     results: TaskResultRequests,
 }
 
-impl TaskRequests {
+impl UpstreamTaskRequests {
     /// Makes the requests that pass `stack`.
     pub(crate) fn new(context: Arc<UpstreamContext>, stack: Arc<CallStack>) -> Self {
         let results = TaskResultRequests::new(&context);
@@ -59,7 +59,7 @@ pub(crate) const fn is_about_task(method: Method) -> bool {
 
 /// Gets a task's state, answers its questions, or cancels it. Dropping the future cancels the
 /// request, never the task.
-pub(crate) async fn call(server: Arc<TaskRequests>, outbound: OutboundCall) -> Reply {
+pub(crate) async fn call(server: Arc<UpstreamTaskRequests>, outbound: OutboundCall) -> Reply {
     let looking = UpstreamTaskRequest { server, outbound };
     let method = looking.outbound.call.method;
     let done = if method == Method::TasksUpdate {
@@ -77,7 +77,7 @@ pub(crate) async fn call(server: Arc<TaskRequests>, outbound: OutboundCall) -> R
 
 /// One request about one task.
 struct UpstreamTaskRequest {
-    server: Arc<TaskRequests>,
+    server: Arc<UpstreamTaskRequests>,
     outbound: OutboundCall,
 }
 
@@ -293,7 +293,7 @@ impl UpstreamTaskRequest {
     }
 
     /// Makes the request for the result. The server asks on its stream.
-    fn request_result(&self, bound: InFlightLimit) -> weir_core::port::Fut<'static, Reply> {
+    fn request_result(&self, bound: UpstreamInFlightLimit) -> weir_core::port::Fut<'static, Reply> {
         let outbound = self.outbound_for(Method::TasksResult, CallDeadlines::CALL);
         Box::pin(self.server.stack.call_within(bound, outbound))
     }

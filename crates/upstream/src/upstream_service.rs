@@ -19,7 +19,7 @@ use weir_wire::Revision;
 
 use crate::called_server::CalledServer;
 use crate::stack::CallStack;
-use crate::tasks::{self, TaskRequests};
+use crate::tasks::{self, UpstreamTaskRequests};
 
 /// The grace time for the last tasks of a retired upstream, which end sessions and children.
 const RETIRE_GRACE: Duration = Duration::from_secs(6);
@@ -32,7 +32,7 @@ const ENDED_TASK_GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct UpstreamService {
     context: Arc<UpstreamContext>,
     stack: Arc<CallStack>,
-    tasks: Arc<TaskRequests>,
+    tasks: Arc<UpstreamTaskRequests>,
     /// The permits of tasks with a subscription to their status.
     follow_permits: Arc<Semaphore>,
 }
@@ -45,7 +45,7 @@ impl UpstreamService {
     pub(crate) fn new(context: Arc<UpstreamContext>, server: CalledServer, baggage: bool) -> Self {
         let stack = Arc::new(CallStack::new(context.clone(), server, baggage));
         Self {
-            tasks: Arc::new(TaskRequests::new(context.clone(), stack.clone())),
+            tasks: Arc::new(UpstreamTaskRequests::new(context.clone(), stack.clone())),
             context,
             stack,
             follow_permits: Arc::new(Semaphore::new(MAX_FOLLOWED_TASKS)),

@@ -14,7 +14,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 
 use super::{SessionPool, SessionPoolKey};
 use crate::upstream_session::session_handover::ExportedHttpSession;
-use crate::upstream_session::{SessionClient, UpstreamSession};
+use crate::upstream_session::{UpstreamSession, UpstreamSessionClient};
 
 /// The most streams of imported sessions that are opened at the same time.
 const MAX_STREAMS_AT_ONCE: usize = 8;
@@ -162,7 +162,7 @@ impl SessionPool {
             return None;
         }
         let slot = self.slots.free_slot(&key, self.context.clock.millis())?;
-        let behind = SessionClient { class, client };
+        let behind = UpstreamSessionClient { class, client };
         let http = unknown_caller.unwrap_or(&self.http);
         let mut session = UpstreamSession::import(&self.context, http, behind, exported.session)?;
         if unknown_caller.is_some() {

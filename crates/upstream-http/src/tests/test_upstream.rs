@@ -22,7 +22,7 @@ use weir_testkit::{FakeClock, FakeRandom, ScriptedServer};
 use weir_upstream_core::settings::{OwnDeadlines, UpstreamBounds};
 use weir_upstream_core::upstream_context::{ContextPorts, ContextSettings, UpstreamContext};
 
-use crate::upstream_session::{SessionClient, UpstreamSession};
+use crate::upstream_session::{UpstreamSession, UpstreamSessionClient};
 
 /// The answer to a GET that opens a stream.
 pub(crate) const STREAM_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
@@ -110,7 +110,7 @@ impl TestUpstream {
             "level": null,
             "is_read": is_read,
         });
-        let behind = SessionClient {
+        let behind = UpstreamSessionClient {
             class: CapabilityClass::BASE,
             client,
         };

@@ -12,7 +12,7 @@ use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::LogLevel;
 
-use super::{SessionClient, UpstreamSession};
+use super::{UpstreamSession, UpstreamSessionClient};
 use crate::session_channel::SessionChannel;
 use crate::standing_stream_slots::StandingStreamSlots;
 
@@ -75,7 +75,7 @@ impl UpstreamSession {
     pub(crate) fn import(
         context: &Arc<UpstreamContext>,
         http: &UpstreamHttpClient,
-        behind: SessionClient,
+        behind: UpstreamSessionClient,
         exported: ExportedHttpSession,
     ) -> Option<Self> {
         let id = HeaderValue::from_str(&exported.id).ok()?;

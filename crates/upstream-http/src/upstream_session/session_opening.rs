@@ -23,7 +23,7 @@ use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
-use super::{SessionClient, UpstreamSession};
+use super::{UpstreamSession, UpstreamSessionClient};
 use crate::http_call::{self, PendingRequest};
 use crate::http_post::{self, ClassifiedResponse};
 use crate::refused_response::RefusedResponse;
@@ -44,8 +44,8 @@ impl UpstreamSession {
         context: &Arc<UpstreamContext>,
         http: &UpstreamHttpClient,
         offered: Revision,
-        behind: SessionClient,
-    ) -> Result<OpenedSession, FailedAttempt> {
+        behind: UpstreamSessionClient,
+    ) -> Result<OpenedUpstreamSession, FailedAttempt> {
         own_requests::within(
             &context.own_requests,
             context.own_requests.deadlines.probe,
@@ -59,7 +59,7 @@ impl UpstreamSession {
                     initialized = request_initialize(context, http, other, behind).await;
                 }
                 let (given, result) = initialized.map_err(|error| error.refusal)?;
-                let session = OpenedSession::new(Self::new(
+                let session = OpenedUpstreamSession::new(Self::new(
                     context,
                     behind,
                     |revision| given.into_channel(revision),
@@ -79,14 +79,14 @@ impl UpstreamSession {
 /// A session outside of the slots of its pool. It ends at the server when it is dropped, unless it is
 /// kept: its caller may leave before the session is in its slot.
 #[derive(Debug)]
-pub(crate) struct OpenedSession {
+pub(crate) struct OpenedUpstreamSession {
     session: Arc<UpstreamSession>,
     is_kept: bool,
     /// The end of the upstream waits for that of the session.
     _hold: TaskTrackerToken,
 }
 
-impl OpenedSession {
+impl OpenedUpstreamSession {
     pub(crate) fn new(session: UpstreamSession) -> Self {
         Self {
             _hold: session.context.tasks.hold(),
@@ -102,7 +102,7 @@ impl OpenedSession {
     }
 }
 
-impl Deref for OpenedSession {
+impl Deref for OpenedUpstreamSession {
     type Target = Arc<UpstreamSession>;
 
     fn deref(&self) -> &Self::Target {
@@ -110,7 +110,7 @@ impl Deref for OpenedSession {
     }
 }
 
-impl Drop for OpenedSession {
+impl Drop for OpenedUpstreamSession {
     fn drop(&mut self) {
         if !self.is_kept {
             self.session.clone().close_later();
@@ -155,7 +155,7 @@ async fn request_initialize(
     context: &Arc<UpstreamContext>,
     http: &UpstreamHttpClient,
     offered: Revision,
-    behind: SessionClient,
+    behind: UpstreamSessionClient,
 ) -> Result<(UnopenedSession, Bytes), InitializeError> {
     let id = context.request_ids.next_id();
     let capabilities = capability_forwarding::to_legacy(behind.class, behind.client.is_some());

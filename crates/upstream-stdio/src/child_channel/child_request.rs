@@ -13,13 +13,13 @@ use weir_upstream_core::outbox::PushOutcome;
 use weir_wire::{Message, Request};
 
 use super::child_silence::CallWait;
-use super::{ChannelRequest, ChildChannel, OutgoingPurpose, PendingRequest, RequestPurpose};
+use super::{ChannelRequest, ChildChannel, OutgoingPurpose, PendingChildRequest, RequestPurpose};
 
 /// A request in flight. Dropping it before its end cancels it at the child.
 #[derive(Debug)]
 pub(crate) struct ChildRequest {
     channel: Arc<ChildChannel>,
-    pending: Arc<PendingRequest>,
+    pending: Arc<PendingChildRequest>,
     pub(crate) id: u64,
     /// False for the handshake, which must not be cancelled.
     cancels: bool,
@@ -38,7 +38,7 @@ impl ChildChannel {
         body: Bytes,
         purpose: RequestPurpose,
     ) -> Result<ChildRequest, Failure> {
-        let pending = Arc::new(PendingRequest::new(id, self.context.messages.clone()));
+        let pending = Arc::new(PendingChildRequest::new(id, self.context.messages.clone()));
         let cancels = purpose != RequestPurpose::Handshake;
         {
             let mut state = self.state.lock();

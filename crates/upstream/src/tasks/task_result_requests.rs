@@ -20,7 +20,7 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::scan;
 
-use crate::in_flight::InFlightLimit;
+use crate::in_flight::UpstreamInFlightLimit;
 
 /// The most held requests of one server. They have permits of their own: a task may wait for its
 /// client for hours, and the calls of other clients go on meanwhile.
@@ -41,7 +41,7 @@ pub(crate) struct TaskResultRequests {
     label: UpstreamLabel,
     clock: UpstreamClock,
     tasks: BackgroundTasks,
-    bound: InFlightLimit,
+    bound: UpstreamInFlightLimit,
     held: Mutex<HashMap<TaskOwnerKey, TaskResultEntry>>,
 }
 
@@ -82,7 +82,7 @@ impl TaskResultRequests {
             label: context.label.clone(),
             clock: context.clock.clone(),
             tasks: context.tasks.clone(),
-            bound: InFlightLimit::new(context.label.clone(), MAX_HELD_REQUESTS),
+            bound: UpstreamInFlightLimit::new(context.label.clone(), MAX_HELD_REQUESTS),
             held: Mutex::default(),
         }
     }
@@ -103,7 +103,7 @@ impl TaskResultRequests {
     pub(crate) fn take(
         &self,
         key: &TaskOwnerKey,
-        begin: impl FnOnce(InFlightLimit) -> Fut<'static, Reply>,
+        begin: impl FnOnce(UpstreamInFlightLimit) -> Fut<'static, Reply>,
     ) -> Result<Arc<TaskResultRequest>, Failure> {
         let mut all = self.held.lock();
         all.retain(|_, entry| !entry.held.state.lock().over);

@@ -9,7 +9,7 @@ use weir_upstream_core::request_inbox::RequestInbox;
 
 /// A request in flight.
 #[derive(Debug)]
-pub struct PendingRequest {
+pub struct PendingChildRequest {
     id: u64,
     pub(crate) inbox: RequestInbox,
     /// Cancelled once its caller waits for it no more.
@@ -18,7 +18,7 @@ pub struct PendingRequest {
     refusal: Mutex<Option<FailedAttempt>>,
 }
 
-impl PendingRequest {
+impl PendingChildRequest {
     pub(crate) fn new(id: u64, messages: MessageBudget) -> Self {
         Self {
             id,
