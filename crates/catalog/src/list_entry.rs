@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::{CallTerms, CatalogItem};
 use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
-use weir_core::names::resource_uri;
+use weir_core::names::exposed_uri;
 use weir_core::tool::Tool;
 use weir_core::toolset::{ToolHints, ToolNames};
 use weir_core::upstream::ListKind;
@@ -137,7 +137,7 @@ pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<s
         EndpointMode::Aggregate { prefix, .. }
             if matches!(tool.kind, ListKind::Resources | ListKind::Templates) =>
         {
-            let exposed = Arc::from(resource_uri::expose(&tool.upstream, &tool.native));
+            let exposed = Arc::from(exposed_uri::expose(&tool.upstream, &tool.native));
             let leads_elsewhere = || match tool.kind {
                 ListKind::Templates => {
                     expands_to_other(&endpoint.mode, &tool.upstream, &tool.native)

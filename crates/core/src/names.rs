@@ -1,8 +1,8 @@
 //! Ids that the operator chose, the rule that makes exposed tool names out of them, and the names
 //! of requests.
 
+pub mod exposed_uri;
 pub(crate) mod request_name;
-pub mod resource_uri;
 pub(crate) mod tool_naming;
 
 use std::fmt;

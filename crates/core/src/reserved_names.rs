@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::endpoint::{Endpoint, EndpointMode};
 use crate::fast::FastMap;
-use crate::names::{UpstreamId, resource_uri};
+use crate::names::{UpstreamId, exposed_uri};
 use crate::tool::Tool;
 use crate::toolset::NamePattern;
 use crate::upstream::ListKind;
@@ -77,7 +77,7 @@ impl ReservedNames {
                 (!native.is_empty()).then(|| native.to_owned())
             }
             ListKind::Resources | ListKind::Templates => {
-                let (id, native) = resource_uri::split_exposed(name)?;
+                let (id, native) = exposed_uri::split_exposed(name)?;
                 (id == *upstream).then_some(native)
             }
         }
@@ -112,7 +112,7 @@ pub fn is_of_other(mode: &EndpointMode, tool: &Tool, name: &str) -> bool {
 
 /// True if a URI begins like the URIs of another upstream of the endpoint than this one.
 pub fn is_uri_of_other(mode: &EndpointMode, upstream: &UpstreamId, uri: &str) -> bool {
-    resource_uri::upstream_of(uri).is_some_and(|id| is_other(mode, upstream, id))
+    exposed_uri::upstream_of(uri).is_some_and(|id| is_other(mode, upstream, id))
 }
 
 /// True if a URI from the template could begin like the URIs of another upstream of the endpoint
@@ -124,7 +124,7 @@ pub fn expands_to_other(mode: &EndpointMode, upstream: &UpstreamId, template: &s
     };
     others
         .filter(|other| *other != upstream)
-        .any(|other| resource_uri::may_expand_to(template, other))
+        .any(|other| exposed_uri::may_expand_to(template, other))
 }
 
 /// True if an id is that of another upstream of the endpoint than this one.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
-use weir_core::names::resource_uri;
+use weir_core::names::exposed_uri;
 use weir_core::tool::Tool;
 use weir_core::toolset::ToolHints;
 use weir_wire::scan;
@@ -48,7 +48,7 @@ pub fn link_interface(tool: &Tool) -> Option<Arc<Tool>> {
     let meta = member(raw, "_meta")?;
     let renamed = |object: &[u8], key: &str| {
         let native = scan::string(&object[scan::find(object, key)?])?;
-        let exposed = Value::from(resource_uri::expose(&tool.upstream, &native)).to_string();
+        let exposed = Value::from(exposed_uri::expose(&tool.upstream, &native)).to_string();
         Some(set(object, key, exposed.as_bytes()))
     };
     let mut changed = None;

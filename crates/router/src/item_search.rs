@@ -10,7 +10,7 @@ use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::EndpointMode;
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::names::{UpstreamId, resource_uri};
+use weir_core::names::{UpstreamId, exposed_uri};
 use weir_core::port::{Authorizer, Visibility};
 use weir_core::principal::Principal;
 use weir_core::upstream::ListKind;
@@ -171,7 +171,7 @@ impl ItemSearch<'_> {
         let (upstream, native) = match &endpoint.mode {
             EndpointMode::Transparent(upstream) => (upstream.clone(), uri.to_owned()),
             EndpointMode::Aggregate { upstreams, .. } => {
-                match resource_uri::split_exposed(uri).filter(|(id, _)| upstreams.contains(id)) {
+                match exposed_uri::split_exposed(uri).filter(|(id, _)| upstreams.contains(id)) {
                     Some(own) => own,
                     None => {
                         let templates = ViewForPrincipal::of(
@@ -184,7 +184,7 @@ impl ItemSearch<'_> {
                         let fitting = templates
                             .items
                             .iter()
-                            .find(|item| resource_uri::matches_template(&item.exposed, uri))?;
+                            .find(|item| exposed_uri::matches_template(&item.exposed, uri))?;
                         (fitting.tool.upstream.clone(), uri.to_owned())
                     }
                 }

@@ -7,7 +7,7 @@ use weir_core::call::Call;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
-use weir_core::names::{EndpointId, UpstreamId, resource_uri};
+use weir_core::names::{EndpointId, UpstreamId, exposed_uri};
 use weir_core::reserved_names::is_uri_of_other;
 use weir_core::upstream::ListKind;
 
@@ -67,7 +67,7 @@ impl UriNames {
         self.bare
             .as_ref()
             .is_none_or(leads_elsewhere)
-            .then(|| resource_uri::expose(&self.upstream, native))
+            .then(|| exposed_uri::expose(&self.upstream, native))
     }
 }
 
@@ -92,7 +92,7 @@ impl BareUris {
                 .items
                 .iter()
                 .filter(|item| item.tool.upstream != *upstream);
-            others.any(|item| resource_uri::matches_template(&item.exposed, uri))
+            others.any(|item| exposed_uri::matches_template(&item.exposed, uri))
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::endpoint::EndpointMode;
-use weir_core::names::resource_uri;
+use weir_core::names::exposed_uri;
 use weir_core::port::Visibility;
 use weir_core::upstream::ListKind;
 
@@ -41,7 +41,7 @@ impl Catalog {
         }
         let exposed = match &served.mode {
             EndpointMode::Aggregate { .. } if item.exposed != item.tool.native => {
-                resource_uri::expose(&item.tool.upstream, native)
+                exposed_uri::expose(&item.tool.upstream, native)
             }
             EndpointMode::Aggregate { .. } | EndpointMode::Transparent(_) => native.to_string(),
         };
