@@ -15,9 +15,9 @@ use crate::connector::{ConnectTimeout, UpstreamConnector};
 use crate::http_error::UpstreamHttpError;
 use crate::http1_connection::Http1Connection;
 use crate::http2_connection::{Http2Connection, StreamSlot};
-use crate::idle_connections::{IDLE_TIMEOUT, RestedConnection, TRIAL_TIME, TakenConnection};
-use crate::idle_pool::IdlePool;
+use crate::pool_state::{IDLE_TIMEOUT, RestedConnection, TRIAL_TIME, TakenConnection};
 use crate::response_body::HttpResponseBody;
+use crate::shared_pool::SharedPool;
 use weir_http1::OutgoingRequest;
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ pub(crate) struct ConnectionPool {
     prior_knowledge: bool,
     descriptors: DescriptorBudget,
     windows: ByteBudget,
-    idle: Arc<IdlePool>,
+    shared: Arc<SharedPool>,
 }
 
 /// The connection that carries a request.
@@ -55,7 +55,7 @@ impl ConnectionPool {
             prior_knowledge,
             descriptors,
             windows,
-            idle: Arc::default(),
+            shared: Arc::default(),
         })
     }
 
@@ -71,7 +71,7 @@ impl ConnectionPool {
         request: OutgoingRequest<'_>,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
         loop {
-            let taken = self.idle.lock().take_any(Instant::now());
+            let taken = self.shared.lock().take_any(Instant::now());
             let answer = match taken {
                 Some(TakenConnection::Http2(connection, slot)) => {
                     self.send_on_stream(connection, slot, request).await
@@ -109,7 +109,7 @@ impl ConnectionPool {
         request: OutgoingRequest<'_>,
     ) -> Option<Result<Response<HttpResponseBody>, UpstreamHttpError>> {
         loop {
-            let (connection, slot) = self.idle.lock().take_stream(Instant::now())?;
+            let (connection, slot) = self.shared.lock().take_stream(Instant::now())?;
             match self.send_on_stream(connection, slot, request).await {
                 Err(UpstreamHttpError::NotSent(_)) => {}
                 answer => return Some(answer),
@@ -128,9 +128,11 @@ impl ConnectionPool {
         let sent = Box::pin(connection.send_request(request)).await;
         if let Err(UpstreamHttpError::NotSent(_)) = sent {
             // A connection may refuse new requests before it ends.
-            self.idle.retire(&slot);
+            self.shared.retire(&slot);
         }
-        sent.map(|answer| answer.map(|body| HttpResponseBody::http2(body, slot, self.idle.clone())))
+        sent.map(|answer| {
+            answer.map(|body| HttpResponseBody::http2(body, slot, self.shared.clone()))
+        })
     }
 
     /// Sends a request over an idle HTTP/1.1 connection, and notes if it was lost.
@@ -144,7 +146,7 @@ impl ConnectionPool {
             answer,
             Err(UpstreamHttpError::Closed | UpstreamHttpError::Broken(_))
         ) {
-            self.idle.lock().record_loss();
+            self.shared.lock().record_loss();
         }
         answer
     }
@@ -159,7 +161,7 @@ impl ConnectionPool {
         let mut answer = Response::new(HttpResponseBody::http1(
             connection,
             head.framing,
-            head.persists.then(|| self.idle.clone()),
+            head.persists.then(|| self.shared.clone()),
         ));
         *answer.status_mut() = head.status;
         *answer.headers_mut() = head.headers;
@@ -173,7 +175,7 @@ impl ConnectionPool {
         let connection = match Box::pin(self.open()).await {
             Ok(connection) => connection,
             // The request waits for a stream of an open connection.
-            Err(error) => match self.idle.lock().take_coming_stream(Instant::now()) {
+            Err(error) => match self.shared.lock().take_coming_stream(Instant::now()) {
                 Some((connection, slot)) => PooledConnection::Http2(connection, slot),
                 None => return Err(error),
             },
@@ -204,7 +206,7 @@ impl ConnectionPool {
         let is_quiet = connection.is_quiet(rest);
         // An open connection proves nothing after a short rest, nor a closed one after a long rest.
         if is_quiet == (rest >= TRIAL_TIME) {
-            self.idle.lock().set_proven(is_quiet);
+            self.shared.lock().set_proven(is_quiet);
         }
         (is_quiet && rest < IDLE_TIMEOUT).then_some(connection)
     }
@@ -234,18 +236,18 @@ impl ConnectionPool {
             )));
         }
         let most = {
-            let mut idle = self.idle.lock();
-            if let Some((connection, slot)) = idle.take_stream(Instant::now()) {
+            let mut state = self.shared.lock();
+            if let Some((connection, slot)) = state.take_stream(Instant::now()) {
                 return Ok(PooledConnection::Http2(connection, slot));
             }
-            idle.assumed_max_streams()
+            state.assumed_max_streams()
         };
         let opened = Http2Connection::open(stream, descriptor, &self.windows, most).await?;
-        let (mut idle, now) = (self.idle.lock(), Instant::now());
-        let (connection, slot) = idle
+        let (mut state, now) = (self.shared.lock(), Instant::now());
+        let (connection, slot) = state
             .take_stream(now)
-            .unwrap_or_else(|| idle.add_http2(opened, now));
-        self.idle.start_sweep(idle);
+            .unwrap_or_else(|| state.add_http2(opened, now));
+        self.shared.start_sweep(state);
         Ok(PooledConnection::Http2(connection, slot))
     }
 }

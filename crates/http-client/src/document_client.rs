@@ -17,7 +17,7 @@ use tower::Service;
 
 use super::bounded_connection::BoundedConnection;
 use super::connector::{ConnectError, TimeoutConnector, https_connector};
-use super::idle_connections::IDLE_TIMEOUT;
+use super::pool_state::IDLE_TIMEOUT;
 
 /// A pooled client over some connector, for documents.
 pub(crate) type PooledClient<C> =

@@ -22,10 +22,10 @@ mod http1_connection;
 mod http2_connection;
 mod http_client;
 mod http_error;
-mod idle_connections;
-mod idle_pool;
+mod pool_state;
 mod poster;
 mod response_body;
+mod shared_pool;
 mod tls;
 
 pub use advice::{AdvisedError, with_advice};

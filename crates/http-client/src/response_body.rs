@@ -12,7 +12,7 @@ use weir_http2_client::Http2Response;
 use super::http_error::UpstreamHttpError;
 use super::http1_connection::Http1Connection;
 use super::http2_connection::StreamSlot;
-use super::idle_pool::IdlePool;
+use super::shared_pool::SharedPool;
 
 /// The body of a response. Dropping it before its end cancels the request.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Http2Body {
     response: Http2Response,
     slot: StreamSlot,
     /// The pool that keeps the connection.
-    pool: Arc<IdlePool>,
+    pool: Arc<SharedPool>,
 }
 
 /// A body on an HTTP/1.1 connection.
@@ -45,14 +45,14 @@ struct Http1Body {
     framing: ResponseFraming,
     /// The pool that takes the connection after the end; absent if the connection cannot be used
     /// again.
-    pool: Option<Arc<IdlePool>>,
+    pool: Option<Arc<SharedPool>>,
 }
 
 impl HttpResponseBody {
     pub(super) fn http1(
         connection: Http1Connection,
         framing: ResponseFraming,
-        pool: Option<Arc<IdlePool>>,
+        pool: Option<Arc<SharedPool>>,
     ) -> Self {
         let is_kept = connection.is_kept;
         let mut body = Http1Body {
@@ -69,7 +69,7 @@ impl HttpResponseBody {
         }
     }
 
-    pub(super) fn http2(response: Http2Response, slot: StreamSlot, pool: Arc<IdlePool>) -> Self {
+    pub(super) fn http2(response: Http2Response, slot: StreamSlot, pool: Arc<SharedPool>) -> Self {
         Self {
             kind: BodyProtocol::Http2(Http2Body {
                 response,

@@ -6,6 +6,7 @@
 //! using its credentials there; it cannot send them elsewhere. A caller's own token is shown to
 //! that authorization server alone.
 
+mod authorized_http_client;
 mod bearer_token;
 mod challenge_headers;
 mod settings;
@@ -15,7 +16,6 @@ mod token_discovery;
 mod token_error;
 mod token_fetcher;
 mod token_response;
-mod upstream_http_client;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind};
 use weir_http_client::HttpClient;
 
+pub use authorized_http_client::{AuthorizedHttpClient, SendError};
 pub use settings::{
     ClientAuthMethod, ProvidedToken, SharedTokenProvider, TokenAuthority, TokenExchange,
     TokenProvider, UpstreamOAuth,
@@ -33,7 +34,6 @@ pub use settings::{
 use token_account::TokenAccount;
 pub use token_context::TokenContext;
 use token_fetcher::TokenFetcher;
-pub use upstream_http_client::{SendError, UpstreamHttpClient};
 
 /// The most callers with a kept exchanged token at one server. The least recently used is evicted
 /// first and is exchanged anew.
@@ -92,16 +92,16 @@ impl UpstreamCredentials {
 
     /// Returns the client that uses weir's own account: for probes, lists, watches, and the calls
     /// of servers without exchange.
-    pub fn own_client(&self) -> UpstreamHttpClient {
-        UpstreamHttpClient::of_account(self.http.clone(), self.service.clone())
+    pub fn own_client(&self) -> AuthorizedHttpClient {
+        AuthorizedHttpClient::of_account(self.http.clone(), self.service.clone())
     }
 
     /// Returns the client of a caller whose token is not known yet, which sends no request; absent
     /// for a server without exchange.
-    pub fn unknown_caller_client(&self) -> Option<UpstreamHttpClient> {
+    pub fn unknown_caller_client(&self) -> Option<AuthorizedHttpClient> {
         self.callers.as_ref().map(|_| {
             let upstream = self.grant.context().label.id.clone();
-            UpstreamHttpClient::of_unknown_caller(self.http.clone(), upstream)
+            AuthorizedHttpClient::of_unknown_caller(self.http.clone(), upstream)
         })
     }
 
@@ -117,7 +117,7 @@ impl UpstreamCredentials {
     pub fn caller_client(
         &self,
         outbound: &OutboundCall,
-    ) -> Result<Option<UpstreamHttpClient>, Failure> {
+    ) -> Result<Option<AuthorizedHttpClient>, Failure> {
         let Some(callers) = &self.callers else {
             return Ok(None);
         };
@@ -142,7 +142,7 @@ impl UpstreamCredentials {
                 callers.get_or_insert_with(&key, || Ok::<_, Failure>(account))?
             }
         };
-        Ok(Some(UpstreamHttpClient::of_account(
+        Ok(Some(AuthorizedHttpClient::of_account(
             self.http.clone(),
             account,
         )))

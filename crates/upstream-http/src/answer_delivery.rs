@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::FailureKind;
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::message_limits::message_limits;
 use weir_upstream_core::own_requests;
@@ -79,7 +79,7 @@ impl AnswerWatch {
 /// the second, which has the same id.
 pub(crate) async fn deliver(
     context: &UpstreamContext,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
     headers: Vec<(HeaderName, HeaderValue)>,
     message: Bytes,
     lost: Option<CancellationToken>,

@@ -8,7 +8,7 @@ use weir_core::call::TraceContext;
 use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::ResendProof;
 use weir_http_client::{HttpResponseBody, RequestProgress, with_advice};
-use weir_oauth_client::{SendError, UpstreamHttpClient};
+use weir_oauth_client::{AuthorizedHttpClient, SendError};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
@@ -74,7 +74,7 @@ fn message_headers(mut own: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, 
 /// The request got no response, or one that is no response to a message.
 pub(crate) async fn post(
     context: &UpstreamContext,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
     id: u64,
@@ -89,7 +89,7 @@ pub(crate) async fn post(
 /// The message got no response.
 pub(crate) async fn send(
     context: &UpstreamContext,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 ) -> Result<Response<HttpResponseBody>, FailedAttempt> {
@@ -155,7 +155,7 @@ pub(crate) async fn classify(
 /// The message did not arrive, or was refused.
 pub(crate) async fn post_notification(
     context: &UpstreamContext,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 ) -> Result<(), FailedAttempt> {
@@ -172,7 +172,7 @@ pub(crate) async fn post_notification(
 /// The message got no response.
 pub(crate) async fn post_one_way(
     context: &UpstreamContext,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
     id: Option<u64>,

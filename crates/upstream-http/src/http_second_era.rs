@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use weir_core::FailureKind;
 use weir_core::upstream::ListKinds;
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::retry_backoff::RetryBackoff;
 use weir_upstream_core::settings::SessionSharing;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -28,7 +28,7 @@ const LONG_PROBE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct HttpSecondEra {
     context: Arc<UpstreamContext>,
-    http: UpstreamHttpClient,
+    http: AuthorizedHttpClient,
     sharing: SessionSharing,
     pool: ArcSwapOption<SessionPool>,
     /// True once the server has refused to open a session, or opened one without an id, until it is
@@ -56,7 +56,7 @@ impl HttpSecondEra {
     /// Makes it with the sessions of another process.
     pub(super) fn new(
         context: Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: AuthorizedHttpClient,
         sharing: SessionSharing,
         imported: Arc<ImportedSessions>,
     ) -> Arc<Self> {
@@ -91,7 +91,7 @@ impl HttpSecondEra {
     /// The probe runs in a task of its own, which a caller that leaves does not end.
     pub(super) async fn find(
         self: &Arc<Self>,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Option<Arc<SessionPool>> {
         if let Some(pool) = self.known() {
             return Some(pool);
@@ -135,7 +135,7 @@ impl HttpSecondEra {
     async fn probe(
         &self,
         pool: Arc<SessionPool>,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Option<Arc<SessionPool>> {
         let begun = Instant::now();
         let opening = pool.try_open(own);

@@ -47,7 +47,7 @@ use weir_core::upstream::{
 };
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::upstream_messages::ResendProof;
-use weir_oauth_client::{UpstreamCredentials, UpstreamHttpClient};
+use weir_oauth_client::{AuthorizedHttpClient, UpstreamCredentials};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -71,7 +71,7 @@ impl HttpUpstream {
     /// Makes a server behind `http`, with `credentials` if it wants some.
     pub fn new(
         context: Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: AuthorizedHttpClient,
         credentials: Option<UpstreamCredentials>,
         protocol: UpstreamProtocol,
         sharing: SessionSharing,
@@ -150,7 +150,7 @@ impl HttpUpstream {
     fn caller_client(
         &self,
         outbound: &OutboundCall,
-    ) -> Result<Option<UpstreamHttpClient>, Failure> {
+    ) -> Result<Option<AuthorizedHttpClient>, Failure> {
         self.credentials
             .as_ref()
             .map_or(Ok(None), |credentials| credentials.caller_client(outbound))
@@ -233,7 +233,7 @@ impl HttpUpstream {
     async fn call_in_session(
         &self,
         outbound: &OutboundCall,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Option<Result<Reply, FailedAttempt>> {
         let pool = self.era.second_era.find(own).await?;
         let class = outbound

@@ -14,7 +14,7 @@ use weir_core::{CapabilityClass, FailureKind};
 use weir_era::lower;
 use weir_era::server_questions;
 use weir_era::upstream_messages::{ClientDeclaration, RevisionDialect};
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::list_page::PageCursor;
 use weir_upstream_core::own_requests;
@@ -31,7 +31,7 @@ use super::http_post::{self, ClassifiedResponse, METHOD, NAME, PROTOCOL_VERSION,
 #[derive(Clone, Debug)]
 pub(crate) struct ModernServer {
     pub(crate) context: Arc<UpstreamContext>,
-    pub(crate) http: UpstreamHttpClient,
+    pub(crate) http: AuthorizedHttpClient,
     pub(crate) dialect: RevisionDialect,
     /// The extensions that the server declares.
     extensions: Arc<[DeclaredExtension]>,
@@ -42,7 +42,7 @@ pub(crate) struct ModernServer {
 impl ModernServer {
     pub(crate) fn new(
         context: Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: AuthorizedHttpClient,
         revision: Revision,
     ) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl ModernServer {
     }
 
     /// Returns the same with another HTTP client.
-    pub(crate) fn with_client(&self, http: UpstreamHttpClient) -> Self {
+    pub(crate) fn with_client(&self, http: AuthorizedHttpClient) -> Self {
         Self {
             http,
             ..self.clone()

@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::background_tasks::TaskOutcome;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::retry_backoff::RetryBackoff;
@@ -33,7 +33,7 @@ type ProbeTask = TaskOutcome<Result<Arc<ServerDialog>, FailedAttempt>>;
 #[derive(Debug)]
 pub(super) struct ServerEra {
     pub(super) context: Arc<UpstreamContext>,
-    pub(super) http: UpstreamHttpClient,
+    pub(super) http: AuthorizedHttpClient,
     pub(super) protocol: UpstreamProtocol,
     pub(super) sharing: SessionSharing,
     pub(super) dialog: ArcSwapOption<ServerDialog>,
@@ -61,7 +61,7 @@ struct RunningProbe {
 impl ServerEra {
     pub(super) fn new(
         context: Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: AuthorizedHttpClient,
         protocol: UpstreamProtocol,
         sharing: SessionSharing,
         imported: Arc<ImportedSessions>,

@@ -14,7 +14,7 @@ use weir_core::budget::ByteReservation;
 use weir_core::port::SessionListObserver;
 use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages;
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::outbox::{Outbox, PushOutcome};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::{Message, Revision};
@@ -34,7 +34,7 @@ const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 struct PostContext {
     /// The client to post it by.
-    http: Arc<UpstreamHttpClient>,
+    http: Arc<AuthorizedHttpClient>,
     /// Its share of the memory budget.
     reservation: ByteReservation,
     /// Cancelled if it is an answer and does not arrive.
@@ -46,7 +46,7 @@ struct PostContext {
 pub(crate) struct SessionChannel {
     upstream: Arc<UpstreamContext>,
     /// The HTTP client. If calls are made in the name of callers, it is that of the last caller.
-    http: ArcSwap<UpstreamHttpClient>,
+    http: ArcSwap<AuthorizedHttpClient>,
     id: Option<HeaderValue>,
     revision: Revision,
     /// The messages that are posted beside its requests.
@@ -87,7 +87,7 @@ impl SessionChannel {
     /// Makes the channel of a session of this revision that the server gave this id.
     pub(crate) fn new(
         upstream: Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: AuthorizedHttpClient,
         id: Option<HeaderValue>,
         revision: Revision,
     ) -> Self {
@@ -123,12 +123,12 @@ impl SessionChannel {
     }
 
     /// Returns the client of the last call, or the one that opened the session.
-    pub(crate) fn http(&self) -> Arc<UpstreamHttpClient> {
+    pub(crate) fn http(&self) -> Arc<AuthorizedHttpClient> {
         self.http.load_full()
     }
 
     /// Sets the client of the last call.
-    pub(crate) fn set_http(&self, http: Arc<UpstreamHttpClient>) {
+    pub(crate) fn set_http(&self, http: Arc<AuthorizedHttpClient>) {
         self.http.store(http);
     }
 
@@ -426,7 +426,7 @@ pub(crate) fn session_headers(
 /// Sends a server the end of a session, in a task that the upstream's end does not cut short.
 pub(crate) fn delete_later(
     upstream: &Arc<UpstreamContext>,
-    http: UpstreamHttpClient,
+    http: AuthorizedHttpClient,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) {
     let own = upstream.clone();
@@ -438,7 +438,7 @@ pub(crate) fn delete_later(
 /// Sends a server the end of a session (DELETE), within a timeout.
 async fn send_delete(
     upstream: &UpstreamContext,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) {
     let telling = async {

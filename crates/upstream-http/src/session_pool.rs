@@ -18,7 +18,7 @@ use weir_core::upstream::{ClientSessionChange, OutboundCall};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::lower;
 use weir_era::upstream_messages::{ResendProof, RevisionDialect};
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::keyed_slots::{KeyedSlot, KeyedSlots};
 use weir_upstream_core::retry_backoff::RetryBackoff;
@@ -36,7 +36,7 @@ pub(crate) mod exported_sessions;
 #[derive(Debug)]
 pub(crate) struct SessionPool {
     context: Arc<UpstreamContext>,
-    http: UpstreamHttpClient,
+    http: AuthorizedHttpClient,
     offered: Revision,
     sharing: SessionSharing,
     slots: KeyedSlots<SessionPoolKey, UpstreamSession>,
@@ -78,7 +78,7 @@ pub(crate) struct SessionSlot {
 impl SessionPool {
     pub(super) fn new(
         context: Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: AuthorizedHttpClient,
         offered: Revision,
         sharing: SessionSharing,
     ) -> Arc<Self> {
@@ -123,7 +123,7 @@ impl SessionPool {
     pub(crate) async fn call(
         self: &Arc<Self>,
         outbound: &OutboundCall,
-        own: Option<UpstreamHttpClient>,
+        own: Option<AuthorizedHttpClient>,
     ) -> Result<Reply, FailedAttempt> {
         let session_slot = self
             .session_slot(outbound)
@@ -181,7 +181,7 @@ impl SessionPool {
     pub(crate) async fn session_at(
         self: &Arc<Self>,
         session_slot: &SessionSlot,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
         self.sweep();
         self.session(&session_slot.slot, &session_slot.key, own)
@@ -194,7 +194,7 @@ impl SessionPool {
         session_slot: &SessionSlot,
         session: &Arc<UpstreamSession>,
         outbound: &OutboundCall,
-        own: Option<UpstreamHttpClient>,
+        own: Option<AuthorizedHttpClient>,
     ) -> Result<Reply, FailedAttempt> {
         if let Some(own) = &own
             && session.meet_caller(own)
@@ -229,7 +229,7 @@ impl SessionPool {
     /// caller's `own` client if it has one.
     pub(crate) async fn try_open(
         self: &Arc<Self>,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Result<OpenedUpstreamSession, FailedAttempt> {
         let behind = UpstreamSessionClient {
             class: CapabilityClass::BASE,
@@ -317,7 +317,7 @@ impl SessionPool {
         self: &Arc<Self>,
         slot: &Arc<KeyedSlot<UpstreamSession>>,
         key: &SessionPoolKey,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
         match slot.current.load_full() {
             Some(session) if !session.over().is_cancelled() => Ok(session),
@@ -330,7 +330,7 @@ impl SessionPool {
         self: &Arc<Self>,
         slot: &Arc<KeyedSlot<UpstreamSession>>,
         key: &SessionPoolKey,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
         let one = slot.opening.clone().lock_owned().await;
         match slot.current.load_full() {
@@ -351,7 +351,7 @@ impl SessionPool {
         &self,
         slot: &KeyedSlot<UpstreamSession>,
         key: &SessionPoolKey,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
         let session = self
             .open(
@@ -406,7 +406,7 @@ impl SessionPool {
     async fn open_detached(
         self: &Arc<Self>,
         behind: UpstreamSessionClient,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Result<OpenedUpstreamSession, FailedAttempt> {
         let (pool, own) = (self.clone(), own.cloned());
         self.run_detached(async move { pool.open(behind, own.as_ref()).await })
@@ -436,7 +436,7 @@ impl SessionPool {
     async fn open(
         &self,
         behind: UpstreamSessionClient,
-        own: Option<&UpstreamHttpClient>,
+        own: Option<&AuthorizedHttpClient>,
     ) -> Result<OpenedUpstreamSession, FailedAttempt> {
         // Without failures sessions are opened side by side; after a failure one at a time.
         let failing = self.pace.lock().is_failing();

@@ -12,7 +12,7 @@ use url::Url;
 use weir_core::port::Fut;
 use weir_core::{Failure, FailureKind};
 use weir_http_client::HttpResponseBody;
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_stdio::{
     ChildChannel, MessageMemory, SkippedMessage, SseConnector, UpstreamChild,
@@ -26,7 +26,7 @@ use crate::sse_posts::SsePosts;
 
 /// The connector of HTTP+SSE streams to the server of a client.
 #[derive(Debug)]
-pub(crate) struct SseServer(pub(crate) UpstreamHttpClient);
+pub(crate) struct SseServer(pub(crate) AuthorizedHttpClient);
 
 impl SseConnector for SseServer {
     fn connect<'a>(
@@ -39,7 +39,7 @@ impl SseConnector for SseServer {
 
 async fn connect(
     context: &Arc<UpstreamContext>,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
 ) -> Result<UpstreamChild, Failure> {
     let unavailable = |text: &'static str| context.label.fail(FailureKind::Unavailable, text);
     let opening = tokio::time::timeout(endpoint_timeout(context), open(context, http)).await;
@@ -63,7 +63,7 @@ async fn connect(
 /// failure is a no.
 pub(crate) async fn probe_endpoint(
     context: &UpstreamContext,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
     wait: Duration,
 ) -> bool {
     matches!(
@@ -179,7 +179,7 @@ fn is_known(event: Option<&str>) -> bool {
 /// Opens the stream. Returns it with the post URL of its first event.
 async fn open(
     context: &UpstreamContext,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
 ) -> Result<(SseMessageStream, Uri), Failure> {
     let no_server = || {
         context.label.fail(

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use weir_era::upstream_messages::ResendProof;
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::outbox::OutboxLane;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -34,7 +34,7 @@ const MAX_LATE_RESPONSES: usize = 64;
 /// The posts of one connection.
 pub(crate) struct SsePosts {
     context: Arc<UpstreamContext>,
-    http: UpstreamHttpClient,
+    http: AuthorizedHttpClient,
     pipe: Arc<ChildChannel>,
     /// The permits of posts that outlast their requests.
     late: Semaphore,
@@ -43,7 +43,7 @@ pub(crate) struct SsePosts {
 impl SsePosts {
     pub(crate) fn new(
         context: Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: AuthorizedHttpClient,
         pipe: Arc<ChildChannel>,
     ) -> Self {
         Self {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Response};
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::Revision;
 
@@ -17,7 +17,7 @@ use super::session_channel::{self, SessionChannel};
 #[derive(Debug)]
 pub(crate) struct UnopenedSession {
     context: Arc<UpstreamContext>,
-    http: UpstreamHttpClient,
+    http: AuthorizedHttpClient,
     id: Option<HeaderValue>,
     offered: Revision,
     /// The end of the upstream waits for that of the session.
@@ -29,7 +29,7 @@ impl UnopenedSession {
     /// revision.
     pub(crate) fn new<B>(
         context: Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: AuthorizedHttpClient,
         response: &Response<B>,
         offered: Revision,
     ) -> Self {

@@ -22,7 +22,7 @@ use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::upstream_messages::{self, ClientDeclaration, ResendProof, RevisionDialect};
 use weir_era::{lower, server_questions};
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::own_requests;
 use weir_upstream_core::result_expectation::ResultExpectation;
@@ -221,7 +221,7 @@ impl UpstreamSession {
     pub(crate) async fn call(
         self: &Arc<Self>,
         outbound: &OutboundCall,
-        own: Option<UpstreamHttpClient>,
+        own: Option<AuthorizedHttpClient>,
         now: u64,
     ) -> Result<Reply, FailedAttempt> {
         let call = &outbound.call;
@@ -341,7 +341,7 @@ impl UpstreamSession {
 
     async fn post(
         self: &Arc<Self>,
-        http: &UpstreamHttpClient,
+        http: &AuthorizedHttpClient,
         SessionPost { id, headers, body }: SessionPost,
         expectation: ResultExpectation,
     ) -> Result<Reply, FailedAttempt> {

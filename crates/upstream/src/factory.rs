@@ -11,7 +11,7 @@ use weir_core::names::UpstreamId;
 use weir_core::port::{DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse, Fut};
 use weir_core::upstream::{CallDeadlines, Upstream};
 use weir_http_client::{Fetcher, HttpClient, HttpServer, Poster, RootCertificates, TlsError};
-use weir_oauth_client::{TokenContext, UpstreamCredentials, UpstreamHttpClient};
+use weir_oauth_client::{AuthorizedHttpClient, TokenContext, UpstreamCredentials};
 use weir_upstream_core::lease_fence::LeaseFence;
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::{ContextSettings, UpstreamContext};
@@ -256,7 +256,7 @@ impl HttpServerParts {
         http: HttpClient,
         credentials: Option<UpstreamCredentials>,
     ) -> HttpUpstream {
-        let http = UpstreamHttpClient::without_token(http);
+        let http = AuthorizedHttpClient::without_token(http);
         HttpUpstream::new(context, http, credentials, self.protocol, self.session)
     }
 }

@@ -581,7 +581,7 @@ pub(crate) const SPAWNS: &[(&str, &str)] = &[
         "ends with the last share of its connection, or with the connection",
     ),
     (
-        "http-client/src/idle_pool.rs",
+        "http-client/src/shared_pool.rs",
         "closes unused connections for some seconds, and ends when the pool has none",
     ),
 ];

@@ -260,7 +260,7 @@ async fn a_dead_connection_is_found_before_a_request_is_written_to_it() {
         assert_eq!(ask(&pool, &uri, &POST, b"{}").await.unwrap().0, 200);
         // The runtime learns of the connection's end when it polls its sockets.
         while pool
-            .idle
+            .shared
             .lock()
             .http1
             .last_mut()
@@ -465,7 +465,7 @@ async fn an_answer_before_the_whole_request_is_read_is_an_answer() {
     let (status, _, body) = seen.unwrap();
     assert_eq!((status, &body[..]), (413, &b"much"[..]));
     assert!(
-        pool.idle.lock().http1.is_empty(),
+        pool.shared.lock().http1.is_empty(),
         "the rest of the request would be read as another"
     );
 }
@@ -508,7 +508,7 @@ async fn dropping_an_answer_closes_the_connection_unless_only_its_end_was_left()
         }
         drop(answer);
         assert_eq!(
-            pool.idle.lock().http1.len(),
+            pool.shared.lock().http1.len(),
             usize::from(is_kept),
             "{rest:?}"
         );
@@ -527,11 +527,11 @@ async fn an_unused_connection_is_closed_after_a_while() {
         false,
     );
     ask(&pool, &uri, &POST, b"{}").await.unwrap();
-    assert_eq!(pool.idle.lock().http1.len(), 1);
+    assert_eq!(pool.shared.lock().http1.len(), 1);
     tokio::time::sleep(IDLE_TIMEOUT * 2 + Duration::from_millis(1)).await;
-    assert!(pool.idle.lock().http1.is_empty());
+    assert!(pool.shared.lock().http1.is_empty());
     assert!(
-        !pool.idle.lock().is_swept,
+        !pool.shared.lock().is_swept,
         "somebody still looks after nothing"
     );
 }

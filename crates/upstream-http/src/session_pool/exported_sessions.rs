@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use weir_core::{CapabilityClass, SessionKey};
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::exported::{ExportedClient, ExportedOwner};
 use weir_upstream_core::task_holds::ExportedTaskHold;
 use weir_upstream_core::upstream_context::UpstreamContext;
@@ -56,11 +56,11 @@ pub(crate) struct ImportedSessions {
     sessions: Mutex<Vec<Bytes>>,
     /// The client of a session until its caller's token is known, if calls are made in the names of
     /// callers: weir's own token must not be used in it.
-    unknown_caller: Option<UpstreamHttpClient>,
+    unknown_caller: Option<AuthorizedHttpClient>,
 }
 
 impl ImportedSessions {
-    pub(crate) fn new(unknown_caller: Option<UpstreamHttpClient>) -> Self {
+    pub(crate) fn new(unknown_caller: Option<AuthorizedHttpClient>) -> Self {
         Self {
             sessions: Mutex::default(),
             unknown_caller,
@@ -140,7 +140,7 @@ impl SessionPool {
     fn adopt(
         &self,
         description: &[u8],
-        unknown_caller: Option<&UpstreamHttpClient>,
+        unknown_caller: Option<&AuthorizedHttpClient>,
     ) -> Option<Arc<UpstreamSession>> {
         let exported: ExportedPoolSession = serde_json::from_slice(description).ok()?;
         let client = match &exported.client {

@@ -16,7 +16,7 @@ use weir_core::port::{ListSession, SessionListObserver, SessionListRegistry};
 use weir_core::upstream::ListKinds;
 use weir_core::{Budgets, CapabilityClass, SessionKey};
 use weir_http_client::{HttpClient, HttpServer, RootCertificates};
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_testkit::scripted_server::ServerAct;
 use weir_testkit::{FakeClock, FakeRandom, ScriptedServer};
 use weir_upstream_core::settings::{OwnDeadlines, UpstreamBounds};
@@ -36,7 +36,7 @@ const MAX_REQUESTS: usize = 16;
 pub(crate) struct TestUpstream {
     pub(crate) context: Arc<UpstreamContext>,
     pub(crate) clock: FakeClock,
-    pub(crate) http: UpstreamHttpClient,
+    pub(crate) http: AuthorizedHttpClient,
     lists: Arc<TestLists>,
 }
 
@@ -78,7 +78,7 @@ impl TestUpstream {
         Self {
             context: Arc::new(UpstreamContext::new(settings, ports)),
             clock,
-            http: UpstreamHttpClient::without_token(http),
+            http: AuthorizedHttpClient::without_token(http),
             lists,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use weir_era::upstream_messages;
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::session_log_level::SessionLogLevel;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::LogLevel;
@@ -74,7 +74,7 @@ impl UpstreamSession {
     /// revision.
     pub(crate) fn import(
         context: &Arc<UpstreamContext>,
-        http: &UpstreamHttpClient,
+        http: &AuthorizedHttpClient,
         behind: UpstreamSessionClient,
         exported: ExportedHttpSession,
     ) -> Option<Self> {
@@ -100,7 +100,7 @@ impl UpstreamSession {
     }
 
     /// Takes the client of the caller. True if the session waited for it.
-    pub(crate) fn meet_caller(&self, own: &UpstreamHttpClient) -> bool {
+    pub(crate) fn meet_caller(&self, own: &AuthorizedHttpClient) -> bool {
         let waits = &self.waits_for_caller;
         if !waits.load(Ordering::Relaxed) || !waits.swap(false, Ordering::Relaxed) {
             return false;

@@ -14,7 +14,7 @@ use weir_core::{CapabilityClass, FailureKind};
 use weir_era::upstream_messages::{self, MessageFilter, RevisionDialect};
 use weir_era::{capability_forwarding, lower};
 use weir_http_client::HttpResponseBody;
-use weir_oauth_client::UpstreamHttpClient;
+use weir_oauth_client::AuthorizedHttpClient;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::own_requests;
 use weir_upstream_core::result_expectation::ResultExpectation;
@@ -42,7 +42,7 @@ impl UpstreamSession {
     /// server.
     pub(crate) async fn open(
         context: &Arc<UpstreamContext>,
-        http: &UpstreamHttpClient,
+        http: &AuthorizedHttpClient,
         offered: Revision,
         behind: UpstreamSessionClient,
     ) -> Result<OpenedUpstreamSession, FailedAttempt> {
@@ -153,7 +153,7 @@ impl InitializeError {
 /// Sends `initialize`, and returns the session that the server opened, with its result.
 async fn request_initialize(
     context: &Arc<UpstreamContext>,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
     offered: Revision,
     behind: UpstreamSessionClient,
 ) -> Result<(UnopenedSession, Bytes), InitializeError> {
@@ -206,7 +206,7 @@ async fn request_initialize(
 /// ended there.
 async fn post_initialize(
     context: &Arc<UpstreamContext>,
-    http: &UpstreamHttpClient,
+    http: &AuthorizedHttpClient,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
     offered: Revision,

@@ -118,7 +118,11 @@ async fn connection_that_ended_is_replaced() {
     let (pool, uri, connections) = server_with_cut(2, cut.clone()).await;
     let standing = open_stream(&pool, &uri).await;
     post(&pool, &uri).await;
-    let (first, slot) = pool.idle.lock().take_coming_stream(Instant::now()).unwrap();
+    let (first, slot) = pool
+        .shared
+        .lock()
+        .take_coming_stream(Instant::now())
+        .unwrap();
     drop(slot);
     cut.notify_waiters();
     let ended = async {
@@ -150,11 +154,11 @@ async fn server_that_allows_no_stream_gets_no_further_connections() {
 async fn connection_with_an_open_stream_takes_requests_however_long_it_had_none() {
     let (pool, uri, connections) = server(10).await;
     let standing = open_stream(&pool, &uri).await;
-    assert!(!pool.idle.lock().prune(Instant::now() + IDLE_TIMEOUT));
+    assert!(!pool.shared.lock().prune(Instant::now() + IDLE_TIMEOUT));
     post(&pool, &uri).await;
     assert_eq!(connections.load(Ordering::SeqCst), 1);
     drop(standing);
-    assert!(pool.idle.lock().prune(Instant::now() + IDLE_TIMEOUT));
+    assert!(pool.shared.lock().prune(Instant::now() + IDLE_TIMEOUT));
 }
 
 /// The size of an answer of [`server_of_large_answers`]: more than the window of a stream.
@@ -232,7 +236,11 @@ async fn connection_whose_window_slow_readers_hold_gets_no_further_request() {
     budgets.windows.set_limit(0);
     let (pool, uri, _) = server_of_large_answers(&budgets, 0).await;
     let unread = open_stream(&pool, &uri).await;
-    let (first, slot) = pool.idle.lock().take_coming_stream(Instant::now()).unwrap();
+    let (first, slot) = pool
+        .shared
+        .lock()
+        .take_coming_stream(Instant::now())
+        .unwrap();
     drop(slot);
     let crowded = async {
         while !first.is_crowded() {

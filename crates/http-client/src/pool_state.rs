@@ -29,8 +29,9 @@ const REST_AFTER_LOSS: Duration = Duration::from_secs(1);
 /// The duration of that caution after each loss.
 const CAUTION_AFTER_LOSS: Duration = Duration::from_secs(30);
 
+/// The connections to one server: idle ones over HTTP/1.1, idle and busy ones over HTTP/2.
 #[derive(Debug, Default)]
-pub(super) struct IdleConnections {
+pub(super) struct PoolState {
     /// The idle HTTP/1.1 connections, the least recently used first.
     pub(super) http1: Vec<(Http1Connection, Instant)>,
     /// The HTTP/2 connections, in the order of their opening, with the time of their last request.
@@ -56,7 +57,7 @@ pub(super) enum TakenConnection {
     Http2(Http2Connection, StreamSlot),
 }
 
-impl IdleConnections {
+impl PoolState {
     /// Takes a stream of an HTTP/2 connection, else an idle HTTP/1.1 connection. Absent if one is
     /// to be opened.
     pub(super) fn take_any(&mut self, now: Instant) -> Option<TakenConnection> {

@@ -1,5 +1,5 @@
-//! The shared idle connections to one server: responses return theirs here, and a task closes those
-//! that rest for too long.
+//! The state of a pool as its requests and responses share it: responses return their connections
+//! here, and a task closes those that rest for too long.
 
 use std::sync::{Arc, Weak};
 
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use super::http1_connection::Http1Connection;
 use super::http2_connection::StreamSlot;
-use super::idle_connections::{IDLE_TIMEOUT, IdleConnections};
+use super::pool_state::{IDLE_TIMEOUT, PoolState};
 
-/// The idle connections to one server.
+/// The connections to one server, behind their lock.
 #[derive(Debug, Default)]
-pub(super) struct IdlePool(Mutex<IdleConnections>);
+pub(super) struct SharedPool(Mutex<PoolState>);
 
-impl IdlePool {
-    pub(super) fn lock(&self) -> MutexGuard<'_, IdleConnections> {
+impl SharedPool {
+    pub(super) fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.0.lock()
     }
 
@@ -28,34 +28,34 @@ impl IdlePool {
 
     /// Returns a connection that is ready for another request to the pool.
     pub(super) fn return_to_pool(self: &Arc<Self>, connection: Http1Connection) {
-        let mut idle = self.lock();
-        idle.add(connection, Instant::now());
-        self.start_sweep(idle);
+        let mut state = self.lock();
+        state.add(connection, Instant::now());
+        self.start_sweep(state);
     }
 
     /// Starts the task that closes idle connections, once. Takes the guard of the caller's change:
     /// all requests to the server share the lock.
-    pub(super) fn start_sweep(self: &Arc<Self>, mut idle: MutexGuard<'_, IdleConnections>) {
-        if idle.is_swept {
+    pub(super) fn start_sweep(self: &Arc<Self>, mut state: MutexGuard<'_, PoolState>) {
+        if state.is_swept {
             return;
         }
         if tokio::runtime::Handle::try_current().is_err() {
             // The runtime is ending, and no later request could use a connection.
-            *idle = IdleConnections::default();
+            *state = PoolState::default();
             return;
         }
-        idle.is_swept = true;
+        state.is_swept = true;
         tokio::spawn(close_idle(Arc::downgrade(self)));
     }
 }
 
-async fn close_idle(pool: Weak<IdlePool>) {
+async fn close_idle(pool: Weak<SharedPool>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT).await;
         let Some(pool) = pool.upgrade() else { return };
-        let mut idle = pool.lock();
-        if idle.prune(Instant::now()) {
-            idle.is_swept = false;
+        let mut state = pool.lock();
+        if state.prune(Instant::now()) {
+            state.is_swept = false;
             return;
         }
     }

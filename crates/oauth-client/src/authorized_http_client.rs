@@ -13,7 +13,7 @@ use super::token_account::TokenAccount;
 /// The client of one server, for one account if the server wants tokens. Clones share the
 /// connections.
 #[derive(Clone, Debug)]
-pub struct UpstreamHttpClient {
+pub struct AuthorizedHttpClient {
     client: HttpClient,
     token: RequestToken,
 }
@@ -38,7 +38,7 @@ pub enum SendError {
     NoToken(Failure),
 }
 
-impl UpstreamHttpClient {
+impl AuthorizedHttpClient {
     /// Makes a client whose requests have no token.
     #[must_use]
     pub fn without_token(client: HttpClient) -> Self {
