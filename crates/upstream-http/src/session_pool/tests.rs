@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::sync::mpsc;
