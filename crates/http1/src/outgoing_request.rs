@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Uri, header};
 
 /// A header field of a request.
@@ -37,6 +38,7 @@ pub struct OutgoingRequest<'a> {
 impl Destination {
     /// Makes the destination of a URL, with the usual fields of its requests.
     pub fn new(uri: Uri, usual: Vec<HeaderField>) -> Self {
+        let uri = with_path(uri);
         let mut usual_lines = Vec::new();
         for (name, value) in &usual {
             write_field(&mut usual_lines, name, value);
@@ -141,6 +143,19 @@ fn host_line(uri: &Uri) -> Vec<u8> {
     }
 }
 
+/// Gives a URL with a query and without a path the path `/`: a request target begins with it
+/// (RFC 9112, 3.2.1; RFC 9113, 8.3.1).
+fn with_path(uri: Uri) -> Uri {
+    let query = uri.path_and_query().map_or("", PathAndQuery::as_str);
+    if !query.starts_with('?') {
+        return uri;
+    }
+    let target = format!("/{query}").parse().ok();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = target;
+    Uri::from_parts(parts).unwrap_or(uri)
+}
+
 fn without_user(uri: &Uri) -> Uri {
     let Some((_, host)) = uri
         .authority()
@@ -151,4 +166,35 @@ fn without_user(uri: &Uri) -> Uri {
     let mut parts = uri.clone().into_parts();
     parts.authority = host.parse().ok();
     Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::write_request_head;
+
+    #[test]
+    fn a_url_with_a_query_and_no_path_has_the_path_of_the_root() {
+        for (url, target) in [
+            ("http://me:secret@host:1?key=1", "/?key=1"),
+            ("http://host?", "/?"),
+            ("http://host", "/"),
+            ("http://host/a?key=1", "/a?key=1"),
+        ] {
+            let first = Destination::new(url.parse().unwrap(), Vec::new());
+            let other = Destination::new("http://other/x".parse().unwrap(), Vec::new());
+            for to in [&first, &other.with_uri(url.parse().unwrap())] {
+                let head = write_request_head(OutgoingRequest {
+                    method: &Method::GET,
+                    to,
+                    own: &[],
+                    body: &Bytes::new(),
+                });
+                let line = format!("GET {target} HTTP/1.1\r\n");
+                assert!(head.starts_with(line.as_bytes()), "{url}");
+                assert_eq!(to.http2_uri().path_and_query().unwrap(), target, "{url}");
+            }
+        }
+    }
 }
