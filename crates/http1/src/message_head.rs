@@ -182,14 +182,13 @@ fn framing(
                 .unwrap_or_default();
             last.trim_ascii().eq_ignore_ascii_case(b"chunked")
         });
-        let framing = if is_chunked {
-            ResponseFraming::Chunked(ChunkDecoder::default())
-        } else {
-            ResponseFraming::Close
-        };
+        if !is_chunked {
+            return Ok((ResponseFraming::Close, false));
+        }
         // A length beside a transfer coding counts for nothing, and may be an attempt at request
         // smuggling: the connection is not used again.
-        return Ok((framing, !headers.contains_key(header::CONTENT_LENGTH)));
+        let is_clear = !headers.contains_key(header::CONTENT_LENGTH);
+        return Ok((ResponseFraming::Chunked(ChunkDecoder::default()), is_clear));
     }
     Ok(match length(headers)? {
         Some(length) => (ResponseFraming::Length(length), true),
@@ -225,4 +224,26 @@ fn closes(headers: &HeaderMap) -> bool {
             .split(|byte| *byte == b',')
             .any(|one| one.trim_ascii().eq_ignore_ascii_case(b"close"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn a_body_that_ends_with_its_connection_leaves_none_to_use_again() {
+        for (fields, persists) in [
+            ("transfer-encoding: chunked\r\n", true),
+            ("transfer-encoding: gzip, chunked\r\n", true),
+            ("transfer-encoding: chunked, gzip\r\n", false),
+            ("transfer-encoding: identity\r\n", false),
+            ("", false),
+            ("content-length: 2\r\n", true),
+        ] {
+            let mut unread = BytesMut::from(&*format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
+            let head = read_response_head(&mut unread, &mut 0).unwrap().unwrap();
+            assert_eq!(head.persists, persists, "{fields}");
+        }
+    }
 }
