@@ -8,15 +8,18 @@ use regex::Regex;
 /// The replacement of a credential.
 pub(crate) const MASK: &str = "***";
 
-/// The usual forms: a value after an authentication scheme or after a name such as `token`, and the
-/// user part of a URL.
+/// The usual forms: the user part of a URL, a value after an authentication scheme, and one after a
+/// name such as `token`: a text in quotes, or one without spaces.
 static FORMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let scheme = r"\b(?:bearer|basic)\s+";
-    let name = r#"(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key)["']?\s*[=:]\s*["']?"#;
-    Regex::new(&format!(
-        r#"(?i)(?P<before>{scheme}|{name}|://)(?:(?:bearer|basic)\s+)?(?P<value>[^\s"'/@]+@|[^\s"'&,;<>/@]{{6,}})"#
-    ))
-    .ok()
+    let user = r#"(?P<address>://)[^\s"'/]+@"#;
+    let scheme = r"(?P<scheme>\b(?:bearer|basic)\s+)(?P<value>[A-Za-z0-9._~+/-]{6,}=*)";
+    let name = r"(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key)";
+    let quoted = r#"\\"(?:[^"\\\n]|\\[^"])+|"(?:[^"\\\n]|\\.)+|'(?:[^'\\\n]|\\.)+"#;
+    let plain = r#"(?:[^\s"'\\&,;<>]|\\[^\s"']){6,}"#;
+    let named = format!(
+        r#"(?P<name>{name}\\?["']?\s*[=:]\s*)(?:(?:bearer|basic)\s+)?(?:(?P<quoted>{quoted})|{plain})"#
+    );
+    Regex::new(&format!("(?i){user}|{named}|{scheme}")).ok()
 });
 
 /// Replaces each credential in a usual form by `***`: `Bearer VALUE`, `token=VALUE`,
@@ -28,19 +31,35 @@ pub fn mask_credentials(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     };
     forms.replace_all(text, |found: &regex::Captures<'_>| {
-        let (before, value) = (&found["before"], &found["value"]);
-        let is_scheme = before.ends_with(char::is_whitespace) && !before.contains(['=', ':']);
-        match (before, value.ends_with('@')) {
-            ("://", true) => format!("{before}{MASK}@"),
-            // A host.
-            ("://", false) => found[0].to_owned(),
-            // A word of a sentence, such as "basic authentication".
-            _ if is_scheme && value.len() < 20 && !value.contains(|c: char| c.is_ascii_digit()) => {
-                found[0].to_owned()
+        let part = |name: &str| found.name(name).map(|part| part.as_str());
+        match (part("address"), part("scheme"), part("name")) {
+            (Some(before), _, _) => format!("{before}{MASK}@"),
+            (_, Some(_), _) if part("value").is_some_and(is_word) => found[0].to_owned(),
+            (_, Some(before), _) => format!("{before}{MASK}"),
+            (_, _, name) => {
+                let quote = part("quoted").map_or("", opening_quote);
+                format!("{}{quote}{MASK}", name.unwrap_or_default())
             }
-            _ => format!("{before}{MASK}"),
         }
     })
+}
+
+/// The quote, perhaps escaped, that a text begins with.
+fn opening_quote(text: &str) -> &str {
+    let length = if text.starts_with('\\') { 2 } else { 1 };
+    &text[..length]
+}
+
+/// True for a word of a sentence after the name of a scheme, such as "basic authentication", and
+/// for the name of a parameter of the scheme.
+fn is_word(value: &str) -> bool {
+    let word = value.trim_end_matches(['.', '-']);
+    let word = word.strip_suffix('=').unwrap_or(word);
+    let rest = word.get(1..).unwrap_or_default();
+    let lower = |next: u8| next.is_ascii_lowercase() || matches!(next, b'-' | b'_');
+    word.len() < 20
+        && word.starts_with(|first: char| first.is_ascii_alphabetic())
+        && (rest.bytes().all(lower) || word.bytes().all(|next| next.is_ascii_uppercase()))
 }
 
 #[cfg(test)]
@@ -71,6 +90,33 @@ mod tests {
                 "https://host/?token=abcdef123456&x=1",
                 "https://host/?token=***&x=1",
             ),
+            (
+                "aws_secret_access_key=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY in env",
+                "aws_secret_access_key=*** in env",
+            ),
+            (
+                "Authorization: Basic ab/cdefghijk1234567== sent",
+                "Authorization: Basic *** sent",
+            ),
+            ("Basic dXNlcjpw/YXNzd29yZA==", "Basic ***"),
+            ("basic dXNlcjpwYXNz", "basic ***"),
+            ("Bearer eyJhbGciOi.J9/x", "Bearer ***"),
+            ("token: Bearer abcdef/ghi", "token: ***"),
+            ("client_secret=abc/def/ghi", "client_secret=***"),
+            ("password=p@ssw0rd123", "password=***"),
+            (r"password=ab\cdefgh", "password=***"),
+            ("https://user:p@ss@host/x", "https://***@host/x"),
+            ("postgres://user:p?a#ss@host/x", "postgres://***@host/x"),
+            (
+                r#"{\"password\":\"hunter2x\",\"user\":\"me\"}"#,
+                r#"{\"password\":\"***\",\"user\":\"me\"}"#,
+            ),
+            (
+                r#"{"password":"correct horse battery","user":"me"}"#,
+                r#"{"password":"***","user":"me"}"#,
+            ),
+            (r#"{"secret": "a \" b, c's"}"#, r#"{"secret": "***"}"#),
+            ("secret = 'two words'", "secret = '***'"),
         ] {
             assert_eq!(mask_credentials(text), masked);
             assert_eq!(mask_credentials(masked), masked, "idempotent");
@@ -85,6 +131,12 @@ mod tests {
             "connect https://host.example:8443/mcp: connection refused",
             "the bearer of this",
             "basic authentication is off",
+            "Basic Authentication failed.",
+            "basic authorization-code",
+            "BEARER AUTHENTICATION",
+            r#"Bearer resource_metadata="https://host/x""#,
+            r#"Basic charset="UTF-8""#,
+            r#"{"error":"invalid_token","token_type":"Bearer","token":""}"#,
             r#"Bearer realm="x", error="invalid_token""#,
             "token: none",
             "mail me@example.com",
