@@ -140,6 +140,8 @@ const SCHEMA: NodeMembers = &[
     ("title", DocumentNode::Text),
     ("description", DocumentNode::Text),
     ("$comment", DocumentNode::Text),
+    // The titles of choices in forms of old revisions.
+    ("enumNames", DocumentNode::Values),
     ("properties", DocumentNode::Schemas),
     ("patternProperties", DocumentNode::Schemas),
     ("dependentSchemas", DocumentNode::Schemas),

@@ -7,7 +7,7 @@ use crate::character_spelling::{CharacterSpelling, NOT_A_CHARACTER, SpellingProg
 use crate::document::{DocumentKind, DocumentNode, LONGEST_KEY};
 
 /// Open brackets that are remembered: as many as weir's scan ever allows
-/// (`weir_wire::Limits::DEPTH_CEILING`).
+/// (`weir_wire::JsonLimits::DEPTH_CEILING`).
 ///
 /// Deeper ones are counted. In a part whose values are all cleaned (`structuredContent`), all
 /// strings there are cleaned, keys as well; in any other part they are left.
@@ -333,13 +333,13 @@ mod tests {
     fn the_strings_of_definitions() {
         let json = r#"{"nextCursor":"no","tools":[{"name":"no","title":"yes1","description":"yes2","annotations":{"title":"yes3","x":"no"},
             "icons":[{"src":"no"}],"_meta":{"title":"no"},
-            "inputSchema":{"type":"no","title":"yes4","properties":{"title":{"description":"yes5","enum":["no"],"const":"no",
-              "default":{"title":"no"},"examples":["no"],"items":[{"title":"yes6"}]},"description":{"anyOf":[{"const":"no","title":"yes7"}]}},
-              "required":["no"],"$defs":{"a":{"$comment":"yes8"}},"x-other":{"title":"no"}},
-            "outputSchema":{"additionalProperties":{"description":"yes9"}}}],
-            "prompts":[{"arguments":[{"name":"no","description":"yesA"}]}],
-            "resources":[{"uri":"no","description":"yesB","mimeType":"no"}],"resourceTemplates":[{"uriTemplate":"no","title":"yesC"}]}"#;
-        let expected: Vec<String> = "123456789ABC"
+            "inputSchema":{"type":"no","title":"yes4","properties":{"title":{"description":"yes5","enum":["no"],"enumNames":["yes6"],"const":"no",
+              "default":{"title":"no"},"examples":["no"],"items":[{"title":"yes7"}]},"description":{"anyOf":[{"const":"no","title":"yes8"}]}},
+              "required":["no"],"$defs":{"a":{"$comment":"yes9"}},"x-other":{"title":"no"}},
+            "outputSchema":{"additionalProperties":{"description":"yesA"}}}],
+            "prompts":[{"arguments":[{"name":"no","description":"yesB"}]}],
+            "resources":[{"uri":"no","description":"yesC","mimeType":"no"}],"resourceTemplates":[{"uriTemplate":"no","title":"yesD"}]}"#;
+        let expected: Vec<String> = "123456789ABCD"
             .chars()
             .map(|which| format!("yes{which}"))
             .collect();
@@ -373,8 +373,9 @@ mod tests {
             (
                 DocumentKind::Question,
                 r#"{"systemPrompt":"yes1","messages":[{"content":[{"type":"tool_result","toolUseId":"no","content":[{"text":"yes2"}],
-                "structuredContent":{"no":"yes3"}},{"type":"tool_use","input":{"text":"no"},"name":"no"}]}],"tools":[{"description":"yes4"}]}"#,
-                4,
+                "structuredContent":{"no":"yes3"}},{"type":"tool_use","input":{"text":"no"},"name":"no"}]}],"tools":[{"description":"yes4"}],
+                "requestedSchema":{"properties":{"colour":{"enum":["no"],"enumNames":["yes5","yes6"]}}}}"#,
+                6,
             ),
             (
                 DocumentKind::Notification,
