@@ -19,7 +19,8 @@ use crate::scan::json_members::MemberKey;
 use crate::splice::rewriter::SpliceError;
 use crate::write;
 
-/// The most bytes held of a block without a type; after that it is replaced unseen.
+/// The most bytes held of a block without a type; after that it is replaced unseen, or passes if it
+/// has a member that no replaced type has.
 const MAX_HELD_BYTES: usize = 1 << 20;
 /// The longest text that is kept of a replaced block, and the longest key that is read.
 const MAX_TEXT_BYTES: usize = 1024;
@@ -27,6 +28,11 @@ const MAX_KEY_BYTES: usize = 128;
 
 /// The members of a block that its replacement text may use.
 const RENDERED_FIELDS: [&str; 6] = ["type", "name", "title", "uri", "description", "mimeType"];
+
+/// The member of images and sounds that may be large.
+const DATA: &str = "data";
+/// The type of blocks that has such a member and is unknown to some revisions.
+const AUDIO: &str = "audio";
 
 /// The known members of a replaced block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,6 +99,8 @@ pub struct BlockReplacer {
     in_key: bool,
     field: Option<usize>,
     capturing: bool,
+    /// True once the block has a member [`DATA`].
+    has_data: bool,
     /// True once too much of the block was held: its members are no longer read.
     given_up: bool,
     seen: ReplacedBlock,
@@ -134,6 +142,7 @@ impl BlockReplacer {
             in_key: false,
             field: None,
             capturing: false,
+            has_data: false,
             given_up: false,
             seen: ReplacedBlock::default(),
         }
@@ -163,7 +172,7 @@ impl BlockReplacer {
             self.read(bytes);
             match self.mode {
                 BlockMode::Pass => port.pass(pos..pos + consumed),
-                BlockMode::Hold => self.hold(bytes),
+                BlockMode::Hold => self.hold(bytes, &mut port),
                 BlockMode::Drop => {}
             }
             pos += consumed;
@@ -198,9 +207,13 @@ impl BlockReplacer {
         }
     }
 
-    fn hold(&mut self, bytes: &[u8]) {
+    fn hold<S: ByteSink>(&mut self, bytes: &[u8], port: &mut SpliceOutput<'_, S>) {
         self.held.extend_from_slice(bytes);
-        if self.held.len() > MAX_HELD_BYTES {
+        if self.held.len() > MAX_HELD_BYTES && self.has_data && !self.foreign.contains(&AUDIO) {
+            self.pass_block(port);
+            self.held = Vec::new();
+            self.capturing = false;
+        } else if self.held.len() > MAX_HELD_BYTES {
             self.held = Vec::new();
             self.seen = ReplacedBlock::default();
             self.given_up = true;
@@ -219,9 +232,11 @@ impl BlockReplacer {
             }
             LexerEvent::KeyEnd => {
                 self.in_key = false;
-                self.field = (depth == block_depth + 1)
+                let in_block = depth == block_depth + 1;
+                self.field = in_block
                     .then(|| RENDERED_FIELDS.iter().position(|name| self.is_key(name)))
                     .flatten();
+                self.has_data |= in_block && self.is_key(DATA);
             }
             LexerEvent::ValueStart(b'[') if depth == 1 && self.is_key(self.location.member()) => {
                 self.place = BlockPosition::Array;
@@ -234,6 +249,7 @@ impl BlockReplacer {
             {
                 self.place = BlockPosition::Block;
                 self.given_up = false;
+                self.has_data = false;
                 self.seen = ReplacedBlock::default();
                 self.mode = BlockMode::Hold;
                 self.lexer.set_report(block_depth + 1);
@@ -300,12 +316,16 @@ impl BlockReplacer {
         if foreign {
             self.mode = BlockMode::Drop;
         } else {
-            port.put(&self.held);
-            self.mode = BlockMode::Pass;
-            // No further member of the block is needed.
-            self.lexer.set_report(self.location.block_depth());
+            self.pass_block(port);
         }
         self.held.clear();
+    }
+
+    /// Emits what is held of a block that is not replaced. No further member of it is needed.
+    fn pass_block<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+        port.put(&self.held);
+        self.mode = BlockMode::Pass;
+        self.lexer.set_report(self.location.block_depth());
     }
 
     fn block_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
@@ -491,6 +511,26 @@ mod tests {
             chunked(&long, &[99]),
             r#"{"content":[{"type":"text","text":"resource_link||u:1|"}]}"#
         );
+    }
+
+    #[test]
+    fn a_large_image_passes_with_its_type_at_the_end_where_no_type_with_data_is_replaced() {
+        let data = "A".repeat(3 << 20);
+        let mut links = BlockReplacer::replacing(BlockLocation::Content, &["resource_link"], tell);
+        let late = format!(
+            r#"{{"content":[{{"data":"{data}","name":"n","type":"image"}},{{"type":"resource_link","uri":"u:1"}}]}}"#
+        );
+        let mut out = BytesMut::new();
+        for chunk in late.as_bytes().chunks(65_536) {
+            links
+                .feed(&Bytes::copy_from_slice(chunk), &mut out)
+                .unwrap();
+            assert!(links.held.len() <= MAX_HELD_BYTES);
+        }
+        links.finish().unwrap();
+        let link = r#"{"type":"resource_link","uri":"u:1"}"#;
+        let text = r#"{"type":"text","text":"resource_link||u:1|"}"#;
+        assert_eq!(out, late.replace(link, text));
     }
 
     fn block() -> impl Strategy<Value = Value> {
