@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, Retrieve, Uri, Validator};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -56,7 +57,12 @@ impl CompiledSchema {
             // Only drafts before 2019-09 would have it checked, by rules that servers do not share.
             .should_validate_formats(false)
             .build(&schema)
-            .map_err(|_| UnusableSchema::Invalid)?;
+            .map_err(|error| match error.kind() {
+                ValidationErrorKind::Format { format } if format == "regex" => {
+                    UnusableSchema::Pattern
+                }
+                _ => UnusableSchema::Invalid,
+            })?;
         Ok(Self { validator, shape })
     }
 
@@ -186,7 +192,7 @@ struct CachedSchemas {
 const FIRST_SWEEP: usize = 1024;
 
 impl SchemaCache {
-    /// The contract of the schema in `bytes`.
+    /// The compiled schema of these bytes, shared with equal ones.
     pub fn of(&self, bytes: &[u8]) -> ToolSchema {
         let key = Sha256::digest(bytes).into();
         if let Some(known) = self.0.lock().by_bytes.get(&key).and_then(Weak::upgrade) {
@@ -220,19 +226,19 @@ mod tests {
 
     #[test]
     fn equal_schemas_share_one_validator_and_dead_ones_are_forgotten() {
-        let contracts = SchemaCache::default();
+        let cache = SchemaCache::default();
         let (ToolSchema::Checked(one), ToolSchema::Checked(two)) =
-            (contracts.of(b"{}"), contracts.of(b"{}"))
+            (cache.of(b"{}"), cache.of(b"{}"))
         else {
             panic!("an empty schema is usable")
         };
         assert!(Arc::ptr_eq(&one, &two));
         for at in 0..FIRST_SWEEP * 3 {
             assert!(matches!(
-                contracts.of(format!("{{\"maximum\":{at}}}").as_bytes()),
+                cache.of(format!("{{\"maximum\":{at}}}").as_bytes()),
                 ToolSchema::Checked(_)
             ));
         }
-        assert!(contracts.0.lock().by_bytes.len() <= FIRST_SWEEP);
+        assert!(cache.0.lock().by_bytes.len() <= FIRST_SWEEP);
     }
 }

@@ -9,8 +9,10 @@ pub enum UnusableSchema {
     /// More than 5,000 values.
     #[error("the schema has more than 5,000 values")]
     TooManyNodes,
-    /// Nested too deeply.
-    #[error("the schema is nested more than 32 schemas deep")]
+    /// Nested too deeply, or a chain of references is too long.
+    #[error(
+        "the schema is nested more than 32 schemas deep, or has a chain of more than 128 references"
+    )]
     TooDeep,
     /// One value would be validated against more than 10,000 schemas.
     #[error("its references expand to more than 10,000 schemas for one value")]
@@ -27,6 +29,11 @@ pub enum UnusableSchema {
     /// `$schema` names a dialect weir does not know.
     #[error("its dialect is not known")]
     Dialect,
+    /// A pattern is none of the linear engine, or the patterns are too large together.
+    #[error(
+        "a pattern is not valid, needs lookaround or a back reference, or is too large for the linear engine"
+    )]
+    Pattern,
     /// Not a valid schema.
     #[error("it is not a valid schema")]
     Invalid,
@@ -45,6 +52,7 @@ impl UnusableSchema {
             Self::ForeignReference => "foreign_reference",
             Self::BrokenReference => "broken_reference",
             Self::Dialect => "dialect",
+            Self::Pattern => "pattern",
             Self::Invalid => "invalid",
         }
     }
