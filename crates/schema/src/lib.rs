@@ -11,6 +11,7 @@ mod defaulted_members;
 pub mod fuzzing;
 mod member_pattern;
 pub mod mismatch;
+mod pattern_cost;
 mod shape;
 mod unreadable;
 mod unusable;

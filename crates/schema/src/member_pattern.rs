@@ -6,7 +6,7 @@ use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
 /// Bytes of one compiled pattern, and of its lazily built automaton.
-const PATTERN_BYTES: usize = 1 << 20;
+pub(super) const PATTERN_BYTES: usize = 1 << 20;
 
 /// The options of patterns: a linear engine, and bounds.
 pub(super) fn pattern_options() -> PatternOptions<jsonschema::Regex> {

@@ -13,6 +13,7 @@ mod member_names;
 
 use serde_json::Value;
 
+use super::pattern_cost::BYTES_A_STEP;
 use super::unusable::UnusableSchema;
 use graph::{SchemaGraph, SchemaNode, UNIQUE_STEPS};
 
@@ -66,9 +67,9 @@ impl SchemaShape {
             return Err(UnusableSchema::TooDeep);
         }
         let all = GraphExpansion::along(&nodes, SchemaNode::all).ok();
-        let tame = |all: &GraphExpansion| {
-            all.longest <= LONGEST_CHAIN && nodes.iter().all(|node| !node.looks_again)
-        };
+        let is_plain = |node: &SchemaNode| !node.looks_again && !node.has_dear_pattern();
+        let tame =
+            |all: &GraphExpansion| all.longest <= LONGEST_CHAIN && nodes.iter().all(is_plain);
         let steps = all.filter(tame).and_then(|all| all.steps.first().copied());
         let root = member_names::all_here(&nodes, vec![0]);
         Ok(Self { nodes, root, steps })
@@ -221,11 +222,23 @@ struct StepCounter<'a> {
     gathered: bool,
 }
 
+/// Steps of matching a text with patterns that take so many for [`BYTES_A_STEP`] bytes.
+fn pattern_steps(patterns: u64, text: &str) -> u64 {
+    patterns.saturating_mul((text.len() / BYTES_A_STEP) as u64 + 1)
+}
+
 impl StepCounter<'_> {
+    /// Takes steps from the budget; false if it has fewer.
+    fn take(&mut self, steps: u64) -> bool {
+        let rest = self.left.checked_sub(steps);
+        self.left = rest.unwrap_or(self.left);
+        rest.is_some()
+    }
+
     fn count_steps(&mut self, at: usize, value: &Value, depth: u32, counts: bool) -> bool {
         let node = &self.nodes[at];
         let size = match value {
-            Value::String(text) => text.len() / 64,
+            Value::String(text) => text.len() / BYTES_A_STEP,
             Value::Array(items) => items.len(),
             Value::Object(members) => members.len(),
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -239,15 +252,23 @@ impl StepCounter<'_> {
                 } else {
                     0
                 };
+                let patterns = match value {
+                    Value::String(text) => pattern_steps(node.text_patterns, text),
+                    Value::Null
+                    | Value::Bool(_)
+                    | Value::Number(_)
+                    | Value::Array(_)
+                    | Value::Object(_) => 0,
+                };
                 node.weight
+                    .saturating_add(patterns)
                     .saturating_add(size as u64)
                     .saturating_add(unique)
             }
         };
-        if depth > MAX_DEPTH || cost > self.left {
+        if depth > MAX_DEPTH || !self.take(cost) {
             return false;
         }
-        self.left -= cost;
         let (counts, depth) = (counts || self.gathered && node.gathers, depth + 1);
         // `unevaluated...` validates each member against all schemas here once more.
         let rounds = if node.looks_again { size + 1 } else { 1 };
@@ -266,10 +287,13 @@ impl StepCounter<'_> {
             }),
             Value::Object(members) => members.iter().all(|(key, member)| {
                 let keyed = node.keyed.get(key.as_str()).copied().or(node.others);
-                let names = node
-                    .names
-                    .is_none_or(|next| self.count_steps(next, &Value::Null, depth, counts));
-                names
+                let patterns = node.key_patterns.saturating_mul(node.key_rounds());
+                let matched = self.gathered || self.take(pattern_steps(patterns, key));
+                let names = node.names.is_none_or(|next| {
+                    self.count_steps(next, &Value::String(key.clone()), depth, counts)
+                });
+                matched
+                    && names
                     && keyed
                         .iter()
                         .chain(&node.members)

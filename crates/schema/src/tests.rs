@@ -337,6 +337,76 @@ fn patterns_run_on_a_linear_engine() {
     }
 }
 
+/// Letters `a` and `b` in an order without rule.
+pub(super) fn letters(count: usize) -> String {
+    let mut state = 88_172_645_463_325_252_u64;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        if state >> 40 & 1 == 0 { 'a' } else { 'b' }
+    };
+    (0..count).map(next).collect()
+}
+
+// Proves B23.
+#[test]
+fn dear_patterns_are_not_matched_with_long_texts_and_names() {
+    let dear = |at: usize| format!("[ab]*a[ab]{{14}}c$|x{at}");
+    let all: Vec<Value> = (0..60).map(|at| json!({ "pattern": dear(at) })).collect();
+    let map: serde_json::Map<String, Value> = (0..60).map(|at| (dear(at), json!({}))).collect();
+    let long = letters(60_000);
+    let named = json!({ (long.clone()): 1 });
+    let text = json!([long]);
+    let list = json!(vec![letters(63); 1_000]);
+    for (schema, value) in [
+        (json!({ "patternProperties": map }), &named),
+        (json!({ "propertyNames": { "anyOf": all } }), &named),
+        (json!({ "propertyNames": { "pattern": dear(0) } }), &named),
+        (json!({ "items": { "anyOf": all } }), &text),
+        (json!({ "items": { "pattern": dear(0) } }), &text),
+        (json!({ "items": { "pattern": dear(0) } }), &list),
+    ] {
+        assert_eq!(holds(&schema, value), SchemaVerdict::Unknown, "{schema}");
+    }
+    // Short texts are matched.
+    assert!(!is_fit(
+        &json!({ "propertyNames": { "pattern": dear(0) } }),
+        &json!({ "ab": 1 })
+    ));
+    assert!(is_fit(&json!({ "pattern": dear(0) }), &json!("ax0")));
+}
+
+// Proves B23, B24.
+#[test]
+fn usual_patterns_are_matched_with_long_texts_and_lists() {
+    let base64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$";
+    let file = json!({ "properties": { "data": { "pattern": base64 } }, "patternProperties": { "^x-": {} } });
+    assert!(is_fit(&file, &json!({ "data": "AAAA".repeat(100_000) })));
+    assert!(!is_fit(
+        &file,
+        &json!({ "data": "AAA".repeat(100_000) + "!" })
+    ));
+    let id = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$";
+    let ids = json!({ "items": { "pattern": id, "maxLength": 36 } });
+    let one = "01234567-89ab-cdef-0123-456789abcdef";
+    assert!(is_fit(&ids, &json!(vec![one; 20_000])));
+}
+
+// Proves B23.
+#[test]
+fn the_patterns_of_a_schema_are_bounded_together() {
+    let all: Vec<Value> = (0..400)
+        .map(|at| json!({ "pattern": format!("^.{{1,{}}}$", 300 + at) }))
+        .collect();
+    assert_eq!(
+        compile(&json!({ "anyOf": all })).unwrap_err(),
+        UnusableSchema::Pattern
+    );
+    // Equal ones are compiled once.
+    assert!(compile(&json!({ "anyOf": vec![all[0].clone(); 400] })).is_ok());
+}
+
 // Proves B24.
 #[test]
 fn schema_mismatches_name_pointers_and_never_long_values() {

@@ -7,6 +7,7 @@ use foldhash::{HashMap as FastMap, HashSet as FastSet};
 use serde_json::{Map, Value};
 
 use crate::member_pattern::MemberPattern;
+use crate::pattern_cost::PatternCosts;
 use crate::unusable::UnusableSchema;
 
 /// Steps of copying and hashing one value, for `uniqueItems`.
@@ -25,6 +26,10 @@ pub(super) struct SchemaNode {
     pub(super) gathers: bool,
     /// True if it compares every item with every other.
     pub(super) unique: bool,
+    /// Steps of matching its patterns with so many bytes of a text that one step is usual.
+    pub(super) text_patterns: u64,
+    /// The same for members' names.
+    pub(super) key_patterns: u64,
     /// The member of this name.
     pub(super) keyed: FastMap<String, usize>,
     /// Members that are not named.
@@ -52,6 +57,17 @@ pub(super) struct SchemaNode {
 }
 
 impl SchemaNode {
+    /// True if a pattern takes more steps than its node's weight has.
+    pub(super) fn has_dear_pattern(&self) -> bool {
+        self.text_patterns + self.key_patterns > self.weight
+    }
+
+    /// Times that the name of a member is matched with each pattern: once for its own schemas, once
+    /// for those of unevaluated members, and once for the names in the schema.
+    pub(super) fn key_rounds(&self) -> u64 {
+        1 + u64::from(self.looks_again) + u64::from(!self.patterned.is_empty())
+    }
+
     /// Every edge.
     pub(super) fn all(&self) -> Vec<usize> {
         let mut all = self.same_value.clone();
@@ -71,13 +87,14 @@ pub(super) struct SchemaGraph<'a> {
     open: Vec<(usize, &'a Value)>,
     anchors: HashMap<&'a str, usize>,
     references: Vec<(usize, &'a str)>,
+    costs: PatternCosts<'a>,
 }
 
 impl<'a> SchemaGraph<'a> {
     /// Reads a whole schema, references included.
     ///
     /// # Errors
-    /// A reference leads out, or nowhere.
+    /// A reference leads out, or nowhere. The patterns are too large together.
     pub(super) fn read(root: &'a Value) -> Result<Vec<SchemaNode>, UnusableSchema> {
         let own_id = root
             .get("$id")
@@ -93,6 +110,7 @@ impl<'a> SchemaGraph<'a> {
             open: Vec::new(),
             anchors,
             references: Vec::new(),
+            costs: PatternCosts::default(),
         };
         graph.node(root);
         loop {
@@ -141,6 +159,7 @@ impl<'a> SchemaGraph<'a> {
         }
         for (keyword, value) in keywords {
             self.keyword(at, keyword, value);
+            self.patterns(at, keyword, value)?;
         }
         self.nodes[at].weight += keywords.len() as u64;
         Ok(())
@@ -202,6 +221,31 @@ impl<'a> SchemaGraph<'a> {
             }
             _ => {}
         }
+    }
+
+    /// Adds the cost of a keyword's patterns. One step for each is in the weight of the node.
+    fn patterns(
+        &mut self,
+        at: usize,
+        keyword: &str,
+        value: &'a Value,
+    ) -> Result<(), UnusableSchema> {
+        let node = &mut self.nodes[at];
+        match (keyword, value) {
+            ("pattern", Value::String(pattern)) => {
+                node.text_patterns = self.costs.steps(pattern).ok_or(UnusableSchema::Pattern)?;
+                node.weight += 1;
+            }
+            ("patternProperties", Value::Object(map)) => {
+                for pattern in map.keys() {
+                    node.key_patterns +=
+                        self.costs.steps(pattern).ok_or(UnusableSchema::Pattern)?;
+                }
+                node.weight += map.len() as u64;
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Notes the names in a list of members.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::super::*;
-use super::doubling;
+use super::{doubling, letters};
 
 /// Numbers that look random and are the same in every run.
 struct BombRandom(u64);
@@ -59,10 +59,16 @@ fn bomb(random: &mut BombRandom) -> Value {
                 "(a*)*c",
                 "[a-z]{1,50}d",
                 "(?:a?){30}a{30}",
+                "[ab]*a[ab]{14}c$|x",
+                "[ab]*a[ab]{2000}c$|x",
             ];
             let all =
                 (0..1 + random.below(300)).map(|_| json!({ "pattern": random.of(&patterns) }));
-            json!({ "additionalProperties": { group: all.collect::<Vec<_>>() } })
+            let all: Vec<Value> = all.collect();
+            let names: serde_json::Map<String, Value> = (0..random.below(60))
+                .map(|at| (format!("{}|{at}", random.of(&patterns)), json!(true)))
+                .collect();
+            json!({ "additionalProperties": { group: all }, "propertyNames": { group: all[..1] }, "patternProperties": names })
         }
         5 => {
             json!({ "properties": { "list": { "uniqueItems": true, "contains": doubling(random.below(10), group) } } })
@@ -101,6 +107,7 @@ fn values() -> Vec<Vec<u8>> {
         .map(|at| (format!("k{at}"), json!("a".repeat(40))))
         .collect();
     let list: Vec<Value> = (0..4_000).map(|at| json!(at)).collect();
+    let named = json!({ (letters(60_000)): letters(60_000) });
     let long = json!({ "k1": "a".repeat(100_000), "list": list });
     // The most keys and values that are checked at all: the most steps that one validation may
     // have.
@@ -112,6 +119,7 @@ fn values() -> Vec<Vec<u8>> {
         json!("a"),
         deep,
         Value::Object(wide),
+        named,
         long,
         items,
         Value::Object(members),
