@@ -16,6 +16,7 @@ pub mod http2_frames;
 pub mod id;
 mod json_digest;
 mod json_lexer;
+mod kept_bytes;
 pub mod log_level;
 pub mod message;
 pub mod meta;

@@ -9,10 +9,11 @@
 
 mod withheld_members;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::id::RequestId;
 use crate::json_lexer::{JsonLexer, LexerEvent};
+use crate::kept_bytes::KeptBytes;
 use crate::message::{Message, MessageError, Response};
 use crate::scan::json_limits::JsonLimits;
 use crate::scan::json_members::MemberKey;
@@ -283,37 +284,6 @@ impl ReplySplitter {
 const MAX_KEY_BYTES: usize = 6 * 6 + 2;
 /// The most bytes kept of an id: weir's own are shorter, and a longer one is invalid when cut off.
 const MAX_ID_BYTES: usize = 256;
-
-/// Kept bytes: a slice while it is one chunk, copied from the second on.
-#[derive(Debug, Default)]
-struct KeptBytes {
-    first: Bytes,
-    rest: BytesMut,
-}
-
-impl KeptBytes {
-    fn len(&self) -> usize {
-        self.first.len() + self.rest.len()
-    }
-
-    fn push(&mut self, bytes: Bytes) {
-        if self.len() == 0 {
-            self.first = bytes;
-        } else if !bytes.is_empty() {
-            self.rest
-                .extend_from_slice(&std::mem::take(&mut self.first));
-            self.rest.extend_from_slice(&bytes);
-        }
-    }
-
-    fn take(&mut self) -> Bytes {
-        if self.rest.is_empty() {
-            std::mem::take(&mut self.first)
-        } else {
-            self.rest.split().freeze()
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

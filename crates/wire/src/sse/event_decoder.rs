@@ -1,7 +1,8 @@
 //! The decoder that assembles whole events.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
+use crate::kept_bytes::KeptBytes;
 use crate::sse::decoder::{SseCaps, SseDecoder, SseError, SseItem};
 
 /// One complete event, or a keep-alive.
@@ -29,8 +30,7 @@ pub enum DecodedEvent {
 #[derive(Debug)]
 pub struct EventDecoder {
     decoder: SseDecoder,
-    first: Bytes,
-    rest: BytesMut,
+    data: KeptBytes,
 }
 
 impl EventDecoder {
@@ -39,8 +39,7 @@ impl EventDecoder {
     pub fn new(caps: SseCaps) -> Self {
         Self {
             decoder: SseDecoder::new(caps),
-            first: Bytes::new(),
-            rest: BytesMut::new(),
+            data: KeptBytes::default(),
         }
     }
 
@@ -52,7 +51,7 @@ impl EventDecoder {
     pub fn feed(&mut self, input: &mut Bytes) -> Result<Option<DecodedEvent>, SseError> {
         while let Some(item) = self.decoder.feed(input)? {
             match item {
-                SseItem::Data(chunk) => self.push(chunk),
+                SseItem::Data(chunk) => self.data.push(chunk),
                 SseItem::End {
                     event,
                     id,
@@ -61,7 +60,7 @@ impl EventDecoder {
                     return Ok(Some(DecodedEvent::Message {
                         event,
                         id,
-                        data: self.take(),
+                        data: self.data.take(),
                     }));
                 }
                 SseItem::End { id: Some(id), .. } => return Ok(Some(DecodedEvent::Id(id))),
@@ -77,24 +76,5 @@ impl EventDecoder {
     #[must_use]
     pub fn is_between_events(&self) -> bool {
         self.decoder.is_between_events()
-    }
-
-    /// Keeps an only chunk as a slice of the input; copies from the second on.
-    fn push(&mut self, chunk: Bytes) {
-        if self.first.is_empty() && self.rest.is_empty() {
-            self.first = chunk;
-            return;
-        }
-        self.rest
-            .extend_from_slice(&std::mem::take(&mut self.first));
-        self.rest.extend_from_slice(&chunk);
-    }
-
-    fn take(&mut self) -> Bytes {
-        if self.rest.is_empty() {
-            std::mem::take(&mut self.first)
-        } else {
-            self.rest.split().freeze()
-        }
     }
 }
