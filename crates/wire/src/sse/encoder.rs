@@ -75,6 +75,10 @@ impl StreamEncoder {
     /// Passes data on to `out`; line breaks become further `data` lines, even if CR and LF come in
     /// two chunks.
     pub fn data(&mut self, mut chunk: Bytes, out: &mut Vec<Bytes>) {
+        // An empty chunk is not what follows a CR.
+        if chunk.is_empty() {
+            return;
+        }
         if std::mem::take(&mut self.after_cr) && chunk.first() == Some(&b'\n') {
             let _rest_of_break = chunk.split_to(1);
         }

@@ -242,3 +242,14 @@ fn an_event_is_written_as_expected() {
         "data: {}\n\nid: 7\nretry: 1500\ndata: \n\n:\n\nretry: 7\n\nretry: 8\n:\n\n"
     );
 }
+
+#[test]
+fn an_empty_chunk_parts_no_line_break() {
+    let mut encoder = StreamEncoder::default();
+    let mut out = vec![encoder.begin(None)];
+    for chunk in ["a\r", "", "\nb"] {
+        encoder.data(Bytes::from_static(chunk.as_bytes()), &mut out);
+    }
+    out.push(encoder.end());
+    assert_eq!(out.concat(), b"data: a\ndata: b\n\n");
+}
