@@ -20,7 +20,7 @@ use key_set::ObjectKeySet;
 pub use json_limits::JsonLimits;
 pub use json_members::{
     JsonElements, JsonMember, JsonMembers, MemberKey, elements, find, integer, is_object,
-    is_string, members, skip_value, string, trim,
+    is_string, members, string, trim,
 };
 pub use scan_error::{ScanError, ScanErrorKind};
 pub use word_search::WordSearch;

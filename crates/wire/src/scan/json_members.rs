@@ -62,7 +62,7 @@ impl<'a> MemberKey<'a> {
     /// ([`crate::case_folding`]) without being one of them. The names are ASCII, and no two of them
     /// fold to the same.
     #[must_use]
-    pub fn case_variant_of<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+    pub(crate) fn case_variant_of<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         if !self.escaped && self.raw.is_ascii() {
             let same = |name: &&&str| name.as_bytes().eq_ignore_ascii_case(self.raw);
             return names
@@ -189,7 +189,7 @@ pub fn trim(value: &[u8]) -> &[u8] {
 /// The offset behind the value that begins at `at` (no whitespace before it). On malformed input:
 /// somewhere behind `at`, at most the end.
 #[must_use]
-pub fn skip_value(bytes: &[u8], at: usize) -> usize {
+fn skip_value(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
         None => bytes.len(),
         Some(b'"') => skip_string(bytes, at),

@@ -118,7 +118,7 @@ impl ObjectRewriter {
 
     /// A rewriter for objects within `limits`.
     #[must_use]
-    pub fn with_limits(edits: ObjectEdits, limits: JsonLimits) -> Self {
+    pub(crate) fn with_limits(edits: ObjectEdits, limits: JsonLimits) -> Self {
         let met = vec![false; edits.members.len()];
         Self {
             lexer: JsonLexer::new(limits, 1),
