@@ -43,7 +43,8 @@ pub enum ScanErrorKind {
 
 impl ScanErrorKind {
     /// Reports if the text is JSON, so that the fault is a limit of weir (-32600) and not a syntax
-    /// error (-32700).
+    /// error (-32700). A number with too many digits counts as a syntax error: it may be malformed
+    /// behind them.
     #[must_use]
     pub const fn is_json(self) -> bool {
         matches!(
