@@ -24,10 +24,6 @@ pub use compile::{CompiledSchema, SchemaCache, ToolSchema};
 pub use mismatch::{Mismatch, SchemaVerdict};
 pub use unusable::UnusableSchema;
 
-/// Keys and values of a value that is validated: as many as a client's request may have altogether.
-/// As a tree each takes many times its bytes.
-const MOST_TOKENS: u32 = JsonLimits::DEFAULT_TOKENS;
-
 /// The reason for refusing arguments that cannot be checked at a bearable cost.
 pub const TOO_COSTLY_TEXT: &str = "checking them against the schema would cost too much: send less at once, or nest it less deeply";
 
@@ -51,7 +47,8 @@ fn judged(
     judge: fn(&CompiledSchema, &Value, usize) -> SchemaVerdict,
 ) -> SchemaVerdict {
     let limits = JsonLimits {
-        max_tokens: MOST_TOKENS,
+        // As many as a client's request may have: in a tree each takes many times its bytes.
+        max_tokens: JsonLimits::DEFAULT_TOKENS,
         ..JsonLimits::upstream()
     };
     match scan::check_unique(bytes, &limits) {

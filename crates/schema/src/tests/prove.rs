@@ -111,8 +111,8 @@ fn values() -> Vec<Vec<u8>> {
     let long = json!({ "k1": "a".repeat(100_000), "list": list });
     // The most keys and values that are checked at all: the most steps that one validation may
     // have.
-    let items = json!(vec![0; MOST_TOKENS as usize - 1]);
-    let members: serde_json::Map<String, Value> = (0..MOST_TOKENS / 2 - 1)
+    let items = json!(vec![0; JsonLimits::DEFAULT_TOKENS as usize - 1]);
+    let members: serde_json::Map<String, Value> = (0..JsonLimits::DEFAULT_TOKENS / 2 - 1)
         .map(|at| (format!("k{at}"), json!("a")))
         .collect();
     let all = [
