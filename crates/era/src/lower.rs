@@ -10,7 +10,7 @@ mod parameter_headers;
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::call::{InputMode, LogMessages, TaskMode, TraceContext};
 use weir_core::{Call, CallResumption};
-use weir_wire::method::{EXTENSION_METHOD, Method};
+use weir_wire::method::Method;
 use weir_wire::params::{NAMES, REF_NAMES};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
@@ -35,7 +35,7 @@ pub struct SenderMeta<'a> {
 /// A call for a modern server: of a tool, of a prompt, of a resource, or to complete for one.
 #[must_use]
 pub fn modern_call(id: u64, call: &Call, native: &str, sender: &SenderMeta<'_>) -> Bytes {
-    if call.method == EXTENSION_METHOD {
+    if call.method == Method::Extension {
         return modern_extension(id, call, native, sender);
     }
     let mut out = head(id, call.method, call.params.raw().len() + 512);
@@ -105,7 +105,7 @@ fn about(out: &mut BytesMut, id: u64, call: &Call, sender: &SenderMeta<'_>) {
 /// The same for a legacy server.
 #[must_use]
 pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> Bytes {
-    if call.method == EXTENSION_METHOD {
+    if call.method == Method::Extension {
         return legacy_extension(id, call, native);
     }
     let mut out = head(id, call.method, call.params.raw().len() + 256);

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::upstream::ListKind;
-use weir_wire::method::{EXTENSION_METHOD, Method};
+use weir_wire::method::Method;
 use weir_wire::splice::{BlockLocation, BlockReplacer, MetaEdits, ObjectEdits, ReplacedBlock};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::write::{ObjectWriter, string};
@@ -125,7 +125,7 @@ pub fn complete(
         (true, Method::ResourcesRead) if !is_anonymous => &results.private_resource,
         (true, Method::ResourcesRead) => &results.modern_resource,
         (true, _) => &results.modern,
-        (false, EXTENSION_METHOD) => &results.legacy_extension,
+        (false, Method::Extension) => &results.legacy_extension,
         (false, _) => &results.legacy,
     }
 }
@@ -142,7 +142,7 @@ pub fn cleaned(complete: &ObjectEdits, removed: u64) -> ObjectEdits {
 /// this method; no value if it has them all. Results of extension methods have no content blocks.
 #[must_use]
 pub fn block_replacements(revision: Revision, method: Method) -> Option<BlockReplacer> {
-    if method == EXTENSION_METHOD {
+    if method == Method::Extension {
         return None;
     }
     let foreign: &[&str] = match (revision.has_audio(), revision.has_resource_link()) {

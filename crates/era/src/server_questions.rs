@@ -18,7 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::call::InputMode;
 use weir_core::failure::UpstreamError;
 use weir_core::{Call, CapabilityClass, Failure, FailureKind, UpstreamQuestion};
-use weir_wire::method::{EXTENSION_METHOD, Method};
+use weir_wire::method::Method;
 use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{ErrorObject, Request, RequestId, Revision, error_code, meta, related_task, scan};
@@ -65,7 +65,7 @@ pub const fn may_have_questions(method: Method) -> bool {
 #[must_use]
 pub fn may_ask_in(call: &Call) -> bool {
     may_have_questions(call.method)
-        || call.method == EXTENSION_METHOD && call.input_mode == InputMode::Requests
+        || call.method == Method::Extension && call.input_mode == InputMode::Requests
 }
 
 /// The part of a class that a revision has a form for.

@@ -21,7 +21,7 @@ use weir_upstream_core::own_requests;
 use weir_upstream_core::result_expectation::ResultExpectation;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_core::upstream_label::UpstreamLabel;
-use weir_wire::method::{EXTENSION_METHOD, Method, NameSource};
+use weir_wire::method::{Method, NameSource};
 use weir_wire::{Revision, error_code};
 
 use super::http_call::{self, PendingRequest};
@@ -97,7 +97,7 @@ impl ModernServer {
                 log_messages: logs,
             },
         );
-        let mut headers = if call.method == EXTENSION_METHOD {
+        let mut headers = if call.method == Method::Extension {
             self.headers_of(header_value(&outbound.native, &self.context.label)?)
         } else {
             self.headers(call.method)

@@ -7,11 +7,7 @@ use std::fmt;
 
 use crate::case_folding;
 
-/// The method of a request that no revision defines, such as one of an extension. Its own name is
-/// in the table, but no revision has it.
-pub const EXTENSION_METHOD: Method = Method::Extension;
-
-/// The longest name of such a method, in bytes: names are kept in records and labels.
+/// The longest name of a method that no revision defines, in bytes: records and labels keep it.
 const MAX_EXTENSION_NAME: usize = 128;
 
 /// The params member that `Mcp-Name` repeats (2026-07-28, Standard headers; tasks: SEP-2663).
@@ -104,6 +100,7 @@ methods! {
     ElicitationComplete = "notifications/elicitation/complete";
     TasksStatus = "notifications/tasks/status";
     Tasks = "notifications/tasks";
+    // Any method that no revision defines, such as one of an extension. No revision has this name.
     Extension = "dev.weir/extension";
 }
 

@@ -421,7 +421,7 @@ mod tests {
         let took = |name: &str, outcome: CallOutcome| {
             let meter = ItemMeter::of_method(&upstream, name);
             meter.record_call(
-                weir_wire::method::EXTENSION_METHOD,
+                weir_wire::method::Method::Extension,
                 outcome,
                 Duration::from_millis(3),
                 None,

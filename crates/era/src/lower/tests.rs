@@ -160,7 +160,7 @@ fn extension_request_changes_only_its_meta() {
     )
     .unwrap();
     let call = Call {
-        method: EXTENSION_METHOD,
+        method: Method::Extension,
         params,
         ..call("{}")
     };

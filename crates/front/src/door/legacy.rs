@@ -25,7 +25,7 @@ use weir_layers::request::session_lookup::{NoSession, load_session, sessionless}
 use weir_router::TaskHolders;
 use weir_session::LoadedSession;
 use weir_wire::message::Request;
-use weir_wire::method::{EXTENSION_METHOD, Method};
+use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
@@ -297,7 +297,7 @@ fn call(
     let revision = session.record.revision;
     let (method, extension) = match method {
         CallMethod::Known(method) => (method, None),
-        CallMethod::Extension(name) => (EXTENSION_METHOD, Some(name)),
+        CallMethod::Extension(name) => (Method::Extension, Some(name)),
     };
     // A client cannot be asked within a batch.
     let class = if target == AnswerTarget::OwnResponse {

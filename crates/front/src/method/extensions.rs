@@ -13,7 +13,7 @@ use weir_layers::failure::RequestResult;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_wire::Revision;
 use weir_wire::message::Request;
-use weir_wire::method::{EXTENSION_METHOD, MethodName};
+use weir_wire::method::{Method, MethodName};
 
 use crate::method::canonical_call::canonical_call;
 use crate::reply::encode;
@@ -51,7 +51,7 @@ pub(crate) async fn serve(
     let call = Arc::new(Call {
         input_mode: InputMode::Rounds,
         extension,
-        ..canonical_call(context, EXTENSION_METHOD, lifted)
+        ..canonical_call(context, Method::Extension, lifted)
     });
     let (router, call) = (context.shared().router.clone(), sender.for_payload(call));
     let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
         sender,
         request.id.clone(),
         Revision::MODERN,
-        EXTENSION_METHOD,
+        Method::Extension,
     )
     .with_progress_token(token)
     .with_url_elicitation(UrlElicitationForm::Unsupported);
