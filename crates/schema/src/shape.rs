@@ -288,7 +288,10 @@ impl StepCounter<'_> {
             Value::Object(members) => members.iter().all(|(key, member)| {
                 let keyed = node.keyed.get(key.as_str()).copied().or(node.others);
                 let patterns = node.key_patterns.saturating_mul(node.key_rounds());
-                let matched = self.gathered || self.take(pattern_steps(patterns, key));
+                let steps = pattern_steps(patterns, key);
+                // A name is hashed, too.
+                let steps = steps.saturating_add((key.len() / BYTES_A_STEP) as u64);
+                let matched = self.gathered || self.take(steps);
                 let names = node.names.is_none_or(|next| {
                     self.count_steps(next, &Value::String(key.clone()), depth, counts)
                 });

@@ -369,6 +369,8 @@ fn dear_patterns_are_not_matched_with_long_texts_and_names() {
     ] {
         assert_eq!(holds(&schema, value), SchemaVerdict::Unknown, "{schema}");
     }
+    let plain = json!({ "allOf": vec![json!({ "properties": { "a": true } }); 30] });
+    assert_eq!(holds(&plain, &named), SchemaVerdict::Unknown);
     // Short texts are matched.
     assert!(!is_fit(
         &json!({ "propertyNames": { "pattern": dear(0) } }),
