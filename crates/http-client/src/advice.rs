@@ -7,6 +7,8 @@ use std::io;
 use rustls::CertificateError;
 use weir_core::{causes, chain};
 
+use crate::forward_proxy::ProxyError;
+
 /// An error with the advice that belongs to it, as one text.
 #[derive(Debug)]
 pub struct AdvisedError {
@@ -17,7 +19,7 @@ pub struct AdvisedError {
 /// Adds advice to an error of a known kind. Other errors stay as they are.
 pub fn with_advice(error: impl Into<Box<dyn Error + Send + Sync>>) -> AdvisedError {
     let error = error.into();
-    let advice = causes(&*error).filter_map(advice_for).last();
+    let advice = proxy_advice(&*error).or_else(|| causes(&*error).filter_map(advice_for).last());
     AdvisedError { error, advice }
 }
 
@@ -37,7 +39,16 @@ pub(crate) fn with_trust_advice(error: impl Into<Box<dyn Error + Send + Sync>>) 
         "the server's certificate is not from a trusted authority: add that authority to those of this machine, or name \
          its file in SSL_CERT_FILE",
     );
+    let advice = advice.or_else(|| proxy_advice(&*error));
     AdvisedError { error, advice }
+}
+
+/// Returns the advice for an error of the forward proxy. The errors behind it are those of a
+/// connection to the proxy, whose advice would be about the server.
+fn proxy_advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    causes(error)
+        .find_map(|cause| cause.downcast_ref::<ProxyError>())
+        .map(ProxyError::advice)
 }
 
 #[expect(

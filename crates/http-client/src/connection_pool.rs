@@ -5,13 +5,15 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use http::{Response, Uri};
+use hyper_rustls::HttpsConnector;
 use tokio::time::Instant;
 use tower::Service;
 use weir_core::Budgets;
 use weir_core::budget::{ByteBudget, ConnectionSide, DescriptorBudget};
 
 use crate::byte_stream::ByteStream;
-use crate::connector::{ConnectTimeout, UpstreamConnector};
+use crate::connector::{ConnectTimeout, TimeoutConnector};
+use crate::forward_proxy::ProxiedConnector;
 use crate::http_error::UpstreamHttpError;
 use crate::http1_connection::Http1Connection;
 use crate::http2_connection::{Http2Connection, StreamSlot};
@@ -22,6 +24,9 @@ use weir_http1::OutgoingRequest;
 
 #[cfg(test)]
 mod tests;
+
+/// The connector to a server.
+type UpstreamConnector = TimeoutConnector<HttpsConnector<ProxiedConnector>>;
 
 /// The pool of connections to one server. Opens the first one with the first request.
 #[derive(Debug)]

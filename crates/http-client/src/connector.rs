@@ -17,10 +17,7 @@ use super::dns::DnsResolver;
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// The error of a connector.
-pub(super) type ConnectError = Box<dyn Error + Send + Sync>;
-
-/// The connector to a server.
-pub(crate) type UpstreamConnector = TimeoutConnector<HttpsConnector<HttpConnector<DnsResolver>>>;
+pub(crate) type ConnectError = Box<dyn Error + Send + Sync>;
 
 /// Makes a TCP connector that resolves names by `resolver`. Addresses of one family share the time
 /// `connect` equally, so that one that never answers leaves time for the other. An address of the

@@ -10,15 +10,15 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::ResponseFuture;
-use hyper_util::client::legacy::connect::HttpConnector;
 use weir_core::port::{DocumentFetcher, FetchRequest, FetchResponse, Fut, UrlSource};
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 
 use super::advice::with_trust_advice;
 use super::connector::tcp_connector;
-use super::dns::{DnsResolver, SystemLookup};
+use super::dns::SystemLookup;
 use super::document_client::{PooledClient, pooled_client};
+use super::forward_proxy::{ForwardProxy, ProxiedConnector};
 use super::guard;
 use super::tls::{RootCertificates, TlsError};
 use crate::guard::guarded_connector::{CheckedLookup, GuardedConnector};
@@ -33,24 +33,28 @@ pub struct Fetcher {
 }
 
 struct FetchClients {
-    operator: PooledClient<HttpConnector<DnsResolver>>,
+    operator: PooledClient<ProxiedConnector>,
     outsider: PooledClient<GuardedConnector>,
 }
 
 impl Fetcher {
     /// Makes a fetcher that trusts `roots` and has `agent` as its user agent. Connects with the
-    /// first request.
-    pub fn new(agent: HeaderValue, roots: &RootCertificates) -> Self {
+    /// first request, through the forward proxy if there is one.
+    pub fn new(
+        agent: HeaderValue,
+        roots: &RootCertificates,
+        proxy: Option<Arc<ForwardProxy>>,
+    ) -> Self {
         let connect = CallDeadlines::LIST.connect;
         let clients = roots.config(None).map(|tls| FetchClients {
             operator: pooled_client(
-                tcp_connector(DnsResolver::new(Arc::new(SystemLookup)), connect),
+                ProxiedConnector::new(proxy.clone(), connect),
                 tls.clone(),
                 connect,
             ),
             outsider: pooled_client(
                 GuardedConnector::new(CheckedLookup::public(Arc::new(SystemLookup)), |checked| {
-                    tcp_connector(checked, connect)
+                    ProxiedConnector::around(tcp_connector(checked, connect), proxy, connect)
                 }),
                 tls,
                 connect,

@@ -4,6 +4,8 @@
 //! from an upstream, or from a document of one, may only be `https` at a public address. The name
 //! is resolved once, every address of the answer is checked, and only the checked addresses are
 //! dialled: no second look-up could give another answer. No client of weir follows redirects.
+//! A forward proxy dials what it is asked for: it gets no private address, and no name that this
+//! machine resolves to one.
 
 pub(crate) mod guarded_connector;
 mod public_address;

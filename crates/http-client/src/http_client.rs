@@ -10,6 +10,7 @@ use weir_core::Budgets;
 
 use super::connector::{https_connector, tcp_connector};
 use super::dns::{DnsCache, DnsResolver, SystemLookup};
+use super::forward_proxy::{ForwardProxy, ProxiedConnector};
 use super::http_error::UpstreamHttpError;
 use super::response_body::HttpResponseBody;
 use super::tls::{CaFile, RootCertificates, TlsError};
@@ -27,6 +28,8 @@ pub struct HttpServer<'a> {
     pub ca_file: Option<&'a CaFile>,
     /// HTTP/2 without TLS and without negotiation ("prior knowledge"); for `http` URLs.
     pub h2c: bool,
+    /// The forward proxy of connections to the server.
+    pub forward_proxy: Option<Arc<ForwardProxy>>,
 }
 
 /// A pooled client for one server, without an account. Clones share the connections.
@@ -67,7 +70,11 @@ impl HttpClient {
         let names = DnsCache::new(Arc::new(SystemLookup));
         let tcp = tcp_connector(DnsResolver::new(Arc::new(names)), connect);
         let pool = ConnectionPool::new(
-            https_connector(tcp, tls, connect),
+            https_connector(
+                ProxiedConnector::around(tcp, server.forward_proxy, connect),
+                tls,
+                connect,
+            ),
             server.url.clone(),
             server.h2c,
             budgets,

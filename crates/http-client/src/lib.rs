@@ -6,8 +6,8 @@
 //! for the response reads it from the socket. Messages are written and read by `weir-http1`; a
 //! property test compares it with hyper.
 //!
-//! Nothing here knows JSON-RPC, tokens or sessions, and the pool knows no redirects, cookies or
-//! proxies. Its errors state how far a request got, because that decides if it may be sent again.
+//! Nothing here knows JSON-RPC, tokens or sessions, and the pool knows no redirects or cookies. Its
+//! errors state how far a request got, because that decides if it may be sent again.
 
 mod advice;
 mod bounded_connection;
@@ -17,6 +17,7 @@ mod connector;
 mod dns;
 mod document_client;
 mod fetcher;
+mod forward_proxy;
 mod guard;
 mod http1_connection;
 mod http2_connection;
@@ -30,6 +31,9 @@ mod tls;
 
 pub use advice::{AdvisedError, with_advice};
 pub use fetcher::Fetcher;
+pub use forward_proxy::{
+    BypassError, EnvironmentProxy, ForwardProxy, ProxiedConnector, ProxyBypass, ProxyUrlError,
+};
 pub use http_client::{HttpClient, HttpServer};
 pub use http_error::{RequestProgress, UpstreamHttpError};
 pub use poster::Poster;

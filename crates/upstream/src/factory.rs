@@ -10,7 +10,9 @@ use weir_core::Failure;
 use weir_core::names::UpstreamId;
 use weir_core::port::{DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse, Fut};
 use weir_core::upstream::{CallDeadlines, Upstream};
-use weir_http_client::{Fetcher, HttpClient, HttpServer, Poster, RootCertificates, TlsError};
+use weir_http_client::{
+    Fetcher, ForwardProxy, HttpClient, HttpServer, Poster, RootCertificates, TlsError,
+};
 use weir_oauth_client::{AuthorizedHttpClient, TokenContext, UpstreamCredentials};
 use weir_upstream_core::lease_fence::LeaseFence;
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
@@ -67,6 +69,7 @@ pub struct UpstreamFactory {
     identity: ClientImplementation,
     roots: RootCertificates,
     fetcher: Arc<Fetcher>,
+    forward_proxy: Option<Arc<ForwardProxy>>,
 }
 
 impl UpstreamFactory {
@@ -74,13 +77,24 @@ impl UpstreamFactory {
     #[must_use]
     pub fn new(ports: UpstreamPorts, identity: ClientImplementation) -> Self {
         let roots = RootCertificates::native();
-        let fetcher = Arc::new(Fetcher::new(identity.agent.clone(), &roots));
+        let fetcher = Arc::new(Fetcher::new(identity.agent.clone(), &roots, None));
         Self {
             ports,
             identity,
             roots,
             fetcher,
+            forward_proxy: None,
         }
+    }
+
+    /// Sends the requests of all upstreams and of the clients for documents through a forward
+    /// proxy, if there is one.
+    #[must_use]
+    pub fn with_forward_proxy(mut self, proxy: Option<Arc<ForwardProxy>>) -> Self {
+        let agent = self.identity.agent.clone();
+        self.fetcher = Arc::new(Fetcher::new(agent, &self.roots, proxy.clone()));
+        self.forward_proxy = proxy;
+        self
     }
 
     /// Makes one upstream. Connections and processes are started with its first call or watch.
@@ -230,6 +244,7 @@ impl UpstreamFactory {
                 .collect(),
             ca_file: settings.ca_file.as_ref(),
             h2c: settings.h2c,
+            forward_proxy: self.forward_proxy.clone(),
         };
         HttpClient::new(
             server,

@@ -27,7 +27,10 @@ mod upstream_service;
 pub use factory::{ClientImplementation, UpstreamBuildError, UpstreamFactory};
 pub use ports::UpstreamPorts;
 pub use settings::{HttpUpstreamSettings, InstanceSettings, TransportSettings, UpstreamSettings};
-pub use weir_http_client::{CaFile, CertificateFileError, TlsError, client_tls};
+pub use weir_http_client::{
+    CaFile, CertificateFileError, EnvironmentProxy, ForwardProxy, ProxiedConnector, ProxyBypass,
+    TlsError, client_tls,
+};
 pub use weir_oauth_client::{
     ClientAuthMethod, ProvidedToken, SharedTokenProvider, TokenAuthority, TokenExchange,
     TokenProvider, UpstreamOAuth,

@@ -35,7 +35,11 @@ fn pool(to: std::net::SocketAddr) -> (Arc<ConnectionPool>, Uri) {
     (
         ConnectionPool::new(
             https_connector(
-                tcp_connector(resolver, Duration::from_secs(5)),
+                ProxiedConnector::around(
+                    tcp_connector(resolver, Duration::from_secs(5)),
+                    None,
+                    Duration::from_secs(5),
+                ),
                 tls,
                 Duration::from_secs(5),
             ),

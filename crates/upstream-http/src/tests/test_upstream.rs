@@ -71,6 +71,7 @@ impl TestUpstream {
             headers: Vec::new(),
             ca_file: None,
             h2c: false,
+            forward_proxy: None,
         };
         let (connect, agent) = (Duration::from_secs(10), HeaderValue::from_static("weir"));
         let roots = RootCertificates::native();

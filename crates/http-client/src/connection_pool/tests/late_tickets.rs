@@ -43,7 +43,11 @@ async fn late_session_tickets_do_not_spoil_a_connection() {
     std::fs::remove_file(&file).unwrap();
     let pool = ConnectionPool::new(
         https_connector(
-            tcp_connector(resolver, Duration::from_secs(5)),
+            ProxiedConnector::around(
+                tcp_connector(resolver, Duration::from_secs(5)),
+                None,
+                Duration::from_secs(5),
+            ),
             tls,
             Duration::from_secs(5),
         ),
