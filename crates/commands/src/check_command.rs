@@ -156,10 +156,7 @@ fn shows_weakenings(file: &Path, old: &Config, new: &Config) -> bool {
 
 /// Starts or connects to each upstream and to the shared store, and prints the findings.
 async fn connect_all(config: &Config) -> CheckResult {
-    let (upstreams, store) = tokio::join!(
-        examine_upstreams(&config.upstreams),
-        shared_store::examine(config)
-    );
+    let (upstreams, store) = tokio::join!(examine_upstreams(config), shared_store::examine(config));
     let width = upstreams.iter().map(|upstream| upstream.id.len()).max();
     for upstream in &upstreams {
         show_upstream(upstream, width.unwrap_or_default());

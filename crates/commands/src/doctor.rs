@@ -77,23 +77,26 @@ pub(crate) struct UpstreamFinding {
 
 /// Examines all upstreams concurrently, then the machine.
 pub(crate) async fn examine(config: &Config) -> DoctorFindings {
-    let upstreams = examine_upstreams(&config.upstreams).await;
+    let upstreams = examine_upstreams(config).await;
     let mut machine = machine::examine(config).await;
-    machine.extend(issuers::examine(config, Arc::new(upstream_factory())).await);
+    machine.extend(issuers::examine(config, Arc::new(upstream_factory(config))).await);
     machine.extend(servers::examine(config).await);
     machine.extend(shared_store::examine(config).await);
     DoctorFindings { upstreams, machine }
 }
 
 /// Examines all upstreams concurrently.
-pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFinding> {
-    let factory = upstream_factory();
-    let each = plans.iter().map(|plan| examine_upstream(&factory, plan));
+pub(crate) async fn examine_upstreams(config: &Config) -> Vec<UpstreamFinding> {
+    let factory = upstream_factory(config);
+    let each = config
+        .upstreams
+        .iter()
+        .map(|plan| examine_upstream(&factory, plan));
     futures_util::future::join_all(each).await
 }
 
 /// Returns a factory of upstreams and of a client for documents, with no part in a gateway.
-fn upstream_factory() -> UpstreamFactory {
+fn upstream_factory(config: &Config) -> UpstreamFactory {
     let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
     let notifier = Arc::<SessionNotifier>::default();
     let keeper = match OwnProgram::own() {
@@ -109,10 +112,8 @@ fn upstream_factory() -> UpstreamFactory {
         keeper,
         budgets: Budgets::default(),
     };
-    UpstreamFactory::new(
-        ports,
-        ClientImplementation::new("weir", env!("CARGO_PKG_VERSION")),
-    )
+    let identity = ClientImplementation::new("weir", env!("CARGO_PKG_VERSION"));
+    UpstreamFactory::new(ports, identity).with_forward_proxy(config.forward_proxy.clone())
 }
 
 async fn examine_upstream(factory: &UpstreamFactory, plan: &UpstreamPlan) -> UpstreamFinding {

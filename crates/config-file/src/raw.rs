@@ -8,6 +8,7 @@ mod raw_audit;
 mod raw_auth;
 mod raw_cluster;
 mod raw_endpoint;
+mod raw_forward_proxy;
 mod raw_key;
 mod raw_limits;
 mod raw_outbound;
@@ -28,6 +29,7 @@ pub use raw_audit::{RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOtlp,
 pub use raw_auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
 pub use raw_cluster::RawCluster;
 pub use raw_endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
+pub use raw_forward_proxy::{RawForwardProxy, RawProxyKeys};
 pub use raw_key::RawKey;
 pub use raw_limits::RawLimits;
 pub use raw_outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
@@ -142,6 +144,12 @@ pub struct RawConfig {
     /// The shortest time between two change notifications to one client. Default `500ms`.
     #[schemars(extend("x-protection" = "none"))]
     pub change_window: Option<Time>,
+    /// The forward proxy of weir's own requests, to upstreams, authorization servers and collectors:
+    /// `environment` for the proxy of `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, or a map
+    /// (docs/deploying.md). Absent: no proxy. Servers on this machine are reached directly. A change
+    /// takes effect at a restart.
+    #[schemars(extend("x-protection" = "none below"))]
+    pub forward_proxy: Option<RawForwardProxy>,
     /// Time limits of tool calls and of weir's own requests, for all upstreams.
     #[schemars(extend("x-protection" = "none below"))]
     pub deadlines: Option<RawUpstreamDeadlines>,

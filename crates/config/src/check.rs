@@ -8,6 +8,7 @@ mod cluster_check;
 pub(crate) mod config_defaults;
 mod default_endpoints;
 mod endpoints_check;
+mod forward_proxy_check;
 mod limits_check;
 mod listen_check;
 mod mcp_servers_check;
@@ -103,13 +104,13 @@ pub(crate) fn check_main_file(
         front.limits.session.sessions,
         front.limits.session.sessions_per_principal,
     ) = (sessions.total, sessions.per_principal);
-    let memory = limits_check::memory(raw.limits.as_ref(), report);
     let replays = limits_check::replays(raw.limits.as_ref(), report);
     let parked = limits_check::parked(raw.limits.as_ref(), report);
     let hold = limits_check::hold(raw.limits.as_ref(), report);
     let rates = rates_check::check(OrOff::into_section(raw.rates), report);
     let audit = audit_check::check(OrOff::into_section(raw.audit), folder, report);
     let telemetry = telemetry_check::check(raw.telemetry, folder, environment, report);
+    let forward_proxy = forward_proxy_check::check(raw.forward_proxy, environment, report);
     let include_errors = include_errors(raw.include.as_deref(), raw.include_errors, report);
     let own_endpoints = raw.endpoints.is_some();
     let teams = team_grants::check(raw.teams, raw.include.is_some(), report);
@@ -140,7 +141,7 @@ pub(crate) fn check_main_file(
         endpoints: part.endpoints,
         catalog,
         sessions,
-        memory,
+        memory: limits_check::memory(raw.limits.as_ref(), report),
         replays,
         parked,
         hold,
@@ -155,20 +156,20 @@ pub(crate) fn check_main_file(
         rules: Arc::new(EndpointPolicies::default()),
         audit,
         telemetry,
+        forward_proxy,
         team_files: Vec::new(),
         include_errors,
         waivers,
         source: SourceDigest::default(),
     };
-    let (endpoint_rules, files) = (part.endpoint_rules, part.files);
     MainConfig {
         config,
         defaults,
         include: raw.include,
         teams,
         common,
-        endpoint_rules,
-        files,
+        endpoint_rules: part.endpoint_rules,
+        files: part.files,
         own_endpoints,
         has_default_endpoint: false,
     }

@@ -15,7 +15,7 @@ use weir_redis_store::RedisSettings;
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 use weir_system::on_this_machine;
 use weir_telemetry::{LogPlan, TelemetryPlan};
-use weir_upstream::TransportSettings;
+use weir_upstream::{ForwardProxy, TransportSettings};
 
 use super::admin_plan::AdminPlan;
 use super::team_files::TeamFile;
@@ -66,6 +66,8 @@ pub struct Config {
     pub audit: Option<AuditPlan>,
     /// The settings of metrics and traces.
     pub telemetry: TelemetryPlan,
+    /// The forward proxy of weir's own requests.
+    pub forward_proxy: Option<Arc<ForwardProxy>>,
     /// The files of `include`, each with the version that is served.
     pub team_files: Vec<TeamFile>,
     /// The behaviour at a start if one of them has errors.

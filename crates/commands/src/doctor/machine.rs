@@ -85,7 +85,15 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
         found.push(writable_folder("audit", &file.path));
     }
     found.extend(runtimes(config).await);
-    found.extend(unused_proxies(|name| std::env::var_os(name).is_some()));
+    found.extend(match &config.forward_proxy {
+        Some(proxy) => Some(finding(
+            FindingGrade::Good,
+            format!("weir's own requests go through the forward proxy {proxy}"),
+        )),
+        None => {
+            unused_proxies(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+        }
+    });
     found
 }
 
@@ -96,9 +104,19 @@ fn unused_proxies(is_set: impl Fn(&str) -> bool) -> Option<MachineFinding> {
         .into_iter()
         .filter(|name| is_set(name))
         .collect();
+    // `environment` does not read the others.
+    let remedy = if set
+        .iter()
+        .all(|name| name.eq_ignore_ascii_case("HTTP_PROXY"))
+    {
+        "forward_proxy: { url: http://host:port }"
+    } else {
+        "forward_proxy: environment"
+    };
     (!set.is_empty()).then(|| {
         let text = format!(
-            "weir's own requests do not use the proxy of {}: upstreams with a `url`, issuers and collectors must be reachable without it",
+            "weir's own requests do not use the proxy of {}: if upstreams with a `url`, issuers and collectors are reachable through it \
+             alone, write `{remedy}`",
             set.join(", ")
         );
         finding(FindingGrade::Warning, text)
@@ -283,10 +301,14 @@ mod tests {
         let found = found.expect("two variables are set");
         assert_eq!(found.grade, FindingGrade::Warning);
         assert!(
-            found.text.contains("HTTPS_PROXY, https_proxy"),
+            found.text.contains("HTTPS_PROXY, https_proxy")
+                && found.text.contains("`forward_proxy: environment`"),
             "{}",
             found.text
         );
+        let found = unused_proxies(|name| name == "HTTP_PROXY");
+        let found = found.expect("a variable is set");
+        assert!(found.text.contains("{ url:"), "{}", found.text);
     }
 
     #[test]

@@ -9,11 +9,10 @@ use bytes::Bytes;
 use http::{Request, Uri, header};
 use http_body_util::Empty;
 use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
 use tower::Service as _;
 use weir_config::Config;
 use weir_text::count;
-use weir_upstream::{CaFile, TokenAuthority, TransportSettings};
+use weir_upstream::{CaFile, ProxiedConnector, TokenAuthority, TransportSettings};
 
 use super::certificate;
 use super::machine_finding::{FindingGrade, MachineFinding, finding};
@@ -40,9 +39,10 @@ struct ServerSeen {
 /// Examines all servers concurrently.
 pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     let servers = named(config);
+    let tcp = ProxiedConnector::new(config.forward_proxy.clone(), CHECK_TIMEOUT);
     let looks = servers
         .iter()
-        .map(|server| tokio::time::timeout(CHECK_TIMEOUT, examine_server(server)));
+        .map(|server| tokio::time::timeout(CHECK_TIMEOUT, examine_server(server, tcp.clone())));
     let seen = futures_util::future::join_all(looks).await;
     let seen: Vec<ServerSeen> = seen
         .into_iter()
@@ -102,17 +102,15 @@ fn origin(url: &Uri) -> Option<Uri> {
 }
 
 /// Requests the head of a server's root page, without credentials.
-async fn examine_server(server: &NamedServer) -> Option<ServerSeen> {
+async fn examine_server(server: &NamedServer, tcp: ProxiedConnector) -> Option<ServerSeen> {
     let NamedServer { origin, ca_file } = server;
     let tls = weir_upstream::client_tls(ca_file.as_ref()).ok()?;
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .enable_http1();
     let stream = connector
-        .wrap_connector(http)
+        .wrap_connector(tcp)
         .call(origin.clone())
         .await
         .ok()?;

@@ -87,6 +87,7 @@ pub(super) fn settings_needing_restart(old: &Config, new: &Config) -> Vec<&'stat
         ("store", old.store != new.store),
         ("cluster", old.cluster != new.cluster),
         ("keys (on or off)", keys_need_restart(old, new)),
+        ("forward_proxy", old.forward_proxy != new.forward_proxy),
         ("log", old.log != new.log),
         (
             "telemetry.metrics.enabled",

@@ -99,10 +99,10 @@ impl ComponentBase {
             keeper: keeper.clone(),
             budgets: budgets.clone(),
         };
-        let factory = Arc::new(UpstreamFactory::new(
-            ports,
-            ClientImplementation::new("weir", env!("CARGO_PKG_VERSION")),
-        ));
+        let identity = ClientImplementation::new("weir", env!("CARGO_PKG_VERSION"));
+        let factory =
+            UpstreamFactory::new(ports, identity).with_forward_proxy(config.forward_proxy.clone());
+        let factory = Arc::new(factory);
         Self {
             metrics,
             clock,

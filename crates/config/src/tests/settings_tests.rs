@@ -459,3 +459,54 @@ fn changed_contents_of_a_ca_file_are_changed_settings() {
     let collector = |config: &Config| config.audit.as_ref().map(|plan| plan.otlp.clone());
     assert_ne!(collector(&before), collector(&after));
 }
+
+#[test]
+fn forward_proxy_is_that_of_the_file_or_of_the_environment() {
+    assert_eq!(good("upstreams: {}").forward_proxy, None);
+    let config = good(
+        "forward_proxy: { url: 'http://me:${TOKEN}@proxy.example:3128', bypass: [.corp.example, 10.0.0.0/8] }",
+    );
+    let shown = format!("{config:?}");
+    assert!(
+        shown.contains("ForwardProxy(proxy.example:3128)") && !shown.contains("canary"),
+        "{shown}"
+    );
+    let other = good("forward_proxy: { url: 'http://proxy.example:3128' }");
+    assert_ne!(config.forward_proxy, other.forward_proxy);
+
+    let load_with = |variables: &[(&str, &str)]| {
+        let find = |name: &str| {
+            let found = variables.iter().find(|(own, _)| *own == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let source = ConfigSource::Text {
+            name: "weir.yaml".to_owned(),
+            text: "forward_proxy: environment\nupstreams: { a: { url: 'http://127.0.0.1:1/mcp' } }"
+                .to_owned(),
+        };
+        let outcome = ConfigLoader::new(source, &find).load();
+        let proxy = outcome.config.map(|config| {
+            let proxy = config.forward_proxy.as_ref();
+            proxy.map(ToString::to_string)
+        });
+        (proxy, outcome.report.to_string())
+    };
+    let (proxy, report) = load_with(&[
+        ("HTTPS_PROXY", "http://me:canary@proxy.example:3128"),
+        ("NO_PROXY", "localhost,<local>"),
+    ]);
+    assert_eq!(proxy, Some(Some("proxy.example:3128".to_owned())));
+    assert!(
+        report.starts_with("weir.yaml:1: warning: forward_proxy: ignores `<local>` in NO_PROXY")
+            && !report.contains("canary"),
+        "{report}"
+    );
+    let (proxy, report) = load_with(&[("ALL_PROXY", "socks5://me:canary@proxy.example:1080")]);
+    assert_eq!(proxy, None);
+    assert!(
+        report.starts_with("weir.yaml:1: error: forward_proxy: uses the variable ALL_PROXY, which")
+            && !report.contains("canary"),
+        "{report}"
+    );
+    assert_eq!(load_with(&[]).0, Some(None));
+}
