@@ -23,6 +23,7 @@ mod cli;
 mod deploy;
 mod down_causes;
 mod first_hour;
+mod forward_proxy;
 mod handover;
 mod harness;
 mod help_page;

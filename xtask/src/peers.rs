@@ -88,6 +88,7 @@ pub(crate) fn install() -> anyhow::Result<ForeignPeers> {
     let valkey = valkey(&dir.join("python"));
     faketime();
     redis();
+    squid();
     prometheus();
     chromium();
     Ok(ForeignPeers { dir, node, valkey })
@@ -230,13 +231,33 @@ pub(crate) fn redis() {
         );
         return;
     }
-    // systemd starts the service of a new package in any run level.
-    if Path::new("/run/systemd/system").exists() {
-        let mut disable = Command::new("systemctl");
-        disable.args(["disable", "--now", "redis-server.service"]);
-        if checked(&mut disable).is_err() {
-            eprintln!("the service of the package redis-server could not be stopped");
-        }
+    disable_service("redis-server");
+}
+
+/// Installs Squid, a forward proxy, which tests start on ports of their own. Tests of requests
+/// through a proxy fail without it.
+fn squid() {
+    if output_of(Command::new("/usr/sbin/squid").arg("-v")).is_some() {
+        return;
+    }
+    if !debian("squid") {
+        eprintln!(
+            "Squid cannot be installed: the tests of a forward proxy will fail; install `squid`"
+        );
+        return;
+    }
+    disable_service("squid");
+}
+
+/// Stops the service of a new package, which systemd starts in any run level.
+fn disable_service(package: &str) {
+    if !Path::new("/run/systemd/system").exists() {
+        return;
+    }
+    let mut disable = Command::new("systemctl");
+    disable.args(["disable", "--now", &format!("{package}.service")]);
+    if checked(&mut disable).is_err() {
+        eprintln!("the service of the package {package} could not be stopped");
     }
 }
 
