@@ -10,6 +10,7 @@ mod handover_late_requests;
 mod handover_load;
 mod handover_parked_calls;
 mod handover_running_tasks;
+mod handover_session_lists;
 mod handover_sessions;
 
 use std::path::{Path, PathBuf};

@@ -161,6 +161,10 @@ impl SessionListObserver for SessionLists {
         }
     }
 
+    fn clients(&self) -> Vec<SessionKey> {
+        self.clients.read().iter().copied().collect()
+    }
+
     fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if !self.has_stream.load(Ordering::Relaxed) {

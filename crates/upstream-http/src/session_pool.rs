@@ -199,6 +199,7 @@ impl SessionPool {
         if let Some(own) = &own
             && session.meet_caller(own)
         {
+            session.continue_lists();
             let (session, pool) = (session.clone(), self.clone());
             self.context.tasks.spawn_endless(async move {
                 session.reopen_standing_stream(&pool.standing).await;

@@ -139,20 +139,30 @@ impl UpstreamSession {
         });
     }
 
+    /// Opens the lists of a session of one client, once.
+    fn open_lists(self: &Arc<Self>) {
+        let is_open = self.channel.lists().is_some();
+        let Some(client) = self.client.filter(|_| !is_open) else {
+            return;
+        };
+        if self.about.offers.is_empty() {
+            return;
+        }
+        let own: Weak<Self> = Arc::downgrade(self);
+        let lists = self.context.session_lists.open(
+            self.context.label.id.clone(),
+            self.about.notifies_of,
+            own,
+        );
+        lists.serves(client);
+        self.channel.set_lists(lists);
+    }
+
     fn standing_stream(
         self: &Arc<Self>,
         slots: &StandingStreamSlots,
     ) -> Option<(Arc<StandingStream>, ReadingPermit)> {
-        if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
-            let own: Weak<Self> = Arc::downgrade(self);
-            let lists = self.context.session_lists.open(
-                self.context.label.id.clone(),
-                self.about.notifies_of,
-                own,
-            );
-            lists.serves(client);
-            self.channel.set_lists(lists);
-        }
+        self.open_lists();
         // Many servers announce a change only in the session whose call made it. In a session
         // without a client it is a change of the shared lists. A server without session ids knows
         // no session.

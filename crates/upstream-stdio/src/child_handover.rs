@@ -51,6 +51,9 @@ struct ExportedChild {
     declares_roots_changes: bool,
     /// The session of the client for messages outside of calls.
     client: Option<ExportedClient>,
+    /// The sessions of the clients that have the child's own lists.
+    #[serde(default)]
+    list_clients: Vec<ExportedClient>,
     /// The principal of the first call, and true if others called, too.
     first: Option<ExportedOwner>,
     several: bool,
@@ -119,6 +122,7 @@ impl StdioUpstream {
                 .bits(),
             declares_roots_changes: legacy.is_some_and(|legacy| legacy.declares_roots_changes),
             client: channel.client.get().map(ExportedClient::of),
+            list_clients: Vec::new(),
             first: first.as_ref().map(|first| ExportedOwner::of(Some(first))),
             several,
             level: level.map(|level| level.as_str().to_owned()),
@@ -127,6 +131,9 @@ impl StdioUpstream {
             tasks: Vec::new(),
         };
         let later = described.clone();
+        let clients = channel.lists.get().map(|lists| lists.clients());
+        let clients = clients.into_iter().flatten().map(ExportedClient::of);
+        described.list_clients = clients.collect();
         described.unread = BASE64.encode(&given.unread);
         described.tasks = self.context.task_holds.export(&running, move |task| {
             let tasks = vec![task];
@@ -232,7 +239,8 @@ impl StdioUpstream {
             .store(self.context.clock.millis(), Ordering::Relaxed);
         let running = Arc::new(running);
         if key.principal.is_some() {
-            running.open_own_lists();
+            let clients = child.list_clients.iter();
+            running.continue_own_lists(clients.filter_map(ExportedClient::session).collect());
         }
         self.hold_for_tasks(&running, child.tasks);
         slot.current.store(Some(running));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use weir_core::port::Fut;
 use weir_core::port::ListSession;
 use weir_core::upstream::ListWatch;
-use weir_core::{CapabilityClass, Failure};
+use weir_core::{CapabilityClass, Failure, SessionKey};
 use weir_era::lower;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_wire::method::Method;
@@ -19,6 +19,12 @@ impl RunningChild {
     /// Keeps the child's lists apart from the shared ones. A modern child sends no notifications
     /// without a subscription, so it has no lists of its own.
     pub(super) fn open_own_lists(self: &Arc<Self>) {
+        self.continue_own_lists(Vec::new());
+    }
+
+    /// As [`Self::open_own_lists`], for a child that served these client sessions in another process:
+    /// their calls may have changed its lists.
+    pub(super) fn continue_own_lists(self: &Arc<Self>, clients: Vec<SessionKey>) {
         if self.legacy.is_none() {
             return;
         }
@@ -29,6 +35,10 @@ impl RunningChild {
             self.greeted.about.notifies_of,
             own,
         );
+        for client in clients {
+            lists.serves(client);
+            lists.count_call();
+        }
         // The output of a child is always read.
         lists.set_heard(true);
         let _first = self.child.channel.lists.set(lists);

@@ -37,6 +37,9 @@ pub trait SessionListObserver: fmt::Debug + Send + Sync {
     /// Adds a client session that this session serves.
     fn serves(&self, client: SessionKey);
 
+    /// Returns the client sessions that this session serves.
+    fn clients(&self) -> Vec<SessionKey>;
+
     /// Counts a call in this session.
     fn count_call(&self);
 

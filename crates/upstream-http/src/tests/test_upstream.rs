@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -87,20 +87,32 @@ impl TestUpstream {
     /// Takes over a session with this id, of a client of its own. `is_read` if the process before
     /// read its standing stream.
     pub(crate) fn session(&self, id: &str, is_read: bool) -> Arc<UpstreamSession> {
-        self.session_of(Some(SessionKey([1; 16])), id, is_read)
+        let client = UpstreamSessionClient {
+            class: CapabilityClass::BASE,
+            client: Some(SessionKey([1; 16])),
+        };
+        self.session_of(client, id, is_read)
+    }
+
+    /// Takes over a session with this id, of a client that can be asked.
+    pub(crate) fn asked_session(&self, id: &str) -> Arc<UpstreamSession> {
+        let client = UpstreamSessionClient {
+            class: CapabilityClass::SAMPLING,
+            client: Some(SessionKey([1; 16])),
+        };
+        self.session_of(client, id, false)
     }
 
     /// Takes over a session with this id that belongs to no single client.
     pub(crate) fn clientless_session(&self, id: &str) -> Arc<UpstreamSession> {
-        self.session_of(None, id, false)
+        let client = UpstreamSessionClient {
+            class: CapabilityClass::BASE,
+            client: None,
+        };
+        self.session_of(client, id, false)
     }
 
-    fn session_of(
-        &self,
-        client: Option<SessionKey>,
-        id: &str,
-        is_read: bool,
-    ) -> Arc<UpstreamSession> {
+    fn session_of(&self, behind: UpstreamSessionClient, id: &str, is_read: bool) -> Arc<UpstreamSession> {
         let initialized = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": { "tools": { "listChanged": true } },
@@ -111,10 +123,6 @@ impl TestUpstream {
             "level": null,
             "is_read": is_read,
         });
-        let behind = UpstreamSessionClient {
-            class: CapabilityClass::BASE,
-            client,
-        };
         let exported = serde_json::from_value(exported).unwrap();
         let session = UpstreamSession::import(&self.context, &self.http, behind, exported);
         Arc::new(session.unwrap())
@@ -123,7 +131,13 @@ impl TestUpstream {
     /// True if changes of the lists of this session, by the order of their opening, are heard.
     pub(crate) fn hears_lists(&self, nth: usize) -> bool {
         let opened = self.lists.0.lock();
-        opened[nth].0.load(Ordering::Relaxed)
+        opened[nth].is_heard.load(Ordering::Relaxed)
+    }
+
+    /// The number of calls that may have changed the lists of each session so far.
+    pub(crate) fn list_calls(&self) -> Vec<u64> {
+        let calls = |lists: &Arc<TestObserver>| lists.calls.load(Ordering::Relaxed);
+        self.lists.0.lock().iter().map(calls).collect()
     }
 }
 
@@ -149,9 +163,12 @@ pub(crate) async fn stream_server(
 #[derive(Debug, Default)]
 struct TestLists(Mutex<Vec<Arc<TestObserver>>>);
 
-/// True while changes are heard.
+/// The calls so far, and true while changes are heard.
 #[derive(Debug, Default)]
-struct TestObserver(AtomicBool);
+struct TestObserver {
+    calls: AtomicU64,
+    is_heard: AtomicBool,
+}
 
 impl SessionListRegistry for TestLists {
     fn open(
@@ -169,10 +186,16 @@ impl SessionListRegistry for TestLists {
 impl SessionListObserver for TestObserver {
     fn serves(&self, _: SessionKey) {}
 
-    fn count_call(&self) {}
+    fn clients(&self) -> Vec<SessionKey> {
+        Vec::new()
+    }
+
+    fn count_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn set_heard(&self, is_heard: bool) {
-        self.0.store(is_heard, Ordering::Relaxed);
+        self.is_heard.store(is_heard, Ordering::Relaxed);
     }
 
     fn handle_list_changed(&self, _: ListKinds) {}

@@ -106,6 +106,14 @@ impl UpstreamSession {
             return false;
         }
         self.channel.set_http(Arc::new(own.clone()));
+    /// Opens the lists of an imported session. Calls in the previous process may have changed them.
+    pub(crate) fn continue_lists(self: &Arc<Self>) {
+        self.open_lists();
+        if let Some(lists) = self.channel.lists() {
+            lists.count_call();
+        }
+    }
+
         true
     }
 

@@ -44,3 +44,17 @@ async fn stream_that_opens_after_the_session_has_gone_on_is_not_read() {
     opening.await.unwrap();
     assert!(!session.channel().is_reading());
 }
+
+#[tokio::test]
+async fn lists_of_an_imported_session_are_open_once_and_may_have_changed() {
+    let (server, _requests) = stream_server(|_| STREAM_HEAD).await;
+    let upstream = TestUpstream::new(&server);
+    let session = upstream.session("one", true);
+    session.continue_lists();
+    assert_eq!(upstream.list_calls(), [1]);
+    session
+        .reopen_standing_stream(&StandingStreamSlots::new(1))
+        .await;
+    assert_eq!(upstream.list_calls(), [1]);
+    assert!(upstream.hears_lists(0));
+}
