@@ -7,7 +7,7 @@
 //! all the same.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -20,12 +20,16 @@ use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{Message, Request, RequestId, Revision};
 
+use super::session_channel::SessionChannel;
+
 /// The recipients of the messages of a session's standing stream.
 #[derive(Debug)]
 pub(crate) struct StandingStream {
     client: OutOfCallClient,
     /// The running requests, the newest last, and true for those that may have questions.
     calls: Mutex<BTreeMap<u64, (Arc<RequestInbox>, RequestKind)>>,
+    /// The channel of a session that another process owns: its stream ends with the last call here.
+    left: OnceLock<Weak<SessionChannel>>,
 }
 
 /// The outcome of dispatching a message.
@@ -83,6 +87,7 @@ impl StandingStream {
             Arc::new(Self {
                 client: client(),
                 calls: Mutex::default(),
+                left: OnceLock::new(),
             })
         })
     }
@@ -101,6 +106,7 @@ impl StandingStream {
         Arc::new(Self {
             client,
             calls: Mutex::default(),
+            left: OnceLock::new(),
         })
     }
 
@@ -116,9 +122,24 @@ impl StandingStream {
         }
     }
 
-    /// True if no running request is registered.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.calls.lock().is_empty()
+    /// Stops the reading of the stream of a session that another process owns now, once no call
+    /// here can be asked on it any more: most servers allow only one reader.
+    pub(crate) fn stop_after_last_call(&self, channel: &Arc<SessionChannel>) {
+        let _first = self.left.set(Arc::downgrade(channel));
+        if self.calls.lock().is_empty() {
+            channel.stop_listening();
+        }
+    }
+
+    fn remove(&self, id: u64) {
+        let is_last = {
+            let mut calls = self.calls.lock();
+            calls.remove(&id).is_some() && calls.is_empty()
+        };
+        let left = self.left.get().filter(|_| is_last);
+        if let Some(channel) = left.and_then(Weak::upgrade) {
+            channel.stop_listening();
+        }
     }
 
     /// Dispatches a message to its call.
@@ -184,7 +205,7 @@ impl CallRegistration {
 
     /// Ends the registration. Returns the questions that the call has not taken.
     pub(crate) fn take_questions(self) -> Vec<RequestId> {
-        self.standing.calls.lock().remove(&self.id);
+        self.standing.remove(self.id);
         self.inbox
             .take_questions()
             .into_iter()
@@ -195,7 +216,7 @@ impl CallRegistration {
 
 impl Drop for CallRegistration {
     fn drop(&mut self) {
-        self.standing.calls.lock().remove(&self.id);
+        self.standing.remove(self.id);
     }
 }
 

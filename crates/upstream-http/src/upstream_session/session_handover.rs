@@ -55,17 +55,14 @@ impl UpstreamSession {
         })
     }
 
-    /// Leaves the session to another process. The standing stream ends, unless a call here may
-    /// still be asked on it. True if it was read, here or in a process before.
+    /// Leaves the session to another process. The standing stream ends, or with the last call here
+    /// that may be asked on it. True if it was read, here or in a process before.
     pub(crate) fn hand_over(&self) -> bool {
         self.channel.leave();
         let is_read = self.was_read || self.channel.is_reading();
-        if self
-            .standing
-            .as_ref()
-            .is_none_or(|standing| standing.is_idle())
-        {
-            self.channel.stop_listening();
+        match &self.standing {
+            Some(standing) => standing.stop_after_last_call(&self.channel),
+            None => self.channel.stop_listening(),
         }
         is_read
     }
@@ -106,6 +103,9 @@ impl UpstreamSession {
             return false;
         }
         self.channel.set_http(Arc::new(own.clone()));
+        true
+    }
+
     /// Opens the lists of an imported session. Calls in the previous process may have changed them.
     pub(crate) fn continue_lists(self: &Arc<Self>) {
         self.open_lists();
@@ -114,11 +114,8 @@ impl UpstreamSession {
         }
     }
 
-        true
-    }
-
     /// Reads the standing stream of an imported session. The previous process may still read it for
-    /// a while, and most servers allow only one reader.
+    /// as long as its calls run, and most servers allow only one reader.
     pub(crate) async fn reopen_standing_stream(self: Arc<Self>, slots: &StandingStreamSlots) {
         let Some((standing, permit)) = self.standing_stream(slots) else {
             return;
@@ -130,7 +127,7 @@ impl UpstreamSession {
         let session = Arc::downgrade(&self);
         self.context.tasks.spawn_endless(async move {
             let mut wait = FIRST_STREAM_WAIT;
-            while wait <= LAST_STREAM_WAIT {
+            loop {
                 tokio::time::sleep(wait).await;
                 let Some(session) = session.upgrade() else {
                     return;
@@ -142,7 +139,7 @@ impl UpstreamSession {
                 if session.channel.is_reading() {
                     return;
                 }
-                wait *= 2;
+                wait = (wait * 2).min(LAST_STREAM_WAIT);
             }
         });
     }

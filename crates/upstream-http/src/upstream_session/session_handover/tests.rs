@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
+use crate::standing_stream::RequestKind;
 use crate::tests::test_upstream::{NO_STREAM, STREAM_HEAD, TestUpstream, stream_server};
 
 #[tokio::test]
@@ -57,4 +60,49 @@ async fn lists_of_an_imported_session_are_open_once_and_may_have_changed() {
         .await;
     assert_eq!(upstream.list_calls(), [1]);
     assert!(upstream.hears_lists(0));
+}
+
+/// A server without a second stream answers a request for it in many ways.
+#[tokio::test]
+async fn stream_of_a_long_drain_is_requested_until_the_server_opens_it() {
+    let asked = AtomicUsize::new(0);
+    let (server, mut requests) =
+        stream_server(move |_| match asked.fetch_add(1, Ordering::Relaxed) {
+            0..10 => NO_STREAM,
+            _ => STREAM_HEAD,
+        })
+        .await;
+    let upstream = TestUpstream::new(&server);
+    let session = upstream.session("one", true);
+    let slots = StandingStreamSlots::new(1);
+    session.clone().reopen_standing_stream(&slots).await;
+    tokio::time::pause();
+    let mut count = 0;
+    while !session.channel().is_reading() {
+        // The answers of the server need no time.
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        count += std::iter::from_fn(|| requests.try_recv().ok()).count();
+    }
+    assert_eq!(count, 11);
+}
+
+#[tokio::test]
+async fn stream_of_a_session_that_has_gone_on_ends_with_the_last_call() {
+    let (server, _requests) = stream_server(|_| STREAM_HEAD).await;
+    let upstream = TestUpstream::new(&server);
+    let session = upstream.asked_session("one");
+    session
+        .open_standing_stream(&StandingStreamSlots::new(1))
+        .await;
+    let standing = session.standing.clone().unwrap();
+    let [first, last] = [1, 2].map(|id| standing.register(id, RequestKind::AskingCall));
+    assert!(session.export().unwrap().is_read);
+    drop(first);
+    assert!(session.channel().is_reading());
+    last.take_questions();
+    assert!(!session.channel().is_reading());
+    assert!(!upstream.hears_lists(0));
 }
