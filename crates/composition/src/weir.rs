@@ -422,13 +422,19 @@ impl Weir {
         let requests = self.listeners.front.process_requests();
         let calls_end = async {
             self.listeners.wait_for_last_calls().await;
-            if let Some(ended) = &self.predecessor_ended {
-                ended.cancelled().await;
-            }
+            self.wait_for_predecessor().await;
         };
         tokio::select! {
             () = calls_end => {}
             () = requests.wait_for_end_of_successor() => {}
+        }
+    }
+
+    /// Waits until the previous process has ended, if there is one. Its last requests reach their
+    /// sessions and child processes through this one.
+    async fn wait_for_predecessor(&self) {
+        if let Some(ended) = &self.predecessor_ended {
+            ended.cancelled().await;
         }
     }
 
@@ -451,21 +457,20 @@ impl Weir {
         let calls_end = async {
             if has_successor {
                 self.wait_for_forwarded_calls().await;
-            } else if let Some(replicas) = &self.components.replicas {
+                return;
+            }
+            if let Some(replicas) = &self.components.replicas {
                 let leases_end = replicas.singletons().drain(drain);
                 tokio::join!(self.listeners.wait_for_last_calls(), leases_end);
             }
         };
         self.listeners.front.drain(drain, calls_end).await;
+            self.wait_for_predecessor().await;
         self.listeners.cancel_parked_calls();
-        if let Some(ended) = self
-            .predecessor_ended
-            .take()
-            .filter(|_| self.successor.is_some())
-        {
-            // The last requests of the previous process reach their sessions and child processes
-            // through this one.
-            let _in_time = tokio::time::timeout(drain, ended.cancelled()).await;
+        if has_successor {
+            // No service manager waits for the end of this process. The drain of the previous one
+            // may last longer, and bounds the wait.
+            self.wait_for_predecessor().await;
         }
         let _series = self.telemetry.hold_series();
         self.components.catalog.shutdown().await;

@@ -512,3 +512,67 @@ async fn child_processes_move_and_calls_that_run_in_them_end_in_the_process_befo
     });
     wait_until("its child to end with it", || is_gone(id).then_some(()));
 }
+
+/// weir in front of a child process, and a client whose call runs in the child for some seconds.
+async fn begin_call_in_child() -> (Weir, HttpExchange) {
+    let weir = Weir::with_config(config_of_child("60s"));
+    weir.wait_until_listed("/mcp", &["progress"]);
+    let client = RawClient::new(&weir.url("/mcp")).legacy(Revision::V2025_11_25);
+    let (client, _) = client.initialize_with(json!({})).await.unwrap();
+    let arguments = json!({ "count": 50, "every_ms": 100 });
+    let slow = json!({
+        "name": "progress", "arguments": arguments, "_meta": { "progressToken": 1 },
+    });
+    let mut slow = client.request("tools/call", slow).await.unwrap();
+    next_of(&mut slow, "notifications/progress").await;
+    (weir, slow)
+}
+
+fn config_of_child(drain: &str) -> Value {
+    let (command, args) = MockStdio::legacy(Revision::V2025_11_25).command();
+    json!({
+        "upstreams": { "one": { "command": command, "args": args } },
+        "endpoints": { "/mcp": { "upstream": "one" } },
+        "drain": drain,
+    })
+}
+
+async fn expect_result(slow: HttpExchange) {
+    let end = within_test_timeout("the end", slow.finish()).await.unwrap();
+    let last = end.last();
+    assert!(last["result"]["content"].is_array(), "{last:?}");
+    assert_ne!(last["result"]["isError"], true, "{last:?}");
+}
+
+/// The call's messages go through the process after, which has the child.
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_in_a_moved_child_process_ends_although_the_next_process_is_stopped() {
+    let (weir, slow) = begin_call_in_child().await;
+    weir.process.signal("USR2");
+    let next = wait_until("the next process", || successors(&weir).first().copied());
+    signal(next, "TERM");
+    expect_result(slow).await;
+    wait_until("both processes to end", || {
+        (is_gone(weir.process.id()) && is_gone(next)).then_some(())
+    });
+}
+
+/// The call's messages go through both processes after.
+// Proves G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_in_a_child_process_that_moved_twice_ends_after_the_shorter_drain_of_the_next_process()
+{
+    let (weir, slow) = begin_call_in_child().await;
+    weir.process.signal("USR2");
+    let next = wait_until("the next process", || successors(&weir).first().copied());
+    weir.rewrite_config(config_of_child("1s"));
+    signal(next, "USR2");
+    let last = wait_until("the last process", || successors(&weir).get(1).copied());
+    expect_result(slow).await;
+    wait_until("the processes before to end", || {
+        (is_gone(weir.process.id()) && is_gone(next)).then_some(())
+    });
+    signal(last, "TERM");
+    wait_until("the last process to end", || is_gone(last).then_some(()));
+}
