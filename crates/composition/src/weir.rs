@@ -442,7 +442,9 @@ impl Weir {
         self.components.ready.set(false);
         self.components.catalog.begin_ending();
         if self.successor.is_some() {
-            // Operators and their probes are the successor's at once.
+            // First, so that open streams go on in the successor at once.
+            self.listeners.front.begin_drain();
+            // Operators and their probes are the successor's.
             self.listeners.close_admin().await;
         }
         let drain = self.applied.lock().config.drain;
@@ -463,9 +465,9 @@ impl Weir {
                 let leases_end = replicas.singletons().drain(drain);
                 tokio::join!(self.listeners.wait_for_last_calls(), leases_end);
             }
+            self.wait_for_predecessor().await;
         };
         self.listeners.front.drain(drain, calls_end).await;
-            self.wait_for_predecessor().await;
         self.listeners.cancel_parked_calls();
         if has_successor {
             // No service manager waits for the end of this process. The drain of the previous one

@@ -329,13 +329,18 @@ impl Front {
         self.shared.pressure_handle()
     }
 
+    /// Stops accepting, and ends listening streams gracefully. [`Self::drain`] does so, too.
+    pub fn begin_drain(&self) {
+        self.listening.drain().cancel();
+        self.socket.lock().take();
+        self.listening.tasks().close();
+    }
+
     /// Stops accepting, ends listening streams gracefully, lets calls finish for at most
     /// `deadline`, then closes everything. Other replicas and processes may send requests until
     /// `calls_end` completes: the answers to questions of calls that run here come from them.
     pub async fn drain(&self, deadline: Duration, calls_end: impl Future<Output = ()>) {
-        self.listening.drain().cancel();
-        self.socket.lock().take();
-        self.listening.tasks().close();
+        self.begin_drain();
         let done = async {
             calls_end.await;
             self.leave_replicas();

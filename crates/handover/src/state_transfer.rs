@@ -104,6 +104,7 @@ pub(super) async fn move_state(
         last_messages: HandoverArrival::awaited(),
     };
     tokio::spawn(receiving.receive(lines));
+    state.front.begin_move();
     let sessions = state.records.move_to(&link);
     state.replays.copy_to(&link);
     for session in state.front.copy_all() {

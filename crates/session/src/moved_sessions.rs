@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use weir_core::SessionKey;
 use weir_core::content_version::ContentVersion;
@@ -43,6 +44,12 @@ impl MovingSessions {
     #[must_use]
     pub fn new(sessions: Arc<LegacySessions>) -> Self {
         Self(sessions)
+    }
+
+    /// Notes that the sessions are the successor's from now on: requests that change more of one
+    /// than its record are to be made there.
+    pub fn begin_move(&self) {
+        self.0.has_moved.store(true, Ordering::Release);
     }
 
     /// Copies the state of all sessions beside their records.

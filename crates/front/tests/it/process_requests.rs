@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use weir_listen::OtherProcess;
+use weir_wire::Revision;
 
 use crate::http_sse::UNKNOWN_PATH;
 use crate::process_tasks::AnsweringProcess;
@@ -69,5 +70,21 @@ async fn request_of_a_client_is_asked_about_in_both_other_processes() {
     let answer = client.ask("ping", json!({})).await.unwrap();
     assert_eq!(answer.result()["method"], "ping");
     assert_eq!(before.requests.lock().len(), 1);
+    assert_eq!(after.requests.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn change_of_a_session_goes_to_the_next_process_from_the_move_on() {
+    let after = Arc::new(AnsweringProcess::default());
+    let world = TestFront::with_process(settings(), OtherProcess::Successor, after.clone()).await;
+    let client = world.client().legacy(Revision::V2025_11_25);
+    let client = client.initialize().await.unwrap();
+    let level = json!({ "level": "error" });
+    client.ask("logging/setLevel", level.clone()).await.unwrap();
+    assert_eq!(after.requests.lock().len(), 0);
+    // The drain begins later.
+    world.front.moving_sessions().begin_move();
+    let answer = client.ask("logging/setLevel", level).await.unwrap();
+    assert_eq!(answer.result()["method"], "logging/setLevel");
     assert_eq!(after.requests.lock().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Requests of sessions that go on in the process after this one, once that has taken over.
+//! Requests of sessions that go on in the process after this one, once they move there.
 
 use http::HeaderMap;
 use weir_listen::OtherProcess;
@@ -20,7 +20,7 @@ pub fn check_session_is_here(
     headers: &HeaderMap,
     method: Option<Method>,
 ) -> Result<(), RequestFailure> {
-    let is_here = context.is_over_http_sse || !context.shared().shutdown.is_draining();
+    let is_here = context.is_over_http_sse || !context.shared().sessions.has_moved();
     if is_here || !method.is_some_and(needs_whole_session) || !names_session(headers) {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! The table of sessions with state on this replica.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
@@ -44,6 +44,8 @@ pub struct LegacySessions {
     /// Subscriptions of sessions that came from another process, until they are renewed. They end
     /// with their sessions. Locked within the lock of a shard, never around it.
     pub(super) inherited_subscriptions: Mutex<HashMap<SessionKey, InheritedUris>>,
+    /// True once the sessions move to a successor process.
+    pub(crate) has_moved: AtomicBool,
 }
 
 impl std::fmt::Debug for LegacySessions {
@@ -67,7 +69,13 @@ impl LegacySessions {
             ports,
             anonymous: AnonymousSessions::default(),
             inherited_subscriptions: Mutex::default(),
+            has_moved: AtomicBool::new(false),
         }
+    }
+
+    /// True once the sessions move to a successor process.
+    pub fn has_moved(&self) -> bool {
+        self.has_moved.load(Ordering::Acquire)
     }
 
     /// Returns the number of a new registration.
