@@ -7,7 +7,9 @@ use weir_testkit::{MockBehaviour, MockServer, RawClient, RawSocket};
 use weir_wire::{Revision, meta};
 
 use super::handover_bench::HandoverBench;
-use crate::harness::{CheckedClient, SseClient, Weir, retry_params, within_test_timeout};
+use crate::harness::{
+    CheckedClient, SseClient, Weir, retry_params, within_test_timeout,
+};
 
 /// A connection of HTTP/1.1 to the process that served when it was opened. It is idle until its last
 /// request, in the drain of that process.
@@ -53,6 +55,10 @@ impl IdleConnection {
         message: &Value,
     ) -> String {
         self.post(weir, path, headers, message).await;
+        self.read_last().await
+    }
+
+    async fn read_last(self) -> String {
         let answer = within_test_timeout("the last answer", self.0.read_to_end()).await;
         answer.unwrap()
     }
@@ -93,22 +99,23 @@ async fn message_for_a_stream_of_the_next_process_is_answered_on_it() {
     bench.end();
 }
 
-// Proves A26, G06.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answer_to_a_question_of_the_next_process_goes_on_with_its_call() {
+/// A server with a tool `ask`, which asks its client and then does these steps.
+fn asking_server(then: &[AnswerStep]) -> MockServerBuilder {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let question = AnswerStep::Ask {
         method: "elicitation/create",
         params: json!({ "message": "Your name?", "requestedSchema": schema }),
     };
-    let asking = MockBehaviour::steps([question, AnswerStep::Echo]).as_events();
-    let server = MockServer::legacy(Revision::V2025_11_25)
+    let steps = std::iter::once(question).chain(then.iter().cloned());
+    let asking = MockBehaviour::steps(steps.collect::<Vec<_>>()).as_events();
+    MockServer::legacy(Revision::V2025_11_25)
         .tool("echo", MockBehaviour::echo())
-        .tool("ask", asking);
-    let mut bench = bench(server).await;
-    let idle = IdleConnection::open(&bench.weir).await;
-    bench.hand_over();
-    bench.wait_until_it_accepts_alone();
+        .tool("ask", asking)
+}
+
+/// A call that waits for its client's answer in the last process, and the message with the answer,
+/// which has a progress token or none.
+async fn park_call(bench: &HandoverBench, token: Option<u64>) -> Value {
     let capabilities = json!({ "elicitation": {} });
     let url = bench.weir.url("/mcp");
     let client =
@@ -120,17 +127,56 @@ async fn answer_to_a_question_of_the_next_process_goes_on_with_its_call() {
         meta::PROTOCOL_VERSION: Revision::MODERN.as_str(),
         meta::CLIENT_CAPABILITIES: capabilities,
     });
-    let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
-    let headers = [
-        ("MCP-Protocol-Version", Revision::MODERN.as_str()),
-        ("Mcp-Method", "tools/call"),
-        ("Mcp-Name", "ask"),
-    ];
-    let answer = idle.post_last(&bench.weir, "/mcp", &headers, &call).await;
+    if let Some(token) = token {
+        params["_meta"]["progressToken"] = json!(token);
+    }
+    json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params })
+}
+
+/// The headers of a call of `ask`.
+const HEADERS_OF_ASK: [(&str, &str); 3] = [
+    ("MCP-Protocol-Version", Revision::MODERN.as_str()),
+    ("Mcp-Method", "tools/call"),
+    ("Mcp-Name", "ask"),
+];
+
+// Proves A26, G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_to_a_question_of_the_next_process_goes_on_with_its_call() {
+    let mut bench = bench(asking_server(&[AnswerStep::Echo])).await;
+    let idle = IdleConnection::open(&bench.weir).await;
+    bench.hand_over();
+    bench.wait_until_it_accepts_alone();
+    let call = park_call(&bench, None).await;
+    let answer = idle.post_last(&bench.weir, "/mcp", &HEADERS_OF_ASK, &call);
+    let answer = answer.await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains(r#"{\"n\":1}"#), "{answer}");
     assert_eq!(bench.mock_server.executions("ask"), 1);
-    drop(client);
+    bench.end();
+}
+
+/// One whose stream has begun, and one without a head yet.
+// Proves A26, G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_of_the_next_process_has_an_answer_at_the_end_of_the_drain_before() {
+    let server = asking_server(&[AnswerStep::Progress(1, 2), AnswerStep::Hang]);
+    let settings = json!({ "limits": { "drain_idle": "8s" }, "drain": "16s" });
+    let mut bench = HandoverBench::with_settings(server, settings).await;
+    let streamed = IdleConnection::open(&bench.weir).await;
+    let silent = IdleConnection::open(&bench.weir).await;
+    bench.hand_over();
+    bench.wait_until_it_accepts_alone();
+    let reports = park_call(&bench, Some(1)).await;
+    let waits = park_call(&bench, None).await;
+    let (streamed, silent) = tokio::join!(
+        streamed.post_last(&bench.weir, "/mcp", &HEADERS_OF_ASK, &reports),
+        silent.post_last(&bench.weir, "/mcp", &HEADERS_OF_ASK, &waits),
+    );
+    for answer in [streamed, silent] {
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.contains("the call may have run"), "{answer}");
+    }
     bench.end();
 }
 

@@ -5,12 +5,15 @@
 //! The whole request goes there, once: again only on proof that it did not run, or if it changes
 //! nothing.
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
+use tokio_util::sync::CancellationToken;
+use weir_core::names::RequestName;
 use weir_core::port::Fut;
 use weir_core::{Failure, FailureKind};
+use weir_layers::failure::failure_data::FailureContext;
 use weir_layers::failure::request_refusal::RequestRefusal;
-use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
+use weir_layers::failure::{self, FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::http::forwarded_stream::ForwardedStream;
 use weir_layers::http::header_names;
@@ -23,7 +26,7 @@ use weir_listen::{
     answered_by_header, not_owner_header,
 };
 use weir_wire::method::Method as Rpc;
-use weir_wire::{IncomingMessage, Message, RequestId, Revision};
+use weir_wire::{IncomingMessage, Message, RequestId, Revision, sse};
 
 use crate::door::message_decoding::decode;
 use crate::method::offered_methods::is_call;
@@ -70,10 +73,15 @@ pub(crate) async fn answer_elsewhere<'a>(
             return Err(failure);
         };
         let request = forwarded_request(authenticated, body.clone());
-        match forwarder.forward(&owner, request).await {
+        match until_force(context, forwarder.forward(&owner, request)).await {
             Ok(answer) => {
                 count_forwarded("answered");
-                let answer = answer_of(context, &head.method, answer);
+                let end = match failure.in_process() {
+                    // The stream of a call, which the drain waits for.
+                    Some(_) => context.shared().shutdown.force(),
+                    None => context.shared().shutdown.drain(),
+                };
+                let answer = answer_of(authenticated, &body, answer, end);
                 return Ok(failure.label_answer(answer));
             }
             Err(ForwardError::NotOwner(Some(other))) if other != owner => {
@@ -140,14 +148,15 @@ pub(crate) async fn answer_in_predecessor(
     let forwarded = match &ports.predecessor {
         Some(predecessor) => {
             let request = forwarded_request(authenticated, body.clone());
-            predecessor.forward(&ports.replica, request).await
+            until_force(context, predecessor.forward(&ports.replica, request)).await
         }
         None => Err(ForwardError::NotSent("there is none".to_owned())),
     };
     match forwarded {
         Ok(answer) => {
             count_forwarded("answered");
-            let answer = answer_of(context, &head.method, answer);
+            let drain = context.shared().shutdown.drain();
+            let answer = answer_of(authenticated, &body, answer, drain);
             Ok(failure.label_answer(answer))
         }
         // The request did not run, and its call may still be parked there.
@@ -232,6 +241,31 @@ impl PendingMessage {
         }
         .into()
     }
+
+    /// The event in the place of a lost answer.
+    fn lost_event(self, request: &RequestName) -> Option<Bytes> {
+        let (id, method) = self.request?;
+        let failure = Failure::new(FailureKind::ResultUnknown, LOST_CALL);
+        let context = FailureContext {
+            revision: self.revision,
+            tool_call: method == Some(Rpc::ToolsCall),
+            request,
+        };
+        let rendered = failure::render_failure(&failure, context).rendered_message(&id);
+        let mut out = BytesMut::new();
+        sse::write_event(&mut out, None, None, &rendered.message);
+        Some(out.freeze())
+    }
+}
+
+/// Waits for the answer of another process, until this one ends.
+async fn until_force(
+    context: &HttpRequestContext,
+    forwarding: impl Future<Output = Result<Response<ForwardedBody>, ForwardError>>,
+) -> Result<Response<ForwardedBody>, ForwardError> {
+    let force = context.shared().shutdown.force();
+    let answered = force.run_until_cancelled(forwarding).await;
+    answered.unwrap_or_else(|| Err(ForwardError::Lost("this process ends".to_owned())))
 }
 
 fn forwarded_request(authenticated: &AuthenticatedRequest, body: Bytes) -> ForwardedRequest {
@@ -252,29 +286,38 @@ fn forwarded_request(authenticated: &AuthenticatedRequest, body: Bytes) -> Forwa
     }
 }
 
-/// The answer of another replica, as this one passes it on. It counts there.
+/// The answer of another process, as this one passes it on. It counts there. A stream of a session
+/// ends with `end`, and the stream of a call with this process.
 fn answer_of(
-    context: &HttpRequestContext,
-    method: &Method,
-    answer: http::Response<ForwardedBody>,
+    authenticated: &AuthenticatedRequest,
+    posted: &Bytes,
+    answer: Response<ForwardedBody>,
+    end: &CancellationToken,
 ) -> HttpAnswer {
-    let (mut head, body) = answer.into_parts();
-    let own: Vec<_> = head
+    let EndpointRequest { head, context } = &*authenticated.request;
+    let (mut parts, body) = answer.into_parts();
+    let own: Vec<_> = parts
         .headers
         .keys()
         .filter(|name| OWN_HEADERS.contains(name) || name.as_str().starts_with(CORS_HEADERS))
         .cloned()
         .collect();
     for name in own {
-        head.headers.remove(name);
+        parts.headers.remove(name);
     }
-    let body = if method == Method::GET {
-        let drain = context.shared().shutdown.drain().clone();
-        ResponseBody::new(ForwardedStream::new(body, drain))
-    } else {
+    let kind = parts.headers.get(header::CONTENT_TYPE);
+    let is_stream = kind.is_some_and(|kind| kind == "text/event-stream");
+    let body = if !is_stream {
         ResponseBody::new(body)
+    } else if head.method == Method::GET {
+        ResponseBody::new(ForwardedStream::new(body, end.clone()))
+    } else {
+        let message = PendingMessage::read(context, &head.method, &head.headers, posted);
+        let force = context.shared().shutdown.force().clone();
+        let stream = ForwardedStream::new(body, force);
+        ResponseBody::new(stream.with_last_event(message.lost_event(&context.name)))
     };
-    let mut answer = HttpAnswer::from_parts(head, body);
+    let mut answer = HttpAnswer::from_parts(parts, body);
     answer.extensions_mut().insert(ResponseOutcome::Elsewhere);
     answer
 }
