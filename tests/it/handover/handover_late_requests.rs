@@ -2,13 +2,13 @@
 //! those about what the successor has are answered there.
 
 use serde_json::{Value, json};
-use weir_testkit::mock_server::{AnswerStep, MockServerBuilder};
+use weir_testkit::mock_server::{AnswerStep, CallGate, MockServerBuilder};
 use weir_testkit::{MockBehaviour, MockServer, RawClient, RawSocket};
 use weir_wire::{Revision, meta};
 
 use super::handover_bench::HandoverBench;
 use crate::harness::{
-    CheckedClient, SseClient, Weir, retry_params, within_test_timeout,
+    CheckedClient, SseClient, Weir, begin_gated_call, retry_params, within_test_timeout,
 };
 
 /// A connection of HTTP/1.1 to the process that served when it was opened. It is idle until its last
@@ -58,10 +58,26 @@ impl IdleConnection {
         self.read_last().await
     }
 
+    /// Sends the head of the last request, and returns the whole answer.
+    async fn send_last(mut self, head: &str) -> String {
+        self.0.write(head.as_bytes()).await.unwrap();
+        self.read_last().await
+    }
+
     async fn read_last(self) -> String {
         let answer = within_test_timeout("the last answer", self.0.read_to_end()).await;
         answer.unwrap()
     }
+}
+
+/// The head of a request for a stream.
+fn get_head(weir: &Weir, path: &str, headers: &[(&str, &str)]) -> String {
+    let headers: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    let address = weir.address();
+    format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\n{headers}\r\n")
 }
 
 /// weir whose idle connections stay open for as long as the test.
@@ -177,6 +193,35 @@ async fn call_of_the_next_process_has_an_answer_at_the_end_of_the_drain_before()
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert!(answer.contains("the call may have run"), "{answer}");
     }
+    bench.end();
+}
+
+// Proves A26, G06.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stream_of_a_call_in_the_next_process_is_resumed_there() {
+    let gate = CallGate::new();
+    let server = MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
+        .tool("gated", MockBehaviour::gated_after_progress(&gate));
+    let mut bench = bench(server).await;
+    let idle = IdleConnection::open(&bench.weir).await;
+    let client = bench.client(Revision::V2025_11_25).await;
+    bench.hand_over();
+    bench.wait_until_it_accepts_alone();
+    let session = client.session().unwrap().to_owned();
+    let (exchange, event) = begin_gated_call(&client).await;
+    drop(exchange);
+    let headers = [
+        ("Mcp-Session-Id", &*session),
+        ("MCP-Protocol-Version", "2025-11-25"),
+        ("Last-Event-ID", &*event),
+    ];
+    gate.open();
+    let head = get_head(&bench.weir, "/mcp", &headers);
+    let resumed = idle.send_last(&head).await;
+    assert!(resumed.starts_with("HTTP/1.1 200"), "{resumed}");
+    assert!(resumed.contains(r#"{\"n\":1}"#), "{resumed}");
+    drop(client);
     bench.end();
 }
 

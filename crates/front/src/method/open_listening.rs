@@ -13,7 +13,7 @@ use weir_era::lift::LiftedRequest;
 use weir_era::render;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::request_refusal::RequestRefusal;
-use weir_layers::failure::{self, RequestFailure, RequestResult};
+use weir_layers::failure::{self, FailureCause, RequestFailure, RequestResult};
 use weir_layers::http::answer;
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::request::forwarded_tasks::task_holders;
@@ -21,7 +21,7 @@ use weir_layers::request::message_labels::MessageLabels;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_head::RequestHead;
 use weir_layers::request::session_lookup::{NoSession, load_session};
-use weir_listen::BodyError;
+use weir_listen::{BodyError, OtherProcess};
 use weir_session::{
     GetStreamGuard, LoadedSession, NoStreamPermit, SessionListChanges, StreamClient, StreamKind,
     StreamPermit, UNKNOWN_VERSION,
@@ -56,6 +56,9 @@ async fn open_session_stream(head: RequestHead<'_>) -> RequestResult {
     let permit = match replay::resume(context, &session, headers, permit).await {
         Resumption::Resumed(resumed) => return Ok(stream_response(*resumed)),
         Resumption::Ended => return Ok(failure::no_content()),
+        Resumption::InSuccessor => {
+            return Err(FailureCause::InProcess(OtherProcess::Successor).into());
+        }
         Resumption::None(permit) => permit,
     };
     let keep_alive = KeepAlive::new(context, sender.principal(), headers, StreamKind::Session);

@@ -21,6 +21,7 @@ use weir_core::telemetry::instruments;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::settings::FrontSettings;
 use weir_layers::state::FrontState;
+use weir_listen::OtherProcess;
 use weir_session::{
     DetachLimits, LoadedSession, NoDetachPermit, StreamKind, StreamPermit, StreamReaderGuard,
 };
@@ -293,6 +294,8 @@ pub(crate) enum Resumption {
     Resumed(Box<ResumedStream>),
     /// The stream has no further events, or its events are not kept.
     Ended,
+    /// The stream may have begun in the process after this one, which has the session.
+    InSuccessor,
     /// The request resumes no stream: it opens one of its own, with this permit.
     None(StreamPermit),
 }
@@ -332,6 +335,10 @@ pub(crate) async fn resume(
         None => (None, "unknown"),
     };
     let Some(moves) = moves else {
+        let has_moved = context.shared().sessions.has_moved();
+        if has_moved && context.other_process(OtherProcess::Successor).is_some() {
+            return Resumption::InSuccessor;
+        }
         count(result);
         return Resumption::Ended;
     };
