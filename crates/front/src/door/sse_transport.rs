@@ -486,6 +486,7 @@ struct SseBody {
     drained: Fut<'static, ()>,
     keep_alive: KeepAlive,
     is_ending: bool,
+    is_over: bool,
     hold: SseConnectionGuard,
     _permit: StreamPermit,
 }
@@ -512,10 +513,26 @@ impl SseBody {
             drained: Box::pin(drained),
             keep_alive,
             is_ending: false,
+            is_over: false,
             hold,
             _permit: permit,
         }
     }
+}
+
+impl SseBody {
+    /// The delay at the end of the stream, once: the process after this one accepts already.
+    fn take_last_retry(&mut self) -> Option<Bytes> {
+        let context = &self.hold.context;
+        let successor = context.other_process(OtherProcess::Successor);
+        let is_first = !std::mem::replace(&mut self.is_over, true);
+        (is_first && self.between && successor.is_some()).then(successor_retry)
+    }
+}
+
+/// A `retry` field for a client that is to connect to the process after this one.
+fn successor_retry() -> Bytes {
+    Bytes::from(format!("retry: {SUCCESSOR_RETRY_MS}\n\n"))
 }
 
 impl http_body::Body for SseBody {
@@ -529,6 +546,9 @@ impl http_body::Body for SseBody {
         let this = &mut *self;
         if let Some(first) = this.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        if this.is_over {
+            return Poll::Ready(None);
         }
         if let Poll::Ready(Some(piece)) = this.chunks.poll_recv(cx) {
             this.between = piece.ends_with(b"\n\n");
@@ -544,8 +564,13 @@ impl http_body::Body for SseBody {
                 this.hold.connection.closed.cancel();
                 // The last answer may have come since the look above.
                 return Poll::Ready(match this.chunks.poll_recv(cx) {
-                    Poll::Ready(Some(piece)) => Some(Ok(Frame::data(piece))),
-                    Poll::Ready(None) | Poll::Pending => None,
+                    Poll::Ready(Some(piece)) => {
+                        this.between = piece.ends_with(b"\n\n");
+                        Some(Ok(Frame::data(piece)))
+                    }
+                    Poll::Ready(None) | Poll::Pending => {
+                        this.take_last_retry().map(|retry| Ok(Frame::data(retry)))
+                    }
                 });
             }
             std::task::ready!(this.keep_alive.poll_due(cx));

@@ -207,7 +207,8 @@ impl ListeningStream {
             kind,
             keep_alive,
             retry: context.limits().listening_retry(&*context.ports().random),
-            lacks_retry: true,
+            // An HTTP+SSE connection stated its own delay at its beginning.
+            lacks_retry: permit.is_some(),
             ends,
             is_over: false,
             _permit: permit,

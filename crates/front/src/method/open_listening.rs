@@ -153,7 +153,7 @@ async fn listen_in_session(
     let kind = ListeningKind::Get {
         hold,
         out_of_call: beside,
-        takes_empty_events: session.record.revision.has_stream_polling(),
+        takes_empty_events: permit.is_some() && session.record.revision.has_stream_polling(),
     };
     let parts = ListeningParts {
         changes,

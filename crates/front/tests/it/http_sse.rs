@@ -390,6 +390,48 @@ async fn stream_that_begins_during_a_drain_names_no_path_for_messages() {
     assert!(process.requests.lock().is_empty());
 }
 
+#[tokio::test]
+async fn stream_that_ends_in_a_drain_names_a_short_delay_if_another_process_serves() {
+    let after = Arc::new(AnsweringProcess::default());
+    for (successor, has_delay) in [(Some(after), true), (None, false)] {
+        let world = match successor {
+            Some(after) => {
+                TestFront::with_process(settings(), OtherProcess::Successor, after).await
+            }
+            None => TestFront::anonymous(settings()).await,
+        };
+        let mut client = SseClient::open(&world).await;
+        let front = world.front.clone();
+        let drained = tokio::spawn(async move { front.drain(LONG_DRAIN, ready(())).await });
+        let mut delays = Vec::new();
+        while let Some(event) = in_time("an event", client.stream.next_event())
+            .await
+            .unwrap()
+        {
+            delays.extend(event.retry);
+        }
+        assert_eq!(delays == [100], has_delay, "{delays:?}");
+        in_time("the end of the drain", drained).await.unwrap();
+    }
+}
+
+/// The client would wait as long as one of a GET stream after each end of its connection.
+#[tokio::test]
+async fn messages_on_the_stream_state_no_further_delay() {
+    let world = TestFront::anonymous(settings()).await;
+    for revision in ["2025-06-18", "2025-11-25"] {
+        let named = [("mcp-protocol-version", revision)];
+        let mut client = SseClient::connect(&world, &named).await;
+        let mut data = String::new();
+        while !data.contains("notifications/resources/list_changed") {
+            let event = in_time("an event", client.stream.next_event()).await;
+            let event = event.unwrap().unwrap();
+            assert_eq!(event.retry, None, "{event:?}");
+            data = event.data;
+        }
+    }
+}
+
 /// Waits until connections are refused: the drain has begun.
 async fn until_refused(world: &TestFront) {
     let address = world.front.local_addr();
