@@ -126,7 +126,7 @@ impl SessionRequestContext<'_> {
     }
 
     /// Renders the failure of the request with this id.
-    fn render_failure(
+    pub(super) fn render_failure(
         &self,
         id: &RequestId,
         failure: &Failure,

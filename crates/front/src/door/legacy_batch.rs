@@ -23,6 +23,7 @@ use crate::door::client_response::deliver_response;
 use crate::door::legacy::{AnswerTarget, SessionOutcome, SessionRequestContext, serve_request};
 use crate::door::legacy_notification::handle_notification;
 use crate::reply::encode;
+use crate::reply::encode::unknown_result::LostAnswer;
 use crate::session::session_use::CallSessionUse;
 
 const LABELS: MessageLabels = MessageLabels::of(Era::Legacy, "batch");
@@ -141,8 +142,24 @@ async fn item_of_batch(
     }
 }
 
-/// Answers one request of a batch. Returns `None` if its client cancelled it.
+/// Answers one request of a batch, at the latest when draining is over. Returns `None` if its client
+/// cancelled it.
 async fn answer_batch_item(
+    request_context: SessionRequestContext<'_>,
+    request: Request,
+    params: Params,
+    batch_budget: &BatchBudget,
+) -> Option<RenderedMessage> {
+    let (shared, id) = (request_context.context.shared(), request.id.clone());
+    let tool_call = request.method.known() == Some(Method::ToolsCall);
+    let serving = Box::pin(serve_batch_item(request_context, request, params, batch_budget));
+    let force = shared.shutdown.force();
+    force.run_until_cancelled(serving).await.unwrap_or_else(|| {
+        Some(request_context.render_failure(&id, &LostAnswer::WithReplica.failure(), tool_call))
+    })
+}
+
+async fn serve_batch_item(
     request_context: SessionRequestContext<'_>,
     request: Request,
     params: Params,
@@ -150,7 +167,7 @@ async fn answer_batch_item(
 ) -> Option<RenderedMessage> {
     let id = request.id.clone();
     let serving = serve_request(request_context, AnswerTarget::Batch, request, params);
-    let answer = match Box::pin(serving).await {
+    let answer = match serving.await {
         SessionOutcome::Message(message) => message,
         SessionOutcome::List(response) => {
             failure::ok_message(response.joined(), RequestOutcome::Ok)

@@ -9,7 +9,7 @@ use serde_json::json;
 use weir_testkit::RawSocket;
 use weir_wire::Revision;
 
-use crate::test_front::{TestFront, settings};
+use crate::test_front::{TestFront, in_time, settings};
 
 pub(crate) const LONG_DRAIN: Duration = Duration::from_secs(60);
 
@@ -183,4 +183,28 @@ async fn connection_that_waits_when_a_drain_begins_is_served() {
     world.front.drain(LONG_DRAIN, ready(())).await;
     let answer = answer.await.unwrap().unwrap();
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+}
+
+#[tokio::test]
+async fn batch_beyond_the_drain_deadline_gets_an_answer_to_each_call() {
+    let world = TestFront::anonymous(settings()).await;
+    let client = world.client().legacy(Revision::V2025_03_26);
+    let client = client.initialize().await.unwrap();
+    let call = |id: &str, tool: &str| {
+        let params = json!({ "name": tool, "arguments": { "silent": true } });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
+    };
+    let batch = json!([call("held", "wait"), call("whole", "echo")]).to_string();
+    let (headers, _) = client.envelope("ping", json!({}));
+    let batch = client.send(http::Method::POST, headers, batch);
+    let drained = async {
+        world.upstream.wait_for_calls().await;
+        world.front.drain(Duration::ZERO, ready(())).await;
+    };
+    let (answer, ()) = in_time("the answer", async { tokio::join!(batch, drained) }).await;
+    let answer = answer.unwrap().finish().await.unwrap();
+    assert_eq!(answer.messages.len(), 2, "{:?}", answer.messages);
+    let text = |at: usize| answer.messages[at]["result"]["content"][0]["text"].to_string();
+    assert!(text(0).contains("the call may have run"), "{}", text(0));
+    assert!(text(1).contains("echo"), "{}", text(1));
 }
