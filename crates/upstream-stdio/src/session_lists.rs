@@ -22,8 +22,8 @@ impl RunningChild {
         self.continue_own_lists(Vec::new());
     }
 
-    /// As [`Self::open_own_lists`], for a child that served these client sessions in another process:
-    /// their calls may have changed its lists.
+    /// As [`Self::open_own_lists`], for a child that served these client sessions in another
+    /// process: their calls may have changed its lists.
     pub(super) fn continue_own_lists(self: &Arc<Self>, clients: Vec<SessionKey>) {
         if self.legacy.is_none() {
             return;

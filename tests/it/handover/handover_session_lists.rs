@@ -1,4 +1,5 @@
-//! Lists that a server changed in one session alone, over graceful restarts: their client keeps them.
+//! Lists that a server changed in one session alone, over graceful restarts: their client keeps
+//! them.
 
 use serde_json::{Value, json};
 use weir_wire::Revision;

@@ -142,8 +142,8 @@ async fn item_of_batch(
     }
 }
 
-/// Answers one request of a batch, at the latest when draining is over. Returns `None` if its client
-/// cancelled it.
+/// Answers one request of a batch, at the latest when draining is over. Returns `None` if its
+/// client cancelled it.
 async fn answer_batch_item(
     request_context: SessionRequestContext<'_>,
     request: Request,
