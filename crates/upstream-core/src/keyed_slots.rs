@@ -162,8 +162,23 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
 
     /// Takes out the values of these keys.
     pub fn take_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
+        self.take_unless(wanted, |_| false)
+    }
+
+    /// Takes out the values of these keys, except those that `is_kept` matches.
+    pub fn take_unless(
+        &self,
+        wanted: impl Fn(&K) -> bool,
+        is_kept: impl Fn(&Arc<T>) -> bool,
+    ) -> Vec<Arc<T>> {
         let mut map = self.map.write();
-        let gone = map.extract_if(|key, _| wanted(key));
+        let gone = map.extract_if(|key, slot| {
+            wanted(key)
+                && !slot
+                    .current
+                    .load_full()
+                    .is_some_and(|value| is_kept(&value))
+        });
         gone.filter_map(|(_, slot)| slot.current.swap(None))
             .collect()
     }
@@ -311,6 +326,21 @@ mod tests {
             .filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1))
             .collect();
         assert_eq!(all.len(), 3);
+    }
+
+    #[test]
+    fn value_that_is_kept_is_not_taken_out() {
+        let slots: KeyedSlots<u8, u8> = KeyedSlots::new(3, 0);
+        for key in [1, 2] {
+            let slot = slots.slot(&key, 0).unwrap().0;
+            slot.current.store(Some(Arc::new(key)));
+        }
+        slots.slot(&3, 0).unwrap();
+        assert_eq!(
+            slots.take_unless(|_| true, |value| **value == 1),
+            [2.into()]
+        );
+        assert!(slots.is_filled(&1) && slots.map.read().len() == 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The tasks that run at an upstream, with the sessions and child processes that are held open for
 //! them: a server may know a task only where it began. A hold ends with its task, with the session
-//! of its client, and at the latest with the time for which the server keeps the task.
+//! of its client, and at the latest with the time for which the server keeps the task. A session that
+//! another replica took over has not ended: its holds stay where the tasks run.
 //!
 //! At a graceful restart the holds move with the session or child process. Calls that began before
 //! go on in this process, and may become tasks there: the next process learns of these tasks later.
@@ -290,6 +291,14 @@ impl TaskHolds {
             }
             notified.await;
         }
+    }
+
+    /// Returns a test for values that are held for a task now.
+    pub fn held_values<T: ?Sized>(&self) -> impl Fn(&Arc<T>) -> bool + use<T> {
+        let table = self.table.lock();
+        let holds = table.owners.values().flat_map(BTreeMap::values);
+        let held: HashSet<usize> = holds.filter_map(|hold| hold.held).collect();
+        move |value| held.contains(&address(value))
     }
 
     /// Ends the holds of tasks that began in these sessions of clients.

@@ -400,7 +400,7 @@ impl HttpUpstream {
 
     /// Forwards news of client sessions.
     pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
-        if news.is_end() {
+        if news == ClientSessionChange::Ended {
             self.era.context.task_holds.end_sessions(sessions);
         }
         if let Some(ServerDialog::Sse(server)) = self.era.dialog.load().as_deref() {

@@ -271,9 +271,16 @@ impl SessionPool {
             self.ended_clients.add(sessions);
         }
         match news {
-            ClientSessionChange::Ended | ClientSessionChange::EndedHere => self
+            ClientSessionChange::Ended => self
                 .slots
                 .take_where(is_its_own)
+                .into_iter()
+                .for_each(UpstreamSession::close_later),
+            // Tasks go on for the client at another replica, whose requests about them come here.
+            // The sessions that they need are closed as unused once the tasks are over.
+            ClientSessionChange::EndedHere => self
+                .slots
+                .take_unless(is_its_own, self.context.task_holds.held_values())
                 .into_iter()
                 .for_each(UpstreamSession::close_later),
             ClientSessionChange::RootsChanged => {

@@ -468,8 +468,12 @@ impl StdioUpstream {
         match news {
             // Dropping a child ends its process.
             ClientSessionChange::Ended | ClientSessionChange::EndedHere => {
-                self.context.task_holds.end_sessions(sessions);
-                drop(self.slots.take_where(is_its_own));
+                if news == ClientSessionChange::Ended {
+                    self.context.task_holds.end_sessions(sessions);
+                }
+                // Tasks go on for a client that another replica serves now.
+                let is_held = self.context.task_holds.held_values();
+                drop(self.slots.take_unless(is_its_own, is_held));
                 for running in self.slots.values_where(|_| true) {
                     running.child.channel.client.remove(sessions);
                 }

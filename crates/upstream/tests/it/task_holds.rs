@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use weir_core::call::{Call, CallCapabilities, RequestName, SessionKey, TaskMode};
 use weir_core::names::EndpointId;
 use weir_core::reply::{ReplyEnd, ReplyEvent};
-use weir_core::upstream::{HandoverSession, OutboundCall, TaskDescriptions, Upstream};
+use weir_core::upstream::{
+    ClientSessionChange, HandoverSession, OutboundCall, TaskDescriptions, Upstream,
+};
 use weir_core::{CapabilityClass, Principal};
 use weir_testkit::MockServer;
 use weir_testkit::mock_server::MockServerBuilder;
@@ -157,6 +159,40 @@ async fn session_of_a_task_ends_after_its_result_was_fetched() {
     assert_eq!(mock.sessions(), 1, "the task needs its session");
     while state(&upstream, &somebody, &task).await["status"] != "completed" {}
     // The task's own time is a minute.
+    let ended = mock.wait_until("the end of the session", |mock| mock.sessions() == 0);
+    let in_time = tokio::time::timeout(Duration::from_secs(20), ended).await;
+    assert!(in_time.is_ok(), "the session is held");
+}
+
+#[tokio::test]
+async fn session_of_a_task_stays_open_if_another_replica_takes_its_client_over() {
+    let (mock, upstream) = server().await;
+    let somebody = principal(Some("somebody")).await;
+    let task = begin(&upstream, &somebody).await;
+    let client = HashSet::from([SESSION]);
+    upstream.notify_sessions(&client, ClientSessionChange::EndedHere);
+    // Unused sessions are looked for a few times meanwhile.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(mock.sessions(), 1, "the task needs its session");
+    assert!(upstream.holds_task(&somebody, &task));
+    while status(&upstream, &somebody, &task).await != "completed" {}
+    let opened = mock.requests_of("initialize").len();
+    assert!(state(&upstream, &somebody, &task).await["result"].is_object());
+    assert_eq!(mock.requests_of("initialize").len(), opened);
+    let ended = mock.wait_until("the end of the session", |mock| mock.sessions() == 0);
+    let in_time = tokio::time::timeout(Duration::from_secs(20), ended).await;
+    assert!(in_time.is_ok(), "the session is held");
+}
+
+#[tokio::test]
+async fn session_of_a_task_ends_with_the_session_of_its_client() {
+    let (mock, upstream) = server().await;
+    let somebody = principal(Some("somebody")).await;
+    let task = begin(&upstream, &somebody).await;
+    let client = HashSet::from([SESSION]);
+    upstream.notify_sessions(&client, ClientSessionChange::EndedHere);
+    upstream.notify_sessions(&client, ClientSessionChange::Ended);
+    assert!(!upstream.holds_task(&somebody, &task));
     let ended = mock.wait_until("the end of the session", |mock| mock.sessions() == 0);
     let in_time = tokio::time::timeout(Duration::from_secs(20), ended).await;
     assert!(in_time.is_ok(), "the session is held");
