@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use weir_core::port::Fut;
 use weir_core::upstream::{
     ListKind, ListKinds, ListPage, ListWatch, ResourceUpdates, ServerDescription,
@@ -15,6 +16,9 @@ use super::server_instance::is_not_now;
 use super::watched_instance::WatchedInstance;
 use super::{ServerInstance, ServerInstances};
 use crate::single_server::is_answered;
+
+/// The longest wait for a list of another instance, while the watched one does not give it.
+const OTHER_LIST_WAIT: Duration = Duration::from_secs(10);
 
 /// An attempt to open a watch at one instance. An attempt that is given up moves the watch on, so
 /// that the next one does not wait for the same instance.
@@ -44,9 +48,12 @@ impl ServerInstances {
             .await?;
         Ok(Box::new(InstanceWatch {
             inner: opened,
-            all: self.all.clone(),
-            index,
-            watched: self.watched.clone(),
+            place: WatchPlace {
+                all: self.all.clone(),
+                index,
+                class,
+                watched: self.watched.clone(),
+            },
         }))
     }
 
@@ -59,7 +66,8 @@ impl ServerInstances {
     }
 
     /// Opens something at the first instance that allows it, the watched one first. Instances with
-    /// an open breaker come last. One that asked for a pause is not asked, unless all of them pause.
+    /// an open breaker come last. One that asked for a pause is not asked, unless all of them pause. Of
+    /// those that did not give their lists lately, the first is the one whose pause ends first.
     async fn open_at_one<T>(
         &self,
         open: impl for<'a> Fn(&'a ServerInstance) -> Fut<'a, Result<T, FailedAttempt>>,
@@ -70,8 +78,12 @@ impl ServerInstances {
             .collect();
         order.sort_by_key(|index| {
             let instance = &self.all[*index];
-            let is_paused = !instance.list_pause.left(now).is_zero();
-            (is_paused, instance.breaker.is_open(), instance.weight == 0)
+            let (requested, pause) = (
+                instance.list_pause.requested_left(now),
+                instance.list_pause.left(now),
+            );
+            let is_last = (instance.breaker.is_open(), instance.weight == 0);
+            (!pause.is_zero(), is_last, requested, pause)
         });
         let left = |instance: &ServerInstance| instance.list_pause.requested_left(now);
         let do_all_pause = self.all.iter().all(|one| !left(one).is_zero());
@@ -117,26 +129,42 @@ impl ServerInstances {
 /// A watch at one instance.
 struct InstanceWatch {
     inner: Box<dyn ListWatch>,
+    place: WatchPlace,
+}
+
+/// The instance of a watch, among the others.
+struct WatchPlace {
     all: Arc<[Arc<ServerInstance>]>,
     index: usize,
+    class: CapabilityClass,
     watched: WatchedInstance,
 }
 
-impl InstanceWatch {
+impl WatchPlace {
     /// Returns the failure of a list that the instance does not give now. The watch is lost if
-    /// another instance may be asked. Otherwise the list fails alone, and is asked for again no
-    /// later than another instance may be.
-    fn fail_not_now(&self, failure: Failure) -> Failure {
+    /// another instance gives the list: the other lists would be lost for nothing otherwise. If none
+    /// does, the list fails alone, and is asked for again no later than another instance may be.
+    async fn fail_not_now(&self, kind: ListKind, failure: Failure) -> Failure {
         let instance = &self.all[self.index];
         instance.pause_lists_after(&failure);
-        let others = self.all.iter().filter(|one| !Arc::ptr_eq(one, instance));
-        match others.filter_map(|one| one.list_wait()).min() {
-            Some(Duration::ZERO) => {
-                let label = &instance.context.label;
-                label
-                    .fail(FailureKind::Unavailable, failure.message().to_owned())
-                    .with_cause(failure.cause())
+        let others = (1..self.all.len()).map(|step| (self.index + step) % self.all.len());
+        let mut wait = None;
+        for index in others {
+            let other = &self.all[index];
+            if other.list_wait() == Some(Duration::ZERO) {
+                let asking = other.gives_list(kind, self.class);
+                if let Ok(true) = timeout(OTHER_LIST_WAIT, Box::pin(asking)).await {
+                    self.watched.move_on(self.index, index);
+                    let label = &instance.context.label;
+                    return label
+                        .fail(FailureKind::Unavailable, failure.message().to_owned())
+                        .with_cause(failure.cause());
+                }
             }
+            let left = other.list_wait().filter(|left| !left.is_zero());
+            wait = wait.into_iter().chain(left).min();
+        }
+        match wait {
             Some(wait) if failure.retry_delay().is_some_and(|own| wait < own) => {
                 failure.retry_after(wait)
             }
@@ -156,26 +184,29 @@ impl ListWatch for InstanceWatch {
         cursor: Option<String>,
     ) -> Fut<'_, Result<ListPage, Failure>> {
         Box::pin(async move {
+            let place = &self.place;
+            let instance = &place.all[place.index];
             let mut attempt = WatchAttempt {
-                watched: &self.watched,
-                from: self.index,
-                next: Some((self.index + 1) % self.all.len()),
+                watched: &place.watched,
+                from: place.index,
+                next: Some((place.index + 1) % place.all.len()),
             };
-            let listed = match self.inner.list(kind, cursor).await {
-                // An undeclared list that is not given is no reason to leave the instance.
-                Err(failure) if is_not_now(&failure) && self.about().offers.has(kind) => {
-                    Err(self.fail_not_now(failure))
-                }
-                listed => listed,
-            };
+            let is_declared = self.inner.about().offers.has(kind);
+            let listed = self.inner.list(kind, cursor).await;
             if is_answered(&listed) {
-                self.all[self.index].record_life();
+                instance.record_life();
             }
             if is_answered(&listed) || listed.as_ref().is_err_and(is_not_now) {
                 attempt.next = None;
             }
             drop(attempt);
-            listed
+            match listed {
+                // An undeclared list that is not given is no reason to leave the instance.
+                Err(failure) if is_not_now(&failure) && is_declared => {
+                    Err(place.fail_not_now(kind, failure).await)
+                }
+                listed => listed,
+            }
         })
     }
 

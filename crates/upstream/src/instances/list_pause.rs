@@ -26,6 +26,12 @@ impl ListPause {
             .set(now + requested.unwrap_or_default().min(PAUSE));
     }
 
+    /// Ends at `now`: the instance gives its lists again.
+    pub(crate) fn end(&self, now: Duration) {
+        self.until.set(now);
+        self.requested_until.set(now);
+    }
+
     /// Returns the time in which other instances are asked first.
     pub(crate) fn left(&self, now: Duration) -> Duration {
         left(&self.until, now)
@@ -67,5 +73,10 @@ mod tests {
         pause.begin(S, Some(Duration::MAX));
         assert_eq!(pause.requested_left(S), PAUSE);
         assert_eq!(pause.left(61 * S), Duration::ZERO);
+        pause.end(2 * S);
+        assert_eq!(
+            (pause.left(2 * S), pause.requested_left(2 * S)),
+            (Duration::ZERO, Duration::ZERO)
+        );
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::Uri;
 use parking_lot::Mutex;
-use weir_core::upstream::InstanceHealth;
-use weir_core::{Failure, FailureKind};
+use weir_core::upstream::{InstanceHealth, ListKind};
+use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_upstream_core::failed_attempt::{FailedAttempt, Reach};
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_upstream_http::HttpUpstream;
@@ -102,11 +102,40 @@ impl ServerInstance {
         }
     }
 
-    /// Returns the wait before it may be asked for the lists in place of another instance; absent if
-    /// it gets no calls.
+    /// Asks it for a list that another instance does not give: true if it gives the list. A server
+    /// that limits requests for one list may open watches all the same.
+    pub(crate) async fn gives_list(
+        self: &Arc<Self>,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> bool {
+        let start = self.begin_attempt();
+        let mut watch = match self.http.watch(class).await {
+            Ok(watch) => watch,
+            Err(refusal) => {
+                self.record_refusal(start, &refusal);
+                self.pause_lists_after(&refusal.failure);
+                return false;
+            }
+        };
+        self.record_success();
+        match watch.list(kind, None).await {
+            Ok(_) => {
+                self.list_pause.end(self.context.clock.now());
+                true
+            }
+            Err(failure) => {
+                self.pause_lists_after(&failure);
+                false
+            }
+        }
+    }
+
+    /// Returns the rest of the pause that it asked for, before it may be asked for the lists in place
+    /// of another instance that does not give them; absent if it gets no calls.
     pub(crate) fn list_wait(&self) -> Option<Duration> {
         let gets_calls = self.weight > 0 && !self.breaker.is_open();
-        gets_calls.then(|| self.list_pause.left(self.context.clock.now()))
+        gets_calls.then(|| self.list_pause.requested_left(self.context.clock.now()))
     }
 
     /// Records an answer.

@@ -122,6 +122,63 @@ async fn instance_that_asked_for_a_pause_is_not_asked_for_a_watch_before_its_end
 
 // Proves E13.
 #[tokio::test]
+async fn instance_is_asked_again_after_its_own_pause_while_the_others_refuse() {
+    let [a, b, _] = versions().await;
+    let upstream = build(weighted(&[(&a, 1), (&b, 1)]));
+    let open = || upstream.clone().watch(CapabilityClass::BASE);
+    a.add_rule("tools/list", 1, not_before(0));
+    let mut watch = open().await.unwrap();
+    assert!(watch.list(ListKind::Tools, None).await.is_err());
+    assert_eq!(watched(&upstream), [1]);
+    let mut watch = open().await.unwrap();
+    assert_eq!(tools(&mut *watch).await, ["b"]);
+    // The first one gives its lists since.
+    b.add_rule("tools/list", usize::MAX, not_before(600));
+    let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
+    assert_eq!(
+        (failure.reason(), failure.retry_delay()),
+        ("unavailable", None)
+    );
+    assert_eq!(tools(&mut *open().await.unwrap()).await, ["a"]);
+    assert_eq!(watched(&upstream), [0]);
+}
+
+// Proves E13.
+#[tokio::test]
+async fn watch_begins_at_the_instance_whose_pause_ends_first() {
+    let [a, b, _] = versions().await;
+    let upstream = build(weighted(&[(&a, 1), (&b, 1)]));
+    a.add_rule("tools/list", 1, not_before(40));
+    b.add_rule("tools/list", 1, not_before(30));
+    let open = || upstream.clone().watch(CapabilityClass::BASE);
+    // Neither gives the list: both were asked once.
+    let mut watch = open().await.unwrap();
+    let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
+    assert_eq!(failure.reason(), "busy");
+    let delay = failure.retry_delay().unwrap();
+    assert!(delay <= Duration::from_secs(30), "{delay:?}");
+    assert_eq!(tools(&mut *open().await.unwrap()).await, ["b"]);
+}
+
+// Proves E13.
+#[tokio::test]
+async fn list_that_no_other_instance_gives_fails_alone() {
+    let builder = || MockServer::legacy(Revision::V2025_11_25).with_library();
+    let [a, mut b] = start(|| builder().tool("echo", MockBehaviour::echo())).await;
+    a.add_rule("prompts/list", usize::MAX, not_before(600));
+    let upstream = build(weighted(&[(&a, 1), (&b, 1)]));
+    let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
+    assert!(watch.about().offers.has(ListKind::Prompts));
+    b.stop().await;
+    assert_eq!(tools(&mut *watch).await, ["echo"]);
+    let failure = watch.list(ListKind::Prompts, None).await.unwrap_err();
+    assert_eq!(failure.reason(), "busy");
+    assert_eq!(watched(&upstream), [0]);
+    assert_eq!(tools(&mut *watch).await, ["echo"], "the watch goes on");
+}
+
+// Proves E13.
+#[tokio::test]
 async fn watch_of_instances_that_all_ask_for_a_pause_waits_for_the_shortest() {
     let [a, b]: [MockServer; 2] = legacy().await;
     a.add_rule("*", usize::MAX, not_before(300));
