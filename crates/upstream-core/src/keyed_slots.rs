@@ -1,6 +1,7 @@
 //! Slots for values that are opened on demand and shared by key: sessions and child processes.
-//! Their number is bounded. The least recently used slot makes room, if it was unused for long
-//! enough. An owner of many slots leaves some to others.
+//! Their number is bounded. An unused slot without a living value makes room at once; else the least
+//! recently used slot does, if it was unused for long enough. An owner of many slots leaves some to
+//! others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -25,6 +26,8 @@ pub struct KeyedSlots<K, T> {
     most: usize,
     /// The milliseconds for which a slot must be unused before it makes room.
     idle: u64,
+    /// True for a value that has ended by itself.
+    is_over: fn(&T) -> bool,
 }
 
 /// One slot: its current value, and the lock under which a value is opened.
@@ -50,7 +53,14 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
             map: RwLock::default(),
             most: most.max(1),
             idle,
+            is_over: |_| false,
         }
+    }
+
+    /// The same slots, of values that may end by themselves, as `is_over` shows.
+    #[must_use]
+    pub fn with_end(self, is_over: fn(&T) -> bool) -> Self {
+        Self { is_over, ..self }
     }
 
     /// Returns the slot of `key`, and the value that was evicted for it. Absent if every slot is in
@@ -71,7 +81,7 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
         self.find_or_make(key, now, true, is_own)
     }
 
-    /// Returns the slot of `key`, if it exists or can be made without evicting another.
+    /// Returns the slot of `key`, if it exists or can be made without evicting a living value.
     pub fn free_slot(&self, key: &K, now: u64) -> Option<Arc<KeyedSlot<T>>> {
         self.find_or_make(key, now, false, |_| false)
             .map(|(slot, _)| slot)
@@ -101,18 +111,20 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
             && own * 2 >= self.most
             && own + 1 > left * OWN_TO_FREE_RATIO;
         if is_new && (map.len() >= self.most || has_its_share) {
-            if !makes_room {
-                return None;
-            }
             let before = now.saturating_sub(self.idle);
             let is_long_unused = |slot: &KeyedSlot<T>| self.idle == 0 || slot.last_use() <= before;
-            let may_go = |other: &K, slot: &KeyedSlot<T>| {
-                is_long_unused(slot) && (!has_its_share || is_own(other))
+            let may_go = |slot: &Arc<KeyedSlot<T>>| {
+                if self.is_alive(slot) {
+                    makes_room && slot.is_unused() && is_long_unused(slot)
+                } else {
+                    // No value is being opened. One that is over may still be held.
+                    Arc::strong_count(slot) <= 1
+                }
             };
             let unused = map
                 .iter()
-                .filter(|(other, slot)| slot.is_unused() && may_go(other, slot));
-            let oldest = unused.min_by_key(|(_, slot)| slot.last_use());
+                .filter(|(other, slot)| may_go(slot) && (!has_its_share || is_own(other)));
+            let oldest = unused.min_by_key(|(_, slot)| (self.is_alive(slot), slot.last_use()));
             let oldest = oldest.map(|(key, _)| key.clone())?;
             gone = map.remove(&oldest).and_then(|slot| slot.current.swap(None));
         }
@@ -197,13 +209,15 @@ impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
             .collect()
     }
 
-    /// Returns the number of filled slots.
+    /// Returns the number of living values.
     pub fn open_count(&self) -> usize {
-        self.map
-            .read()
-            .values()
-            .filter(|slot| slot.current.load().is_some())
-            .count()
+        let map = self.map.read();
+        map.values().filter(|slot| self.is_alive(slot)).count()
+    }
+
+    fn is_alive(&self, slot: &KeyedSlot<T>) -> bool {
+        let value = slot.current.load();
+        value.as_ref().is_some_and(|value| !(self.is_over)(value))
     }
 }
 
@@ -274,12 +288,13 @@ mod tests {
             "1 is older, and in use"
         );
         assert!(slots.slot(&4, 4).is_none(), "1 is held, 3 is being opened");
+        slot.current.store(Some(Arc::new("3".to_owned())));
         drop((slot, held));
         assert_eq!(
             slots.slot(&4, 4).unwrap().1.as_deref().map(String::as_str),
             Some("1")
         );
-        assert_eq!(slots.take_unused(3).len(), 0, "3 held nothing, 4 is newer");
+        assert_eq!(slots.take_unused(3).len(), 1, "4 is newer");
         assert_eq!(slots.open_count(), 0);
     }
 
@@ -313,19 +328,38 @@ mod tests {
         // An own slot is evicted after its time, though others are free.
         drop(others);
         slots.take_where(|key| key.0 != 1);
+        for slot in &held {
+            slot.current.store(Some(Arc::new(0)));
+        }
         held.truncate(47);
         assert!(slot_of(1, 100).is_none(), "used a short while ago");
         assert!(slot_at(1, 100, 1100).is_some(), "in place of its own");
-        assert_eq!(
-            slots.values_where(|_| true).len() + slots.map.read().len(),
-            48
-        );
+        assert_eq!((slots.open_count(), slots.map.read().len()), (47, 48));
         // A small number of slots has no shares.
         let few: KeyedSlots<(u8, u8), u8> = KeyedSlots::new(3, 1000);
         let all: Vec<_> = (0..4)
             .filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1))
             .collect();
         assert_eq!(all.len(), 3);
+    }
+
+    #[test]
+    fn slot_without_a_living_value_makes_room_at_once() {
+        let slots = KeyedSlots::new(2, 50).with_end(|is_over: &bool| *is_over);
+        // The opening of a value failed, and another value is over.
+        let opening = slots.slot(&1, 100).unwrap().0;
+        let over = slots.slot(&2, 100).unwrap().0;
+        over.current.store(Some(Arc::new(false)));
+        assert_eq!(slots.open_count(), 1);
+        assert!(slots.slot(&3, 101).is_none(), "one is being opened");
+        drop(opening);
+        let alive = slots.slot(&3, 101).unwrap().0;
+        alive.current.store(Some(Arc::new(false)));
+        over.current.store(Some(Arc::new(true)));
+        drop((alive, over));
+        assert_eq!(slots.open_count(), 1);
+        assert!(slots.free_slot(&4, 102).is_some(), "no value is evicted");
+        assert!(!slots.is_filled(&2) && slots.is_filled(&3));
     }
 
     #[test]

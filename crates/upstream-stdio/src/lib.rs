@@ -109,12 +109,15 @@ impl StdioUpstream {
             }
         };
         let idle = origin.idle_millis(&context);
+        let slots = |most| {
+            KeyedSlots::new(most, idle).with_end(|running: &RunningChild| running.child.is_over())
+        };
         Self {
             starter: Arc::new(ChildStarter::new(context.clone(), origin, protocol)),
             context,
             sharing,
-            slots: Arc::new(KeyedSlots::new(most, idle)),
-            watched: Arc::new(KeyedSlots::new(MAX_WATCH_CLASSES, idle)),
+            slots: Arc::new(slots(most)),
+            watched: Arc::new(slots(MAX_WATCH_CLASSES)),
             swept: AtomicBool::new(false),
         }
     }
