@@ -20,6 +20,12 @@ pub struct AddressRange {
 pub struct BadAddressRange(String);
 
 impl AddressRange {
+    /// True if the range has every address of its family.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.prefix == 0
+    }
+
     /// True if the address is in the range. An IPv4 address in IPv6 form counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -55,13 +61,17 @@ impl FromStr for AddressRange {
         if prefix > most {
             return Err(bad());
         }
-        // An IPv4 range in IPv6 form: addresses are compared as IPv4.
-        Ok(match (address, prefix.checked_sub(MAPPED_PREFIX)) {
-            (IpAddr::V6(mapped), Some(prefix)) if mapped.to_ipv4_mapped().is_some() => Self {
-                address: address.to_canonical(),
-                prefix,
-            },
-            _ => Self { address, prefix },
+        // An IPv4 range in IPv6 form: addresses are compared as IPv4. A longer range than all of
+        // IPv4 would have none of them.
+        let is_mapped = address.is_ipv6() && address.to_canonical().is_ipv4();
+        let prefix = if is_mapped {
+            prefix.checked_sub(MAPPED_PREFIX).ok_or_else(bad)?
+        } else {
+            prefix
+        };
+        Ok(Self {
+            address: address.to_canonical(),
+            prefix,
         })
     }
 }
@@ -101,6 +111,13 @@ mod tests {
         assert!(one.contains("::1".parse().unwrap()) && !one.contains("::2".parse().unwrap()));
         let all: AddressRange = "0.0.0.0/0".parse().unwrap();
         assert!(all.contains("203.0.113.9".parse().unwrap()));
+        assert!(!ten.is_everything());
+        for all in ["0.0.0.0/0", "0.0.0.0/00", "::/0", "::ffff:0:0/96"] {
+            assert!(
+                all.parse::<AddressRange>().unwrap().is_everything(),
+                "{all}"
+            );
+        }
         for bad in [
             "",
             "10.0.0.0/33",
@@ -108,6 +125,7 @@ mod tests {
             "host",
             "::/129",
             "10.0.0.0/-1",
+            "::ffff:0.0.0.0/95",
         ] {
             assert!(bad.parse::<AddressRange>().is_err(), "{bad}");
         }

@@ -262,19 +262,19 @@ pub(super) fn hosts(
 fn proxies(raw: &RawConfig, report: &mut ConfigReport) -> Vec<AddressRange> {
     let mut networks = Vec::new();
     for (n, text) in raw.trusted_proxies.iter().flatten().enumerate() {
-        match text.parse() {
-            Ok(network) => networks.push(network),
-            Err(error) => report.add(ConfigProblem::error(
-                ConfigPath::at("trusted_proxies").key(n),
-                format!("{error}"),
-            )),
+        let path = ConfigPath::at("trusted_proxies").key(n);
+        let network: AddressRange = match text.parse() {
+            Ok(network) => network,
+            Err(error) => {
+                report.add(ConfigProblem::error(path, format!("{error}")));
+                continue;
+            }
+        };
+        if network.is_everything() {
+            let message = "every client could forge the address that its requests come from";
+            report.add(ConfigProblem::warning(path, message));
         }
-        if text.ends_with("/0") {
-            report.add(ConfigProblem::warning(
-                ConfigPath::at("trusted_proxies").key(n),
-                "every client could forge the address that its requests come from",
-            ));
-        }
+        networks.push(network);
     }
     networks
 }
