@@ -88,6 +88,8 @@ frame_kinds! {
     Updated = b'U',
     /// An item of a stream.
     Item = b'I',
+    /// A stream has no further items.
+    Ended = b'e',
     /// The failure of a request, or the end of a watch.
     Failed = b'V',
 }

@@ -202,7 +202,7 @@ pub(crate) async fn serve_progress(
     let form: ProgressForm = request.facts().map_err(|BadFrame| StreamGone)?;
     let principal = principal_of(form.principal.as_ref());
     let Some(mut reports) = local.task_progress(&principal, &form.native) else {
-        return Ok(());
+        return writer.send(&Frame::empty(FrameKind::Ended)).await;
     };
     writer.send(&Frame::empty(FrameKind::Opened)).await?;
     loop {
@@ -212,7 +212,8 @@ pub(crate) async fn serve_progress(
                 Some(params) => {
                     writer.send(&Frame::empty(FrameKind::Item).with(params)).await?;
                 }
-                None => return Ok(()),
+                // The task is over, or another request for its result has the reports now.
+                None => return writer.send(&Frame::empty(FrameKind::Ended)).await,
             },
         }
     }

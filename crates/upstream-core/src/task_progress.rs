@@ -79,8 +79,8 @@ pub struct ExportedTaskProgress {
     last: Option<f64>,
 }
 
-/// A stream of the progress `params` of one task, under the client's own token, until a newer
-/// listener replaces it.
+/// A stream of the progress `params` of one task, under the client's own token, until the task is
+/// over or a newer listener replaces it.
 #[derive(Debug)]
 pub struct TaskProgressStream {
     tracks: Arc<TaskProgress>,
@@ -227,12 +227,13 @@ impl TaskProgress {
         })
     }
 
-    /// Ends the tracking of a task that is over.
+    /// Ends the tracking of a task that is over. Its listener still gets the reports from before.
     pub fn end_task(&self, task: &TaskProgressKey) {
-        self.state
-            .lock()
+        let mut state = self.state.lock();
+        state
             .tracks
             .retain(|_, track| track.task.as_ref() != Some(task));
+        state.listeners.remove(task);
     }
 }
 

@@ -403,6 +403,19 @@ async fn one_principal_with_many_calls_leaves_room_for_the_progress_of_others() 
 }
 
 #[tokio::test]
+async fn listener_of_the_progress_of_a_task_ends_with_the_task() {
+    let progress = Arc::new(TaskProgress::new(id(), Arc::default()));
+    let call = task_call(&principal(Some("somebody")).await).await;
+    let tracked = progress.begin(1, &call).unwrap();
+    tracked.set_task(&created(0));
+    let task = (call.principal.clone(), Arc::from("t0"));
+    let mut reports = progress.listen(task.clone()).unwrap();
+    progress.end_task(&task);
+    let ended = tokio::time::timeout(Duration::from_secs(10), reports.next());
+    assert!(ended.await.expect("the listener stays").is_none());
+}
+
+#[tokio::test]
 async fn holds_end_with_the_session_of_their_client() {
     let holds = TaskHolds::new(BackgroundTasks::default());
     let owner = TaskOwner::of(&task_call(&principal(Some("somebody")).await).await);
