@@ -193,6 +193,7 @@ impl Links {
             clock,
             random,
             budgets: budgets.clone(),
+            notifier: Arc::default(),
         });
         Self {
             store,

@@ -240,7 +240,7 @@ pub(crate) fn principal_of(name: Option<&(String, String)>) -> Principal {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use bytes::Bytes;
     use weir_testkit::FakeRandom;
@@ -248,7 +248,9 @@ mod tests {
     use super::*;
 
     fn call() -> Call {
-        let raw = Bytes::from_static(br#"{"name":"store","arguments":{"a":1}}"#);
+        let raw = Bytes::from_static(
+            br#"{"name":"store","arguments":{"a":1},"_meta":{"progressToken":"own"}}"#,
+        );
         Call {
             capabilities: CallCapabilities {
                 class: CapabilityClass::ELICITATION_FORM,
@@ -276,9 +278,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn call_survives_its_frame() {
-        let outbound = OutboundCall {
+    pub(crate) fn outbound() -> OutboundCall {
+        OutboundCall {
             principal: Principal::owner(Some(("issuer", "ada"))),
             token: None,
             call: Arc::new(call()),
@@ -289,7 +290,12 @@ mod tests {
             whole: true,
             safe_to_repeat: true,
             carried_revision: CarriedRevision::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn call_survives_its_frame() {
+        let outbound = outbound();
         let frame = call_frame(FrameKind::Call, &outbound, &FakeRandom::new(1));
         let back = read_call(&frame).unwrap();
         assert_eq!(back.principal, outbound.principal);

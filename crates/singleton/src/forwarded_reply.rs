@@ -22,6 +22,7 @@ use crate::event_form::{AnswerForm, EndForm, EndKind, QuestionForm, read_note};
 use crate::failure_form::FailureForm;
 use crate::frame::{BadFrame, Frame, FrameKind};
 use crate::frame_stream::{FrameStream, StreamLost};
+use crate::progress_relay::PendingRelay;
 
 /// The time beyond a call's own limit after which this replica gives it up. The replica that runs it
 /// ends it by the limit itself.
@@ -40,6 +41,8 @@ pub(crate) struct ForwardedCall {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// The most bytes of a result.
     pub(crate) max_reply: usize,
+    /// The relay of the progress of the task that the call may become.
+    pub(crate) relay: Option<PendingRelay>,
 }
 
 /// The reply to a call that runs at another replica. Dropping it cancels the call there.
@@ -137,13 +140,20 @@ impl ForwardedReply {
         let end = match form.kind {
             EndKind::Complete => ReplyEnd::Complete(Payload::Whole(result)),
             EndKind::InputRequired => ReplyEnd::InputRequired(Payload::Whole(result)),
-            EndKind::Task => ReplyEnd::Task(result),
+            EndKind::Task => self.end_as_task(result),
             EndKind::Failed => {
                 let failure = form.failure.ok_or(BadFrame)?;
                 failure.into_failure(&self.call.upstream).into()
             }
         };
         Ok(ReplyEvent::End(end))
+    }
+
+    fn end_as_task(&mut self, created: Bytes) -> ReplyEnd {
+        if let Some(relay) = self.call.relay.take() {
+            relay.begin(&created);
+        }
+        ReplyEnd::Task(created)
     }
 
     fn begin_chunks(&mut self, frame: &Frame) -> Result<Option<ReplyEvent>, BadFrame> {
@@ -188,7 +198,7 @@ impl ForwardedReply {
         let end = match (form.failure, form.kind) {
             (Some(failure), _) => failure.into_failure(&self.call.upstream).into(),
             (None, EndKind::InputRequired) => ReplyEnd::InputRequired(Payload::Whole(result)),
-            (None, EndKind::Task) => ReplyEnd::Task(result),
+            (None, EndKind::Task) => self.end_as_task(result),
             (None, EndKind::Complete | EndKind::Failed) => {
                 ReplyEnd::Complete(Payload::Whole(result))
             }

@@ -18,6 +18,7 @@ mod lease_view;
 mod moving_watch;
 mod owner_search;
 mod owner_stream;
+mod progress_relay;
 mod remote_progress;
 mod remote_record;
 mod remote_watch;

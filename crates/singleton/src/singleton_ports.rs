@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_cluster::PeerForwarder;
 use weir_core::Budgets;
 use weir_core::port::{Clock, LeaseStore, Random, ReplicaId};
+use weir_core::session_notifier::SessionNotifier;
 
 /// The ports of the upstreams that one replica runs for all.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub struct SingletonPorts {
     pub random: Arc<dyn Random>,
     /// The budgets of the whole process.
     pub budgets: Budgets,
+    /// The standing streams of the clients of this replica.
+    pub notifier: Arc<SessionNotifier>,
 }
 
 impl fmt::Debug for SingletonPorts {

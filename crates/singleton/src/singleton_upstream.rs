@@ -30,6 +30,7 @@ use crate::lease_handover::{exported_lease, import_session};
 use crate::lease_view::{LeaseHolder, LeaseOwner};
 use crate::moving_watch::MovingWatch;
 use crate::owner_search::{OwnerAccess, OwnerRoute, OwnerSearch};
+use crate::progress_relay::{PendingRelay, ProgressRelays};
 use crate::remote_progress::remote_progress;
 use crate::remote_record::RemoteRecord;
 use crate::remote_watch::RemoteUpdates;
@@ -54,6 +55,7 @@ pub(crate) struct SingletonUpstream {
     shared: Weak<Self>,
     own: ReplicaId,
     tasks: TaskTracker,
+    relays: Arc<ProgressRelays>,
 }
 
 impl SingletonUpstream {
@@ -68,6 +70,7 @@ impl SingletonUpstream {
         for result in ["answered", "refused", "unreachable", "lost"] {
             start_forwarded_at_zero(&upstream, result);
         }
+        let relays = ProgressRelays::new(upstream.clone(), ports.notifier.clone());
         Arc::new_cyclic(|shared| Self {
             access: Arc::new(OwnerAccess {
                 lease: lease.clone(),
@@ -87,6 +90,7 @@ impl SingletonUpstream {
             shared: shared.clone(),
             own: ports.own.clone(),
             tasks,
+            relays,
         })
     }
 
@@ -154,9 +158,19 @@ impl SingletonUpstream {
             until,
             permit: Some(permit),
             max_reply: self.bounds.max_reply,
+            relay: self.prepare_relay(outbound),
         };
         let reply = Reply::started(ForwardedReply::new(call, stream, first)).await;
         Ok(Some(reply.with_deadline(until)))
+    }
+
+    /// Prepares the relay of the progress of the task that a call becomes at another replica.
+    fn prepare_relay(&self, outbound: &OutboundCall) -> Option<PendingRelay> {
+        let (local, access) = (self.local.clone(), self.access.clone());
+        let principal = outbound.principal.clone();
+        self.relays.prepare(outbound, move |native| {
+            remote_progress(local, access, &principal, native)
+        })
     }
 
     async fn open_updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
@@ -284,6 +298,9 @@ impl Upstream for SingletonUpstream {
         if self.lease.own_epoch().is_some() {
             return self.local.task_progress(principal, native);
         }
+        if let Some(relayed) = self.relays.listen(principal, native) {
+            return Some(relayed);
+        }
         let (local, access) = (self.local.clone(), self.access.clone());
         Some(remote_progress(local, access, principal, native))
     }
@@ -296,6 +313,9 @@ impl Upstream for SingletonUpstream {
     }
 
     fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+        if news.is_end() {
+            self.relays.end_sessions(sessions);
+        }
         // Sessions that ended at this replica alone may go on at another one, whose calls reach
         // the same child. If they do not, their state at the child ends by its own limits.
         let Some(frame) = news_frame(sessions, news) else {
@@ -369,6 +389,7 @@ impl Upstream for SingletonUpstream {
             let _in_time = timeout_at(due, self.drain_calls()).await;
             // Before the children end: the streams of other replicas go on elsewhere.
             self.lease.end_streams();
+            self.relays.end_all();
             let left = due.saturating_duration_since(Instant::now());
             self.local.clone().retire(left).await;
             self.lease.release(true).await;

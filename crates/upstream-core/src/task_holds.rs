@@ -147,7 +147,7 @@ impl TaskHolds {
     ) {
         let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]));
         if let Some(native) = native {
-            let time = tasks::ttl(created).map_or(MAX_HOLD_TIME, Duration::from_millis);
+            let time = hold_time(created);
             let task = HeldTask {
                 owner,
                 native: &native,
@@ -315,6 +315,12 @@ impl TaskHolds {
             table.remove(&principal, |_, hold| ended(hold));
         }
     }
+}
+
+/// The longest time for which anything is held for the task of this `CreateTaskResult`.
+pub fn hold_time(created: &Bytes) -> Duration {
+    let time = tasks::ttl(created).map_or(MAX_HOLD_TIME, Duration::from_millis);
+    time.min(MAX_HOLD_TIME)
 }
 
 /// The address of a shared value, which no other value has while it lives.

@@ -2,7 +2,7 @@
 //! 2025-11-25, Tasks, "Task Progress"), and progress under it then belongs to no request. It goes
 //! to the request that waits for the task's result, or else to the client itself, on its own
 //! standing stream. If both are missing, the newest report waits for the next request for the
-//! result.
+//! result. The replica of the client does the same for a task that runs at another replica.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -166,6 +166,11 @@ impl TaskProgress {
         else {
             return false;
         };
+        upstream_messages::request_of(message).is_some_and(|id| self.take_report(id, params))
+    }
+
+    /// Takes the `params` of a report about the call of this id; false if the call is not tracked.
+    fn take_report(&self, id: u64, params: &Bytes) -> bool {
         let at = scan::find(params, "progress").and_then(|range| {
             std::str::from_utf8(&params[range])
                 .ok()?
@@ -174,9 +179,6 @@ impl TaskProgress {
                 .ok()
         });
         let mut state = self.state.lock();
-        let Some(id) = upstream_messages::request_of(message) else {
-            return false;
-        };
         let Some(track) = state.tracks.get_mut(&id) else {
             return false;
         };
@@ -225,6 +227,13 @@ impl TaskProgress {
             tracks: self.clone(),
             reports,
         })
+    }
+
+    /// True if the progress of a task is tracked.
+    pub fn tracks(&self, task: &TaskProgressKey) -> bool {
+        let state = self.state.lock();
+        let mut tracks = state.tracks.values();
+        tracks.any(|track| track.task.as_ref() == Some(task))
     }
 
     /// Ends the tracking of a task that is over. Its listener still gets the reports from before.
@@ -279,6 +288,12 @@ impl TaskProgressHandle {
             token: String::from_utf8(track.token.to_vec()).ok()?,
             last: track.last.is_finite().then_some(track.last),
         })
+    }
+
+    /// Takes the `params` of a report about the call that came from another replica.
+    pub fn take_report(&self, params: &Bytes) {
+        // The tracking may have ended with its task.
+        let _is_tracked = self.tracks.take_report(self.id, params);
     }
 
     /// Notes that the call became the task of this answer.

@@ -8,7 +8,10 @@ use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, MockStdio, TestFolde
 use weir_wire::{Revision, meta};
 
 use super::{COUNT, at};
-use crate::harness::{CheckedClient, Replicas, wait_until, wait_until_async};
+use crate::harness::{
+    CheckedClient, CheckedStream, ForeignServer, Replicas, peers_are_enabled, wait_until,
+    wait_until_async,
+};
 
 /// The time of the lease in these tests. A replica that cannot renew it for a third of that time
 /// ends its child, so it is longer than this machine may stall.
@@ -189,6 +192,54 @@ async fn progress_large_results_and_errors_come_from_another_replica() {
         })
         .await;
     }
+}
+
+/// A call of the tool of [`ForeignServer::task_progress`], as a task.
+pub(super) fn job() -> Value {
+    let meta = json!({ "progressToken": "job" });
+    json!({ "name": "job", "arguments": {}, "task": { "ttl": 600_000 }, "_meta": meta })
+}
+
+/// Returns the number of the next progress report on a stream.
+pub(super) async fn next_report(stream: &mut CheckedStream) -> u64 {
+    loop {
+        let message = stream.next().await.expect("a report before the end");
+        if message["method"] == "notifications/progress" {
+            return message["params"]["progress"].as_u64().unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn progress_of_a_task_reaches_the_standing_stream_of_its_client_at_another_replica() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let folder = TestFolder::new("standing-progress");
+    let (end, steps) = (folder.file("end"), folder.file("steps"));
+    let child = ForeignServer::task_progress(&end, &steps);
+    let replicas = start_with_child(child, json!({ "protocol": "legacy" })).await;
+    for replica in replicas.running() {
+        replica.wait_until_listed("/mcp", &["job"]);
+    }
+    let client = open(
+        &replicas,
+        other_than(owner(&replicas)),
+        Revision::V2025_11_25,
+    )
+    .await;
+    let mut standing = client.open_change_stream().await;
+    let created = client.ask("tools/call", job()).await;
+    let first = next_report(&mut standing).await;
+    assert!(next_report(&mut standing).await > first);
+    // A request that waits for the result gets them instead.
+    let about = json!({ "taskId": created.result()["task"]["taskId"] });
+    let mut waiting = client.start("tasks/result", about).await;
+    assert!(next_report(&mut waiting).await > first);
+    std::fs::write(&end, "").unwrap();
+    let rest = waiting.read_rest().await;
+    let text = &rest.last().unwrap()["result"]["content"][0]["text"];
+    assert_eq!(text, "done", "{rest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

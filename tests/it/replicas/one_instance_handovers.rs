@@ -9,12 +9,10 @@ use weir_wire::Revision;
 
 use super::COUNT;
 use super::one_instance::{
-    count, counted, mocks, open, other_than, owner, start, start_with_child,
+    count, counted, job, mocks, next_report, open, other_than, owner, start, start_with_child,
 };
 use crate::handover::{is_gone, successors};
-use crate::harness::{
-    CheckedClient, CheckedStream, ForeignServer, peers_are_enabled, signal, wait_until,
-};
+use crate::harness::{CheckedClient, ForeignServer, peers_are_enabled, signal, wait_until};
 
 /// The pause between calls that go on while a replica ends.
 const CALL_PAUSE: Duration = Duration::from_millis(20);
@@ -119,16 +117,6 @@ async fn lists_are_not_lost_when_the_owner_is_reloaded_with_changed_settings() {
     }
 }
 
-/// Returns the number of the next progress report on a stream.
-async fn next_report(stream: &mut CheckedStream) -> u64 {
-    loop {
-        let message = stream.next().await.expect("a report before the end");
-        if message["method"] == "notifications/progress" {
-            return message["params"]["progress"].as_u64().unwrap();
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn progress_of_a_task_goes_on_when_its_owner_restarts_gracefully() {
     if !peers_are_enabled() {
@@ -143,10 +131,7 @@ async fn progress_of_a_task_goes_on_when_its_owner_restarts_gracefully() {
     }
     let number = owner(&replicas);
     let client = open(&replicas, other_than(number), Revision::V2025_11_25).await;
-    let call = json!({
-        "name": "job", "arguments": {}, "task": { "ttl": 600_000 }, "_meta": { "progressToken": "job" },
-    });
-    let created = client.ask("tools/call", call).await;
+    let created = client.ask("tools/call", job()).await;
     let about = json!({ "taskId": created.result()["task"]["taskId"] });
     let mut waiting = client.start("tasks/result", about).await;
     next_report(&mut waiting).await;

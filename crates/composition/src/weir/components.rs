@@ -130,6 +130,7 @@ impl ComponentBase {
                 sealer: self.sealer.clone(),
             },
             budgets: self.budgets.clone(),
+            notifier: self.notifier.clone(),
         }
     }
 }

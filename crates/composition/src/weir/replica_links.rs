@@ -18,6 +18,7 @@ use weir_core::port::{
     SharedChanges, SharedCounters, SharedRates, TaskBook,
 };
 use weir_core::seal::{SealerKey, SealingKeyName};
+use weir_core::session_notifier::SessionNotifier;
 use weir_core::telemetry::instruments;
 use weir_front::{Front, ReplicaPorts};
 use weir_redis_store::{
@@ -52,6 +53,7 @@ pub(super) struct ReplicaBase {
     pub(super) id: ReplicaId,
     pub(super) ports: StorePorts,
     pub(super) budgets: Budgets,
+    pub(super) notifier: Arc<SessionNotifier>,
 }
 
 impl ReplicaLinks {
@@ -99,6 +101,7 @@ impl ReplicaLinks {
             clock,
             random,
             budgets: base.budgets,
+            notifier: base.notifier,
         });
         let lists = ConfirmedLists::new(store.lists(), store.registry(), forwarder.clone());
         start_at_zero();
