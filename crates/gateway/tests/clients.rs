@@ -830,6 +830,24 @@ fn add_creates_a_config_and_leaves_files_of_other_programs() {
 }
 
 #[test]
+fn credential_in_a_url_is_replaced_at_its_own_place() {
+    let home = ClientFilesHome::new("url-place");
+    home.write(
+        "work/mcp.json",
+        r#"{ "mcpServers": { "a": { "url": "https://demo.example.com/demo?api_key=demo&x=demo" },
+             "b": { "command": "npx", "args": ["mcp-remote", "https://u.example/sse?key=u"] } } }"#,
+    );
+    let imported = home.weir(&["import", "mcp.json"], &[]);
+    let config = text(&imported.stdout);
+    for kept in [
+        "https://demo.example.com/demo?api_key=${A_API_KEY}&x=demo",
+        "https://u.example/sse?key=${B_KEY}",
+    ] {
+        assert!(config.contains(kept), "{config}");
+    }
+}
+
+#[test]
 fn no_credential_reaches_the_config_or_the_terminal() {
     let home = ClientFilesHome::new("secrets");
     let random = "9f86d081canary4c7d659a2feaa0c55ad015";

@@ -1,6 +1,10 @@
 //! Finds credentials in the files of other programs by name and by form, masks them for display,
 //! and names the variables that replace them.
 
+use std::ops::Range;
+
+use weir_config_file::env::reference::{ReferenceError, ReferenceSyntax, pieces};
+
 use crate::import::upstream_entry::UpstreamEntry;
 
 /// Endings of the last part of a name that holds a credential: of a variable, a header, an option,
@@ -98,13 +102,14 @@ fn without_defaults(text: &str, is_credential: bool) -> String {
     shown + rest
 }
 
-/// Returns the password in a URL such as `postgres://user:password@host`.
-pub(crate) fn url_password(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once("://")?;
-    let (user, _) = rest.split(['/', '?', '#']).next()?.rsplit_once('@')?;
-    user.split_once(':')
-        .map(|(_, password)| password)
-        .filter(|password| !password.is_empty())
+/// Returns the place of the password in a URL such as `postgres://user:password@host`.
+fn url_password(text: &str) -> Option<Range<usize>> {
+    let begin = text.find("://")? + "://".len();
+    let authority = text[begin..].split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    let (name, password) = user.split_once(':')?;
+    let start = begin + name.len() + 1;
+    (!password.is_empty()).then_some(start..start + password.len())
 }
 
 /// Reports if letters, cases and digits alternate as often as in a random text.
@@ -202,40 +207,57 @@ fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
-/// Returns the credentials in the query and the path of a URL, each with its name.
-pub(crate) fn url_credentials(url: &str) -> Vec<(String, &str)> {
-    let (path, query) = url.split_once('?').unwrap_or((url, ""));
-    let (query, _) = query.split_once('#').unwrap_or((query, ""));
-    let members = query.split('&').filter_map(|member| member.split_once('='));
-    let members = members
-        .filter(|(name, value)| {
-            !value.is_empty() && (holds_credential(name) || looks_secret(value))
-        })
-        .map(|(name, value)| (name.to_owned(), value));
-    let segments = path
-        .split('/')
-        .skip(3)
-        .filter(|segment| looks_secret(segment));
-    members
-        .chain(segments.map(|segment| ("url".to_owned(), segment)))
-        .filter(|(_, text)| !text.contains("${"))
-        .collect()
+/// Returns the places of the credentials in a URL, each with its name, from left to right: the
+/// password, and those in the path and the query. A place lies outside all references.
+pub(crate) fn url_credentials(url: &str) -> Vec<(String, Range<usize>)> {
+    let path_end = url.find('?').unwrap_or(url.len());
+    let mut found: Vec<_> = url_password(url)
+        .map(|place| ("password".to_owned(), place))
+        .into_iter()
+        .collect();
+    let mut at = 0;
+    for (n, segment) in url[..path_end].split('/').enumerate() {
+        if n >= 3 && looks_secret(segment) {
+            found.push(("url".to_owned(), at..at + segment.len()));
+        }
+        at += segment.len() + 1;
+    }
+    at = path_end + 1;
+    let query = url.get(at..).unwrap_or_default();
+    for member in query.split('#').next().unwrap_or_default().split('&') {
+        if let Some((name, value)) = member.split_once('=')
+            && !value.is_empty()
+            && (holds_credential(name) || looks_secret(value))
+        {
+            let start = at + name.len() + 1;
+            found.push((name.to_owned(), start..start + value.len()));
+        }
+        at += member.len() + 1;
+    }
+    found.sort_by_key(|(_, place)| place.start);
+    let mut end = 0;
+    found.retain(|(_, place)| {
+        let before = pieces(&url[..place.start], ReferenceSyntax::Servers);
+        let is_free = place.start >= end
+            && !url[place.clone()].contains("${")
+            && before != Err(ReferenceError::Open);
+        if is_free {
+            end = place.end;
+        }
+        is_free
+    });
+    found
 }
 
 /// Returns a URL with its credentials masked.
 pub(crate) fn masked_url(url: &str) -> String {
-    let url = match url_password(url) {
-        Some(password) => url.replacen(&format!(":{password}@"), &format!(":{MASK}@"), 1),
-        None => url.to_owned(),
-    };
-    let secrets: Vec<String> = url_credentials(&url)
-        .into_iter()
-        .map(|(_, text)| text.to_owned())
-        .collect();
-    let url = secrets
-        .iter()
-        .fold(url, |url, secret| url.replace(secret.as_str(), MASK));
-    without_defaults(&url, false)
+    let (mut shown, mut at) = (String::new(), 0);
+    for (_, place) in url_credentials(url) {
+        shown.extend([&url[at..place.start], MASK]);
+        at = place.end;
+    }
+    shown.push_str(&url[at..]);
+    without_defaults(&shown, false)
 }
 
 /// Returns a command line with its credentials masked, and its arguments quoted if necessary.
@@ -392,6 +414,11 @@ mod tests {
         assert_eq!(
             masked_url("https://x/s/9f86d081884c7d659a2feaa0c55ad015/mcp"),
             "https://x/s/***/mcp"
+        );
+        // The credential's text is elsewhere in the URL, too.
+        assert_eq!(
+            masked_url("https://demo:demo@demo.example/demo?api_key=demo#demo"),
+            "https://demo:***@demo.example/demo?api_key=***#demo"
         );
     }
 }

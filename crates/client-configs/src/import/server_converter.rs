@@ -15,7 +15,6 @@ use weir_config_file::upstream_slug::upstream_slug;
 use super::ClientFile;
 use super::credentials::{
     RequiredVariable, argument_credential, is_secret_default, split_credential, url_credentials,
-    url_password,
 };
 use super::server_summary::summary;
 use crate::import::upstream_entry::UpstreamEntry;
@@ -312,16 +311,14 @@ impl ServerConversion<'_> {
     }
 
     fn url(&mut self, url: &str) -> Result<String, String> {
-        let mut written = self.text(url)?;
-        if let Some(password) = url_password(url).filter(|password| !password.contains("${")) {
-            let reference = self.credential("password", &format!("{}_password", self.id), password);
-            written = written.replacen(&format!(":{password}@"), &format!(":{reference}@"), 1);
-        }
-        for (name, credential) in url_credentials(url) {
+        let (mut written, mut at) = (String::new(), 0);
+        for (name, place) in url_credentials(url) {
             let variable = format!("{}_{name}", self.id);
-            let reference = self.credential(&name, &variable, credential);
-            written = written.replacen(credential, &reference, 1);
+            written.push_str(&self.text(&url[at..place.start])?);
+            at = place.end;
+            written.push_str(&self.credential(&name, &variable, &url[place]));
         }
+        written.push_str(&self.text(&url[at..])?);
         Ok(written)
     }
 
