@@ -174,19 +174,28 @@ impl McpClient {
         let header = format!("[{}.{name}]", self.container());
         let below = format!("[{}.{name}.", self.container());
         let mut kept: Vec<&str> = Vec::new();
+        // Comments after the last key of an old table are about what follows it.
+        let mut comments: Vec<&str> = Vec::new();
         let mut is_old = false;
         let mut place = None;
         for line in text.split_inclusive('\n') {
             let trimmed = line.trim();
             if trimmed.starts_with('[') {
+                kept.append(&mut comments);
                 is_old = trimmed.starts_with(&header) || trimmed.starts_with(&below);
             }
-            if is_old {
-                place.get_or_insert(kept.len());
-            } else {
+            if !is_old {
                 kept.push(line);
+                continue;
+            }
+            place.get_or_insert(kept.len());
+            if trimmed.starts_with('#') || trimmed.is_empty() && !comments.is_empty() {
+                comments.push(line);
+            } else if !trimmed.is_empty() {
+                comments.clear();
             }
         }
+        kept.append(&mut comments);
         let keys: String = entry
             .iter()
             .map(|(key, value)| format!("{key} = {}\n", value.to_toml()))
@@ -248,6 +257,27 @@ mod tests {
             now.matches("\r\n").count(),
             "{now:?}"
         );
+    }
+
+    #[test]
+    fn comments_between_a_replaced_table_and_the_next_one_stay() {
+        let connection = EndpointConnection {
+            name: "weir",
+            url: "http://x/mcp",
+            program: "weir",
+            credential: EntryCredential::None,
+        };
+        let old = "[mcp_servers.weir]\n# old\nurl = \"http://old\"\n\n";
+        for rest in [
+            "# about b\n[mcp_servers.b]\nurl = \"c\"\n",
+            "# one\n\n# two\n\n[mcp_servers.b]\nurl = \"c\"\n",
+            "# the end\n",
+        ] {
+            let merged =
+                McpClient::Codex.merged(&format!("# mine\n{old}{rest}"), &connection, true);
+            let expected = format!("# mine\n[mcp_servers.weir]\nurl = \"http://x/mcp\"\n\n{rest}");
+            assert_eq!(merged, Ok(MergedFile::Changed(expected)));
+        }
     }
 
     #[test]
