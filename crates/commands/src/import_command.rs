@@ -18,7 +18,7 @@ use weir_system::atomic_file;
 use weir_text::one_line;
 
 use super::exit_code::{EXIT_USAGE, exit_with_error};
-use super::variable_stand_ins::stand_in;
+use super::variable_stand_ins::{names_unset, stand_in};
 
 /// The exit code if there is no server to import.
 const EXIT_NOTHING_FOUND: u8 = 1;
@@ -183,16 +183,26 @@ fn leave_out_broken(converter: &mut ServerConverter) {
 /// Returns the first error that `weir check` would find in an upstream, or the warning that it is
 /// the weir of the written config: a client's file may have the entry of `weir connect`.
 fn first_error(one: &ConvertedServer) -> Option<String> {
+    let mut entry = one.entry.clone();
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    if entry
+        .cwd
+        .as_deref()
+        .is_some_and(|cwd| names_unset(cwd, is_set))
+    {
+        // The folder is known where weir starts.
+        entry.cwd = None;
+    }
     let text = format!(
         "{LISTEN}upstreams:\n  {}:\n{}",
         scalar(&one.id),
-        one.entry.block("    ", "  ")
+        entry.block("    ", "  ")
     );
     let environment = |name: &str| {
         let is_named =
             text.contains(&format!("${{{name}}}")) || text.contains(&format!("${{{name}:-"));
         let value = std::env::var(name).ok();
-        value.or_else(|| is_named.then(|| stand_in(name, one.entry.url.as_deref()).to_owned()))
+        value.or_else(|| is_named.then(|| stand_in(name, entry.url.as_deref()).to_owned()))
     };
     let outcome = ConfigLoader::new(
         ConfigSource::Text {

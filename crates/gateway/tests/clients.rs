@@ -830,6 +830,29 @@ fn add_creates_a_config_and_leaves_files_of_other_programs() {
 }
 
 #[test]
+fn folder_of_a_variable_that_is_not_set_is_imported() {
+    let home = ClientFilesHome::new("unset-folder");
+    home.write(
+        "work/mcp.json",
+        r#"{ "mcpServers": { "a": { "command": "npx", "cwd": "${workspaceFolder}/sub" },
+             "b": { "command": "npx", "cwd": "${env:B_FOLDER}" },
+             "c": { "command": "npx", "cwd": "/no/such/folder" } } }"#,
+    );
+    let imported = home.weir(&["import", "mcp.json"], &[]);
+    let (config, said) = (text(&imported.stdout), said(&imported));
+    assert!(
+        config.contains("cwd: \"${WEIR_WORKSPACE_FOLDER}/sub\"")
+            && config.contains("cwd: \"${B_FOLDER}\""),
+        "{said}"
+    );
+    assert!(
+        said.contains("  B_FOLDER  ") && said.contains("  WEIR_WORKSPACE_FOLDER  "),
+        "{said}"
+    );
+    assert!(said.contains("left out: cwd is not a folder"), "{said}");
+}
+
+#[test]
 fn credential_in_a_url_is_replaced_at_its_own_place() {
     let home = ClientFilesHome::new("url-place");
     home.write(
