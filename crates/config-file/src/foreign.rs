@@ -64,7 +64,7 @@ pub fn adopt(
     };
     let is_foreign = is_foreign(entries, origin.format);
     if is_foreign {
-        adopted.inputs = inputs::parse(entries, report);
+        adopted.inputs = inputs::parse(&ConfigPath::root(), entries, report);
         ignore_others(entries, report);
     } else {
         explain_mixture(entries, origin.format, report);

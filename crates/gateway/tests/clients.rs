@@ -577,6 +577,18 @@ fn servers_in_the_settings_of_vs_code_are_found() {
         "{}",
         said(&output)
     );
+    home.write(
+        "work/settings.json",
+        r#"{ "mcp": { "inputs": [{ "id": "key", "description": "The key of a" }],
+             "servers": { "a": { "command": "npx", "env": { "KEY": "${input:key}" } } } } }"#,
+    );
+    let output = home.weir(&["import", "settings.json"], &[]);
+    let said = said(&output);
+    assert!(
+        text(&output.stdout).contains("KEY: \"${WEIR_INPUT_KEY}\"")
+            && said.contains("  WEIR_INPUT_KEY  The key of a"),
+        "{said}"
+    );
 }
 
 /// `mcp-remote` fills in such an argument itself. As a reference of weir's the variable would have

@@ -13,6 +13,9 @@ use crate::foreign::inputs::InputVariable;
 use crate::foreign::server_normalizer::{ENV_FILE, ServerNormalizer};
 use crate::foreign::server_origin::{CONTAINERS, ServerOrigin};
 
+/// The key of the settings of VS Code that has servers and inputs.
+const EDITOR_SETTINGS: &str = "mcp";
+
 /// The content of a file of another program.
 #[derive(Debug, Default)]
 pub struct FoundFile {
@@ -77,7 +80,12 @@ pub fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile, Confi
     let NodeValue::Map(entries) = &mut tree.value else {
         return Ok(found);
     };
-    found.inputs = inputs::parse(entries, &mut found.report);
+    found.inputs = inputs::parse(&ConfigPath::root(), entries, &mut found.report);
+    if let Some((key, settings)) = entries.iter().find(|(key, _)| key == EDITOR_SETTINGS) {
+        let place = ConfigPath::root().key(&**key);
+        let inputs = inputs::parse(&place, settings.entries(), &mut found.report);
+        found.inputs.extend(inputs);
+    }
     let own = FilePlace::of(file, home);
     for (container, node) in containers(entries) {
         // Claude Code keeps servers for one project under the project's folder.
@@ -133,7 +141,7 @@ fn containers(entries: &mut [(String, ConfigNode)]) -> Vec<(ConfigPath, &mut Con
         };
         for (inner_key, node) in inner {
             let path = path.key(&*inner_key);
-            if key == "mcp" && inner_key == "servers" {
+            if key == EDITOR_SETTINGS && inner_key == "servers" {
                 all.push((path, node));
             } else if let ("projects", NodeValue::Map(project)) = (key.as_str(), &mut node.value) {
                 let servers = project.iter_mut().find(|(key, _)| key == CONTAINERS[0]);

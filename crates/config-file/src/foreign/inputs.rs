@@ -74,16 +74,19 @@ impl std::fmt::Debug for InputSource<'_> {
     }
 }
 
-/// Parses the inputs of a file.
-pub fn parse(entries: &[(String, ConfigNode)], report: &mut ConfigReport) -> Vec<InputVariable> {
+/// Parses the inputs of a map of a file, which is at `place`.
+pub fn parse(
+    place: &ConfigPath,
+    entries: &[(String, ConfigNode)],
+    report: &mut ConfigReport,
+) -> Vec<InputVariable> {
     let Some((_, node)) = entries.iter().find(|(key, _)| key == KEY) else {
         return Vec::new();
     };
+    let place = place.key(KEY);
     let NodeValue::List(items) = &node.value else {
-        let problem = ConfigProblem::error(
-            ConfigPath::at(KEY),
-            format!("expected a list, found {}", node.kind()),
-        );
+        let problem =
+            ConfigProblem::error(place, format!("expected a list, found {}", node.kind()));
         report.add(ConfigProblem {
             line: Some(node.line),
             ..problem
@@ -98,7 +101,7 @@ pub fn parse(entries: &[(String, ConfigNode)], report: &mut ConfigReport) -> Vec
                 .map(str::to_owned)
         };
         let Some(id) = text("id") else {
-            let problem = ConfigProblem::error(ConfigPath::at(KEY).key(n), "has no `id`");
+            let problem = ConfigProblem::error(place.key(n), "has no `id`");
             report.add(ConfigProblem {
                 line: Some(item.line),
                 ..problem.hint("write id: api-key")
