@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use weir_commands::config_file::ConfigFileOptions;
 use weir_commands::exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
@@ -153,7 +153,10 @@ enum DocsPage {
 
 /// Runs the command line. Only `serve` uses `inherited`.
 pub async fn run(inherited: Result<InheritedSockets, String>) -> ExitCode {
-    let Cli { command, log } = Cli::parse();
+    let mut matches = without_empty_variables(Cli::command()).get_matches();
+    let parsed = Cli::from_arg_matches_mut(&mut matches);
+    let Cli { command, log } =
+        parsed.unwrap_or_else(|error| error.format(&mut Cli::command()).exit());
     let code = run_command(command, log.as_deref(), inherited).await;
     // A closed pipe is not an error.
     match weir_terminal::lost_output() {
@@ -236,6 +239,20 @@ async fn run_command(
             page: DocsPage::Metrics,
         } => print_text(&weir_commands::docs::metrics()),
     }
+}
+
+/// Returns the command without the environment variables that are empty: a container cannot unset
+/// a variable of its image, and makes it empty instead.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|argument| {
+            let value = argument.get_env().and_then(std::env::var_os);
+            match value.is_some_and(|value| value.is_empty()) {
+                true => argument.env(None::<&'static str>),
+                false => argument,
+            }
+        })
+        .mut_subcommands(without_empty_variables)
 }
 
 /// Checks a log filter, also for commands that do not log.

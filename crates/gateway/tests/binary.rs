@@ -6,13 +6,20 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 fn weir(arguments: &[&str]) -> Output {
+    weir_with(arguments, &[])
+}
+
+/// Runs weir with these variables.
+fn weir_with(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command
         .args(arguments)
+        .env_remove("WEIR_ADDRESS_FILE")
         .env_remove("WEIR_CONFIG")
         .env_remove("WEIR_ADMIN")
         .env_remove("WEIR_TOKEN")
         .env_remove("RUST_LOG")
+        .envs(variables.iter().copied())
         .output()
         .unwrap()
 }
@@ -81,6 +88,26 @@ fn help_lists_every_user_command() {
         out(&weir(&["--version"])).trim(),
         format!("weir {}", env!("CARGO_PKG_VERSION"))
     );
+}
+
+#[test]
+fn empty_variable_counts_as_unset() {
+    let nowhere = "http://127.0.0.1:1";
+    for (variable, arguments) in [
+        ("WEIR_CONFIG", &["check"][..]),
+        ("WEIR_CONFIG", &["stdio"]),
+        ("WEIR_CONFIG", &["health", "--admin", nowhere]),
+        ("WEIR_ADMIN", &["health", "--config", "/nowhere/weir.yaml"]),
+        ("WEIR_ADDRESS_FILE", &["health", "--admin", nowhere]),
+        ("WEIR_ADDRESS_FILE", &["serve", "/nowhere/weir.yaml"]),
+        ("WEIR_TOKEN", &["tools", nowhere]),
+        ("WEIR_AUDIT_KEYS", &["audit", "verify", "/nowhere/audit"]),
+    ] {
+        let empty = weir_with(arguments, &[(variable, "")]);
+        let unset = weir(arguments);
+        assert_eq!(err(&empty), err(&unset), "{variable}");
+        assert_eq!(empty.status, unset.status, "{variable}");
+    }
 }
 
 #[test]
