@@ -13,10 +13,8 @@ use weir_audit::{
 };
 use weir_text::count;
 
-use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 
-/// The exit code of a missing, moved or changed record.
-const EXIT_BROKEN: u8 = 1;
 /// The longest line in bytes. weir writes shorter ones.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
@@ -71,7 +69,7 @@ pub fn run(command: AuditCommand) -> ExitCode {
         Err(VerifyError::Usage(why)) => exit_with_error(EXIT_USAGE, why),
         Err(VerifyError::Broken(file, ChainFault { line, why })) => {
             weir_terminal::line(format_args!("{}:{line}: {why}", file.display()));
-            ExitCode::from(EXIT_BROKEN)
+            ExitCode::from(EXIT_NO)
         }
     }
 }
@@ -84,7 +82,50 @@ enum VerifyError {
 }
 
 /// The chains of an audit log by name. The chain of the calls has an empty name.
-type ChainInspectors = BTreeMap<String, ChainInspector>;
+type AuditChains = BTreeMap<String, AuditChainState>;
+
+/// A chain while its files are read.
+struct AuditChainState {
+    inspector: ChainInspector,
+    /// The places of its first and its last record.
+    first: Option<RecordPlace>,
+    last: Option<RecordPlace>,
+}
+
+/// A line of a file.
+#[derive(Clone, Default)]
+struct RecordPlace {
+    file: PathBuf,
+    line: u64,
+}
+
+impl AuditChainState {
+    fn new(inspector: ChainInspector) -> Self {
+        Self {
+            inspector,
+            first: None,
+            last: None,
+        }
+    }
+}
+
+impl RecordPlace {
+    /// The fault of a chain at this place.
+    fn broken(self, chain: &str, why: &str) -> VerifyError {
+        let of_chain = match chain {
+            "" => String::new(),
+            chain => format!(" (chain `{chain}`)"),
+        };
+        let why = format!("{why}{of_chain}");
+        VerifyError::Broken(
+            self.file,
+            ChainFault {
+                line: self.line,
+                why,
+            },
+        )
+    }
+}
 
 impl VerifyOptions {
     fn run(self) -> Result<Vec<(String, ChainSummary)>, VerifyError> {
@@ -100,10 +141,11 @@ impl VerifyOptions {
             .map(|text| parse_key(text))
             .collect::<Result<_, _>>()
             .map_err(VerifyError::Usage)?;
-        let mut chains = ChainInspectors::new();
+        let mut chains = AuditChains::new();
         for (chain, head) in expect {
             let inspector = ChainInspector::new(keys.clone()).expect(head);
-            if chains.insert(chain, inspector).is_some() {
+            let state = AuditChainState::new(inspector);
+            if chains.insert(chain, state).is_some() {
                 return Err(VerifyError::Usage(
                     "give at most one expected record of each chain",
                 ));
@@ -113,18 +155,23 @@ impl VerifyOptions {
         for file in &files {
             inspect_file(&mut chains, &keys, file)?;
         }
-        let last = files.last().cloned().unwrap_or_default();
+        // The place of a chain without any record.
+        let nowhere = RecordPlace {
+            file: files.last().cloned().unwrap_or_default(),
+            line: 1,
+        };
         let mut summaries = Vec::new();
-        for (chain, inspector) in chains {
-            let summary = inspector
+        for (chain, state) in chains {
+            let last = state.last.unwrap_or_else(|| nowhere.clone());
+            let summary = state
+                .inspector
                 .finish()
-                .map_err(|trouble| VerifyError::Broken(last.clone(), trouble))?;
+                .map_err(|fault| last.broken(&chain, &fault.why))?;
             match summary.first {
                 None => {}
                 Some(first) if from_start && first != 1 => {
                     let why = format!("it is record {first}: those before it are missing");
-                    let file = files.first().cloned().unwrap_or_default();
-                    return Err(VerifyError::Broken(file, ChainFault { line: 1, why }));
+                    return Err(state.first.unwrap_or(nowhere).broken(&chain, &why));
                 }
                 Some(_) => summaries.push((chain, summary)),
             }
@@ -153,18 +200,26 @@ fn in_order(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, VerifyError> {
 }
 
 fn inspect_file(
-    chains: &mut ChainInspectors,
+    chains: &mut AuditChains,
     keys: &[AuditKey],
     file: &Path,
 ) -> Result<(), VerifyError> {
     let unreadable = |error| VerifyError::Unreadable(file.to_owned(), error);
-    let broken = |trouble| VerifyError::Broken(file.to_owned(), trouble);
+    let broken = |chain: &str, fault: &ChainFault| {
+        let place = RecordPlace {
+            file: file.to_owned(),
+            line: fault.line,
+        };
+        place.broken(chain, &fault.why)
+    };
     let mut reader = open(file).map_err(unreadable)?;
-    chains.values_mut().for_each(ChainInspector::begin_file);
+    for state in chains.values_mut() {
+        state.inspector.begin_file();
+    }
     // A line that is not a record belongs to the chain of the record before it, or else to that of
     // the first one.
     let mut chain = first_chain(file).map_err(unreadable)?;
-    let mut before = 0;
+    let mut number = 0;
     while let Some((line, whole)) = next_line(&mut reader).map_err(unreadable)? {
         if let Some(link) = ChainLink::read(&line) {
             chain = link.chain.unwrap_or_default();
@@ -172,21 +227,29 @@ fn inspect_file(
         if !chains.contains_key(&chain) {
             let mut inspector = ChainInspector::new(keys.to_vec());
             inspector.begin_file();
-            (0..before).for_each(|_| inspector.skip_line());
-            chains.insert(chain.clone(), inspector);
+            (0..number).for_each(|_| inspector.skip_line());
+            chains.insert(chain.clone(), AuditChainState::new(inspector));
         }
-        before += 1;
-        for (name, inspector) in &mut *chains {
-            if *name == chain {
-                inspector.line(&line, whole).map_err(broken)?;
-            } else {
-                inspector.skip_line();
+        number += 1;
+        for (name, state) in &mut *chains {
+            if *name != chain {
+                state.inspector.skip_line();
+                continue;
             }
+            let inspected = state.inspector.line(&line, whole);
+            inspected.map_err(|fault| broken(name, &fault))?;
+            let place = RecordPlace {
+                file: file.to_owned(),
+                line: number,
+            };
+            state.first.get_or_insert_with(|| place.clone());
+            state.last = Some(place);
         }
     }
-    chains
-        .values_mut()
-        .try_for_each(|inspector| inspector.end_file().map_err(broken))
+    chains.iter_mut().try_for_each(|(name, state)| {
+        let ended = state.inspector.end_file();
+        ended.map_err(|fault| broken(name, &fault))
+    })
 }
 
 /// Returns the chain of the first record of a file.
@@ -224,7 +287,7 @@ fn format_summary(chain: &str, summary: &ChainSummary) -> String {
         head,
         records,
         signed,
-        gaps: seams,
+        gaps,
     } = summary;
     let mut lines = vec![match chain {
         "" => format!("whole: {}", count(*records, "record")),
@@ -241,8 +304,8 @@ fn format_summary(chain: &str, summary: &ChainSummary) -> String {
     if *signed > 0 && signed < records {
         lines.push(format!("the first {} are not signed", records - signed));
     }
-    for seam in seams {
-        lines.push(match seam {
+    for gap in gaps {
+        lines.push(match gap {
             ChainGap::Recovered { seq, bytes } => {
                 format!("before record {seq}, weir crashed, and {bytes} bytes of records were cut off")
             }
@@ -286,5 +349,66 @@ fn parse_key(text: &str) -> Result<AuditKey, &'static str> {
     match (id.parse(), secret) {
         (Ok(id), Some(secret)) => Ok(AuditKey::new(id, secret)),
         _ => Err("a key is its number, a colon, and 32 bytes of URL-safe base64"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records that a weir wrote: one of the calls, two of the refusals.
+    const CALLS: &str = r#"{"seq":1,"time":"2026-11-30T07:24:29.465Z","kind":"started","version":"0.1.0","unclean":false,"prev":"0000000000000000000000000000000000000000000000000000000000000000","hash":"350745d97c0215cc226b1fa157694259da14c7360f24d288c80fbc3b47c28bda"}"#;
+    const REFUSALS: [&str; 2] = [
+        r#"{"seq":1,"chain":"refusals","time":"2026-11-30T07:24:29.465Z","kind":"started","version":"0.1.0","unclean":false,"prev":"0000000000000000000000000000000000000000000000000000000000000000","hash":"5f809b752382227e0ccbbaac228762841a28c5ccb0be44e15e10149b015bc95a"}"#,
+        r#"{"seq":2,"chain":"refusals","time":"2026-11-30T07:24:32.065Z","kind":"refusals","decision":"refused","reason":"key","endpoint":"/mcp","network":"127.0.0.0/24","since":"2026-11-30T07:24:32.055Z","count":7,"prev":"5f809b752382227e0ccbbaac228762841a28c5ccb0be44e15e10149b015bc95a","hash":"9c6d510900557cc99666728aa4fe4eb843f20b2853ddbb03898b1e725fd08b1c"}"#,
+    ];
+
+    #[test]
+    fn fault_of_a_chain_names_its_own_file_and_line() {
+        let file = |name: &str, text: String| {
+            let file = format!("weir-audit-{name}-{}", std::process::id());
+            let file = std::env::temp_dir().join(file);
+            std::fs::write(&file, text).expect("it is written");
+            file
+        };
+        let calls = file("calls", format!("{CALLS}\n"));
+        let whole = file(
+            "refusals",
+            REFUSALS.map(|line| format!("{line}\n")).concat(),
+        );
+        let cut = file("cut", format!("{}\n", REFUSALS[1]));
+        let fault = |files: [&PathBuf; 2], expect: &str, from_start| {
+            let head = parse_head(expect).expect("a head");
+            let options = VerifyOptions {
+                files: files.map(Clone::clone).to_vec(),
+                expect: vec![head],
+                from_start,
+                keys: Vec::new(),
+            };
+            match options.run() {
+                Err(VerifyError::Broken(file, fault)) => (file, fault.line, fault.why),
+                Err(_) | Ok(_) => panic!("a fault was expected of {files:?}"),
+            }
+        };
+        let missing = format!("refusals:9:{}", "a".repeat(64));
+        let of_calls = format!("9:{}", "a".repeat(64));
+        for [one, other] in [[&calls, &whole], [&whole, &calls]] {
+            let (file, line, why) = fault([one, other], &missing, false);
+            assert_eq!((&file, line), (&whole, 2), "{why}");
+            assert!(why.ends_with("(chain `refusals`)"), "{why}");
+            let (file, line, why) = fault([one, other], &of_calls, false);
+            assert_eq!((&file, line), (&calls, 1), "{why}");
+            assert!(!why.contains("chain"), "{why}");
+        }
+        let known = "1:350745d97c0215cc226b1fa157694259da14c7360f24d288c80fbc3b47c28bda";
+        let (file, line, why) = fault([&calls, &cut], known, true);
+        assert_eq!((&file, line), (&cut, 1), "{why}");
+        assert!(
+            why.starts_with("it is record 2") && why.contains("refusals"),
+            "{why}"
+        );
+        for file in [calls, whole, cut] {
+            std::fs::remove_file(file).expect("it is there");
+        }
     }
 }
