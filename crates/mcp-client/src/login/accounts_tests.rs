@@ -11,6 +11,7 @@ fn account(resource: &str, token: &str) -> LoginAccount {
         resource: resource.to_owned(),
         issuer: "https://id.example".to_owned(),
         client_id: "c".to_owned(),
+        client_secret: None,
         token_endpoint: "https://id.example/token".to_owned(),
         revocation_endpoint: None,
         access_token: token.to_owned(),

@@ -11,13 +11,15 @@ use weir_oauth::{ClientAuthentication, FormRequest, TokenResponse, read_lifetime
 
 use super::discovery::{LoginDiscovery, OFFLINE_ACCESS};
 use super::json_http;
-use super::login_account::LoginAccount;
+use super::login_account::{LoginAccount, LoginClientAuthMethod, LoginClientSecret};
 use super::login_error::{LoginError, plain};
 
-/// This program's identity at the authorization server. It is a public client without a secret.
+/// This program's identity at the authorization server: a public client, unless the server gives it
+/// a secret all the same.
 #[derive(Debug)]
 pub(super) struct LoginClient {
     id: String,
+    secret: Option<LoginClientSecret>,
 }
 
 /// One authorization request.
@@ -68,7 +70,28 @@ impl LoginAuthorizationRequest<'_> {
 impl LoginClient {
     /// Returns a client that was registered by hand.
     pub(super) fn known(id: &str) -> Self {
-        Self { id: id.to_owned() }
+        Self {
+            id: id.to_owned(),
+            secret: None,
+        }
+    }
+
+    /// Returns the client that a login was made with.
+    fn of(account: &LoginAccount) -> Self {
+        Self {
+            id: account.client_id.clone(),
+            secret: account.client_secret.clone(),
+        }
+    }
+
+    fn authentication(&self) -> ClientAuthentication<'_> {
+        match &self.secret {
+            None => ClientAuthentication::Public,
+            Some(LoginClientSecret { secret, method }) => match method {
+                LoginClientAuthMethod::Basic => ClientAuthentication::Basic(secret),
+                LoginClientAuthMethod::Post => ClientAuthentication::Post(secret),
+            },
+        }
     }
 
     /// Registers this program as a native client (RFC 7591).
@@ -90,7 +113,10 @@ impl LoginClient {
         });
         let answer = json_http::post_json(endpoint, &wanted).await?;
         match answer.body["client_id"].as_str() {
-            Some(id) if answer.status.is_success() => Ok(Self::known(id)),
+            Some(id) if answer.status.is_success() => Ok(Self {
+                id: id.to_owned(),
+                secret: registered_secret(&answer.body, &found.issuer)?,
+            }),
             _ => Err(refusal(&answer)),
         }
     }
@@ -110,11 +136,12 @@ impl LoginClient {
             ("code_verifier", verifier),
             ("resource", &found.resource),
         ];
-        let granted = granted(&found.token, &self.id, &fields).await?;
+        let granted = granted(&found.token, &self, &fields).await?;
         Ok(LoginAccount {
             resource: found.resource.clone(),
             issuer: found.issuer.clone(),
             client_id: self.id,
+            client_secret: self.secret,
             token_endpoint: found.token.to_string(),
             revocation_endpoint: found.revocation.as_ref().map(Url::to_string),
             expires_at: granted.members.expires_at(),
@@ -138,7 +165,7 @@ pub(super) async fn refresh(account: &LoginAccount) -> Result<Option<LoginAccoun
         ("refresh_token", refresh_token),
         ("resource", &account.resource),
     ];
-    let granted = match granted(&endpoint, &account.client_id, &fields).await {
+    let granted = match granted(&endpoint, &LoginClient::of(account), &fields).await {
         Ok(granted) => granted,
         Err(LoginError::Refused(_)) => return Ok(None),
         Err(other) => return Err(other),
@@ -169,7 +196,7 @@ pub(super) async fn revoke(account: &LoginAccount) -> Result<(), LoginError> {
         .refresh_token
         .as_deref()
         .unwrap_or(&account.access_token);
-    let answer = post_form(&endpoint, &account.client_id, &[("token", token)]).await?;
+    let answer = post_form(&endpoint, &LoginClient::of(account), &[("token", token)]).await?;
     if answer.status.is_success() {
         Ok(())
     } else {
@@ -177,23 +204,51 @@ pub(super) async fn revoke(account: &LoginAccount) -> Result<(), LoginError> {
     }
 }
 
-/// Posts a form as this public client.
-async fn post_form(
-    endpoint: &Url,
-    client_id: &str,
-    fields: &[(&str, &str)],
-) -> Result<json_http::LoginJsonResponse, LoginError> {
-    let request = FormRequest::new(fields, client_id, ClientAuthentication::Public);
-    json_http::post_form(endpoint, request.form).await
+/// Returns the secret in the response to a registration, which may differ from the request (RFC
+/// 7591, 3.2.1).
+fn registered_secret(
+    response: &Value,
+    issuer: &str,
+) -> Result<Option<LoginClientSecret>, LoginError> {
+    let Some(secret) = response["client_secret"].as_str() else {
+        return Ok(None);
+    };
+    let method = match response["token_endpoint_auth_method"].as_str() {
+        Some("none") => return Ok(None),
+        // The default (RFC 7591, 2).
+        None | Some("client_secret_basic") => LoginClientAuthMethod::Basic,
+        Some("client_secret_post") => LoginClientAuthMethod::Post,
+        Some(other) => {
+            return Err(LoginError::Unfit(format!(
+                "{} registers clients that authenticate with `{}`, which this command cannot: register a client there, and give its id with --client-id",
+                plain(issuer),
+                plain(other)
+            )));
+        }
+    };
+    Ok(Some(LoginClientSecret {
+        secret: secret.to_owned(),
+        method,
+    }))
 }
 
-/// Requests a token as this public client.
+/// Posts a form as this client.
+async fn post_form(
+    endpoint: &Url,
+    client: &LoginClient,
+    fields: &[(&str, &str)],
+) -> Result<json_http::LoginJsonResponse, LoginError> {
+    let request = FormRequest::new(fields, &client.id, client.authentication());
+    json_http::post_form(endpoint, request).await
+}
+
+/// Requests a token as this client.
 async fn granted(
     endpoint: &Url,
-    client_id: &str,
+    client: &LoginClient,
     fields: &[(&str, &str)],
 ) -> Result<TokenResponse<LoginTokenMembers>, LoginError> {
-    let answer = post_form(endpoint, client_id, fields).await?;
+    let answer = post_form(endpoint, client, fields).await?;
     // Neither says anything about the grant: it may be good a moment later.
     if answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS {
         let why = format!("HTTP {}", answer.status.as_u16());
@@ -367,6 +422,73 @@ mod tests {
         ]);
         let forms: Vec<_> = requests.into_iter().map(|request| request.form).collect();
         assert_eq!(forms, [code, again.clone(), again.clone(), again]);
+    }
+
+    #[tokio::test]
+    async fn secret_of_a_registration_authenticates_every_request() {
+        let basic = Some("Basic aWQ6Q0FOQVJZ");
+        for (method, header, in_form) in [
+            (json!("client_secret_basic"), basic, [None, None]),
+            (Value::Null, basic, [None, None]),
+            (
+                json!("client_secret_post"),
+                None,
+                [Some("id"), Some("CANARY")],
+            ),
+            (json!("none"), None, [Some("id"), None]),
+        ] {
+            let server = TokenServer::start().await;
+            let url = |text: &str| Some(Url::parse(text).expect("a URL"));
+            let mut found = discovery(&server);
+            found.registration = url(&format!("{}/register", server.issuer()));
+            found.revocation = url(&server.endpoint());
+            let registered = json!({ "client_id": "id", "client_secret": "CANARY", "token_endpoint_auth_method": method });
+            server.serve_document("/register", &registered);
+            let redirect = "http://127.0.0.1/callback";
+            let client = LoginClient::register(&found, redirect)
+                .await
+                .expect("a client");
+            assert!(!format!("{client:?}").contains("CANARY"));
+            let tokens =
+                json!({ "access_token": "a", "token_type": "Bearer", "refresh_token": "r" });
+            server.queue_answer(200, &tokens);
+            server.queue_answer(200, &tokens);
+            let exchanged = client
+                .exchange(&found, "the-code", redirect, "verifier")
+                .await;
+            // As the file of logins keeps it.
+            let kept = serde_json::to_value(exchanged.expect("an account")).expect("JSON");
+            let account: LoginAccount = serde_json::from_value(kept).expect("an account");
+            refresh(&account)
+                .await
+                .expect("an answer")
+                .expect("a token");
+            revoke(&account).await.expect("it is revoked");
+            let requests = server.requests();
+            assert_eq!(requests.len(), 3, "{method}");
+            for request in requests {
+                assert_eq!(request.authorization.as_deref(), header, "{method}");
+                let given = ["client_id", "client_secret"].map(|name| request.form.get(name));
+                assert_eq!(
+                    given.map(|text| text.map(String::as_str)),
+                    in_form,
+                    "{method}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn registration_with_another_authentication_is_refused() {
+        let body =
+            json!({ "client_secret": "CANARY", "token_endpoint_auth_method": "private_key_jwt" });
+        let error = registered_secret(&body, "https://id.example").expect_err("no such method");
+        let text = error.to_string();
+        assert!(
+            text.contains("`private_key_jwt`") && text.contains("--client-id"),
+            "{text}"
+        );
+        assert!(!text.contains("CANARY"), "{text}");
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 use url::{Host, Url};
+use weir_oauth::FormRequest;
 
 use super::login_error::{LoginError, plain};
 use crate::client::transport::pool;
@@ -56,29 +57,33 @@ fn is_loopback(url: &Url) -> bool {
 
 /// Fetches a JSON document.
 pub(super) async fn get(url: &Url) -> Result<LoginJsonResponse, LoginError> {
-    send(url, Method::GET, None).await
+    send(url, Method::GET, None, None).await
 }
 
-/// Posts a form.
-pub(super) async fn post_form(url: &Url, form: String) -> Result<LoginJsonResponse, LoginError> {
+/// Posts a form with the client's authentication.
+pub(super) async fn post_form(
+    url: &Url,
+    request: FormRequest,
+) -> Result<LoginJsonResponse, LoginError> {
+    let FormRequest {
+        form,
+        authorization,
+    } = request;
     let body = ("application/x-www-form-urlencoded", form);
-    send(url, Method::POST, Some(body)).await
+    send(url, Method::POST, Some(body), authorization).await
 }
 
 /// Posts a JSON document.
 pub(super) async fn post_json(url: &Url, body: &Value) -> Result<LoginJsonResponse, LoginError> {
-    send(
-        url,
-        Method::POST,
-        Some(("application/json", body.to_string())),
-    )
-    .await
+    let body = ("application/json", body.to_string());
+    send(url, Method::POST, Some(body), None).await
 }
 
 async fn send(
     url: &Url,
     method: Method,
     body: Option<(&str, String)>,
+    authorization: Option<String>,
 ) -> Result<LoginJsonResponse, LoginError> {
     let web = |why: String| LoginError::Web {
         url: url.to_string(),
@@ -90,6 +95,9 @@ async fn send(
         .header(header::ACCEPT, "application/json");
     if let Some((kind, _)) = &body {
         request = request.header(header::CONTENT_TYPE, *kind);
+    }
+    if let Some(authorization) = authorization {
+        request = request.header(header::AUTHORIZATION, authorization);
     }
     let body = body.map(|(_, text)| text).unwrap_or_default();
     let request = request

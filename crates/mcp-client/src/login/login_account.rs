@@ -8,6 +8,28 @@ use serde::{Deserialize, Serialize};
 /// A token that expires sooner than this is refreshed before use.
 const REFRESH_MARGIN: Duration = Duration::from_secs(30);
 
+/// The secret of a client that registered itself (RFC 7591, 3.2.1).
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct LoginClientSecret {
+    pub(super) secret: String,
+    pub(super) method: LoginClientAuthMethod,
+}
+
+/// The authentication of a client that has a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) enum LoginClientAuthMethod {
+    #[serde(rename = "client_secret_basic")]
+    Basic,
+    #[serde(rename = "client_secret_post")]
+    Post,
+}
+
+impl fmt::Debug for LoginClientSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LoginClientSecret({:?})", self.method)
+    }
+}
+
 /// A login at one server.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct LoginAccount {
@@ -16,6 +38,9 @@ pub struct LoginAccount {
     /// The tokens' issuer. They are sent to no other authorization server.
     pub(super) issuer: String,
     pub(super) client_id: String,
+    /// Absent for a public client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) client_secret: Option<LoginClientSecret>,
     pub(super) token_endpoint: String,
     pub(super) revocation_endpoint: Option<String>,
     pub(super) access_token: String,
