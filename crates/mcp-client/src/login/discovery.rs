@@ -136,12 +136,20 @@ async fn resource(
         Some(named) => vec![same_server_or_safe(named, server)?],
         None => resource_metadata_urls(server),
     };
+    let mut unreadable = None;
     for place in &places {
         let answer = json_http::get(place).await?;
         if !answer.status.is_success() {
             continue;
         }
-        let read: ProtectedResourceMetadata<ResourceScopes> = read(place, answer.body)?;
+        // A server may answer every path with a page of its own.
+        let read: ProtectedResourceMetadata<ResourceScopes> = match read(place, answer.body) {
+            Ok(read) => read,
+            Err(error) => {
+                unreadable.get_or_insert(error);
+                continue;
+            }
+        };
         let named = server_url(&read.resource)?;
         if !covers(&named, server) {
             let why = format!("it is about {}, not about {server}", plain(&read.resource));
@@ -152,9 +160,11 @@ async fn resource(
         }
         return Ok(read);
     }
-    Err(LoginError::Unfit(format!(
-        "{server} names no authorization server, because it has no protected resource metadata; give a token with --token or WEIR_TOKEN"
-    )))
+    Err(unreadable.unwrap_or_else(|| {
+        LoginError::Unfit(format!(
+            "{server} names no authorization server, because it has no protected resource metadata; give a token with --token or WEIR_TOKEN"
+        ))
+    }))
 }
 
 /// Accepts any URL at the server's own origin, because the person chose it; other URLs must be safe
@@ -173,6 +183,7 @@ async fn metadata(
     server: &Url,
 ) -> Result<AuthorizationServerMetadata<LoginEndpoints>, LoginError> {
     let url = json_http::check_url("the authorization server", issuer, server)?;
+    let mut unreadable = None;
     for place in &server_metadata_urls(&url) {
         let answer = json_http::get(place).await?;
         if answer.status.is_server_error() {
@@ -184,7 +195,13 @@ async fn metadata(
         if !answer.status.is_success() {
             continue;
         }
-        let read: AuthorizationServerMetadata<LoginEndpoints> = read(place, answer.body)?;
+        let read: AuthorizationServerMetadata<LoginEndpoints> = match read(place, answer.body) {
+            Ok(read) => read,
+            Err(error) => {
+                unreadable.get_or_insert(error);
+                continue;
+            }
+        };
         if !read.is_about(issuer) {
             let why = format!(
                 "it is the metadata of {}, not of {}",
@@ -198,7 +215,8 @@ async fn metadata(
         }
         return Ok(read);
     }
-    Err(LoginError::Unfit(format!("{url} publishes no metadata")))
+    let none = || LoginError::Unfit(format!("{url} publishes no metadata"));
+    Err(unreadable.unwrap_or_else(none))
 }
 
 fn read<T: for<'a> Deserialize<'a>>(place: &Url, body: Value) -> Result<T, LoginError> {
@@ -210,6 +228,8 @@ fn read<T: for<'a> Deserialize<'a>>(place: &Url, body: Value) -> Result<T, Login
 
 #[cfg(test)]
 mod tests {
+    use weir_testkit::TokenServer;
+
     use super::*;
 
     fn found(names_itself: bool) -> LoginDiscovery {
@@ -239,6 +259,47 @@ mod tests {
         ] {
             assert!(found(false).check_issuer(Some(other)).is_err(), "{other}");
         }
+    }
+
+    #[tokio::test]
+    async fn place_without_metadata_is_passed_over() {
+        let server = TokenServer::start().await;
+        let url = Url::parse(&format!("{}/mcp", server.issuer())).expect("a URL");
+        let page = serde_json::json!("a page");
+        let resource = "/.well-known/oauth-protected-resource";
+        let metadata = serde_json::json!({
+            "issuer": server.issuer(),
+            "authorization_endpoint": server.endpoint(),
+            "token_endpoint": server.endpoint(),
+            "code_challenge_methods_supported": ["S256"],
+        });
+        let at_first = [
+            format!("{resource}/mcp"),
+            "/.well-known/oauth-authorization-server".to_owned(),
+        ];
+        for path in &at_first {
+            server.serve_document(path, &page);
+        }
+        let challenge = BearerChallenge::default();
+        let of = || LoginDiscovery::of(&url, &challenge);
+        // Nothing else is there: the page is the fault.
+        let error = of().await.expect_err("no metadata").to_string();
+        assert!(
+            error.contains(&at_first[0]) && error.contains("not valid"),
+            "{error}"
+        );
+        server.serve_document(
+            resource,
+            &serde_json::json!({ "resource": url.as_str(), "authorization_servers": [server.issuer()] }),
+        );
+        let error = of().await.expect_err("no metadata").to_string();
+        assert!(
+            error.contains(&at_first[1]) && error.contains("not valid"),
+            "{error}"
+        );
+        server.serve_document("/.well-known/openid-configuration", &metadata);
+        let found = of().await.expect("both documents are there");
+        assert_eq!(found.issuer, server.issuer());
     }
 
     #[test]
