@@ -17,11 +17,9 @@ use weir_config_file::config_report::Severity;
 use weir_system::atomic_file;
 use weir_text::one_line;
 
-use super::exit_code::{EXIT_USAGE, exit_with_error};
+use super::exit_code::{EXIT_NO, EXIT_USAGE, exit_with_error};
 use super::variable_stand_ins::{names_unset, stand_in};
 
-/// The exit code if there is no server to import.
-const EXIT_NOTHING_FOUND: u8 = 1;
 /// The listener of the written config.
 const LISTEN: &str = "listen: 127.0.0.1:8080\n";
 
@@ -89,6 +87,7 @@ pub fn import(options: &ImportOptions) -> ExitCode {
         if !source.found.report.problems().is_empty() {
             weir_terminal::note(&source.found.report);
         }
+        is_broken |= source.found.report.has_errors();
         converter.convert(source);
     }
     leave_out_broken(&mut converter);
@@ -267,10 +266,10 @@ fn print_nothing_found(options: &ImportOptions, sources: &[ClientFile]) -> ExitC
             "there is no file of {} here; name a file, such as: weir import mcp.json",
             known.join(", ")
         );
-        return exit_with_error(EXIT_NOTHING_FOUND, why);
+        return exit_with_error(EXIT_NO, why);
     }
     exit_with_error(
-        EXIT_NOTHING_FOUND,
+        EXIT_NO,
         "there is no server to import; `weir init` writes a config without any",
     )
 }

@@ -448,6 +448,39 @@ fn inputs_are_answered_by_variables_where_there_is_no_terminal() {
 }
 
 #[test]
+fn empty_file_has_no_servers_and_a_wrong_one_is_an_error() {
+    let home = ClientFilesHome::new("empty");
+    let run = |arguments: &[&str]| {
+        let output = home.weir(arguments, &[]);
+        (output.status.code().unwrap(), said(&output))
+    };
+    for empty in ["{}", "", "{ \"mcpServers\": null }"] {
+        home.write("work/empty.json", empty);
+        let (code, said) = run(&["import", "empty.json"]);
+        assert_eq!(
+            (code, said.contains("no server to import")),
+            (1, true),
+            "{empty}: {said}"
+        );
+        assert!(!said.contains("error:"), "{empty}: {said}");
+    }
+    for (wrong, why) in [
+        (
+            "no config\n",
+            "wrong.json: error: expected a map of settings, found a string",
+        ),
+        (
+            "{\n \"mcpServers\": [] }",
+            "wrong.json:2: error: mcpServers: expected a map, found a list",
+        ),
+    ] {
+        home.write("work/wrong.json", wrong);
+        let (code, said) = run(&["import", "wrong.json"]);
+        assert_eq!((code, said.contains(why)), (2, true), "{wrong}: {said}");
+    }
+}
+
+#[test]
 fn import_overwrites_only_with_force_and_reports_skipped_servers() {
     let home = ClientFilesHome::new("refuse");
     let run = |arguments: &[&str]| {

@@ -6,7 +6,7 @@ use std::path::Path as FilePath;
 use crate::config_files;
 use crate::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use crate::config_tree::{ConfigNode, NodeValue};
-use crate::document::parse_nonempty;
+use crate::document::parse;
 use crate::foreign::file_place::FilePlace;
 use crate::foreign::inputs;
 use crate::foreign::inputs::InputVariable;
@@ -74,11 +74,23 @@ pub fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile, Confi
         ..problem
     };
     let (mut tree, format) = config_files::read(file)
-        .and_then(|text| parse_nonempty(&name, &text))
+        .and_then(|text| parse(&name, &text))
         .map_err(named)?;
     let mut found = FoundFile::default();
-    let NodeValue::Map(entries) = &mut tree.value else {
-        return Ok(found);
+    let kind = tree.kind();
+    let entries = match &mut tree.value {
+        NodeValue::Map(entries) => entries,
+        // A client's file may be empty before it has its first server.
+        NodeValue::Null => return Ok(found),
+        NodeValue::Unset
+        | NodeValue::Bool(_)
+        | NodeValue::Integer(_)
+        | NodeValue::Float(_)
+        | NodeValue::Text(_)
+        | NodeValue::List(_) => {
+            let message = format!("expected a map of settings, found {kind}");
+            return Err(named(ConfigProblem::error(ConfigPath::root(), message)));
+        }
     };
     found.inputs = inputs::parse(&ConfigPath::root(), entries, &mut found.report);
     if let Some((key, settings)) = entries.iter().find(|(key, _)| key == EDITOR_SETTINGS) {
@@ -98,7 +110,16 @@ pub fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile, Confi
             project: project.or_else(|| own.project.clone()),
             ..own.clone()
         };
+        let kind = node.kind();
         let NodeValue::Map(servers) = &mut node.value else {
+            if !matches!(node.value, NodeValue::Null) {
+                let problem =
+                    ConfigProblem::error(container, format!("expected a map, found {kind}"));
+                found.report.add(ConfigProblem {
+                    line: Some(node.line),
+                    ..problem
+                });
+            }
             continue;
         };
         // A conversion does not depend on the environment.
