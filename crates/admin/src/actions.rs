@@ -113,14 +113,7 @@ pub(super) async fn on_upstream(
     let lasting = matches!(act, UpstreamAction::Disable | UpstreamAction::Drain);
     let request = ActionRequest::read(body, lasting).await?;
     let known = UpstreamId::new(id.as_str()).ok();
-    let known = known.filter(|id| {
-        state
-            .catalog
-            .status()
-            .iter()
-            .any(|upstream| upstream.id == *id)
-    });
-    let Some(id) = known else {
+    let Some(id) = known.filter(|id| state.has_upstream(id.as_str())) else {
         return Err(state.refuse_unknown(&operator, act.word(), "upstream", &id));
     };
     let target = OverrideTarget::Upstream(id.clone());

@@ -95,7 +95,8 @@ pub(super) async fn distribute(
         return next.run(request).await;
     }
     let (mut head, body) = request.into_parts();
-    match take_scope(&mut head) {
+    let scope = take_scope(&mut head).and_then(|scope| check_query(&head).map(|()| scope));
+    match scope {
         Ok(None) => next.run(Request::from_parts(head, body)).await,
         Ok(Some(scope)) => answer(&state, scope, head, body, next)
             .await
@@ -166,6 +167,18 @@ fn take_scope(head: &mut Parts) -> Result<Option<ReplicaScope>, AdminError> {
         .map_err(|_| AdminError::bad_request("the query is not valid"))?;
     head.uri = Uri::from(rest);
     Ok(Some(scope))
+}
+
+/// Refuses a change with query parameters of its own: what it changes is in its path and body. Views
+/// check theirs.
+fn check_query(head: &Parts) -> Result<(), AdminError> {
+    let is_view = matches!(head.method, Method::GET | Method::HEAD);
+    if is_view || head.uri.query().is_none_or(str::is_empty) {
+        return Ok(());
+    }
+    Err(AdminError::bad_request(format!(
+        "a change has no query parameters but `{REPLICAS_PARAMETER}`"
+    )))
 }
 
 /// Refuses a request whose subject has one name at several replicas.

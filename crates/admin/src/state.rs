@@ -157,6 +157,12 @@ impl AdminState {
         self.config_history.record_rejected(why, self.now());
     }
 
+    /// Reports if there is an upstream of this id.
+    pub(super) fn has_upstream(&self, id: &str) -> bool {
+        let mut all = self.catalog.status().into_iter();
+        all.any(|upstream| upstream.id.as_str() == id)
+    }
+
     /// Returns the running calls, the oldest first; of one upstream only, if it is given.
     pub(super) fn running_calls(&self, upstream: Option<&str>) -> Vec<LiveCall> {
         let mut all = self.live.all();

@@ -154,6 +154,15 @@ async fn every_weir_admin_command_works_as_documented() {
     .unwrap();
     assert_eq!(seen["items"][0]["definition"]["name"], "tool_0000");
     for words in [
+        ["catalog", "--upstream", "none"],
+        ["calls", "--upstream", "none"],
+    ] {
+        let output = admin(&weir, &words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("there is no upstream `none`"), "{error}");
+    }
+    for words in [
         &["sessions"][..],
         &["clients"],
         &["limits"],

@@ -37,7 +37,8 @@ async fn a_call_that_waits_for_its_client_is_shown_and_ended() {
         .tool("ask", asking)
         .start()
         .await;
-    let weir = Weir::with_config(config_over(&[("one", &one)]));
+    let two = MockServer::modern().start().await;
+    let weir = Weir::with_config(config_over(&[("one", &one), ("two", &two)]));
     weir.wait_until_listed("/mcp", &["one__ask"]);
     let ops = OperatorClient::of(&weir);
     let able = json!({ "elicitation": { "form": {} } });

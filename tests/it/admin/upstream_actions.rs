@@ -294,6 +294,10 @@ async fn invalid_admin_requests_are_refused_and_change_nothing() {
         ("/admin/catalog?kind=x", 400),
         ("/admin/catalog?after=x", 400),
         ("/admin/calls?limit=x", 400),
+        ("/admin/catalog?upstream=none", 404),
+        ("/admin/calls?upstream=none", 404),
+        ("/admin/catalog?upstream=one", 200),
+        ("/admin/calls?upstream=one", 200),
         ("/admin/nothing", 404),
         ("/admin/upstreams/one/disable", 405),
     ] {
@@ -318,6 +322,8 @@ async fn invalid_admin_requests_are_refused_and_change_nothing() {
         ),
         ("/admin/upstreams/one/enable", json!({ "ttl": "5m" }), 400),
         ("/admin/calls/c99/cancel", json!({}), 404),
+        ("/admin/upstreams/one/disable?x=all", json!({}), 400),
+        ("/admin/upstreams/one/refresh?ttl=5m", json!({}), 400),
     ] {
         let answer = ops.try_change(path, &wish).await;
         assert_eq!(answer.status, status, "{path} {}", body(&answer));

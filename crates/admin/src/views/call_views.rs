@@ -96,13 +96,18 @@ pub(crate) async fn all(
     let query = AdminQuery::read(query.as_deref(), &["upstream", "limit"])?;
     let (limit, upstream) = (query.limit()?, query.text("upstream"));
     let live = state.running_calls(upstream);
+    let waiting = state.parked_calls(upstream);
+    // An upstream that a reload removed may still have calls.
+    let is_unknown = |id: &&str| live.is_empty() && waiting.is_empty() && !state.has_upstream(id);
+    if let Some(id) = upstream.filter(is_unknown) {
+        return Err(AdminError::not_found("upstream", id));
+    }
     let now = state.now();
     let calls = live
         .iter()
         .take(limit)
         .map(|call| CallView::of(call, now))
         .collect();
-    let waiting = state.parked_calls(upstream);
     let parked = waiting
         .iter()
         .take(limit)

@@ -126,6 +126,9 @@ pub(crate) async fn all(
         .view(&EndpointId::new(endpoint), kind, CapabilityClass::BASE);
     let view = view.ok_or_else(|| AdminError::not_found("endpoint", endpoint))?;
     let upstream = query.text("upstream");
+    if let Some(id) = upstream.filter(|id| !state.has_upstream(id)) {
+        return Err(AdminError::not_found("upstream", id));
+    }
     let wanted: Vec<&CatalogItem> = view
         .items
         .iter()
