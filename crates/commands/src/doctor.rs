@@ -200,3 +200,22 @@ async fn count_list(watch: &mut dyn ListWatch, kind: ListKind) -> Result<usize, 
     }
     Ok(items)
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_config::{ConfigLoader, ConfigSource};
+
+    use super::Config;
+
+    /// Loads a config from its text.
+    pub(super) fn config(text: &str) -> Config {
+        let source = ConfigSource::Text {
+            name: "test".to_owned(),
+            text: text.to_owned(),
+        };
+        let outcome = ConfigLoader::new(source, &|_| None).load();
+        outcome
+            .config
+            .unwrap_or_else(|| panic!("{}", outcome.report))
+    }
+}

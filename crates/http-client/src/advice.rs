@@ -67,6 +67,10 @@ fn advice_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some(
             "there is no route to that address: check the network, or correct the host of its URL",
         ),
+        // A server that ends the handshake has a kind of error that others have, too.
+        io::ErrorKind::UnexpectedEof if error.to_string().contains("tls handshake") => Some(
+            "the server ended the TLS handshake: write `http://` in the URL if the port speaks plain HTTP, or see the log of the server",
+        ),
         // Errors of the system's resolver have no kind of their own.
         _ if error.to_string().contains("lookup address") => Some(
             "the host of its URL has no address: correct its name, or check the DNS of this machine",
@@ -116,6 +120,12 @@ impl Error for AdvisedError {}
 
 #[cfg(test)]
 mod tests {
+    use hyper_rustls::HttpsConnectorBuilder;
+    use hyper_util::client::legacy::connect::HttpConnector;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tower::Service as _;
+
     use super::*;
 
     #[test]
@@ -133,6 +143,29 @@ mod tests {
             text.contains("UnknownIssuer") && text.ends_with("as `ca_file`"),
             "{text}"
         );
+    }
+
+    #[tokio::test]
+    async fn server_that_ends_the_handshake_may_speak_plain_http() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let server = async {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            stream.shutdown().await.expect("it ends");
+            // Unread bytes would make the end a reset.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        };
+        let url: http::Uri = format!("https://{address}").parse().expect("a URL");
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        let mut connector = HttpsConnectorBuilder::new()
+            .with_tls_config(crate::client_tls(None).expect("the machine's authorities"))
+            .https_only()
+            .enable_http1()
+            .wrap_connector(http);
+        let (connected, ()) = tokio::join!(connector.call(url), server);
+        let text = with_advice(connected.expect_err("no handshake")).to_string();
+        assert!(text.contains("write `http://` in the URL"), "{text}");
     }
 
     #[test]

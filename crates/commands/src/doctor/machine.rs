@@ -63,13 +63,7 @@ struct ServerRuntime {
 /// Checks the machine for this config.
 pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     let mut found = Vec::new();
-    found.push(port("clients", config.front.listen));
-    found.extend(
-        config
-            .admin
-            .as_ref()
-            .map(|admin| port("operators", admin.listen)),
-    );
+    found.extend(listeners(config).map(|(whose, address)| port(whose, address)));
     found.push(descriptors(config));
     if let Some(tls) = &config.front.tls {
         let files = [
@@ -121,6 +115,19 @@ fn unused_proxies(is_set: impl Fn(&str) -> bool) -> Option<MachineFinding> {
         );
         finding(FindingGrade::Warning, text)
     })
+}
+
+/// Returns the addresses that weir listens at, each with its clients.
+fn listeners(config: &Config) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+    let operators = config.admin.as_ref().map(|admin| admin.listen);
+    let replicas = config.cluster.as_ref().map(|cluster| cluster.listen);
+    [
+        Some(("clients", config.front.listen)),
+        operators.map(|address| ("operators", address)),
+        replicas.map(|address| ("other replicas", address)),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Checks that an address can be bound.
@@ -309,6 +316,22 @@ mod tests {
         let found = unused_proxies(|name| name == "HTTP_PROXY");
         let found = found.expect("a variable is set");
         assert!(found.text.contains("{ url:"), "{}", found.text);
+    }
+
+    #[test]
+    fn every_listener_of_a_config_is_examined() {
+        let config = super::super::tests::config(
+            "{ listen: \"127.0.0.1:1\", admin: { listen: \"127.0.0.1:2\" }, store: \"redis://127.0.0.1:4\", \
+             keys: [{ id: 1, secret: AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8 }], \
+             cluster: { listen: \"127.0.0.1:3\", advertise: \"127.0.0.1:3\" }, upstreams: {} }",
+        );
+        let found: Vec<_> = listeners(&config)
+            .map(|(whose, address)| (whose, address.port()))
+            .collect();
+        assert_eq!(
+            found,
+            [("clients", 1), ("operators", 2), ("other replicas", 3)]
+        );
     }
 
     #[test]

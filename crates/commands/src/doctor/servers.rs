@@ -11,6 +11,7 @@ use http_body_util::Empty;
 use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
 use tower::Service as _;
 use weir_config::Config;
+use weir_policy::settings::{KeySource, TokenValidation};
 use weir_text::count;
 use weir_upstream::{CaFile, ProxiedConnector, TokenAuthority, TransportSettings};
 
@@ -55,8 +56,8 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     found
 }
 
-/// Returns the upstreams, the issuers of tokens, and the authorization servers of upstreams, each
-/// origin once.
+/// Returns the upstreams, the issuers of tokens with their keys and introspection endpoints, and the
+/// authorization servers of upstreams, each origin once.
 fn named(config: &Config) -> Vec<NamedServer> {
     let mut all: BTreeMap<String, NamedServer> = BTreeMap::new();
     let mut add = |url: &str, ca_file: Option<&CaFile>| {
@@ -83,11 +84,20 @@ fn named(config: &Config) -> Vec<NamedServer> {
             Some(TokenAuthority::Provider(_)) | None => {}
         }
     }
-    config
-        .auth
-        .issuers
-        .iter()
-        .for_each(|issuer| add(&issuer.name, None));
+    for issuer in &config.auth.issuers {
+        add(&issuer.name, None);
+        match &issuer.validation {
+            TokenValidation::Keys {
+                source: KeySource::Url(url),
+                ..
+            }
+            | TokenValidation::Introspection { url, .. } => add(url, None),
+            TokenValidation::Keys {
+                source: KeySource::Metadata,
+                ..
+            } => {}
+        }
+    }
     all.into_values().collect()
 }
 
@@ -215,6 +225,21 @@ mod tests {
                 "the clock of this machine agrees with that of 2 servers".to_owned()
             )
         );
+    }
+
+    #[test]
+    fn servers_of_keys_and_introspection_are_examined() {
+        let config = super::super::tests::config(
+            "{ upstreams: {}, auth: { mode: oauth, issuers: [ \
+             { issuer: \"https://a.example\", jwks_uri: \"https://keys.example/a\" }, \
+             { issuer: \"https://b.example\", introspection: { url: \"https://ask.example/b\", client_id: c, client_secret: kept-between-us } } ] } }",
+        );
+        let found: Vec<_> = named(&config)
+            .iter()
+            .map(|server| server.origin.to_string())
+            .collect();
+        let hosts = ["a", "ask", "b", "keys"];
+        assert_eq!(found, hosts.map(|host| format!("https://{host}.example/")));
     }
 
     #[test]
