@@ -4,7 +4,7 @@
 //! operators' questions alone, and reports the refusal of the real check.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 use weir_core::failure::Failure;
@@ -14,7 +14,7 @@ use weir_core::principal::VerifiedIdentity;
 
 use crate::api_key::ApiKeys;
 use crate::mtls::CertificateReader;
-use crate::settings::{TokenIssuer, VerifierSettings};
+use crate::settings::{TokenIssuer, TokenValidation, VerifierSettings};
 use crate::token::claims::{TokenClaims, has_audience};
 use crate::token::mapping::subject;
 use crate::token::token_refusal::TokenRefusal;
@@ -135,19 +135,18 @@ fn by_token(
         )
     };
     let claims = TokenClaims::read(claims, issuer).map_err(wrong)?;
-    let mut refused = None;
-    if !has_audience(claims.audiences(), endpoint, issuer, settings) {
-        refused = Some(format!(
+    let refused = if !has_audience(claims.audiences(), endpoint, issuer, settings) {
+        Some(format!(
             "the token is not for this endpoint: its `aud` is not {}{endpoint}",
             settings.base
-        ));
-    } else if let Err(reason) = claims.times().check(now, settings.leeway) {
-        refused = Some(if reason == TokenRefusal::Expired {
-            "the token has expired".to_owned()
-        } else {
-            "the token is not valid yet".to_owned()
-        });
-    }
+        ))
+    } else {
+        match claims.times().check(now, settings.leeway) {
+            Err(TokenRefusal::Expired) => Some("the token has expired".to_owned()),
+            Err(_) => Some("the token is not valid yet".to_owned()),
+            Ok(()) => refusal_by_kind(&claims, issuer, now, settings.leeway),
+        }
+    };
     let subject = subject(&claims, issuer, settings).map_err(wrong)?;
     let note = (!given).then(|| "`aud` is assumed to be this endpoint".to_owned());
     Ok(ClaimedCaller {
@@ -155,6 +154,37 @@ fn by_token(
         refused,
         note,
     })
+}
+
+/// Returns the refusal of a token by its kind or its lifetime; for people. A lifetime that is not
+/// given is right.
+fn refusal_by_kind(
+    claims: &TokenClaims,
+    issuer: &TokenIssuer,
+    now: SystemTime,
+    leeway: Duration,
+) -> Option<String> {
+    match &issuer.validation {
+        TokenValidation::Introspection { .. } => claims
+            .refuse_other_introspected_kinds()
+            .is_err()
+            .then(|| "by its claims the token is no access token".to_owned()),
+        TokenValidation::Keys { max_lifetime, .. } => {
+            let times = claims.times();
+            let is_too_long = times.end(leeway).is_some()
+                && times.check_lifetime(now, leeway, *max_lifetime).is_err();
+            if claims.refuse_other_kinds().is_err() {
+                let text = "by its claims the token is no access token: only the header `typ: at+jwt` would make it one";
+                return Some(text.to_owned());
+            }
+            is_too_long.then(|| {
+                format!(
+                    "the token is valid for longer than `max_lifetime`, which is {} s",
+                    max_lifetime.as_secs()
+                )
+            })
+        }
+    }
 }
 
 fn issuer<'a>(
@@ -180,13 +210,13 @@ fn issuer<'a>(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     use serde_json::json;
 
     use super::*;
     use crate::settings::{
-        ApiKey, CertificateName, CertificateRules, KeySource, SignatureAlgorithm, TokenValidation,
+        ApiKey, CertificateName, CertificateRules, KeySource, SignatureAlgorithm,
     };
 
     fn settings() -> VerifierSettings {
@@ -269,6 +299,21 @@ mod tests {
             refused(json!({ "sub": "a", "aud": "https://weir/mcp", "exp": 2000 })),
             ""
         );
+        for kind in [
+            json!({ "sub": "a", "token_use": "id" }),
+            json!({ "sub": "a", "nonce": "n", "exp": 2000 }),
+            json!({ "sub": "a", "typ": "Refresh" }),
+        ] {
+            let text = refused(kind.clone());
+            assert!(text.contains("no access token"), "{kind}: {text}");
+        }
+        for lifetime in [
+            json!({ "sub": "a", "exp": 1_000_000 }),
+            json!({ "sub": "a", "iat": 0, "exp": 86_900 }),
+        ] {
+            let text = refused(lifetime.clone());
+            assert!(text.contains("`max_lifetime`"), "{lifetime}: {text}");
+        }
         assert!(refused(json!({ "api_key": "ci" })).contains("expired"));
         assert!(
             ask(json!({ "api_key": "no" }))
