@@ -48,6 +48,8 @@ pub struct ClientFolders {
     pub config: PathBuf,
     /// The folder of Codex: `CODEX_HOME`, or `.codex`.
     pub(crate) codex: PathBuf,
+    /// The folder of the file of Claude Code: `CLAUDE_CONFIG_DIR`, or the home folder.
+    pub(crate) claude: PathBuf,
     /// The folder that is searched for files of a project.
     pub project: PathBuf,
     /// True for the folders of macOS.
@@ -59,6 +61,7 @@ impl ClientFolders {
     pub fn at(home: PathBuf, project: PathBuf) -> Self {
         let (config, codex) = (home.join(".config"), home.join(".codex"));
         Self {
+            claude: home.clone(),
             home,
             config,
             codex,
@@ -71,22 +74,25 @@ impl ClientFolders {
     /// `HOME` is not set.
     pub fn of_user(home: Option<&Path>) -> Option<Self> {
         let project = std::env::current_dir().unwrap_or_default();
+        if let Some(home) = home {
+            return Some(Self::at(std::path::absolute(home).ok()?, project));
+        }
         let folder = |name: &str| {
             std::env::var_os(name)
                 .map(PathBuf::from)
                 .filter(|folder| folder.is_absolute())
         };
-        if let Some(home) = home {
-            return Some(Self::at(std::path::absolute(home).ok()?, project));
+        Some(Self::at(folder("HOME")?, project).with_variables(folder))
+    }
+
+    /// Returns the folders with those that variables name.
+    fn with_variables(self, folder: impl Fn(&str) -> Option<PathBuf>) -> Self {
+        Self {
+            config: folder("XDG_CONFIG_HOME").unwrap_or(self.config),
+            codex: folder("CODEX_HOME").unwrap_or(self.codex),
+            claude: folder("CLAUDE_CONFIG_DIR").unwrap_or(self.claude),
+            ..self
         }
-        let usual = Self::at(folder("HOME")?, project);
-        let config = folder("XDG_CONFIG_HOME").unwrap_or_else(|| usual.config.clone());
-        let codex = folder("CODEX_HOME").unwrap_or_else(|| usual.codex.clone());
-        Some(Self {
-            config,
-            codex,
-            ..usual
-        })
     }
 
     /// Returns the folder of a client that follows the system's convention for settings.
@@ -196,7 +202,7 @@ impl McpClient {
                     .application("Claude")
                     .join("claude_desktop_config.json"),
             ],
-            Self::ClaudeCode => vec![home(".claude.json")],
+            Self::ClaudeCode => vec![folders.claude.join(".claude.json")],
             Self::Cursor => vec![home(".cursor/mcp.json")],
             Self::VsCode => vec![
                 folders.application("Code/User").join("mcp.json"),
@@ -208,7 +214,9 @@ impl McpClient {
                 home(".codeium/mcp_config.json"),
             ],
             Self::Codex => vec![folders.codex.join("config.toml")],
-            Self::Zed => vec![home(".config/zed/settings.json")],
+            // Zed does not follow the convention of macOS.
+            Self::Zed if folders.is_macos => vec![home(".config/zed/settings.json")],
+            Self::Zed => vec![folders.config.join("zed/settings.json")],
         }
     }
 
@@ -295,6 +303,15 @@ mod tests {
                     .iter()
                     .all(|file| McpClient::of(file, &folders) == Some(client))
             );
+        }
+        folders.is_macos = false;
+        let folders = folders.with_variables(|name| Some(Path::new("/v").join(name)));
+        for (client, file) in [
+            (McpClient::Zed, "/v/XDG_CONFIG_HOME/zed/settings.json"),
+            (McpClient::ClaudeCode, "/v/CLAUDE_CONFIG_DIR/.claude.json"),
+            (McpClient::Codex, "/v/CODEX_HOME/config.toml"),
+        ] {
+            assert_eq!(client.usual_file(&folders), Path::new(file));
         }
         let home = ClientFolders::at("/home/a".into(), "/home/a".into());
         assert_eq!(McpClient::Cursor.files(&home).len(), 1);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use parking_lot::Mutex;
 use weir_client_configs::import::credentials::has_credential;
-use weir_client_configs::import::upstream_entry::{UpstreamEntry, flow};
+use weir_client_configs::import::upstream_entry::{UpstreamEntry, flow, scalar};
 use weir_config::{ConfigLoader, ConfigSource};
 use weir_config_file::config_report::Severity;
 use weir_config_file::edit::{NewUpstream, with_upstream};
@@ -77,6 +77,7 @@ pub fn add(options: &AddOptions) -> ExitCode {
         &old,
         &NewUpstream {
             id: name,
+            key: scalar(name),
             block: &block,
             flow,
             value,

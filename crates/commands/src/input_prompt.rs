@@ -15,9 +15,23 @@ const KILL: u8 = 0x15;
 /// The most bytes of an answer.
 const LONGEST: usize = 16 << 10;
 
-/// Asks for the value of an input, without echo for a secret. Returns `None` without a terminal or
-/// an answer.
+/// Asks for the value of an input, until the answer is one of its choices. Returns `None` without a
+/// terminal or an answer.
 pub fn prompt_input(input: &InputVariable) -> Option<String> {
+    loop {
+        let line = ask(input)?;
+        if line.is_empty() {
+            return input.default.clone();
+        }
+        if let Some(answer) = answer(input, &line) {
+            return Some(answer);
+        }
+        weir_terminal::note("that is none of the choices: type the number of one");
+    }
+}
+
+/// Asks once, without echo for a secret. Returns `None` without a terminal or a line.
+fn ask(input: &InputVariable) -> Option<String> {
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return None;
@@ -39,7 +53,7 @@ pub fn prompt_input(input: &InputVariable) -> Option<String> {
         drop(quiet);
         let _ = stderr.write_all(b"\n");
     }
-    answer(input, &line?)
+    line
 }
 
 /// Returns the text before the answer.
@@ -66,16 +80,16 @@ fn question(input: &InputVariable) -> String {
     )
 }
 
-/// Returns the answer in an entered line: the default for an empty one, a choice for its number.
+/// Returns the answer in an entered line: a choice by its number or its text, or any text without
+/// choices. `None` for another text.
 fn answer(input: &InputVariable, line: &str) -> Option<String> {
-    if line.is_empty() {
-        return input.default.clone();
+    if input.choices.is_empty() {
+        return Some(line.to_owned());
     }
-    let chosen = line
-        .parse::<usize>()
-        .ok()
-        .and_then(|n| input.choices.get(n.checked_sub(1)?));
-    Some(chosen.cloned().unwrap_or_else(|| line.to_owned()))
+    let number = line.parse::<usize>().ok();
+    let numbered = number.and_then(|n| input.choices.get(n.checked_sub(1)?));
+    let named = || input.choices.iter().find(|choice| *choice == line);
+    numbered.or_else(named).cloned()
 }
 
 /// Reads up to the end of the line. Returns `None` if the input ended or was interrupted.
@@ -139,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_answer_is_the_default_and_a_number_is_a_choice() {
+    fn an_answer_is_a_choice_by_number_or_text() {
         let choices = ["one", "two"].map(str::to_owned).to_vec();
         let input = InputVariable {
             id: "a".to_owned(),
@@ -147,9 +161,13 @@ mod tests {
             default: Some("two".to_owned()),
             ..InputVariable::default()
         };
-        assert_eq!(answer(&input, ""), Some("two".to_owned()));
         assert_eq!(answer(&input, "1"), Some("one".to_owned()));
-        assert_eq!(answer(&input, "9"), Some("9".to_owned()));
+        assert_eq!(answer(&input, "two"), Some("two".to_owned()));
+        for other in ["9", "0", "three"] {
+            assert_eq!(answer(&input, other), None, "{other}");
+        }
+        let free = InputVariable::default();
+        assert_eq!(answer(&free, "9"), Some("9".to_owned()));
         assert_eq!(question(&input), "  1. one\n  2. two\na (`a`) [two]: ");
         let hostile = InputVariable {
             id: "a\u{1b}[2J".to_owned(),

@@ -12,6 +12,8 @@ use crate::foreign;
 pub struct NewUpstream<'a> {
     /// The id of the upstream.
     pub id: &'a str,
+    /// The id as YAML: some words are no strings without quotes.
+    pub key: String,
     /// Writes the lines of the entry. The arguments are the indent of each line, and the indent of
     /// one more level.
     pub block: &'a dyn Fn(&str, &str) -> String,
@@ -123,7 +125,7 @@ fn entry(new: &NewUpstream<'_>, indent: &str) -> String {
     let step = if indent.is_empty() { "  " } else { indent };
     format!(
         "{indent}{}:\n{}",
-        new.id,
+        new.key,
         (new.block)(&format!("{indent}{step}"), step)
     )
 }
@@ -193,6 +195,7 @@ fn into_braces(text: &str, has_section: bool, new: &NewUpstream<'_>) -> Option<S
     if !has_section {
         let section = NewUpstream {
             id: "upstreams",
+            key: "upstreams".to_owned(),
             block: &|_, _| String::new(),
             flow: format!("{{ {}: {} }}", Json::from(new.id), new.flow),
             value: Json::Null,
@@ -316,6 +319,7 @@ mod tests {
             text,
             &NewUpstream {
                 id: "new",
+                key: "new".to_owned(),
                 block: &block,
                 flow,
                 value,

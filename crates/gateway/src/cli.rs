@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use weir_commands::config_file::ConfigFileOptions;
@@ -154,6 +156,12 @@ enum DocsPage {
 /// Runs the command line. Only `serve` uses `inherited`.
 pub async fn run(inherited: Result<InheritedSockets, String>) -> ExitCode {
     let mut matches = without_empty_variables(Cli::command()).get_matches();
+    if has_two_configs(&matches) {
+        let text = "name the config once: as an argument, or with --config";
+        Cli::command()
+            .error(ErrorKind::ArgumentConflict, text)
+            .exit();
+    }
     let parsed = Cli::from_arg_matches_mut(&mut matches);
     let Cli { command, log } =
         parsed.unwrap_or_else(|error| error.format(&mut Cli::command()).exit());
@@ -253,6 +261,25 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
             }
         })
         .mut_subcommands(without_empty_variables)
+}
+
+/// Reports if the command line names a config as an argument and in `--config`. An argument takes
+/// precedence over `WEIR_CONFIG`, so clap must not refuse the two by itself.
+fn has_two_configs(matches: &clap::ArgMatches) -> bool {
+    let Some((name, given)) = matches.subcommand() else {
+        return false;
+    };
+    let all = Cli::command();
+    let positionals = all.find_subcommand(name).into_iter();
+    let mut positionals = positionals.flat_map(clap::Command::get_positionals);
+    let is_given = |id: &str| {
+        given.try_contains_id(id).unwrap_or_default()
+            && given.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    positionals.any(|argument| {
+        let id = argument.get_id().as_str();
+        ["file", "target"].contains(&id) && is_given(id) && is_given("config")
+    })
 }
 
 /// Checks a log filter, also for commands that do not log.

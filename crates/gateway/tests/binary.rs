@@ -111,6 +111,24 @@ fn empty_variable_counts_as_unset() {
 }
 
 #[test]
+fn config_that_is_named_twice_is_refused() {
+    let (one, other) = ("/nowhere/one.yaml", "/nowhere/other.yaml");
+    for command in ["serve", "check", "doctor", "init", "stdio"] {
+        let output = weir(&[command, one, "--config", other]);
+        let text = err(&output);
+        assert_eq!(output.status.code(), Some(2), "{command}: {text}");
+        assert!(text.contains("name the config once"), "{command}: {text}");
+        // An argument comes before the variable.
+        let output = weir_with(&[command, one], &[("WEIR_CONFIG", other)]);
+        let text = err(&output) + &out(&output);
+        assert!(
+            text.contains(one) && !text.contains(other),
+            "{command}: {text}"
+        );
+    }
+}
+
+#[test]
 fn every_command_is_in_the_page_of_commands() {
     let page =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();

@@ -859,6 +859,10 @@ fn add_creates_a_config_and_leaves_files_of_other_programs() {
     let (code, _) = run(&["add", "one", "--config", "new.yaml", "--", "npx", "server"]);
     assert_eq!(code, 0);
     assert_eq!(run(&["check", "new.yaml"]).0, 0);
+    // A word that YAML takes for another value than a string.
+    let (code, said) = run(&["add", "null", "http://x/", "--config", "new.yaml"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(run(&["check", "new.yaml"]).0, 0);
     home.write(
         "work/mcp.json",
         "{ \"mcpServers\": { \"a\": { \"command\": \"npx\" } } }",

@@ -5,7 +5,6 @@ use std::path::Path as FilePath;
 use crate::config_files::{self, ReadFiles};
 use crate::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use crate::config_tree::{ConfigNode, NodeText, NodeValue};
-use crate::env::reference::is_variable;
 use crate::foreign::server_normalizer::ENV_FILE;
 use crate::foreign::server_origin::CONTAINERS;
 
@@ -138,7 +137,7 @@ pub fn parse(text: &str) -> Result<Vec<(String, String)>, (u32, String)> {
         };
         let name = name.trim();
         let name = name.strip_prefix("export ").unwrap_or(name).trim();
-        if !is_variable(name) {
+        if !is_name(name) {
             return Err((line, "a variable name is missing before `=`".to_owned()));
         }
         let (value, after) = self::value(value)
@@ -150,6 +149,12 @@ pub fn parse(text: &str) -> Result<Vec<(String, String)>, (u32, String)> {
         variables.push((name.to_owned(), value));
     }
     Ok(variables)
+}
+
+/// Reports if a variable of a file may have this name. Programs may want names that shells refuse.
+fn is_name(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_part)
 }
 
 /// Parses the value at the beginning of a text. Returns it with the text after its line, or `None`
@@ -198,7 +203,7 @@ mod tests {
 
     #[test]
     fn variables_are_read_with_comments_and_quotes() {
-        let text = "# first\n\nA=1\nexport B = two words # said\nC='$x #y'\nD=\"a\\nb \\\"c\\\"\" # d\nE=\"one\ntwo\"\nF=\nA=2\r\nG=a#b";
+        let text = "# first\n\nA=1\nexport B = two words # said\nC='$x #y'\nD=\"a\\nb \\\"c\\\"\" # d\nE=\"one\ntwo\"\nF=\nA=2\r\nG=a#b\nspring.port-1=8";
         let wanted = [
             ("B", "two words"),
             ("C", "$x #y"),
@@ -207,6 +212,7 @@ mod tests {
             ("F", ""),
             ("A", "2"),
             ("G", "a#b"),
+            ("spring.port-1", "8"),
         ];
         assert_eq!(
             parse(text),
@@ -223,7 +229,7 @@ mod tests {
             ("A=1\nnothing\nB=2", 2, "a variable name is missing"),
             ("A=\"x\ny\"\n=1", 3, "a variable name is missing"),
             ("A=1\n\n B='x", 3, "quote of B"),
-            ("1A=2", 1, "a variable name is missing"),
+            ("A B=2", 1, "a variable name is missing"),
         ] {
             let (found, message) = parse(text).expect_err(text);
             assert_eq!(found, line, "{text:?}");
