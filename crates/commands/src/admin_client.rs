@@ -9,14 +9,12 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 use weir_mcp_client::{bearer, explain_unreachable, pool};
 
-use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE};
+use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE};
 
 /// The timeout of a request. Changes are quick, but a reload starts new upstreams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 /// The largest response in bytes: a thousand tools with their schemas.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
-/// The exit code if weir refuses a request.
-pub(super) const EXIT_REFUSED: u8 = 1;
 
 /// A client of a running weir's admin API.
 pub(super) struct AdminClient {
@@ -28,6 +26,32 @@ pub(super) struct AdminClient {
 pub(super) struct AdminRequestError {
     pub code: u8,
     pub why: String,
+}
+
+/// Sends a request and reads the response, with limits of its bytes and its time.
+///
+/// # Errors
+/// A message for people.
+pub(super) async fn exchange(
+    request: Request<Full<Bytes>>,
+    max_bytes: usize,
+    timeout: Duration,
+) -> Result<(StatusCode, Bytes), String> {
+    let uri = request.uri().clone();
+    let exchange = async {
+        let pool = pool(uri.scheme_str() == Some("https"))?;
+        let response = pool.request(request).await;
+        let response = response.map_err(|error| explain_unreachable(&uri, &error))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), max_bytes)
+            .collect()
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok((status, body.to_bytes()))
+    };
+    tokio::time::timeout(timeout, exchange)
+        .await
+        .unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
 }
 
 impl AdminClient {
@@ -90,24 +114,8 @@ impl AdminClient {
         let request = request
             .body(Full::new(body))
             .map_err(|error| wrong(error.to_string()))?;
-        let uri = request.uri().clone();
-        let exchange = async {
-            let pool = pool(url.starts_with("https:"))?;
-            let response = pool
-                .request(request)
-                .await
-                .map_err(|error| explain_unreachable(&uri, &error))?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES)
-                .collect()
-                .await
-                .map_err(|error| error.to_string())?;
-            Ok::<_, String>((status, body.to_bytes()))
-        };
-        let exchanged = tokio::time::timeout(REQUEST_TIMEOUT, exchange).await;
-        let (status, body) = exchanged
-            .unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
-            .map_err(lost)?;
+        let exchanged = exchange(request, MAX_RESPONSE_BYTES, REQUEST_TIMEOUT).await;
+        let (status, body) = exchanged.map_err(lost)?;
         let answer = serde_json::from_slice::<Value>(&body);
         match (status, answer) {
             (StatusCode::OK, Ok(answer)) => Ok(answer),
@@ -119,7 +127,7 @@ impl AdminClient {
                     ""
                 };
                 Err(AdminRequestError {
-                    code: EXIT_REFUSED,
+                    code: EXIT_NO,
                     why: format!("{why}{hint}"),
                 })
             }

@@ -10,7 +10,7 @@ use weir_text::one_line;
 use weir_text::suggestion::nearest;
 
 /// The most references that are followed in a schema.
-const MAX_REFERENCES: usize = 8;
+pub(super) const MAX_REFERENCES: usize = 8;
 
 /// The arguments before the tool's schema is known. Values keep their text: a JSON tree would round
 /// long numbers.

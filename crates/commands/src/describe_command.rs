@@ -7,14 +7,11 @@ use serde_json::Value;
 use weir_mcp_client::ServerList;
 use weir_text::{one_line, plain};
 
-use super::call_arguments::kinds;
+use super::call_arguments::{MAX_REFERENCES, kinds};
 use super::exit_code::{EXIT_UNREACHABLE, exit_with_error};
 use super::server_target::{ServerTarget, print_client_error};
 use super::table::columns;
 use super::unknown_name::{UnknownName, find_by_own_name};
-
-/// The most references that are followed in a schema.
-const MAX_REFERENCES: usize = 8;
 
 /// The options of `weir describe`.
 #[derive(Debug, Args)]

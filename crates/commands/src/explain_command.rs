@@ -10,7 +10,7 @@ use weir_config_file::foreign::inputs::InputSource;
 use weir_explain::{AccessQuestion, EXPLAIN_PATH, Explainer, Explanation};
 use weir_system::{SystemClock, on_this_machine};
 
-use super::admin_client::{self, AdminClient, AdminRequestError};
+use super::admin_client::{AdminClient, AdminRequestError};
 use super::exit_code::{EXIT_BAD_CONFIG, EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
 
@@ -131,10 +131,9 @@ async fn answer(
                 ));
             }
             // That weir is running, so an explanation from the config alone would be incomplete.
-            Err(AdminRequestError {
-                code: admin_client::EXIT_REFUSED,
-                why,
-            }) => return Err((EXIT_UNREACHABLE, format!("{address}: {why}"))),
+            Err(AdminRequestError { code: EXIT_NO, why }) => {
+                return Err((EXIT_UNREACHABLE, format!("{address}: {why}")));
+            }
             Err(AdminRequestError { code, why }) => return Err((code, why)),
         }
     }

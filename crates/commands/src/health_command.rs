@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use serde_json::Value;
-use weir_mcp_client::{explain_unreachable, pool};
 use weir_system::on_this_machine;
 
+use super::admin_client::exchange;
 use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
 use weir_config::{LIVENESS_PATH, READINESS_PATH};
@@ -107,23 +107,8 @@ async fn read_page(url: &str) -> Result<(StatusCode, String), String> {
     let request = Request::get(url)
         .body(Full::new(Bytes::new()))
         .map_err(|error| error.to_string())?;
-    let uri = request.uri().clone();
-    let exchange = async {
-        let response = pool(url.starts_with("https:"))?.request(request).await;
-        let response = response.map_err(|error| explain_unreachable(&uri, &error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_PAGE_BYTES)
-            .collect()
-            .await
-            .map_err(|error| error.to_string())?;
-        Ok((
-            status,
-            String::from_utf8_lossy(&body.to_bytes()).trim().to_owned(),
-        ))
-    };
-    tokio::time::timeout(HEALTH_TIMEOUT, exchange)
-        .await
-        .unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
+    let (status, body) = exchange(request, MAX_PAGE_BYTES, HEALTH_TIMEOUT).await?;
+    Ok((status, String::from_utf8_lossy(&body).trim().to_owned()))
 }
 
 #[cfg(test)]

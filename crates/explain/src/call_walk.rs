@@ -9,6 +9,7 @@ use weir_core::failure::FailureKind;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Authorizer, Evidence};
 use weir_core::{Endpoint, Principal, authenticate};
+use weir_text::one_line;
 
 use crate::access_question::AccessQuestion;
 use crate::explainer::Explainer;
@@ -54,8 +55,8 @@ impl<'a> CallWalk<'a> {
             }
         });
         Explanation {
-            endpoint: plain(question.endpoint.as_str()),
-            tool: plain(&question.tool),
+            endpoint: one_line(question.endpoint.as_str()),
+            tool: one_line(&question.tool),
             principal,
             listed: !steps.iter().any(|step| step.effect == StepEffect::Hides),
             callable: !steps.iter().any(|step| step.effect.stops()),
@@ -145,7 +146,7 @@ impl<'a> CallWalk<'a> {
             .principal()
             .clone();
         let description = describe(&principal);
-        self.principal = Some(plain(&match principal.subject() {
+        self.principal = Some(one_line(&match principal.subject() {
             Some(subject) => format!("{} of {}", subject.subject(), subject.issuer()),
             None => "the anonymous principal".to_owned(),
         }));
@@ -220,7 +221,7 @@ impl<'a> CallWalk<'a> {
         self.steps.push(ExplanationStep {
             stage: stage.to_owned(),
             effect,
-            text: plain(text.as_ref()),
+            text: one_line(text.as_ref()),
         });
     }
 }
@@ -246,12 +247,4 @@ fn describe(principal: &Principal) -> String {
 pub(super) fn join_with_commas(values: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
     let values: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
     values.join(", ")
-}
-
-/// Replaces control characters: names and errors come from upstreams, and must not steer a
-/// terminal.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }

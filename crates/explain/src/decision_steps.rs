@@ -30,8 +30,8 @@ impl CallWalk<'_> {
             tool: Some(tool.tool()),
         };
         let arguments = self.question.arguments.as_deref().map(str::as_bytes);
-        let opinion = self.explainer.rules.explain(principal, &target, arguments);
-        match &opinion.see {
+        let explained = self.explainer.rules.explain(principal, &target, arguments);
+        match &explained.see {
             Some(outcome) => self.explain_outcome(outcome, "see", StepEffect::Hides),
             None => self.add_step(
                 "policy",
@@ -39,8 +39,8 @@ impl CallWalk<'_> {
                 "no policy is configured, so everything is allowed",
             ),
         }
-        if !opinion.lacks_for_tool.is_empty() {
-            let lacking = join_with_commas(&*opinion.lacks_for_tool);
+        if !explained.lacks_for_tool.is_empty() {
+            let lacking = join_with_commas(&*explained.lacks_for_tool);
             self.add_step(
                 "scope",
                 StepEffect::Hides,
@@ -50,7 +50,9 @@ impl CallWalk<'_> {
             );
         }
         // A call needs both `see` and `call`. If `see` is denied, `call` is not evaluated.
-        if let (Some(PolicyOutcome::Permitted(_)), Some(outcome)) = (&opinion.see, &opinion.call) {
+        if let (Some(PolicyOutcome::Permitted(_)), Some(outcome)) =
+            (&explained.see, &explained.call)
+        {
             self.explain_outcome(outcome, "call", StepEffect::Refuses);
             if arguments.is_none() && !matches!(outcome, PolicyOutcome::Permitted(_)) {
                 self.add_step(
@@ -62,28 +64,28 @@ impl CallWalk<'_> {
         }
     }
 
-    fn explain_outcome(&mut self, outcome: &PolicyOutcome, action: &str, else_: StepEffect) {
+    fn explain_outcome(&mut self, outcome: &PolicyOutcome, action: &str, denied: StepEffect) {
         let (effect, text) = match outcome {
             PolicyOutcome::Permitted(rules) => (
                 StepEffect::Passes,
                 format!("`{action}` is permitted by {}", join_with_commas(&**rules)),
             ),
-            PolicyOutcome::NotPermitted => (else_, format!("no rule permits `{action}`")),
+            PolicyOutcome::NotPermitted => (denied, format!("no rule permits `{action}`")),
             PolicyOutcome::Forbidden { rule, reason: None } => {
-                (else_, format!("rule {rule} forbids `{action}`"))
+                (denied, format!("rule {rule} forbids `{action}`"))
             }
             PolicyOutcome::Forbidden {
                 rule,
                 reason: Some(reason),
-            } => (else_, format!("rule {rule} forbids `{action}`: {reason}")),
+            } => (denied, format!("rule {rule} forbids `{action}`: {reason}")),
             PolicyOutcome::Unreadable(why) => (
-                else_,
+                denied,
                 format!(
                     "a rule about `{action}` looks at the arguments, and they cannot be read: {why}"
                 ),
             ),
             PolicyOutcome::Undecided(why) => (
-                else_,
+                denied,
                 format!("`{action}` cannot be decided, so it is denied: {why}"),
             ),
         };
@@ -96,13 +98,13 @@ impl CallWalk<'_> {
         principal: &Principal,
         tool: &TracedTool,
     ) {
-        let standing = self
+        let status = self
             .explainer
             .limits
             .limit_status(principal, &endpoint.id, &tool.upstream, &tool.native)
             .await;
         let mut within = Vec::new();
-        for limit in standing {
+        for limit in status {
             match limit.refuses {
                 Some(why) => self.add_step(
                     "limit",
