@@ -10,8 +10,6 @@ mod attribute_reads;
 mod cedar_schema;
 mod condition;
 mod decision;
-#[cfg(test)]
-mod decision_cost;
 mod endpoint_policies;
 mod entities;
 #[cfg(test)]
@@ -19,6 +17,7 @@ mod panic_trip;
 mod policy_file;
 mod policy_target;
 mod rule_index;
+mod rule_texts;
 #[cfg(test)]
 mod tests;
 
@@ -37,7 +36,7 @@ use weir_core::principal::Principal;
 pub use cedar_schema::schema;
 pub use decision::PolicyOutcome;
 pub use endpoint_policies::{EndpointPolicies, EndpointRules};
-pub use policy_file::{PolicyDiagnostic, PolicyFile};
+pub use policy_file::{NamedEntity, PolicyDiagnostic, PolicyFile};
 pub use policy_target::PolicyTarget;
 
 use self::decision::AccessDecision;

@@ -32,6 +32,8 @@ pub(super) struct ArgumentPointers {
     named: BTreeSet<Box<str>>,
     /// True if it may read further, unknown ones.
     all: bool,
+    /// True if it asks whether there are arguments.
+    asks_for_any: bool,
 }
 
 impl ArgumentPointers {
@@ -40,7 +42,7 @@ impl ArgumentPointers {
     pub(super) fn these(named: &[&str]) -> Self {
         Self {
             named: named.iter().map(|one| Box::from(*one)).collect(),
-            all: false,
+            ..Self::default()
         }
     }
 
@@ -56,6 +58,11 @@ impl ArgumentPointers {
     /// True if it may read arguments that it does not name.
     pub(super) fn is_open(&self) -> bool {
         self.all
+    }
+
+    /// True if it asks whether there are arguments: `context has arguments`.
+    pub(super) fn asks_for_any(&self) -> bool {
+        self.asks_for_any
     }
 
     /// The arguments that a policy reads, by its JSON form.
@@ -110,6 +117,12 @@ impl ArgumentPointers {
                             self.named.insert(pointer.into());
                         }
                         ("Var", _) if operands == "context" => self.all = true,
+                        ("has", _)
+                            if operands["left"]["Var"] == "context"
+                                && operands["attr"] == ARGUMENTS =>
+                        {
+                            (self.all, self.asks_for_any) = (true, true);
+                        }
                         _ => self.look(operands),
                     }
                 }

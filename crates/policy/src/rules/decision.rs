@@ -13,6 +13,7 @@ use super::attribute_reads::ArgumentPointers;
 use super::cedar_schema::{ARGUMENTS, SchemaEntity};
 use super::policy_target::PolicyTarget;
 use super::rule_index::{PolicyAction, RuleIndex};
+use super::rule_texts::with_stack;
 use super::{argument_scalars, condition, entities};
 
 /// A decision, and the rules behind it.
@@ -97,7 +98,10 @@ enum RuleEffect {
 
 impl AccessDecision {
     pub(super) fn new(index: &RuleIndex, principal: &Principal, target: &PolicyTarget<'_>) -> Self {
-        Self::build(index, principal, target).unwrap_or_else(|error| {
+        let built = with_stack(index.has_deep_rules(), || {
+            Self::build(index, principal, target)
+        });
+        built.unwrap_or_else(|error| {
             let undecided = PolicyOutcome::Undecided(error.into());
             Self {
                 see: undecided.clone(),
@@ -173,9 +177,10 @@ impl AccessDecision {
     ) -> PolicyOutcome {
         match &self.call {
             CallRuling::Settled(outcome) => outcome.clone(),
-            CallRuling::NeedsArguments(open) => open
-                .decide(index, arguments, named)
-                .unwrap_or_else(|error| PolicyOutcome::Undecided(error.into())),
+            CallRuling::NeedsArguments(open) => with_stack(index.has_deep_rules(), || {
+                open.decide(index, arguments, named)
+            })
+            .unwrap_or_else(|error| PolicyOutcome::Undecided(error.into())),
         }
     }
 }
@@ -253,6 +258,16 @@ impl PendingDecision {
 /// # Errors
 /// For the log.
 pub(super) fn shows_all(
+    index: &RuleIndex,
+    principal: &Principal,
+    target: &PolicyTarget<'_>,
+) -> Result<bool, String> {
+    with_stack(index.has_deep_rules(), || {
+        permits_all(index, principal, target)
+    })
+}
+
+fn permits_all(
     index: &RuleIndex,
     principal: &Principal,
     target: &PolicyTarget<'_>,

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::attribute_reads::{ArgumentPointers, AttributeReads, looks_at_resource};
 use super::cedar_schema::{SCHEMA, SchemaEntity, is_annotation};
 use super::condition::SplitRule;
+use super::rule_texts::{MOST_LEVELS, RuleText, rule_texts, with_stack};
 
 /// The most rules of one text; more are a mistake.
 const MOST: usize = 10_000;
@@ -40,6 +41,17 @@ pub struct PolicyDiagnostic {
     pub is_warning: bool,
 }
 
+/// An entity that a rule names: `Tool::"files/read"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedEntity {
+    /// The rule.
+    pub rule: Arc<str>,
+    /// The entity's type.
+    pub kind: String,
+    /// Its id.
+    pub id: String,
+}
+
 /// One rule, ready for evaluation.
 pub(super) struct PolicyRule {
     /// Its `@id`, or the text's name and its line.
@@ -60,6 +72,8 @@ pub(super) struct PolicyRule {
     /// True for a rule with the same answer for everything within [`Self::resource`]: for all
     /// kinds, names and arguments.
     pub(super) is_uniform: bool,
+    /// True if not every thread has room for its evaluation.
+    pub(super) is_deep: bool,
     pub(super) reads: AttributeReads,
     /// The arguments that it reads.
     pub(super) pointers: ArgumentPointers,
@@ -79,6 +93,20 @@ impl PolicyFile {
         first: u32,
     ) -> Result<(Self, Vec<PolicyDiagnostic>), Vec<PolicyDiagnostic>> {
         let text = PolicySource::new(name, text, first);
+        let texts = rule_texts(text.text);
+        let deep = text.too_deep(&texts);
+        if !deep.is_empty() {
+            return Err(deep);
+        }
+        with_stack(texts.iter().any(RuleText::is_deep), || {
+            Self::parse(&text, &texts)
+        })
+    }
+
+    fn parse(
+        text: &PolicySource<'_>,
+        texts: &[RuleText],
+    ) -> Result<(Self, Vec<PolicyDiagnostic>), Vec<PolicyDiagnostic>> {
         let policies: PolicySet =
             text.text
                 .parse()
@@ -123,10 +151,10 @@ impl PolicyFile {
                 ..doubt
             })
             .collect();
-        let lines = text.lines_of_rules(&policies);
+        let lines = texts_of_rules(&policies, texts);
         let mut rules = Vec::with_capacity(lines.len());
-        for (policy, line) in lines {
-            match PolicyRule::of(&text, policy, line) {
+        for (policy, written) in lines {
+            match PolicyRule::of(text, policy, written) {
                 Ok(rule) => rules.push(Arc::new(rule)),
                 Err(complaint) => wrong.push(complaint),
             }
@@ -135,16 +163,16 @@ impl PolicyFile {
             return Err(wrong);
         }
         let mut hash = Sha256::new();
-        for part in [name, text.text] {
+        for part in [text.name, text.text] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part.as_bytes());
         }
-        hash.update(first.to_be_bytes());
+        hash.update(text.first.to_be_bytes());
         let (digest, rules) = (hash.finalize().into(), rules.into());
         Ok((
             Self {
                 digest,
-                name: name.into(),
+                name: text.name.into(),
                 text: text.text.into(),
                 rules,
             },
@@ -184,6 +212,26 @@ impl PolicyFile {
             .count()
     }
 
+    /// The entities that the rules name, in the order of the rules.
+    #[must_use]
+    pub fn named_entities(&self) -> Vec<NamedEntity> {
+        let mut all = Vec::new();
+        for rule in &*self.rules {
+            let literals = rule.set.policies().flat_map(Policy::entity_literals);
+            let mut named: Vec<_> = literals
+                .map(|entity| NamedEntity {
+                    rule: rule.id.clone(),
+                    kind: entity.type_name().to_string(),
+                    id: entity.id().unescaped().to_owned(),
+                })
+                .collect();
+            named.sort_by(|a, b| (&a.kind, &a.id).cmp(&(&b.kind, &b.id)));
+            named.dedup();
+            all.append(&mut named);
+        }
+        all
+    }
+
     /// The name of the text.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -215,8 +263,9 @@ impl PolicyRule {
     fn of(
         text: &PolicySource<'_>,
         policy: &Policy,
-        line: Option<u32>,
+        written: Option<&RuleText>,
     ) -> Result<Self, PolicyDiagnostic> {
+        let line = written.map(|rule| text.line(rule.start));
         let bug = |what: &dyn fmt::Display| PolicyDiagnostic {
             line,
             ..text.whole(format!("this rule cannot be used: {what}"))
@@ -234,12 +283,23 @@ impl PolicyRule {
         let (sees, calls) = actions(&policy.action_constraint());
         let (reads, pointers) = (AttributeReads::of(&form), ArgumentPointers::of(&form));
         if pointers.is_open() {
-            // An argument with an unknown name cannot be distinguished from one that differs in
-            // case alone.
-            let hint = "write the name of each argument: context.arguments.getTag(\"/path\")";
-            let message = format!(
-                "{name}: a rule names the arguments that it looks at by texts, and this one does not"
-            );
+            let (message, hint) = if pointers.asks_for_any() {
+                (
+                    format!("{name}: `context has arguments` is not allowed"),
+                    "a call always has arguments, a list never: remove it, and write \
+                     `action == Action::\"call\"` in the head of the rule",
+                )
+            } else {
+                // An argument with an unknown name cannot be distinguished from one that differs
+                // in case alone.
+                (
+                    format!(
+                        "{name}: a rule names the arguments that it looks at by texts, and this \
+                         one does not"
+                    ),
+                    "write the name of each argument: context.arguments.getTag(\"/path\")",
+                )
+            };
             return Err(PolicyDiagnostic {
                 line,
                 hint: Some(hint.to_owned()),
@@ -276,6 +336,7 @@ impl PolicyRule {
             } else {
                 None
             },
+            is_deep: written.is_some_and(RuleText::is_deep),
             reads,
             pointers,
         })
@@ -382,28 +443,45 @@ impl<'t> PolicySource<'t> {
             .saturating_add(u32::try_from(lines).unwrap_or(u32::MAX))
     }
 
-    /// Every rule with its first line. The parser numbers rules in the order of the text, and
-    /// prints their own text again unchanged.
-    fn lines_of_rules<'a>(&self, policies: &'a PolicySet) -> Vec<(&'a Policy, Option<u32>)> {
-        let number = |policy: &Policy| {
-            let id: &str = policy.id().as_ref();
-            id.strip_prefix("policy")
-                .and_then(|number| number.parse::<usize>().ok())
-                .unwrap_or(usize::MAX)
+    /// The complaints about rules that a thread could not parse or evaluate.
+    fn too_deep(&self, rules: &[RuleText]) -> Vec<PolicyDiagnostic> {
+        let deep = rules.iter().filter(|rule| rule.levels > MOST_LEVELS);
+        let complaint = |rule: &RuleText| {
+            PolicyDiagnostic {
+            line: Some(self.line(rule.start)),
+            hint: Some(
+                "instead of a chain of `||`, write [\"ada\", \"ben\"].contains(principal.subject) or \
+                 principal in Group::\"staff\", or split the rule"
+                    .to_owned(),
+            ),
+            ..self.whole(format!(
+                "this rule has {} levels, more than {MOST_LEVELS}: each bracket and each operator \
+                 of a chain is one",
+                rule.levels
+            ))
+        }
         };
-        let mut sorted: Vec<_> = policies.policies().collect();
-        sorted.sort_by_key(|policy| number(policy));
-        let mut at = 0;
-        let place = |policy: &'a Policy| {
-            let own = policy.to_cedar().unwrap_or_default();
-            let found = self.text[at..].find(&own).filter(|_| !own.is_empty());
-            if let Some(found) = found {
-                at += found + own.len();
-            }
-            (policy, found.map(|_| self.line(at - own.len())))
-        };
-        sorted.into_iter().map(place).collect()
+        deep.map(complaint).collect()
     }
+}
+
+/// Every rule with its text. The parser numbers rules in the order of the text.
+fn texts_of_rules<'a>(
+    policies: &'a PolicySet,
+    texts: &'a [RuleText],
+) -> Vec<(&'a Policy, Option<&'a RuleText>)> {
+    let number = |policy: &Policy| {
+        let id: &str = policy.id().as_ref();
+        id.strip_prefix("policy")
+            .and_then(|number| number.parse::<usize>().ok())
+            .unwrap_or(usize::MAX)
+    };
+    let mut sorted: Vec<_> = policies.policies().collect();
+    sorted.sort_by_key(|policy| number(policy));
+    sorted
+        .into_iter()
+        .map(|policy| (policy, texts.get(number(policy))))
+        .collect()
 }
 
 #[cfg(test)]
@@ -572,6 +650,78 @@ mod tests {
                 "permit(principal, action == Action::\"call\", resource) when {{ {named} }};"
             ))
             .is_ok()
+        );
+    }
+
+    #[test]
+    fn rule_line_is_found_behind_a_commented_copy_of_the_rule() {
+        let rule = "permit(principal, action, resource);";
+        let (file, _) = read(&format!("// {rule}\n\n{rule}")).unwrap();
+        assert_eq!(&*file.rules[0].id, "main.cedar:3");
+    }
+
+    /// A chain of terms, each of two levels.
+    fn chain(terms: usize) -> String {
+        let terms: Vec<_> = (0..terms)
+            .map(|n| format!("principal.subject == \"a{n}\""))
+            .collect();
+        terms.join(" || ")
+    }
+
+    #[test]
+    fn rules_that_would_exhaust_a_stack_are_refused_with_their_line() {
+        let conditions = [
+            chain(5000),
+            format!("{}true{}", "(".repeat(1000), ")".repeat(1000)),
+            format!("{}true{}", "!(".repeat(1000), ")".repeat(1000)),
+            format!("{}[]{}", "[".repeat(1000), "]".repeat(1000)),
+            format!("{}true", "if true then true else ".repeat(1000)),
+            format!("principal{}", ".a".repeat(1000)),
+            vec!["true"; 1000].join(" } when { "),
+            "(".repeat(100_000),
+        ];
+        for condition in conditions {
+            let text = format!(
+                "permit(principal, action, resource);\npermit(principal, action, resource) when {{ {condition} }};"
+            );
+            let wrong = read(&text).unwrap_err();
+            assert_eq!(wrong.len(), 1);
+            assert_eq!(wrong[0].line, Some(2));
+            assert!(wrong[0].message.contains("levels"), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn test_for_arguments_is_refused_with_the_restriction_to_calls() {
+        let text = "forbid(principal, action, resource) when { context has arguments && context.arguments.hasTag(\"/a\") };";
+        let wrong = read(text).unwrap_err();
+        assert!(
+            wrong[0]
+                .message
+                .contains("`context has arguments` is not allowed"),
+            "{wrong:?}"
+        );
+        let hint = wrong[0].hint.as_deref().unwrap();
+        assert!(hint.contains("`action == Action::\"call\"`"), "{hint}");
+    }
+
+    #[test]
+    fn named_entities_of_rules_are_found_in_heads_and_conditions() {
+        let text = "forbid(principal in Group::\"g\", action, resource == Tool::\"files/read\") unless { resource in Upstream::\"x\" };";
+        let (file, _) = read(text).unwrap();
+        let named: Vec<_> = file
+            .named_entities()
+            .into_iter()
+            .map(|named| (named.kind, named.id))
+            .collect();
+        let pair = |kind: &str, id: &str| (kind.to_owned(), id.to_owned());
+        assert_eq!(
+            named,
+            [
+                pair("Group", "g"),
+                pair("Tool", "files/read"),
+                pair("Upstream", "x")
+            ]
         );
     }
 

@@ -17,6 +17,7 @@ pub(super) struct RuleIndex {
     call: ScopeTable,
     /// The attributes that any of them reads.
     pub(super) reads: AttributeReads,
+    has_deep_rules: bool,
 }
 
 /// Positions of rules, by the principal or group in their scope and then by the tool, upstream or
@@ -40,9 +41,15 @@ impl RuleIndex {
                 about.entry(rule.resource.clone()).or_default().push(at);
             }
             index.reads = index.reads.and(rule.reads);
+            index.has_deep_rules |= rule.is_deep;
             index.rules.push(rule.clone());
         }
         index
+    }
+
+    /// True if not every thread has room for the evaluation of all rules.
+    pub(super) fn has_deep_rules(&self) -> bool {
+        self.has_deep_rules
     }
 
     pub(super) fn rule(&self, at: u32) -> &Arc<PolicyRule> {

@@ -12,6 +12,7 @@ use weir_core::upstream::ListKind;
 use weir_testkit::principal_of;
 
 use super::cedar_schema::SCHEMA;
+use super::rule_texts::{MOST_LEVELS, rule_texts};
 use super::*;
 
 pub(super) fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal {
@@ -657,4 +658,87 @@ fn the_checked_in_schema_is_current() {
         schema(),
         "run this test with UPDATE=1 and review the difference"
     );
+}
+
+/// The deepest rules that are valid, of several forms, each with a call that it forbids.
+fn deepest_rules() -> Vec<String> {
+    let rule = |condition: String| {
+        format!(
+            "permit(principal, action, resource);\nforbid(principal, action == Action::\"call\", resource) when {{ {condition} }};"
+        )
+    };
+    let forms: [&dyn Fn(usize) -> String; 8] = [
+        &|n| {
+            vec!["principal.subject == \"ben\""; n].join(" || ")
+                + " || principal.subject == \"ada\""
+        },
+        &|n| vec!["principal.subject == \"ada\""; n].join(" && "),
+        &|n| {
+            let term =
+                "context.arguments.hasTag(\"/q\") && context.arguments.getTag(\"/q\") == \"b\"";
+            vec![term; n].join(" || ") + " || context.arguments.hasTag(\"/q\")"
+        },
+        &|n| {
+            format!(
+                "{}principal.subject == \"ada\"{}",
+                "(".repeat(n),
+                ")".repeat(n)
+            )
+        },
+        &|n| {
+            format!(
+                "{}principal.subject != \"ada\"{}",
+                "!(".repeat(2 * n + 1),
+                ")".repeat(2 * n + 1)
+            )
+        },
+        &|n| {
+            format!(
+                "{}principal.subject{} == {}\"ada\"{}",
+                "[".repeat(n),
+                "]".repeat(n),
+                "[".repeat(n),
+                "]".repeat(n)
+            )
+        },
+        &|n| {
+            format!(
+                "{}principal.subject == \"ada\"",
+                "if principal.subject == \"ben\" then false else ".repeat(n)
+            )
+        },
+        &|n| vec!["principal.subject == \"ada\""; n].join(" } when { "),
+    ];
+    let is_valid = |text: &String| {
+        rule_texts(text)
+            .iter()
+            .all(|rule| rule.levels <= MOST_LEVELS)
+    };
+    let deepest = |form: &&dyn Fn(usize) -> String| {
+        let all = (1..).map(|n| rule(form(n)));
+        all.take_while(is_valid).last().unwrap()
+    };
+    forms.iter().map(deepest).collect()
+}
+
+#[test]
+fn deepest_rules_are_read_and_evaluated_on_the_stack_of_a_worker() {
+    let work = || {
+        for text in deepest_rules() {
+            let rules = rules(&text);
+            let (ada, tool) = (person("ada", &[], &[]), ToolFixture::new("files/read"));
+            let forbidden = PolicyOutcome::Forbidden {
+                rule: "test:2".into(),
+                reason: None,
+            };
+            let found = rules.explain(&ada, &tool.target(), Some(b"{\"q\":\"c\"}"));
+            assert_eq!(found.call, Some(forbidden), "{text}");
+            assert!(call(&rules, &ada, &tool, "{\"q\":\"c\"}").is_err());
+            // Another rule decides on what is listed.
+            assert_eq!(rules.sees(&ada, &tool.target()), Visibility::Visible);
+        }
+    };
+    // As large as that of tokio's workers.
+    let worker = std::thread::Builder::new().stack_size(2 << 20);
+    worker.spawn(work).unwrap().join().unwrap();
 }
