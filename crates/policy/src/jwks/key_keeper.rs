@@ -35,6 +35,8 @@ const MOST_WAITING: usize = 1024;
 const MIN_KEY_LIFETIME: Duration = Duration::from_secs(300);
 const MAX_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const DEFAULT_KEY_LIFETIME: Duration = Duration::from_secs(3600);
+/// The time that the location of the keys is used until the issuer's metadata is read again.
+const METADATA_LIFETIME: Duration = Duration::from_secs(3600);
 /// The time that the last good keys are used while no others can be fetched.
 const MAX_STALE_TIME: Duration = Duration::from_secs(24 * 3600);
 /// The time without fresh keys until an error is logged.
@@ -95,7 +97,8 @@ struct FetchState {
     forced: Option<Duration>,
     /// Failures in a row.
     failures: u32,
-    place: Option<KeysLocation>,
+    /// The location that the issuer's metadata names, and the time when it was read.
+    place: Option<(KeysLocation, Duration)>,
     alarmed: bool,
 }
 
@@ -244,6 +247,8 @@ impl KeyKeeper {
             return false;
         }
         state.forced = Some(now);
+        // A new key may be at a new location, while the old one still answers.
+        state.place = None;
         drop(state);
         self.fetching.store(true, Ordering::Release);
         self.wanted.notify_one();
@@ -418,11 +423,15 @@ impl KeyKeeper {
                 named_by: UrlSource::Operator,
             }),
             KeySource::Metadata => {
-                if let Some(place) = self.fetch_state.lock().place.clone() {
+                let now = self.ports.clock.monotonic();
+                let known = self.fetch_state.lock().place.clone();
+                if let Some((place, read)) = known
+                    && now.saturating_sub(read) < METADATA_LIFETIME
+                {
                     return Ok(place);
                 }
                 let place = discovery::find(&*self.ports.fetch, &self.issuer, FETCH_TIME).await?;
-                self.fetch_state.lock().place = Some(place.clone());
+                self.fetch_state.lock().place = Some((place.clone(), now));
                 Ok(place)
             }
         }

@@ -446,3 +446,25 @@ async fn a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
         Err(crate::token::TokenRefusal::NotYet)
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn keys_at_a_new_location_are_found_while_the_old_one_still_answers() {
+    let stand = VerifierFixture::new().await;
+    assert!(stand.subject(&stand.good()).await.is_ok());
+    let moved = |url: &str, signer: &TokenSigner| {
+        let metadata = json!({ "issuer": ISSUER, "jwks_uri": url }).to_string();
+        let place = format!("{ISSUER}/.well-known/openid-configuration");
+        stand.fetch.put(&place, 200, metadata);
+        let keys = json!({ "keys": [signer.jwk()] }).to_string();
+        stand.fetch.put(url, 200, keys);
+    };
+    let (second, third) = (TokenSigner::es256("key-2"), TokenSigner::es256("key-3"));
+    moved("https://id.example.com/keys/2", &second);
+    assert!(stand.subject(&second.token(&stand.claims())).await.is_ok());
+    // Without a token of an unknown key, the metadata is read again after an hour.
+    moved("https://id.example.com/keys/3", &third);
+    stand.fetch.max_age(Duration::from_secs(600));
+    stand.pass(2 * 3600).await;
+    assert!(stand.fetch.asked("https://id.example.com/keys/3") > 0);
+    assert!(stand.subject(&third.token(&stand.claims())).await.is_ok());
+}
