@@ -91,15 +91,8 @@ impl ConfigNode {
     /// Parses a YAML document. An empty one becomes an empty map.
     ///
     /// # Errors
-    /// The text is too long, not YAML, more than one document, or beyond a budget.
+    /// The text is not YAML, more than one document, or beyond a budget.
     pub fn parse(text: &str) -> Result<Self, ConfigProblem> {
-        if text.len() > MAX_BYTES {
-            let message = format!(
-                "the file has {} bytes, more than the {MAX_BYTES} a config may have",
-                text.len()
-            );
-            return Err(ConfigProblem::error(ConfigPath::root(), message));
-        }
         let options = serde_saphyr::options! {
             budget: serde_saphyr::budget! {
                 max_nodes: MAX_NODES,

@@ -99,15 +99,10 @@ impl de::Error for DecodeError {
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        if UNIMPLEMENTED_KEYS.contains(&field) {
-            let hint = Some("remove it: it would have no effect".to_owned());
-            return Self {
-                path: Vec::new(),
-                message: "is not implemented in this version".to_owned(),
-                hint,
-            };
-        }
-        let hint = match nearest(field, expected.iter().copied()) {
+        // The selection of an endpoint's tools is called a toolset by people, not by the config.
+        let meant = (field == "toolsets").then_some("tools");
+        let meant = meant.filter(|meant| expected.contains(meant));
+        let hint = match meant.or_else(|| nearest(field, expected.iter().copied())) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("known keys: {}", expected.join(", ")),
         };
@@ -291,7 +286,7 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
 }
 
 /// serde's terms, and those for the author of a config.
-const WORDS: [(&str, &str); 10] = [
+const WORDS: [(&str, &str); 12] = [
     ("invalid type: ", "found "),
     ("invalid value: ", "found "),
     ("found sequence", "found a list"),
@@ -300,13 +295,11 @@ const WORDS: [(&str, &str); 10] = [
     ("found floating point ", "found "),
     ("expected usize", "expected a whole number"),
     ("expected u32", "expected a whole number"),
+    ("expected u64", "expected a whole number"),
+    ("expected f64", "expected a number"),
     ("expected u8", "expected a number from 1 to 255"),
     ("expected a boolean", "expected true or false"),
 ];
-
-/// Keys that this version does not implement. They are errors: a rule without effect must not look
-/// effective.
-const UNIMPLEMENTED_KEYS: [&str; 3] = ["replica", "toolsets", "resend"];
 
 impl ConfigNode {
     /// Removes a value of the environment from the message, and replaces serde's terms.
@@ -332,6 +325,8 @@ fn scalar<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value, Deco
         visitor.visit_i64(value)
     } else if let Ok(value) = text.parse() {
         visitor.visit_bool(value)
+    } else if let Some(value) = text.parse().ok().filter(|value: &f64| value.is_finite()) {
+        visitor.visit_f64(value)
     } else {
         visitor.visit_str(text)
     }

@@ -3,7 +3,7 @@
 use std::path::Path as FilePath;
 
 use crate::config_report::{ConfigPath, ConfigProblem};
-use crate::config_tree::{ConfigNode, NodeValue};
+use crate::config_tree::{ConfigNode, MAX_BYTES, NodeValue};
 use crate::{json, toml};
 
 /// The format of a file. weir's own files are YAML or JSON; files of other programs are JSON with
@@ -53,6 +53,13 @@ pub fn parse_nonempty(name: &str, text: &str) -> Result<(ConfigNode, FileFormat)
 pub fn parse(name: &str, text: &str) -> Result<(ConfigNode, FileFormat), ConfigProblem> {
     // Windows programs put a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.len() > MAX_BYTES {
+        let message = format!(
+            "the file has {} bytes, more than the {MAX_BYTES} a config may have",
+            text.len()
+        );
+        return Err(ConfigProblem::error(ConfigPath::root(), message));
+    }
     let extension = FilePath::new(name)
         .extension()
         .unwrap_or_default()

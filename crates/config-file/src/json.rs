@@ -7,7 +7,7 @@ use jsonc_parser::common::Ranged as _;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use crate::config_report::{ConfigPath, ConfigProblem};
-use crate::config_tree::{ConfigNode, MAX_BYTES, NodeText, NodeValue};
+use crate::config_tree::{ConfigNode, NodeText, NodeValue};
 use crate::line_index::LineIndex;
 
 /// The most values in a file. Settings of an editor are far below this.
@@ -17,15 +17,8 @@ const MAX_DEPTH: usize = 64;
 /// Parses a JSON text into a tree.
 ///
 /// # Errors
-/// The text is not JSON, or larger than a config may be.
+/// The text is not JSON, or has more values than a config may have.
 pub fn parse(text: &str) -> Result<ConfigNode, ConfigProblem> {
-    if text.len() > MAX_BYTES {
-        let message = format!(
-            "the file has {} bytes, more than the {MAX_BYTES} a config may have",
-            text.len()
-        );
-        return Err(ConfigProblem::error(ConfigPath::root(), message));
-    }
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options()).map_err(|error| {
         let line = u32::try_from(error.line_display()).ok();
         broken(line, &format!("this is not valid JSON: {}", error.kind()))

@@ -4,21 +4,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config_report::{ConfigPath, ConfigProblem};
-use crate::config_tree::{ConfigNode, MAX_BYTES, NodeText, NodeValue};
+use crate::config_tree::{ConfigNode, NodeText, NodeValue};
 use crate::line_index::LineIndex;
 
 /// Parses a TOML text into a tree.
 ///
 /// # Errors
-/// The text is not TOML, or larger than a config may be.
+/// The text is not TOML.
 pub(crate) fn parse(text: &str) -> Result<ConfigNode, ConfigProblem> {
-    if text.len() > MAX_BYTES {
-        let message = format!(
-            "the file has {} bytes, more than the {MAX_BYTES} a config may have",
-            text.len()
-        );
-        return Err(ConfigProblem::error(ConfigPath::root(), message));
-    }
     let lines = LineIndex::of(text);
     let root = DeTable::parse(text).map_err(|error| ConfigProblem {
         line: error.span().map(|span| lines.line(span.start)),

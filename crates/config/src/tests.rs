@@ -20,6 +20,7 @@ mod weaker_tests;
 
 fn environment(name: &str) -> Option<String> {
     match name {
+        "SHARE" => Some("0.5".to_owned()),
         "PORT" => Some("9000".to_owned()),
         "TOKEN" => Some("canary-token".to_owned()),
         "WEIR_KEY" => Some("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8".to_owned()),

@@ -68,6 +68,10 @@ impl<'a> EnvReference<'a> {
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
         };
+        // A reference ends at the first `}`, so the rest of such a default would be lost.
+        if default.is_some_and(|default| default.contains("${")) {
+            return Err(ReferenceError::Nested(name.chars().take(40).collect()));
+        }
         if is_variable(name) {
             return Ok(Self::Variable { name, default });
         }
@@ -105,6 +109,8 @@ pub enum ReferenceError {
     Unanswered(String, String, &'static str),
     /// The name of a variable is not valid.
     Name(String),
+    /// The default of the variable of this name has a reference.
+    Nested(String),
     /// The reference has no closing brace.
     Open,
 }
@@ -160,6 +166,11 @@ impl ReferenceError {
                 format!("`${{{name}}}` is not the name of an environment variable"),
             )
             .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${"),
+            Self::Nested(name) => ConfigProblem::error(
+                path,
+                format!("the default in `${{{name}:-..}}` has a reference itself"),
+            )
+            .hint("write a text as the default, or set the variable where weir starts"),
             Self::Open => ConfigProblem::error(path, "`${` without its `}`")
                 .hint("write ${NAME}, or $${ for a plain ${"),
         }
@@ -271,6 +282,10 @@ mod tests {
         );
         assert_eq!(filled("${}"), Err(ReferenceError::Name(String::new())));
         assert_eq!(filled("x${HOME_1"), Err(ReferenceError::Open));
+        assert_eq!(
+            filled("${NOT_SET:-${HOME_1}}"),
+            Err(ReferenceError::Nested("NOT_SET".into()))
+        );
     }
 
     #[test]
