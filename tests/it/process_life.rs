@@ -96,6 +96,10 @@ fn check_warns_of_expired_keys() {
     let checked = Weir::run_cli(&["check", file]);
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
     let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(
+        told.contains("weir.yaml:1: warning: auth.api_keys.0"),
+        "{told}"
+    );
     let warnings: Vec<&str> = told
         .lines()
         .filter_map(|line| line.split_once(": warning: ").map(|(_, text)| text))
@@ -104,8 +108,8 @@ fn check_warns_of_expired_keys() {
     assert_eq!(
         warnings,
         [
-            "auth.api_keys: the key `old` has expired",
-            "admin.auth.tokens: the token of `ada` has expired"
+            "auth.api_keys.0.expires: the key `old` has expired (remove the entry, or replace it)",
+            "admin.auth.tokens.0.expires: the token of `ada` has expired (remove the entry, or replace it)"
         ]
     );
     let strict = Weir::run_cli(&["check", file, "--strict"]);

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use clap::Args;
 use weir_audit::AuditError;
@@ -75,17 +74,13 @@ pub async fn check(options: CheckOptions) -> ExitCode {
     if audit == CheckResult::Failed {
         return ExitCode::from(EXIT_NO);
     }
-    let expired = expired_keys(&config, SystemTime::now());
-    for warning in &expired {
-        weir_terminal::line(format_args!("{}: warning: {warning}", file.display()));
-    }
     let upstreams = count(config.upstreams.len(), "upstream");
     let endpoints = count(config.endpoints.len(), "endpoint");
     weir_terminal::line(format_args!(
         "{}: good, {upstreams} and {endpoints}",
         file.display()
     ));
-    let mut result = if has_warnings || !expired.is_empty() {
+    let mut result = if has_warnings {
         CheckResult::Warned
     } else {
         audit
@@ -129,20 +124,6 @@ fn check_audit_files(file: &Path, config: &Config) -> CheckResult {
     let file = file.display();
     weir_terminal::line(format_args!("{file}: {grade}: audit.file.path: {error}"));
     result
-}
-
-/// Returns warnings about the credentials of the config that have expired at `now`.
-fn expired_keys(config: &Config, now: SystemTime) -> Vec<String> {
-    let is_over = |expires: Option<SystemTime>| expires.is_some_and(|end| end <= now);
-    let keys = config.auth.api_keys.iter();
-    let keys = keys
-        .filter(|key| is_over(key.expires))
-        .map(|key| format!("auth.api_keys: the key `{}` has expired", key.id));
-    let operators = config.admin.iter().flat_map(|admin| &admin.keys);
-    let operators = operators
-        .filter(|key| is_over(key.expires))
-        .map(|key| format!("admin.auth.tokens: the token of `{}` has expired", key.name));
-    keys.chain(operators).collect()
 }
 
 /// Prints the protections that the new config gives up. Returns true if there are any.

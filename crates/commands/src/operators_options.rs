@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use weir_config::DEFAULT_ADMIN_LISTEN as DEFAULT_OPERATORS;
 use weir_config::find_admin_address;
+use weir_config_file::http_url::{HttpUrlError, http_url};
 use weir_system::on_this_machine;
 use weir_text::url_without_credentials;
 
@@ -41,13 +42,13 @@ impl OperatorsOptions {
         if let Some(admin) = self.given_url() {
             let example = format!("such as http://{DEFAULT_OPERATORS}");
             let shown = url_without_credentials(&admin);
-            return match has_user_info(&admin) {
-                Some(false) => Ok(admin),
-                Some(true) => Err(format!(
+            return match http_url(&admin) {
+                Ok(_) => Ok(admin),
+                Err(HttpUrlError::UserInfo) => Err(format!(
                     "{shown} was given with a user or a password, which weir does not send: give \
                      the token in WEIR_ADMIN_TOKEN or with --token-file"
                 )),
-                None => Err(format!("`{shown}` is not an http or https URL, {example}")),
+                Err(error) => Err(format!("`{shown}` {error}, {example}")),
             };
         }
         let Some(file) = &self.config else {
@@ -70,13 +71,6 @@ impl OperatorsOptions {
             )),
         }
     }
-}
-
-/// Reports if an http or https URL has a user; `None` if the text is no such URL.
-fn has_user_info(text: &str) -> Option<bool> {
-    let uri = text.parse::<http::Uri>().ok()?;
-    let authority = uri.authority()?;
-    matches!(uri.scheme_str(), Some("http" | "https")).then(|| authority.as_str().contains('@'))
 }
 
 #[cfg(test)]
@@ -104,7 +98,7 @@ mod tests {
             operators(Some("http://h:1/"), Some("/nowhere")).url(),
             Ok("http://h:1".to_owned())
         );
-        for not_a_url in ["127.0.0.1:8081", "h", "ftp://h:1"] {
+        for not_a_url in ["127.0.0.1:8081", "h", "ftp://h:1", "http://h:99999"] {
             let refused = operators(Some(not_a_url), None).url().expect_err(not_a_url);
             assert!(
                 refused.contains("such as http://127.0.0.1:8081"),

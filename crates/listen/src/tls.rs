@@ -23,6 +23,8 @@ pub enum ListenerTlsError {
     /// A file cannot be read or is not PEM.
     #[error("cannot read {path}: {cause}")]
     File {
+        /// The key of the config that names the file.
+        key: &'static str,
         /// The file.
         path: PathBuf,
         /// The cause.
@@ -164,21 +166,25 @@ fn file_times(files: &ListenerTlsFiles) -> FileTimes {
     })
 }
 
-fn unreadable(path: &Path, cause: &impl ToString) -> ListenerTlsError {
+fn unreadable(key: &'static str, path: &Path, cause: &impl ToString) -> ListenerTlsError {
     ListenerTlsError::File {
+        key,
         path: path.to_owned(),
         cause: cause.to_string(),
     }
 }
 
 /// The certificates of a PEM file, at least one.
-fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, ListenerTlsError> {
-    let text = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
+fn read_chain(
+    key: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, ListenerTlsError> {
+    let text = std::fs::read(path).map_err(|error| unreadable(key, path, &error))?;
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
-        .map_err(|error| unreadable(path, &error))?;
+        .map_err(|error| unreadable(key, path, &error))?;
     if chain.is_empty() {
-        Err(unreadable(path, &"it holds no certificate"))
+        Err(unreadable(key, path, &"it holds no certificate"))
     } else {
         Ok(chain)
     }
@@ -192,10 +198,10 @@ fn client_verifier(
         return Ok(None);
     };
     let mut roots = RootCertStore::empty();
-    for certificate in read_chain(&clients.ca)? {
+    for certificate in read_chain("client_ca", &clients.ca)? {
         roots
             .add(certificate)
-            .map_err(|error| unreadable(&clients.ca, &error))?;
+            .map_err(|error| unreadable("client_ca", &clients.ca, &error))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let builder = if clients.required {
@@ -206,20 +212,20 @@ fn client_verifier(
     builder
         .build()
         .map(Some)
-        .map_err(|error| unreadable(&clients.ca, &error))
+        .map_err(|error| unreadable("client_ca", &clients.ca, &error))
 }
 
 fn certified_key(
     files: &ListenerTlsFiles,
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, ListenerTlsError> {
-    let chain = read_chain(&files.cert)?;
-    let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, &error))?;
+    let chain = read_chain("cert", &files.cert)?;
+    let text = std::fs::read(&files.key).map_err(|error| unreadable("key", &files.key, &error))?;
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         if matches!(error, pem::Error::NoItemsFound) {
-            unreadable(&files.key, &"it holds no unencrypted private key")
+            unreadable("key", &files.key, &"it holds no unencrypted private key")
         } else {
-            unreadable(&files.key, &error)
+            unreadable("key", &files.key, &error)
         }
     })?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| {

@@ -230,7 +230,7 @@ mod tests {
             name: "https://id".into(),
             validation: proof,
             audiences: Vec::new(),
-            groups: vec![vec!["groups".to_owned()]],
+            groups: vec!["groups".into()],
             claims: vec!["team".into()],
         };
         let key = ApiKey {

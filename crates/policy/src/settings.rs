@@ -68,9 +68,10 @@ pub struct TokenIssuer {
     pub validation: TokenValidation,
     /// Audiences that stand for every endpoint of weir, beside an endpoint's own URL.
     pub audiences: Vec<Arc<str>>,
-    /// The claims with the groups of a subject: each is a path of names into the claims.
-    pub groups: Vec<Vec<String>>,
-    /// Further claims that rules read, by name.
+    /// The claims with the groups of a subject: each is a path of names into the claims, with dots
+    /// between them.
+    pub groups: Vec<Arc<str>>,
+    /// Further claims that rules read, each by its path.
     pub claims: Vec<Arc<str>>,
 }
 

@@ -66,10 +66,11 @@ pub struct RawIssuer {
     /// The longest time from issue to expiry of a token. Default `24h`.
     #[schemars(extend("x-protection" = "none"))]
     pub max_lifetime: Option<Time>,
-    /// The claims with the groups of a subject. `a.b` is `b` in `a`. Default `groups`.
+    /// The claims with the groups of a subject. `a.b` is the claim `a.b`, or `b` in `a`. Default
+    /// `groups`.
     #[schemars(extend("x-protection" = "none"))]
     pub groups: Option<Vec<String>>,
-    /// Further claims that rules may use, by name.
+    /// Further claims that rules may use, by name. `a.b` is the claim `a.b`, or `b` in `a`.
     #[schemars(extend("x-protection" = "none"))]
     pub claims: Option<Vec<String>>,
     /// Allows plain `http` to an issuer or its keys on another machine. Any host in between can

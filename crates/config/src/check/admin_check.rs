@@ -9,7 +9,7 @@ use weir_config_file::local_host::is_local;
 use weir_config_file::raw::OrOff;
 use weir_config_file::raw::{RawAdmin, RawAdminToken, RawMetricsAccess};
 
-use super::auth_check::api_keys::{checked_digest, checked_expiry};
+use super::auth_check::api_keys::{checked_digest, checked_expiry, warn_expired};
 use super::listen_check;
 use crate::admin_plan::{AdminPlan, OperatorKey};
 
@@ -127,7 +127,11 @@ fn keys(raw: &RawAdmin, report: &mut ConfigReport) -> Vec<OperatorKey> {
                     format!("two tokens have the name {}", key.name),
                 ));
             }
-            Ok(key) => keys.push(key),
+            Ok(key) => {
+                let what = format!("the token of `{}`", key.name);
+                warn_expired(key.expires, &what, &path, report);
+                keys.push(key);
+            }
             Err((part, message)) if !report.has_error_under(&path) => report.add(
                 ConfigProblem::error(path.key(part), message)
                     .hint("`weir apikey NAME --operator` prints a token and its entry"),

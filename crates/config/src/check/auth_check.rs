@@ -12,7 +12,8 @@ use weir_front::settings::ResourceMetadata;
 use weir_policy::settings::{CertificateName, CertificateRules, VerifierSettings};
 
 use super::super::checked_config::implied_base;
-use shared_texts::arcs;
+use super::toolsets_check::{is_scope, no_scope};
+use shared_texts::{arcs, scopes};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::local_host::is_local;
 use weir_config_file::raw::RawConfig;
@@ -139,7 +140,7 @@ fn check_credentials(
         base: base(front, report),
         leeway,
         issuers: issuers::check(section, report),
-        implied: implied(section),
+        implied: implied(section, report),
         api_keys: api_keys::check(section, report),
         certificates: certificates(section, front, report),
     };
@@ -195,7 +196,11 @@ fn certificates(
     Some(CertificateRules {
         subject,
         groups: arcs(raw.groups.as_ref()),
-        scopes: arcs(raw.scopes.as_ref()),
+        scopes: scopes(
+            raw.scopes.as_ref(),
+            &ConfigPath::at("auth.mtls.scopes"),
+            report,
+        ),
     })
 }
 
@@ -215,7 +220,7 @@ fn base(front: &weir_front::FrontSettings, report: &mut ConfigReport) -> String 
     implied_base(front, listen)
 }
 
-fn implied(section: &RawAuth) -> HashMap<Arc<str>, Vec<Arc<str>>> {
+fn implied(section: &RawAuth, report: &mut ConfigReport) -> HashMap<Arc<str>, Vec<Arc<str>>> {
     let listed = section
         .scope_implies
         .as_ref()
@@ -223,6 +228,12 @@ fn implied(section: &RawAuth) -> HashMap<Arc<str>, Vec<Arc<str>>> {
         .unwrap_or_default();
     listed
         .iter()
-        .map(|(scope, more)| (scope.as_str().into(), arcs(Some(more))))
+        .map(|(scope, more)| {
+            let path = ConfigPath::at("auth.scope_implies").key(scope);
+            if !is_scope(scope) {
+                report.add(no_scope(path.clone()));
+            }
+            (scope.as_str().into(), scopes(Some(more), &path, report))
+        })
         .collect()
 }

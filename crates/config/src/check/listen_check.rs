@@ -14,6 +14,7 @@ use weir_front::{ListenerTlsError, check_tls_files};
 
 use super::super::checked_config::without_default_port;
 use super::limits_check;
+use weir_config_file::http_url::has_valid_port;
 
 /// The default address, on loopback, so that a first try exposes no port to the network.
 pub(crate) const DEFAULT_LISTEN: SocketAddr =
@@ -97,23 +98,16 @@ fn tls(
     if !report.has_error_under(&ConfigPath::at("tls"))
         && let Err(error) = check_tls_files(&files)
     {
-        report.add(unusable(&files, &error));
+        report.add(unusable(&error));
     }
     Some(files)
 }
 
 /// Returns the problem of files that can be opened, at the key of the file.
-fn unusable(files: &ListenerTlsFiles, error: &ListenerTlsError) -> ConfigProblem {
+fn unusable(error: &ListenerTlsError) -> ConfigProblem {
     let tls = ConfigPath::at("tls");
     match error {
-        ListenerTlsError::File { path, cause } => {
-            let key = if *path == files.cert {
-                "cert"
-            } else if *path == files.key {
-                "key"
-            } else {
-                "client_ca"
-            };
+        ListenerTlsError::File { key, cause, .. } => {
             ConfigProblem::error(tls.key(key), format!("cannot be used: {cause}"))
         }
         ListenerTlsError::ForeignKey(_) => ConfigProblem::error(
@@ -169,19 +163,9 @@ fn client_certificates(
 
 /// True if an authority is the name of one host, with a port or without.
 fn is_host_and_port(authority: &Authority) -> bool {
-    let (text, host) = (authority.as_str(), authority.host());
-    let is_port = |port: &str| {
-        port.bytes().all(|byte| byte.is_ascii_digit())
-            && port.parse::<u16>().is_ok_and(|port| port != 0)
-    };
-    // `http` checks the syntax of the host. It takes any port, also an empty one.
-    let behind = text.strip_prefix(host);
-    !host.is_empty()
-        && !host.starts_with('.')
-        && !host.contains('*')
-        && behind.is_some_and(|behind| {
-            behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
-        })
+    let host = authority.host();
+    // `http` checks the syntax of the host.
+    !host.is_empty() && !host.starts_with('.') && !host.contains('*') && has_valid_port(authority)
 }
 
 /// Returns the text without a trailing slash if it is only `scheme://host[:port]`.

@@ -1,11 +1,12 @@
 //! `upstreams.<id>.auth`.
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::local_host::is_local_host;
 use weir_config_file::raw::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 use weir_upstream::{ClientAuthMethod, SecretText, TokenAuthority, TokenExchange, UpstreamOAuth};
 
-use super::placeholder;
+use super::toolsets_check::is_scope;
+use weir_config_file::http_url::{check_authority_url, check_issuer_url};
+use weir_config_file::placeholder;
 
 const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 /// The largest number of scopes.
@@ -168,10 +169,11 @@ fn authority(
     report: &mut ConfigReport,
 ) -> Option<TokenAuthority> {
     match (issuer, endpoint) {
-        (Some(issuer), None) => is_valid_url(&issuer, allow_http, &path.key("issuer"), report)
+        (Some(issuer), None) => check_issuer_url(&issuer, allow_http, &path.key("issuer"), report)
             .then_some(TokenAuthority::Issuer(issuer)),
         (None, Some(endpoint)) => {
-            is_valid_url(&endpoint, allow_http, &path.key("token_endpoint"), report)
+            let path = path.key("token_endpoint");
+            check_authority_url(&endpoint, allow_http, &path, report)
                 .then_some(TokenAuthority::TokenEndpoint(endpoint))
         }
         (Some(_), Some(_)) => {
@@ -189,52 +191,6 @@ fn authority(
     }
 }
 
-/// Returns true for `https`, and for `http` on this machine or with `allow_http` (R272): secrets
-/// are sent there.
-fn is_valid_url(
-    text: &str,
-    allow_http: bool,
-    path: &ConfigPath,
-    report: &mut ConfigReport,
-) -> bool {
-    let url = text
-        .parse::<http::Uri>()
-        .ok()
-        .filter(|url| url.host().is_some_and(|host| !host.is_empty()));
-    let Some(url) = url.filter(|url| matches!(url.scheme_str(), Some("http" | "https"))) else {
-        // The text may hold a secret from the environment, so it is not repeated.
-        report.add(
-            ConfigProblem::error(path.clone(), "is not an https URL").hint("write https://host"),
-        );
-        return false;
-    };
-    if url
-        .authority()
-        .is_some_and(|authority| authority.as_str().contains('@'))
-        || text.contains('#')
-    {
-        report.add(ConfigProblem::error(
-            path.clone(),
-            "must have no user, password or fragment",
-        ));
-        return false;
-    }
-    if url.scheme_str() == Some("http") && !is_local_url(&url) && !allow_http {
-        let problem = ConfigProblem::error(
-            path.clone(),
-            "is http on another machine: secrets would be sent unencrypted",
-        );
-        report.add(problem.hint("use https, or write allow_http: true"));
-        return false;
-    }
-    true
-}
-
-/// Reports if a URL is on this machine.
-pub(super) fn is_local_url(url: &http::Uri) -> bool {
-    url.host().is_some_and(is_local_host)
-}
-
 fn required<T>(
     value: Option<T>,
     key: &str,
@@ -250,13 +206,7 @@ fn required<T>(
 /// Checks scope tokens (RFC 6749, 3.3).
 fn scopes(raw: Option<Vec<String>>, path: &ConfigPath, report: &mut ConfigReport) -> Vec<String> {
     let raw = raw.unwrap_or_default();
-    let is_scope = |text: &String| {
-        !text.is_empty()
-            && text
-                .bytes()
-                .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
-    };
-    if raw.len() > MAX_SCOPES || !raw.iter().all(is_scope) {
+    if raw.len() > MAX_SCOPES || !raw.iter().all(|text| is_scope(text)) {
         report.add(
             ConfigProblem::error(path.clone(), "has an item that is not a scope")
                 .hint("write one scope per item"),

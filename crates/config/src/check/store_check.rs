@@ -13,8 +13,8 @@ use weir_config_file::raw::{
 use weir_redis_store::{RedisSettings, RedisTopology, StartError};
 use weir_upstream::CaFile;
 
-use super::placeholder;
 use crate::checked_config::StorePlan;
+use weir_config_file::placeholder;
 
 /// The default of `namespace`.
 const DEFAULT_NAMESPACE: &str = "weir";

@@ -16,6 +16,7 @@ use weir_upstream::HttpUpstreamSettings;
 
 use super::telemetry_variables::{self, TelemetryVariables};
 use super::upstreams_check;
+use weir_config_file::http_url::http_url;
 
 /// The default of `interval`, from the specification of the environment variables.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
@@ -118,21 +119,8 @@ fn push(
         }
         return None;
     }
-    // The text may hold a secret from the environment, so it is not repeated.
-    let usable = endpoint
-        .as_deref()
-        .and_then(|text| text.parse::<Uri>().ok())
-        .is_some_and(|url| {
-            let authority = url
-                .authority()
-                .is_some_and(|authority| !authority.as_str().contains('@'));
-            authority && matches!(url.scheme_str(), Some("http" | "https"))
-        });
-    if !usable {
-        let problem = ConfigProblem::error(
-            at.key("endpoint"),
-            "must be an http or https URL without user and password",
-        );
+    if let Some(Err(error)) = endpoint.as_deref().map(http_url) {
+        let problem = ConfigProblem::error(at.key("endpoint"), error.to_string());
         report.add(problem.hint("write http://127.0.0.1:4318, and credentials in `headers`"));
         return None;
     }

@@ -43,15 +43,8 @@ pub(super) fn scopes(
 ) -> Vec<Arc<str>> {
     let mut scopes: Vec<Arc<str>> = Vec::new();
     for (n, text) in raw.iter().enumerate() {
-        let legal = !text.is_empty()
-            && text
-                .bytes()
-                .all(|b| matches!(b, 0x21 | 0x23..=0x5b | 0x5d..=0x7e));
-        if !legal {
-            report.add(
-                ConfigProblem::error(path.key(n), "is not a scope")
-                    .hint("visible ASCII without spaces, quotes and \\"),
-            );
+        if !is_scope(text) {
+            report.add(no_scope(path.key(n)));
         } else if text.contains('*') {
             let problem =
                 ConfigProblem::error(path.key(n), "has a `*`, but scopes have no wildcards");
@@ -65,13 +58,24 @@ pub(super) fn scopes(
     scopes
 }
 
+/// Reports if a text is a scope token (RFC 6749, 3.3).
+pub(super) fn is_scope(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    !text.is_empty() && bytes.all(|b| matches!(b, 0x21 | 0x23..=0x5b | 0x5d..=0x7e))
+}
+
+/// Returns the problem of a text that is no scope.
+pub(super) fn no_scope(path: ConfigPath) -> ConfigProblem {
+    ConfigProblem::error(path, "is not a scope").hint("visible ASCII without spaces, quotes and \\")
+}
+
 fn patterns(
     raw: Option<&[String]>,
     path: &ConfigPath,
     report: &mut ConfigReport,
 ) -> Vec<NamePattern> {
     let raw = raw.unwrap_or_default();
-    check_count(raw.len(), path, report);
+    check_entry_count(raw.len(), path, report);
     raw.iter()
         .enumerate()
         .filter_map(|(n, text)| pattern(text, &path.key(n), report))
@@ -130,7 +134,7 @@ fn plain(
     report: &mut ConfigReport,
 ) -> Vec<(NamePattern, Arc<str>)> {
     let entries = raw.map(|raw| raw.0.as_slice()).unwrap_or_default();
-    check_count(entries.len(), path, report);
+    check_entry_count(entries.len(), path, report);
     let one = |(tool, text): &(String, String)| {
         Some((name(tool, &path.key(tool), report)?, text.as_str().into()))
     };
@@ -143,7 +147,7 @@ fn hints(
     report: &mut ConfigReport,
 ) -> Vec<(NamePattern, ToolHints)> {
     let entries = raw.map(|raw| raw.0.as_slice()).unwrap_or_default();
-    check_count(entries.len(), path, report);
+    check_entry_count(entries.len(), path, report);
     let one = |(tool, raw): &(String, RawHints)| {
         let hints = ToolHints {
             read_only: raw.read_only_hint,
@@ -162,7 +166,7 @@ fn by_pattern(
     report: &mut ConfigReport,
 ) -> Vec<(NamePattern, Vec<Arc<str>>)> {
     let entries = raw.map(|raw| raw.0.as_slice()).unwrap_or_default();
-    check_count(entries.len(), path, report);
+    check_entry_count(entries.len(), path, report);
     let one = |(tool, raw): &(String, Vec<String>)| {
         let path = path.key(tool);
         Some((pattern(tool, &path, report)?, scopes(raw, &path, report)))
@@ -170,7 +174,7 @@ fn by_pattern(
     entries.iter().filter_map(one).collect()
 }
 
-fn check_count(count: usize, path: &ConfigPath, report: &mut ConfigReport) {
+fn check_entry_count(count: usize, path: &ConfigPath, report: &mut ConfigReport) {
     if count > MAX_ENTRIES {
         report.add(ConfigProblem::error(
             path.clone(),

@@ -5,7 +5,8 @@ use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::RawUpstreamUrl;
 use weir_upstream::InstanceSettings;
 
-use super::placeholder;
+use weir_config_file::http_url::{HttpUrlError, http_url};
+use weir_config_file::placeholder;
 
 /// The largest weight.
 const MOST_WEIGHT: u32 = 1_000_000;
@@ -122,23 +123,19 @@ fn check_instance(
 }
 
 fn check_url(text: &str, path: &ConfigPath, report: &mut ConfigReport) -> Option<Uri> {
-    let url = text.parse::<Uri>().ok().filter(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https"))
-            && uri.host().is_some_and(|host| !host.is_empty())
-    });
-    let Some(url) = url else {
-        // The text may hold a secret from the environment, so it is not repeated.
-        let problem = ConfigProblem::error(path.clone(), "is not an http or https URL");
-        report.add(problem.hint("write http://host:port/mcp"));
-        return None;
+    let url = match http_url(text) {
+        Ok(url) => url,
+        Err(error) => {
+            let hint = match error {
+                HttpUrlError::UserInfo => {
+                    "write headers: { Authorization: \"Basic ${CREDENTIALS}\" }"
+                }
+                HttpUrlError::NoHttp | HttpUrlError::Port => "write http://host:port/mcp",
+            };
+            report.add(ConfigProblem::error(path.clone(), error.to_string()).hint(hint));
+            return None;
+        }
     };
-    if url
-        .authority()
-        .is_some_and(|authority| authority.as_str().contains('@'))
-    {
-        let problem = ConfigProblem::error(path.clone(), "has a user or password in it");
-        report.add(problem.hint("write headers: { Authorization: \"Basic ${CREDENTIALS}\" }"));
-    }
     let query = url
         .query()
         .unwrap_or_default()

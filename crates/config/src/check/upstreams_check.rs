@@ -3,6 +3,7 @@
 use http::{HeaderName, HeaderValue};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::config_secret::ConfigSecret;
+use weir_config_file::placeholder;
 use weir_config_file::raw::OrderedMap;
 use weir_config_file::raw::RawTrust;
 use weir_config_file::raw::{
@@ -22,8 +23,9 @@ use weir_upstream::{
 use super::super::config_part::ConfigPart;
 use super::config_defaults::{self, ConfigDefaults};
 use super::outbound_check::OutboundContext;
-use super::{outbound_check, placeholder, secrets_check, toolsets_check, upstream_urls_check};
+use super::{check_count, outbound_check, secrets_check, toolsets_check, upstream_urls_check};
 use crate::checked_config::UpstreamPlan;
+use weir_config_file::http_url::is_local_url;
 
 /// Headers that weir writes itself.
 const OWN_HEADERS: [&str; 12] = [
@@ -287,14 +289,13 @@ fn bounds(
     let usual = UpstreamBounds::default();
     let Some(raw) = raw else { return usual };
     let path = path.key("limits");
-    for (key, value) in [
-        ("in_flight", raw.in_flight),
-        ("sessions", raw.sessions),
-        ("max_processes", raw.max_processes),
+    for (key, count, least) in [
+        ("in_flight", raw.in_flight, 1),
+        ("sessions", raw.sessions, 1),
+        ("max_processes", raw.max_processes, 1),
+        ("standing", raw.standing, 0),
     ] {
-        if value == Some(0) {
-            report.add(ConfigProblem::error(path.key(key), "must be at least 1"));
-        }
+        check_count(count, least, &path.key(key), report);
     }
     if raw.max_reply.is_some_and(|Size(size)| size < 64 << 10) {
         report.add(ConfigProblem::error(
@@ -401,7 +402,7 @@ pub(super) fn http(
         shared: matches!(raw.session, Some(RawSession::Shared)),
         in_the_clear: all
             .iter()
-            .any(|(url, _)| url.scheme_str() == Some("http") && !outbound_check::is_local_url(url)),
+            .any(|(url, _)| url.scheme_str() == Some("http") && !is_local_url(url)),
     };
     let auth = outbound_check::check(raw.auth, beside, &path.key("auth"), report);
     let h2c = raw.h2c.unwrap_or(false);

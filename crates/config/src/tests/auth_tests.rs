@@ -43,11 +43,8 @@ fn every_auth_key_is_applied() {
         ("api://weir", "tenant")
     );
     assert_eq!(
-        one.groups,
-        [
-            vec!["groups".to_owned()],
-            vec!["realm_access".to_owned(), "roles".to_owned()]
-        ]
+        [&*one.groups[0], &*one.groups[1]],
+        ["groups", "realm_access.roles"]
     );
     let TokenValidation::Keys {
         source: at,

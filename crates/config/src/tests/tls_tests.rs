@@ -57,7 +57,14 @@ fn tls_files_that_cannot_serve_are_errors() {
         assert!(report.contains(&wanted), "{wanted}\n{report}");
         assert!(outcome.config.is_none());
     }
+    let text = "tls: { cert: cert.pem, key: cert.pem }\nupstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\n";
     folder.write("cert.pem", &own.cert);
+    let main = folder.write("weir.yaml", text);
+    let report = ConfigLoader::new(ConfigSource::File(main), &environment)
+        .load()
+        .report
+        .to_string();
+    assert!(report.contains("tls.key: cannot be used"), "{report}");
     folder.write("key.pem", &own.key);
     let outcome = loaded(&folder, ", client_ca: cert.pem");
     assert!(outcome.config.is_some(), "{}", outcome.report);

@@ -1,5 +1,6 @@
 //! `auth.api_keys`: keys of machines without OAuth.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER_PERMISSIVE};
@@ -8,20 +9,25 @@ use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::{RawApiKey, RawAuth};
 use weir_policy::settings::ApiKey;
 
-use super::shared_texts::arcs;
+use super::shared_texts::{arcs, scopes};
 
 pub(super) fn check(section: &RawAuth, report: &mut ConfigReport) -> Vec<ApiKey> {
     let mut keys: Vec<ApiKey> = Vec::new();
     for (n, raw) in section.api_keys.iter().flatten().enumerate() {
         let path = ConfigPath::at("auth.api_keys").key(n);
-        match api_key(raw) {
+        let scopes = scopes(raw.scopes.as_ref(), &path.key("scopes"), report);
+        match api_key(raw, scopes) {
             Ok(key) if keys.iter().any(|other| other.id == key.id) => {
                 report.add(ConfigProblem::error(
                     path.key("id"),
                     format!("two keys have the id {}", key.id),
                 ));
             }
-            Ok(key) => keys.push(key),
+            Ok(key) => {
+                let what = format!("the key `{}`", key.id);
+                warn_expired(key.expires, &what, &path, report);
+                keys.push(key);
+            }
             Err((part, message)) => {
                 if !report.has_error_under(&path) {
                     report.add(
@@ -35,7 +41,7 @@ pub(super) fn check(section: &RawAuth, report: &mut ConfigReport) -> Vec<ApiKey>
     keys
 }
 
-fn api_key(raw: &RawApiKey) -> Result<ApiKey, (&'static str, &'static str)> {
+fn api_key(raw: &RawApiKey, scopes: Vec<Arc<str>>) -> Result<ApiKey, (&'static str, &'static str)> {
     let id = raw.id.as_deref().ok_or(("id", "is missing"))?;
     if id.is_empty() || id.len() > 32 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
     {
@@ -54,7 +60,7 @@ fn api_key(raw: &RawApiKey) -> Result<ApiKey, (&'static str, &'static str)> {
         digest,
         subject: subject.into(),
         groups: arcs(raw.groups.as_ref()),
-        scopes: arcs(raw.scopes.as_ref()),
+        scopes,
         expires,
     })
 }
@@ -87,6 +93,20 @@ pub(crate) fn checked_expiry(
         ))
     });
     parsed.transpose()
+}
+
+/// Warns of a secret that is over now.
+pub(crate) fn warn_expired(
+    expires: Option<SystemTime>,
+    what: &str,
+    path: &ConfigPath,
+    report: &mut ConfigReport,
+) {
+    if expires.is_some_and(|end| end <= SystemTime::now()) {
+        let message = format!("{what} has expired");
+        let problem = ConfigProblem::warning(path.key("expires"), message);
+        report.add(problem.hint("remove the entry, or replace it"));
+    }
 }
 
 /// Reports if a digest was typed by hand: a real one has nearly 32 different bytes.

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use http::Uri;
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::local_host::is_local_host;
 use weir_config_file::raw::{RawAuth, RawIntrospection, RawIssuer};
 use weir_policy::settings::{
     ClientSecret, KeySource, SignatureAlgorithm, TokenIssuer, TokenValidation,
 };
 
-use super::super::placeholder;
 use super::shared_texts::arcs;
+use weir_config_file::http_url::{check_authority_url, check_issuer_url};
+use weir_config_file::placeholder;
 
 /// The default of `max_lifetime`: it bounds the use of a stolen token.
 const DEFAULT_MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -70,13 +69,14 @@ fn one(raw: &RawIssuer, path: &ConfigPath, report: &mut ConfigReport) -> Option<
     let is_name = raw.jwks_uri.is_some() || raw.introspection.is_some();
     check_issuer_url(name, allow_http || is_name, &path.key("issuer"), report);
     if let Some(url) = &raw.jwks_uri {
-        check_issuer_url(url, allow_http, &path.key("jwks_uri"), report);
+        check_authority_url(url, allow_http, &path.key("jwks_uri"), report);
     }
-    let split = |text: &String| text.split('.').map(str::to_owned).collect();
     let groups = match &raw.groups {
-        None => vec![vec!["groups".to_owned()]],
-        Some(paths) => paths.iter().map(split).collect(),
+        None => vec!["groups".into()],
+        Some(paths) => arcs(Some(paths)),
     };
+    check_claim_paths(raw.groups.as_ref(), &path.key("groups"), report);
+    check_claim_paths(raw.claims.as_ref(), &path.key("claims"), report);
     Some(TokenIssuer {
         name: name.into(),
         validation: match &raw.introspection {
@@ -87,6 +87,16 @@ fn one(raw: &RawIssuer, path: &ConfigPath, report: &mut ConfigReport) -> Option<
         groups,
         claims: arcs(raw.claims.as_ref()),
     })
+}
+
+/// Reports paths that no token can have.
+fn check_claim_paths(paths: Option<&Vec<String>>, path: &ConfigPath, report: &mut ConfigReport) {
+    for (n, text) in paths.into_iter().flatten().enumerate() {
+        if text.split('.').any(str::is_empty) {
+            let problem = ConfigProblem::error(path.key(n), "has an empty name of a claim");
+            report.add(problem.hint("write the name of a claim, or a.b for `b` in `a`"));
+        }
+    }
 }
 
 /// Returns the settings of an issuer whose tokens are verified with its keys.
@@ -147,7 +157,7 @@ fn introspection_proof(
         None => missing("client_secret"),
     };
     if introspection.url.is_some() {
-        check_issuer_url(
+        check_authority_url(
             &url,
             raw.allow_http.unwrap_or(false),
             &path.key("url"),
@@ -204,39 +214,4 @@ fn algorithms(
         }
     }
     algorithms
-}
-
-/// Checks a URL of an issuer: https, or http on this machine or with `allow_http`.
-pub(super) fn check_issuer_url(
-    text: &str,
-    allow_http: bool,
-    path: &ConfigPath,
-    report: &mut ConfigReport,
-) {
-    let uri = text.parse::<Uri>().ok();
-    let host = uri
-        .as_ref()
-        .and_then(Uri::host)
-        .filter(|host| !host.is_empty());
-    let plain = uri.as_ref().is_some_and(|uri| {
-        uri.authority()
-            .is_none_or(|authority| !authority.as_str().contains('@'))
-    });
-    let scheme = uri.as_ref().and_then(Uri::scheme_str);
-    let (Some(host), true, Some("http" | "https")) = (host, plain && !text.contains('#'), scheme)
-    else {
-        let problem = ConfigProblem::error(
-            path.clone(),
-            format!("`{text}` is not an http or https URL"),
-        );
-        report.add(problem.hint("write https://id.example.com"));
-        return;
-    };
-    if scheme == Some("http") && !is_local_host(host) && !allow_http {
-        let problem = ConfigProblem::error(
-            path.clone(),
-            "is http on another machine: the connection could be intercepted",
-        );
-        report.add(problem.hint("use https, or write allow_http: true"));
-    }
 }

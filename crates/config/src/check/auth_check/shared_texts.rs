@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use weir_config_file::config_report::{ConfigPath, ConfigReport};
+
+use super::super::toolsets_check::{is_scope, no_scope};
+
 /// Returns the texts, which many requests then share. Empty if there are none.
 pub(super) fn arcs(texts: Option<&Vec<String>>) -> Vec<Arc<str>> {
     texts
@@ -9,4 +13,18 @@ pub(super) fn arcs(texts: Option<&Vec<String>>) -> Vec<Arc<str>> {
         .flatten()
         .map(|text| text.as_str().into())
         .collect()
+}
+
+/// Returns the scopes that callers have. Some servers have scopes with a `*` in their names.
+pub(super) fn scopes(
+    texts: Option<&Vec<String>>,
+    path: &ConfigPath,
+    report: &mut ConfigReport,
+) -> Vec<Arc<str>> {
+    for (n, text) in texts.into_iter().flatten().enumerate() {
+        if !is_scope(text) {
+            report.add(no_scope(path.key(n)));
+        }
+    }
+    arcs(texts)
 }

@@ -117,10 +117,7 @@ pub(super) fn settings() -> VerifierSettings {
                 max_lifetime: Duration::from_secs(24 * 3600),
             },
             audiences: arcs(&["api://weir"]),
-            groups: vec![
-                vec!["groups".to_owned()],
-                vec!["realm_access".to_owned(), "roles".to_owned()],
-            ],
+            groups: arcs(&["groups", "realm_access.roles"]),
             claims: arcs(&["tenant", "level"]),
         }],
         implied: HashMap::from([

@@ -1,8 +1,8 @@
 //! Placeholders from examples in place of secrets: weir neither accepts nor sends them as
 //! credentials.
 
+use crate::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use data_encoding::BASE64;
-use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 
 /// Words that a random secret does not contain by chance.
 const WORDS: [&str; 12] = [
@@ -35,7 +35,7 @@ const CREDENTIALS: [&str; 8] = [
 ];
 
 /// Reports if a text is not a usable secret: too short, too uniform, or a known example.
-pub(super) fn is_placeholder(secret: &str) -> bool {
+pub fn is_placeholder(secret: &str) -> bool {
     let mut seen: Vec<u8> = secret.bytes().collect();
     seen.sort_unstable();
     let few = seen.chunk_by(|a, b| a == b).count() < 5;
@@ -65,12 +65,7 @@ fn is_example(text: &str) -> bool {
 
 /// Reports a header, variable or query parameter with the name of a credential and a placeholder as
 /// value.
-pub(super) fn report_placeholder(
-    name: &str,
-    value: &str,
-    path: &ConfigPath,
-    report: &mut ConfigReport,
-) {
+pub fn report_placeholder(name: &str, value: &str, path: &ConfigPath, report: &mut ConfigReport) {
     if holds_credential(name) && credential_parts(value).iter().any(|text| is_example(text)) {
         report.add(error(path.clone()));
     }
@@ -83,7 +78,7 @@ fn holds_credential(name: &str) -> bool {
 }
 
 /// Returns the error about a placeholder, with its hint.
-pub(super) fn error(path: ConfigPath) -> ConfigProblem {
+pub fn error(path: ConfigPath) -> ConfigProblem {
     ConfigProblem::error(path, "is a placeholder, not a secret")
         .hint("take the real one from the environment, such as ${TOKEN}")
 }
