@@ -19,6 +19,7 @@ use weir_core::upstream::CallDeadlines;
 use weir_schema::{CheckMode, Validation};
 use weir_upstream::OwnDeadlines;
 
+use super::check_count;
 use super::own_address_check::OwnAddresses;
 
 /// The smallest `results.max`: room for the note in a cut result, and for the JSON around its text.
@@ -269,12 +270,7 @@ pub(super) fn page(
     report: &mut ConfigReport,
 ) -> PageSize {
     let Some(raw) = raw else { return base };
-    if raw.items == Some(0) {
-        report.add(ConfigProblem::error(
-            path.key("items"),
-            "must be at least 1",
-        ));
-    }
+    check_count(raw.items, 1, &path.key("items"), report);
     if raw.bytes.is_some_and(|size| size.0 < 1024) {
         report.add(ConfigProblem::error(
             path.key("bytes"),

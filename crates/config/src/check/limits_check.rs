@@ -6,6 +6,8 @@ use weir_core::hold::HoldLimits;
 use weir_front::settings::{FrontLimits, H2Limits, ListenerLimits, SessionLimits};
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
+use super::check_count;
+
 /// The largest body that the config can allow: memory of a request is a small multiple of its body.
 const MAX_BODY_BYTES: usize = 4 << 20;
 /// The memory that an idle weir needs.
@@ -19,7 +21,7 @@ const H2_WINDOW: std::ops::RangeInclusive<usize> = 1024..=(1 << 31) - 1;
 macro_rules! count {
     ($checker:expr, $raw:expr, $default:expr, $name:ident) => {
         $checker
-            .at_least(stringify!($name), $raw.$name, 1)
+            .count(stringify!($name), $raw.$name)
             .unwrap_or($default.$name)
     };
 }
@@ -137,7 +139,7 @@ fn h2(raw: &RawLimits, checker: &mut LimitsChecker<'_>) -> H2Limits {
     );
     H2Limits {
         streams: checker
-            .at_least("h2_streams", raw.h2_streams, 1)
+            .count("h2_streams", raw.h2_streams)
             .unwrap_or(d.streams),
         stream_window,
         connection_window,
@@ -170,11 +172,9 @@ pub(super) fn sessions(raw: Option<&RawLimits>, report: &mut ConfigReport) -> Re
     let Some(raw) = raw else { return d };
     let mut checker = LimitsChecker { report };
     RecordCaps {
-        total: checker
-            .at_least("sessions", raw.sessions, 1)
-            .unwrap_or(d.total),
+        total: checker.count("sessions", raw.sessions).unwrap_or(d.total),
         per_principal: checker
-            .at_least("sessions_per_principal", raw.sessions_per_principal, 1)
+            .count("sessions_per_principal", raw.sessions_per_principal)
             .unwrap_or(d.per_principal),
     }
 }
@@ -230,9 +230,9 @@ pub(super) fn parked(raw: Option<&RawLimits>, report: &mut ConfigReport) -> Park
     let Some(raw) = raw else { return d };
     let mut checker = LimitsChecker { report };
     ParkingCaps {
-        total: checker.at_least("parked", raw.parked, 1).unwrap_or(d.total),
+        total: checker.count("parked", raw.parked).unwrap_or(d.total),
         per_principal: checker
-            .at_least("parked_per_principal", raw.parked_per_principal, 1)
+            .count("parked_per_principal", raw.parked_per_principal)
             .unwrap_or(d.per_principal),
         // Checked with the other limits.
         time: raw.state_time.map_or(d.time, |time| time.0),
@@ -251,13 +251,12 @@ impl LimitsChecker<'_> {
         ));
     }
 
-    fn at_least<N: PartialOrd + From<u16> + Copy>(
-        &mut self,
-        name: &str,
-        value: Option<N>,
-        least: u16,
-    ) -> Option<N> {
-        if value.is_some_and(|value| value < N::from(least)) {
+    fn count<N: Copy + TryInto<u64>>(&mut self, name: &str, count: Option<N>) -> Option<N> {
+        check_count(count, 1, &ConfigPath::at("limits").key(name), self.report)
+    }
+
+    fn at_least(&mut self, name: &str, value: Option<usize>, least: usize) -> Option<usize> {
+        if value.is_some_and(|value| value < least) {
             self.add_error(name, &format!("must be at least {least}"));
         }
         value

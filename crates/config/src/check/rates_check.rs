@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::raw::OrderedMap;
@@ -14,10 +15,14 @@ use weir_policy::limit::{
     ConcurrencyLimits, LimitSettings, RateLimit, ToolLimit, ToolPattern, UncountedQuota,
 };
 
+use super::check_count;
 use crate::checked_config::{Config, UpstreamPlan};
 
 /// The largest rate. A higher one is no limit in practice.
 const MAX_PER_SECOND: u64 = 1_000_000;
+/// The longest time in which a burst is available again. A longer one is a typing mistake, and has
+/// no room in the numbers of a bucket.
+const MAX_REFILL: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 const LIMIT_HINT: &str = "write { rate: 20/s, burst: 100 } or { daily: 10000 }";
 
 pub(super) fn check(raw: Option<RawRates>, report: &mut ConfigReport) -> LimitSettings {
@@ -116,13 +121,15 @@ fn limit(
     path: &ConfigPath,
     report: &mut ConfigReport,
 ) -> Option<RateLimit> {
-    if own.rate.is_none() && own.daily.is_none() {
+    let base = base.unwrap_or_default();
+    let has_rate = own.rate.or(base.rate).is_some();
+    if own.rate.is_none() && own.daily.is_none() && (own.burst.is_none() || !has_rate) {
         if !report.has_error_under(path) {
             report.add(ConfigProblem::error(path.clone(), "has no limit").hint(LIMIT_HINT));
         }
         return None;
     }
-    if own.burst.is_some() && own.rate.is_none() {
+    if own.burst.is_some() && !has_rate {
         report.add(
             ConfigProblem::error(path.key("burst"), "has no effect without a rate")
                 .hint(LIMIT_HINT),
@@ -134,11 +141,10 @@ fn limit(
                 .hint("to deny all calls, write a policy"),
         );
     }
-    let base = base.unwrap_or_default();
     let (frequency, burst) = if own.rate.is_some() {
         (own.rate, own.burst)
     } else {
-        (base.rate, base.burst)
+        (base.rate, own.burst.or(base.burst))
     };
     let rate = frequency.and_then(|frequency| rate(frequency, burst, path, report));
     Some(RateLimit::new(name, rate, own.daily.or(base.daily)))
@@ -169,6 +175,14 @@ fn rate(
         ));
         return None;
     };
+    if per.as_nanos() * u128::from(burst.get()) > MAX_REFILL.as_nanos() * u128::from(count.get()) {
+        let problem = ConfigProblem::error(
+            path.key("burst"),
+            "is more than the rate refills in 100 years",
+        );
+        report.add(problem.hint("write a smaller burst"));
+        return None;
+    }
     Some(Rate { count, per, burst })
 }
 
@@ -264,6 +278,8 @@ fn concurrency(
             "must be at least 1: no call could pass",
         ));
     }
+    check_count(raw.principal, 0, &path.key("principal"), report);
+    check_count(raw.queue, 0, &path.key("queue"), report);
     ConcurrencyLimits {
         principal: raw.principal.unwrap_or(usual.principal),
         queue: raw.queue.unwrap_or(usual.queue),

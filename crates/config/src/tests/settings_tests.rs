@@ -510,3 +510,17 @@ fn forward_proxy_is_that_of_the_file_or_of_the_environment() {
     );
     assert_eq!(load_with(&[]).0, Some(None));
 }
+
+#[test]
+fn rate_of_an_entry_with_a_burst_alone_comes_from_the_principal() {
+    let config = good(
+        "rates: { principal: { rate: 20/s, burst: 40 }, endpoints: { /mcp: { burst: 5 } } }\n\
+         telemetry: { traces: { sample: \"${SHARE}\" } }\n\
+         upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\n",
+    );
+    let rate = config.rates.endpoints[&EndpointId::new("/mcp")]
+        .rate()
+        .unwrap();
+    assert_eq!((rate.count.get(), rate.burst.get()), (20, 5));
+    assert!((config.telemetry.sampling.ratio - 0.5).abs() < f64::EPSILON);
+}
