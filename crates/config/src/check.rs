@@ -12,6 +12,7 @@ mod forward_proxy_check;
 mod limits_check;
 mod listen_check;
 mod mcp_servers_check;
+mod names_check;
 mod outbound_check;
 mod own_address_check;
 mod policy_check;
@@ -245,6 +246,8 @@ pub(crate) fn check_team_file(
 /// Checks that need all files.
 pub(crate) fn check_whole(config: &Config, report: &mut ConfigReport) {
     rates_check::check_targets_exist(config, report);
+    names_check::check(config, report);
+    default_endpoints::check_sse_paths(config, report);
     if config.upstreams.is_empty()
         && !report.has_error_under(&ConfigPath::at("upstreams"))
         && !report.has_error_under(&ConfigPath::at("mcpServers"))

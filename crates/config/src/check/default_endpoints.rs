@@ -1,14 +1,18 @@
 //! The endpoints that are served if the config lists none.
 
+use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
 use weir_core::names::{EndpointId, UpstreamId};
 
-use super::super::checked_config::UpstreamPlan;
+use super::super::checked_config::{Config, UpstreamPlan};
 use super::super::default_endpoint_path::DEFAULT_ENDPOINT;
 use super::super::main_config::MainConfig;
 use super::super::team_grants::TeamGrant;
 use super::config_defaults::ConfigDefaults;
+
+/// The end of the path of HTTP+SSE, behind the path of its endpoint.
+const SSE_SUFFIX: &str = "/sse";
 
 /// Returns the endpoints of a config that lists none: `/mcp` with all upstreams, and each upstream
 /// alone under `/mcp/<id>`.
@@ -85,6 +89,32 @@ pub(crate) fn add_to_default_endpoints(
                 EndpointMode::Transparent(id.clone()),
                 defaults,
             ));
+        }
+    }
+}
+
+/// Reports an endpoint at the path of another's HTTP+SSE, which that one then does not have.
+pub(super) fn check_sse_paths(config: &Config, report: &mut ConfigReport) {
+    if !config.front.http_sse {
+        return;
+    }
+    let has = |path: &str| config.endpoints.iter().any(|one| one.id.as_str() == path);
+    for endpoint in &config.endpoints {
+        let id = endpoint.id.as_str();
+        let base = match id.strip_suffix(SSE_SUFFIX) {
+            Some("") => Some("/"),
+            base => base,
+        };
+        if let Some(base) = base.filter(|base| has(base)) {
+            let path = match config.names_endpoints {
+                true => ConfigPath::at("endpoints").key(id),
+                false => ConfigPath::at("upstreams").key("sse"),
+            };
+            let message = format!("takes {id}, where clients of {base} expect HTTP+SSE");
+            report.add(
+                ConfigProblem::warning(path, message)
+                    .hint("choose another name, or write http_sse: false"),
+            );
         }
     }
 }

@@ -156,10 +156,12 @@ fn mode(
             if listed.is_empty() {
                 report.add(ConfigProblem::error(path.key("upstreams"), "is empty"));
             }
-            let (naming, prefix) = match &raw.naming {
-                Some(own) => merge(own, defaults, &path.key("naming"), report),
-                None => (defaults.naming.clone(), defaults.prefix),
-            };
+            let own = raw.naming.as_ref().and_then(|own| {
+                let (base, path) = (&defaults.raw_naming, path.key("naming"));
+                config_defaults::naming(Some(own), Some(base), &path, report)
+            });
+            let (naming, prefix) =
+                own.unwrap_or_else(|| (defaults.naming.clone(), defaults.prefix));
             Some(EndpointMode::Aggregate {
                 upstreams,
                 naming,
@@ -181,19 +183,6 @@ fn mode(
             None
         }
     }
-}
-
-fn merge(
-    own: &weir_config_file::raw::RawNaming,
-    defaults: &ConfigDefaults,
-    path: &ConfigPath,
-    report: &mut ConfigReport,
-) -> (
-    weir_core::names::ToolNaming,
-    weir_core::endpoint::NamePrefix,
-) {
-    config_defaults::naming(Some(own), Some(&defaults.raw_naming), path, report)
-        .unwrap_or((defaults.naming.clone(), defaults.prefix))
 }
 
 impl KnownUpstreams<'_> {
