@@ -152,7 +152,12 @@ async fn answer_batch_item(
 ) -> Option<RenderedMessage> {
     let (shared, id) = (request_context.context.shared(), request.id.clone());
     let tool_call = request.method.known() == Some(Method::ToolsCall);
-    let serving = Box::pin(serve_batch_item(request_context, request, params, batch_budget));
+    let serving = Box::pin(serve_batch_item(
+        request_context,
+        request,
+        params,
+        batch_budget,
+    ));
     let force = shared.shutdown.force();
     force.run_until_cancelled(serving).await.unwrap_or_else(|| {
         Some(request_context.render_failure(&id, &LostAnswer::WithReplica.failure(), tool_call))

@@ -124,6 +124,8 @@ impl SessionPool {
             // The first call of each opens its stream.
             return;
         }
+        // Before their streams are open: their clients can already list.
+        sessions.iter().for_each(UpstreamSession::continue_lists);
         let pool = self.clone();
         // Each of them opens a stream at the server, a few at a time.
         self.context.tasks.spawn_endless(async move {

@@ -112,7 +112,12 @@ impl TestUpstream {
         self.session_of(client, id, false)
     }
 
-    fn session_of(&self, behind: UpstreamSessionClient, id: &str, is_read: bool) -> Arc<UpstreamSession> {
+    fn session_of(
+        &self,
+        behind: UpstreamSessionClient,
+        id: &str,
+        is_read: bool,
+    ) -> Arc<UpstreamSession> {
         let initialized = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": { "tools": { "listChanged": true } },
