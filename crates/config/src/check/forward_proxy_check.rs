@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::env::Environment;
+use weir_config_file::placeholder;
 use weir_config_file::raw::{RawForwardProxy, RawProxyKeys};
 use weir_upstream::{ForwardProxy, ProxyBypass};
-
-use super::placeholder;
 
 const URL_HINT: &str = "write http://host:port, or http://USER:PASSWORD@host:port; percent-encode special characters: `@` is %40, `/` is %2F";
 
