@@ -6,6 +6,7 @@ mod audit_check;
 mod auth_check;
 mod cluster_check;
 pub(crate) mod config_defaults;
+mod count_check;
 mod default_endpoints;
 mod endpoints_check;
 mod forward_proxy_check;
@@ -61,9 +62,6 @@ const DEFAULT_FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
 /// The default of `change_window`. A storm of changes at an upstream becomes at most two
 /// notifications a second to each client.
 const DEFAULT_CHANGE_WINDOW: Duration = Duration::from_millis(500);
-/// The largest count. A higher one is no limit in practice, and no semaphore can have it.
-const MAX_COUNT: u64 = 1_000_000_000;
-
 /// Checks the main file. The config is complete only if the report has no errors.
 ///
 /// Relative paths in it start at `folder`.
@@ -320,24 +318,6 @@ fn drain(raw: Option<Time>, front: &mut FrontSettings, report: &mut ConfigReport
     let idle = &mut front.limits.listener.drain_idle;
     *idle = (*idle).min(drain / 2);
     drain
-}
-
-/// Checks a count that must be from `least` to [`MAX_COUNT`].
-fn check_count<N: Copy + TryInto<u64>>(
-    count: Option<N>,
-    least: u64,
-    path: &ConfigPath,
-    report: &mut ConfigReport,
-) -> Option<N> {
-    let number = count?.try_into().unwrap_or(u64::MAX);
-    if number < least {
-        let message = format!("must be at least {least}");
-        report.add(ConfigProblem::error(path.clone(), message));
-    } else if number > MAX_COUNT {
-        let message = format!("must be at most {MAX_COUNT}");
-        report.add(ConfigProblem::error(path.clone(), message));
-    }
-    count
 }
 
 /// Returns a time that must not be zero.

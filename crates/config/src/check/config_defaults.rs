@@ -19,7 +19,7 @@ use weir_core::upstream::CallDeadlines;
 use weir_schema::{CheckMode, Validation};
 use weir_upstream::OwnDeadlines;
 
-use super::check_count;
+use super::count_check::check_count;
 use super::own_address_check::OwnAddresses;
 
 /// The smallest `results.max`: room for the note in a cut result, and for the JSON around its text.

@@ -22,8 +22,9 @@ use weir_upstream::{
 
 use super::super::config_part::ConfigPart;
 use super::config_defaults::{self, ConfigDefaults};
+use super::count_check::check_count;
 use super::outbound_check::OutboundContext;
-use super::{check_count, outbound_check, secrets_check, toolsets_check, upstream_urls_check};
+use super::{outbound_check, secrets_check, toolsets_check, upstream_urls_check};
 use crate::checked_config::UpstreamPlan;
 use weir_config_file::http_url::is_local_url;
 
