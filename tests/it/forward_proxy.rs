@@ -252,7 +252,7 @@ async fn requests_to_servers_issuers_and_collectors_go_through_the_proxy() {
 }
 
 /// Runs `weir doctor` with these upstreams; returns their causes and the findings of the machine.
-fn examine(proxy: Value, upstreams: Value, variables: &[(&str, String)]) -> (Value, String) {
+fn examine(proxy: &Value, upstreams: &Value, variables: &[(&str, String)]) -> (Value, String) {
     let folder = TestFolder::new("proxied");
     let config = json!({
         "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" },
@@ -295,7 +295,7 @@ async fn doctor_uses_the_proxy_of_the_environment_and_names_its_refusals() {
     });
     let proxy = squid.port.address().to_string();
     let causes = |proxy: Value, variables: &[(&str, String)]| {
-        blocking(|| examine(proxy, upstreams.clone(), variables))
+        blocking(|| examine(&proxy, &upstreams, variables))
     };
     let has = |causes: &Value, id: &str, parts: &[&str]| {
         let cause = causes[id].as_str().unwrap_or_default();

@@ -57,11 +57,16 @@ impl CompiledSchema {
             // Only drafts before 2019-09 would have it checked, by rules that servers do not share.
             .should_validate_formats(false)
             .build(&schema)
-            .map_err(|error| match error.kind() {
-                ValidationErrorKind::Format { format } if format == "regex" => {
+            .map_err(|error| {
+                let is_of_pattern = matches!(
+                    error.kind(),
+                    ValidationErrorKind::Format { format } if format == "regex"
+                );
+                if is_of_pattern {
                     UnusableSchema::Pattern
+                } else {
+                    UnusableSchema::Invalid
                 }
-                _ => UnusableSchema::Invalid,
             })?;
         Ok(Self { validator, shape })
     }

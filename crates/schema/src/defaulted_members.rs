@@ -27,12 +27,16 @@ pub(crate) fn make_defaulted_members_optional(schema: &mut Value) {
         Value::Object(keywords) => {
             relax_required(keywords);
             for (keyword, value) in keywords {
-                match value {
-                    Value::Object(named) if NAMED_SCHEMAS.contains(&keyword.as_str()) => {
-                        named.values_mut().for_each(make_defaulted_members_optional);
-                    }
-                    _ if LEFT_ALONE.contains(&keyword.as_str()) => {}
-                    _ => make_defaulted_members_optional(value),
+                if LEFT_ALONE.contains(&keyword.as_str()) {
+                    continue;
+                }
+                let is_named = NAMED_SCHEMAS.contains(&keyword.as_str());
+                if let Value::Object(named) = value
+                    && is_named
+                {
+                    named.values_mut().for_each(make_defaulted_members_optional);
+                } else {
+                    make_defaulted_members_optional(value);
                 }
             }
         }

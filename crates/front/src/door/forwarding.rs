@@ -315,7 +315,7 @@ fn answer_of(
         let message = PendingMessage::read(context, &head.method, &head.headers, posted);
         let force = context.shared().shutdown.force().clone();
         let stream = ForwardedStream::new(body, force);
-        ResponseBody::new(stream.with_last_event(message.lost_event(&context.name())))
+        ResponseBody::new(stream.with_last_event(message.lost_event(context.name())))
     };
     let mut answer = HttpAnswer::from_parts(parts, body);
     answer.extensions_mut().insert(ResponseOutcome::Elsewhere);

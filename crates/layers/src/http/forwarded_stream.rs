@@ -84,6 +84,7 @@ impl http_body::Body for ForwardedStream {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::collections::VecDeque;
 
     use http_body_util::BodyExt as _;
