@@ -11,7 +11,6 @@ pub(crate) mod session_subscriptions;
 mod session_view_cache;
 pub(crate) mod session_views;
 mod session_walk;
-mod walk_pace;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,11 +24,10 @@ use weir_core::names::UpstreamId;
 use weir_core::port::{ListSession, SessionListObserver};
 use weir_core::session_notifier::{SessionMessage, SessionNotifier};
 use weir_core::upstream::{ListKind, ListKinds};
-use weir_items::{ListDifference, WalkMark};
+use weir_items::{ListDifference, WalkMark, WalkPace};
 
 use client_index::ClientIndex;
 use session_subscriptions::SessionSubscriptions;
-use walk_pace::WalkPace;
 
 pub use session_list_table::SessionListTable;
 pub use session_subscriptions::SessionSubscription;

@@ -9,6 +9,7 @@ mod overrides;
 mod refresh_pace;
 mod resolved_rules;
 mod tool_draft;
+mod walk_pace;
 
 pub use list_difference::{ListDifference, WalkMark};
 pub use list_fault::{
@@ -19,3 +20,4 @@ pub use overrides::{apply_overrides, link_interface};
 pub use refresh_pace::{RefreshPace, RefreshPacer};
 pub use resolved_rules::ResolvedRules;
 pub use tool_draft::{InvalidItem, ToolDraft};
+pub use walk_pace::WalkPace;

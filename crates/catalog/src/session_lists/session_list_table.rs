@@ -12,11 +12,11 @@ use weir_core::names::UpstreamId;
 use weir_core::port::{ListSession, Random, SessionListObserver, SessionListRegistry};
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::upstream::ListKinds;
+use weir_items::WalkPace;
 
 use super::SessionLists;
 use super::client_index::ClientIndex;
 use super::session_subscriptions::SessionSubscriptions;
-use super::walk_pace::WalkPace;
 
 /// The most bytes of all differences together.
 const MOST_BYTES: usize = 64 << 20;

@@ -10,15 +10,14 @@ const WALKS_PER_SECOND: u32 = 10;
 /// The longest wait for a turn.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The turns of walks at one upstream: up to [`WALKS_PER_SECOND`] at once, then one each tenth of a
-/// second.
+/// The turns of walks at one upstream: up to ten at once, then one each tenth of a second.
 #[derive(Debug, Default)]
-pub(super) struct WalkPace(Mutex<Option<Instant>>);
+pub struct WalkPace(Mutex<Option<Instant>>);
 
 impl WalkPace {
-    /// Waits for a turn; false if the wait would be longer than [`LONGEST_WAIT`]. Cancel safe: an
-    /// unused turn passes.
-    pub(super) async fn wait_turn(&self) -> bool {
+    /// Waits for a turn; false if the wait would be longer than a second. Cancel safe: an unused turn
+    /// passes.
+    pub async fn wait_turn(&self) -> bool {
         let interval = Duration::from_secs(1) / WALKS_PER_SECOND;
         let now = Instant::now();
         let wait = {
