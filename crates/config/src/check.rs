@@ -33,9 +33,9 @@ use std::time::Duration;
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::env::Environment;
-use weir_config_file::raw::OrOff;
-use weir_config_file::raw::Time;
-use weir_config_file::raw::{RawConfig, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile};
+use weir_config_file::raw::{
+    OrOff, RawConfig, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile, Time,
+};
 use weir_core::endpoint::EndpointMode;
 use weir_front::FrontSettings;
 use weir_policy::rules::EndpointPolicies;

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use std::path::{Component, Path as FilePath};
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::OrderedMap;
-use weir_config_file::raw::{RawConsent, RawTeam};
+use weir_config_file::raw::{OrderedMap, RawConsent, RawTeam};
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::toolset::NamePattern;
 

@@ -4,15 +4,10 @@
 use std::collections::BTreeSet;
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::OrOff;
-use weir_config_file::raw::OrderedMap;
-use weir_config_file::raw::RawAuth;
-use weir_config_file::raw::RawEndpoint;
-use weir_config_file::raw::RawOnFailure;
-use weir_config_file::raw::RawUncounted;
-use weir_config_file::raw::{RawAdmin, RawMetricsAccess};
-use weir_config_file::raw::{RawClientAuth, RawConfig, RawTeamFile};
-use weir_config_file::raw::{RawSecretArguments, RawUpstream, RawValidation};
+use weir_config_file::raw::{
+    OrOff, OrderedMap, RawAdmin, RawAuth, RawClientAuth, RawConfig, RawEndpoint, RawMetricsAccess,
+    RawOnFailure, RawSecretArguments, RawTeamFile, RawUncounted, RawUpstream, RawValidation,
+};
 
 /// The paths at which a config's files give up a protection explicitly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,7 @@ use sha2::{Digest as _, Sha256};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::config_secret::ConfigSecret;
 use weir_config_file::local_host::is_local;
-use weir_config_file::raw::OrOff;
-use weir_config_file::raw::{RawAdmin, RawAdminToken, RawMetricsAccess};
+use weir_config_file::raw::{OrOff, RawAdmin, RawAdminToken, RawMetricsAccess};
 
 use super::auth_check::api_keys::{checked_digest, checked_expiry, warn_expired};
 use super::listen_check;

@@ -6,12 +6,10 @@ use http::Uri;
 use weir_audit::{ArgumentPointer, ArgumentRecording, AuditKey};
 use weir_audit::{AuditFilePlan, AuditPlan};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::RawKey;
-use weir_config_file::raw::RawUpstream;
 use weir_config_file::raw::{
-    RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOtlp, RawRotate,
+    RawArguments, RawAudit, RawAuditFile, RawKey, RawOnFailure, RawOtlp, RawRotate, RawUpstream,
+    Size, Time,
 };
-use weir_config_file::raw::{Size, Time};
 use weir_upstream::HttpUpstreamSettings;
 
 use super::{sealing_keys_check, upstreams_check};

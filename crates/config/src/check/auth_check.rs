@@ -16,8 +16,7 @@ use super::toolsets_check::{is_scope, no_scope};
 use shared_texts::{arcs, scopes};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::local_host::is_local;
-use weir_config_file::raw::RawConfig;
-use weir_config_file::raw::{RawAuth, RawSubject};
+use weir_config_file::raw::{RawAuth, RawConfig, RawSubject};
 
 /// The largest `leeway`. Clocks that differ by more are broken, and tokens would live too long.
 const MAX_LEEWAY: Duration = Duration::from_secs(300);

@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use weir_catalog::CatalogSettings;
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::RawConfig;
-use weir_config_file::raw::{RawAlphabet, RawNaming, RawPage, RawPrefix};
 use weir_config_file::raw::{
-    RawCheck, RawDeadlines, RawOversized, RawResults, RawUpstreamDeadlines, RawValidation,
+    RawAlphabet, RawCheck, RawConfig, RawDeadlines, RawNaming, RawOversized, RawPage, RawPrefix,
+    RawResults, RawUpstreamDeadlines, RawValidation, Size, Time,
 };
-use weir_config_file::raw::{Size, Time};
 use weir_core::endpoint::{EndpointMode, NamePrefix, OversizedAction, PageSize, ResultLimit};
 use weir_core::hold::HoldLimits;
 use weir_core::names::{NameAlphabet, ToolNaming, UpstreamId};
@@ -56,7 +54,7 @@ impl ConfigDefaults {
         report: &mut ConfigReport,
     ) -> Self {
         let (naming, prefix) = naming(raw.naming.as_ref(), None, &ConfigPath::at("naming"), report)
-            .unwrap_or((fallback_naming(), NamePrefix::Always));
+            .unwrap_or((ToolNaming::default(), NamePrefix::Always));
         let of_calls = raw.deadlines.map(RawUpstreamDeadlines::of_calls);
         Self {
             folder: folder.to_owned(),
@@ -105,11 +103,6 @@ impl ConfigDefaults {
             prefix: self.prefix,
         }
     }
-}
-
-/// Returns the naming to continue with after `naming` was refused.
-fn fallback_naming() -> ToolNaming {
-    ToolNaming::default()
 }
 
 /// Returns deadlines. Absent keys come from `base`.

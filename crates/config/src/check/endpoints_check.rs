@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::OrOff;
-use weir_config_file::raw::OrderedMap;
-use weir_config_file::raw::RawEndpoint;
+use weir_config_file::raw::{OrOff, OrderedMap, RawEndpoint};
 use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
 use weir_core::names::{EndpointId, UpstreamId};

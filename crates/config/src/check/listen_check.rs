@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use http::Uri;
 use http::uri::Authority;
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::OrOff;
-use weir_config_file::raw::{RawClientAuth, RawConfig, RawLegacySessions, RawServer, RawTls};
+use weir_config_file::raw::{
+    OrOff, RawClientAuth, RawConfig, RawLegacySessions, RawServer, RawTls,
+};
 use weir_front::settings::{AddressRange, ClientCertificates, ListenerTlsFiles, ServerIdentity};
 use weir_front::{ListenerTlsError, check_tls_files};
 

@@ -1,8 +1,7 @@
 //! `mcpServers`: the map that MCP clients use, accepted in their format.
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::OrderedMap;
-use weir_config_file::raw::{RawMcpServer, RawProtocol, RawUpstream};
+use weir_config_file::raw::{OrderedMap, RawMcpServer, RawProtocol, RawUpstream};
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::names::UpstreamId;
 

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use weir_config_file::config_files::{ReadFiles, read_once};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport, Severity};
-use weir_config_file::raw::OrOff;
-use weir_config_file::raw::RawEndpoint;
-use weir_config_file::raw::RawPolicy;
+use weir_config_file::raw::{OrOff, RawEndpoint, RawPolicy};
 use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
 use weir_policy::rules::{EndpointPolicies, EndpointRules, PolicyDiagnostic, PolicyFile};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::OrderedMap;
 use weir_config_file::raw::{
-    Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
+    Frequency, OrderedMap, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
 };
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Rate;

@@ -3,8 +3,7 @@
 use data_encoding::{BASE64URL, BASE64URL_NOPAD};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::config_secret::ConfigSecret;
-use weir_config_file::raw::RawConfig;
-use weir_config_file::raw::RawKey;
+use weir_config_file::raw::{RawConfig, RawKey};
 
 use crate::checked_config::SealingKey;
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use weir_config_file::config_files::read_once;
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::config_tree::{ConfigNode, NodeValue};
-use weir_config_file::raw::OrOff;
-use weir_config_file::raw::{RawSecretArguments, RawSecretResults, RawSecrets};
+use weir_config_file::raw::{OrOff, RawSecretArguments, RawSecretResults, RawSecrets};
 use weir_core::secrets::{SecretAction, SecretPattern, SecretPatterns, SecretSearch};
 
 use super::super::config_part::ConfigPart;

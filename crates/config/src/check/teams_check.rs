@@ -3,10 +3,7 @@
 use std::path::Path as FilePath;
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::OrOff;
-use weir_config_file::raw::RawEndpoint;
-use weir_config_file::raw::RawOutbound;
-use weir_config_file::raw::RawTeamFile;
+use weir_config_file::raw::{OrOff, RawEndpoint, RawOutbound, RawTeamFile};
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::toolset::NamePattern;
 

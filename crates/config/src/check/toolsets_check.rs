@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use weir_config_file::raw::OrderedMap;
-use weir_config_file::raw::{RawHints, RawToolset};
+use weir_config_file::raw::{OrderedMap, RawHints, RawToolset};
 use weir_core::names::ToolNaming;
 use weir_core::toolset::{NamePattern, ToolHints, Toolset};
 

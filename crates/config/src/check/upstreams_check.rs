@@ -1,16 +1,16 @@
 //! `upstreams`.
 
+use std::time::Duration;
+
 use http::{HeaderName, HeaderValue};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use weir_config_file::config_secret::ConfigSecret;
+use weir_config_file::http_url::is_local_url;
 use weir_config_file::placeholder;
-use weir_config_file::raw::OrderedMap;
-use weir_config_file::raw::RawTrust;
 use weir_config_file::raw::{
-    RawAsk, RawInstances, RawProtocol, RawSession, RawUpstream, RawUpstreamDeadlines,
-    RawUpstreamLimits,
+    OrderedMap, RawAsk, RawInstances, RawProtocol, RawSession, RawTrust, RawUpstream,
+    RawUpstreamDeadlines, RawUpstreamLimits, Size, Time,
 };
-use weir_config_file::raw::{Size, Time};
 use weir_config_file::upstream_slug::upstream_slug;
 use weir_core::CapabilityClass;
 use weir_core::endpoint::{ToolRules, UpstreamRules, WalkLimits};
@@ -26,8 +26,9 @@ use super::count_check::check_count;
 use super::outbound_check::OutboundContext;
 use super::{outbound_check, secrets_check, toolsets_check, upstream_urls_check};
 use crate::checked_config::UpstreamPlan;
-use weir_config_file::http_url::is_local_url;
 
+/// The default time for the start of a program: a package runner may download for most of a minute.
+const DEFAULT_START: Duration = Duration::from_secs(60);
 /// Headers that weir writes itself.
 const OWN_HEADERS: [&str; 12] = [
     "host",
@@ -495,7 +496,6 @@ fn stdio(
             env.push((name, SecretText::new(value.expose())));
         }
     }
-    let usual = stdio_defaults();
     Some(StdioUpstreamSettings {
         command,
         args: raw.args.unwrap_or_default(),
@@ -508,16 +508,7 @@ fn stdio(
         max_processes: raw
             .limits
             .and_then(|limits| limits.max_processes)
-            .unwrap_or(usual.0),
-        start: raw.start.map_or(usual.1, |Time(time)| time),
+            .unwrap_or(UpstreamSettings::DEFAULT_MAX_PROCESSES),
+        start: raw.start.map_or(DEFAULT_START, |Time(time)| time),
     })
-}
-
-/// Returns the defaults of `max_processes` and `start`. A package runner may download for most of a
-/// minute.
-fn stdio_defaults() -> (usize, std::time::Duration) {
-    (
-        UpstreamSettings::DEFAULT_MAX_PROCESSES,
-        std::time::Duration::from_secs(60),
-    )
 }
