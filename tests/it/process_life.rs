@@ -108,8 +108,8 @@ fn check_warns_of_expired_keys() {
     assert_eq!(
         warnings,
         [
-            "auth.api_keys.0.expires: the key `old` has expired (remove the entry, or replace it)",
-            "admin.auth.tokens.0.expires: the token of `ada` has expired (remove the entry, or replace it)"
+            "admin.auth.tokens.0.expires: the token of `ada` has expired (remove the entry, or replace it)",
+            "auth.api_keys.0.expires: the key `old` has expired (remove the entry, or replace it)"
         ]
     );
     let strict = Weir::run_cli(&["check", file, "--strict"]);

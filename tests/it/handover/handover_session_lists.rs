@@ -49,10 +49,17 @@ async fn expect_kept_lists(upstream: Value) {
     };
     let (one, other) = (open(&ada).await, open(&eve).await);
     other.call("basic", json!({})).await;
+    // The server's notification may arrive after its answer.
     one.call("enable", json!({ "name": "alpha" })).await;
-    assert!(lists_tool(&one, "alpha").await);
+    wait_until_async("the new tool", async || {
+        lists_tool(&one, "alpha").await.then_some(())
+    })
+    .await;
     one.call("disable", json!({})).await;
-    assert!(!lists_tool(&one, "basic").await);
+    wait_until_async("the end of the old tool", async || {
+        (!lists_tool(&one, "basic").await).then_some(())
+    })
+    .await;
     let mut processes = vec![weir.process.id()];
     for round in 1..3 {
         hand_over(&weir, &mut processes);
@@ -110,7 +117,10 @@ async fn subscription_to_a_resource_of_one_session_is_renewed() {
     weir.wait_until_listed("/mcp", &["basic"]);
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
     client.call("enable", json!({ "name": "alpha" })).await;
-    assert!(lists_tool(&client, "alpha").await);
+    wait_until_async("the new tool", async || {
+        lists_tool(&client, "alpha").await.then_some(())
+    })
+    .await;
     let uri = json!({ "uri": "note://alpha" });
     let subscribed = client.ask("resources/subscribe", uri.clone()).await;
     assert_eq!(subscribed.result(), &json!({}));

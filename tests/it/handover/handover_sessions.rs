@@ -566,6 +566,12 @@ async fn call_in_a_child_process_that_moved_twice_ends_after_the_shorter_drain_o
     let (weir, slow) = begin_call_in_child().await;
     weir.process.signal("USR2");
     let next = wait_until("the next process", || successors(&weir).first().copied());
+    wait_until("the child to move", || {
+        let output = weir.process.output();
+        output
+            .contains("graceful restart: sessions received")
+            .then_some(())
+    });
     weir.rewrite_config(config_of_child("1s"));
     signal(next, "USR2");
     let last = wait_until("the last process", || successors(&weir).get(1).copied());
