@@ -514,8 +514,8 @@ async fn child_processes_move_and_calls_that_run_in_them_end_in_the_process_befo
 }
 
 /// weir in front of a child process, and a client whose call runs in the child for some seconds.
-async fn begin_call_in_child() -> (Weir, HttpExchange) {
-    let weir = Weir::with_config(config_of_child("60s"));
+async fn begin_call_in_child(config: &Value) -> (Weir, HttpExchange) {
+    let weir = Weir::with_config(config.clone());
     weir.wait_until_listed("/mcp", &["progress"]);
     let client = RawClient::new(&weir.url("/mcp")).legacy(Revision::V2025_11_25);
     let (client, _) = client.initialize_with(json!({})).await.unwrap();
@@ -528,12 +528,12 @@ async fn begin_call_in_child() -> (Weir, HttpExchange) {
     (weir, slow)
 }
 
-fn config_of_child(drain: &str) -> Value {
+fn config_of_child() -> Value {
     let (command, args) = MockStdio::legacy(Revision::V2025_11_25).command();
     json!({
         "upstreams": { "one": { "command": command, "args": args } },
         "endpoints": { "/mcp": { "upstream": "one" } },
-        "drain": drain,
+        "drain": "60s",
     })
 }
 
@@ -548,7 +548,7 @@ async fn expect_result(slow: HttpExchange) {
 // Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_in_a_moved_child_process_ends_although_the_next_process_is_stopped() {
-    let (weir, slow) = begin_call_in_child().await;
+    let (weir, slow) = begin_call_in_child(&config_of_child()).await;
     weir.process.signal("USR2");
     let next = wait_until("the next process", || successors(&weir).first().copied());
     signal(next, "TERM");
@@ -563,7 +563,8 @@ async fn call_in_a_moved_child_process_ends_although_the_next_process_is_stopped
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_in_a_child_process_that_moved_twice_ends_after_the_shorter_drain_of_the_next_process()
 {
-    let (weir, slow) = begin_call_in_child().await;
+    let mut config = config_of_child();
+    let (weir, slow) = begin_call_in_child(&config).await;
     weir.process.signal("USR2");
     let next = wait_until("the next process", || successors(&weir).first().copied());
     wait_until("the child to move", || {
@@ -572,7 +573,8 @@ async fn call_in_a_child_process_that_moved_twice_ends_after_the_shorter_drain_o
             .contains("graceful restart: sessions received")
             .then_some(())
     });
-    weir.rewrite_config(config_of_child("1s"));
+    config["drain"] = json!("1s");
+    weir.rewrite_config(config);
     signal(next, "USR2");
     let last = wait_until("the last process", || successors(&weir).get(1).copied());
     expect_result(slow).await;
