@@ -256,6 +256,11 @@ fn feed(
 
 fn spawn(context: &CatalogContext, watcher: ListWatcher, stop: CancellationToken) {
     context.tasks.spawn(async move {
-        let _stopped = stop.run_until_cancelled(watcher.run()).await;
+        tokio::select! {
+            // First: the end of an upstream that is not followed any more is no loss.
+            biased;
+            () = stop.cancelled() => {}
+            never = watcher.run() => match never {},
+        }
     });
 }
