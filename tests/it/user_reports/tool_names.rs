@@ -141,7 +141,7 @@ async fn native_name_of_two_tools_stays_ambiguous_while_the_server_of_one_is_awa
             "{state}"
         );
         for (tool, is_callable) in [("buy", false), ("only", true)] {
-            let query = format!("endpoint=/mcp&tool={tool}&anonymous=true");
+            let query = format!("endpoint=/mcp&tool={tool}");
             let explained = operator.get_json(&format!("/admin/explain?{query}")).await;
             assert_eq!(explained["callable"], is_callable, "{state}: {explained:#}");
         }
