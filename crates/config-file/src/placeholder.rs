@@ -71,7 +71,8 @@ pub fn report_placeholder(name: &str, value: &str, path: &ConfigPath, report: &m
     }
 }
 
-fn holds_credential(name: &str) -> bool {
+/// Reports if a header, a variable or a query parameter of this name holds a credential.
+pub fn holds_credential(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
     matches!(last, "key" | "auth" | "pass") || CREDENTIALS.iter().any(|end| last.ends_with(end))

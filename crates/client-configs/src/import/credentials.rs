@@ -4,25 +4,13 @@
 use std::ops::Range;
 
 use weir_config_file::env::reference::{ReferenceError, ReferenceSyntax, pieces};
+use weir_config_file::placeholder;
 
 use crate::import::upstream_entry::UpstreamEntry;
 
-/// Endings of the last part of a name that holds a credential: of a variable, a header, an option,
-/// or a query parameter.
-const CREDENTIALS: [&str; 12] = [
-    "authorization",
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "apikey",
-    "accesskey",
-    "cookie",
-    "credential",
-    "credentials",
-    "pat",
-    "dsn",
-];
+/// Further endings of the last part of a name that holds a credential. In weir's own config, values
+/// of these names may be ordinary texts.
+const FURTHER_CREDENTIALS: [&str; 4] = ["accesskey", "credential", "pat", "dsn"];
 /// Prefixes of the tokens of well-known services.
 const TOKEN_PREFIXES: [&str; 22] = [
     "sk-",
@@ -67,7 +55,8 @@ pub struct RequiredVariable {
 pub(crate) fn holds_credential(name: &str) -> bool {
     let name = name.trim_start_matches('-').to_ascii_lowercase();
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
-    matches!(last, "key" | "auth" | "pass") || CREDENTIALS.iter().any(|end| last.ends_with(end))
+    placeholder::holds_credential(&name)
+        || FURTHER_CREDENTIALS.iter().any(|end| last.ends_with(end))
 }
 
 /// Reports if a text looks like a credential, under any name.
