@@ -5,7 +5,6 @@
 //! ECMAScript writes them. One rule differs: a number that no double holds keeps its digits, so
 //! that two large ids never have one digest.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -29,10 +28,10 @@ fn canonical(raw: &[u8]) -> Option<String> {
 }
 
 /// The members of an object in their order. Returns `None` for another value.
-pub(super) fn members(value: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>> {
+pub(super) fn members(value: &RawValue) -> Option<Vec<(String, &RawValue)>> {
     struct RawMembersVisitor;
     impl<'de> Visitor<'de> for RawMembersVisitor {
-        type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
+        type Value = Vec<(String, &'de RawValue)>;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("an object")
@@ -40,8 +39,8 @@ pub(super) fn members(value: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut members = Vec::new();
-            while let Some(key) = map.next_key::<String>()? {
-                members.push((Cow::Owned(key), map.next_value()?));
+            while let Some(member) = map.next_entry()? {
+                members.push(member);
             }
             Ok(members)
         }
@@ -58,28 +57,18 @@ fn write(value: &RawValue, out: &mut String) -> Option<()> {
         b'{' => {
             let mut members = members(value)?;
             members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
-            out.push('{');
-            for (n, (key, value)) in members.into_iter().enumerate() {
-                if n > 0 {
-                    out.push(',');
-                }
+            write_items(out, ['{', '}'], members, |(key, value), out| {
                 out.push_str(&serde_json::to_string(&key).ok()?);
                 out.push(':');
-                write(value, out)?;
-            }
-            out.push('}');
+                write(value, out)
+            })?;
         }
-        b'[' => {
-            let items: Vec<&RawValue> = serde_json::from_str(value.get()).ok()?;
-            out.push('[');
-            for (n, item) in items.into_iter().enumerate() {
-                if n > 0 {
-                    out.push(',');
-                }
-                write(item, out)?;
-            }
-            out.push(']');
-        }
+        b'[' => write_items(
+            out,
+            ['[', ']'],
+            serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?,
+            write,
+        )?,
         b'"' => {
             let text: String = serde_json::from_str(value.get()).ok()?;
             // serde_json writes strings as RFC 8785 3.2.2.2 demands.
@@ -88,6 +77,24 @@ fn write(value: &RawValue, out: &mut String) -> Option<()> {
         b'-' | b'0'..=b'9' => number(value.get(), out),
         _ => out.push_str(value.get()),
     }
+    Some(())
+}
+
+/// Writes items between brackets, with commas between them.
+pub(super) fn write_items<T>(
+    out: &mut String,
+    [open, close]: [char; 2],
+    items: Vec<T>,
+    mut write: impl FnMut(T, &mut String) -> Option<()>,
+) -> Option<()> {
+    out.push(open);
+    for (n, item) in items.into_iter().enumerate() {
+        if n > 0 {
+            out.push(',');
+        }
+        write(item, out)?;
+    }
+    out.push(close);
     Some(())
 }
 

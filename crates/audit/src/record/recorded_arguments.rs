@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use weir_core::case_folding;
 
-use super::canonical::{digest, members};
+use super::canonical::{digest, members, write_items};
 use super::record_object::{RecordObject, push_text};
 
 /// The most bytes of arguments in clear text; larger ones are not shown at all.
@@ -129,7 +129,7 @@ fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<
             .collect()
     };
     match value.get().as_bytes().first()? {
-        b'{' => each(out, ['{', '}'], members(value)?, |(key, value), out| {
+        b'{' => write_items(out, ['{', '}'], members(value)?, |(key, value), out| {
             push_text(out, &key, LONGEST);
             out.push(':');
             redact(value, &below(&key), out)
@@ -137,7 +137,7 @@ fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<
         b'[' => {
             let items: Vec<&RawValue> = serde_json::from_str(value.get()).ok()?;
             let items: Vec<_> = items.into_iter().enumerate().collect();
-            each(out, ['[', ']'], items, |(n, value), out| {
+            write_items(out, ['[', ']'], items, |(n, value), out| {
                 redact(value, &below(&n.to_string()), out)
             })
         }
@@ -154,12 +154,12 @@ fn show(value: &RawValue, out: &mut String) -> Option<()> {
         return None;
     }
     match value.get().as_bytes().first()? {
-        b'{' => each(out, ['{', '}'], members(value)?, |(key, value), out| {
+        b'{' => write_items(out, ['{', '}'], members(value)?, |(key, value), out| {
             push_text(out, &key, LONGEST);
             out.push(':');
             show(value, out)
         })?,
-        b'[' => each(
+        b'[' => write_items(
             out,
             ['[', ']'],
             serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?,
@@ -173,23 +173,6 @@ fn show(value: &RawValue, out: &mut String) -> Option<()> {
         _ => out.push_str(value.get()),
     }
     (out.len() <= MOST_SHOWN).then_some(())
-}
-
-fn each<T>(
-    out: &mut String,
-    [open, close]: [char; 2],
-    items: Vec<T>,
-    mut write: impl FnMut(T, &mut String) -> Option<()>,
-) -> Option<()> {
-    out.push(open);
-    for (n, item) in items.into_iter().enumerate() {
-        if n > 0 {
-            out.push(',');
-        }
-        write(item, out)?;
-    }
-    out.push(close);
-    Some(())
 }
 
 #[cfg(test)]

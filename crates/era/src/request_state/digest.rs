@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use sha2::{Digest as _, Sha256};
 
@@ -101,7 +102,7 @@ impl<'de> Visitor<'de> for ValueDigest<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let mut all: Vec<(Cow<'de, str>, [u8; LENGTH])> = Vec::new();
-        while let Some(name) = members.next_key_seed(DigestMemberName)? {
+        while let Some(MemberName(name)) = members.next_key()? {
             let mut hash = Sha256::new();
             members.next_value_seed(ValueDigest(&mut hash))?;
             all.push((name, hash.finalize().into()));
@@ -117,29 +118,7 @@ impl<'de> Visitor<'de> for ValueDigest<'_> {
     }
 }
 
-/// A member's name, borrowed if it has no escapes.
-struct DigestMemberName;
-
-impl<'de> DeserializeSeed<'de> for DigestMemberName {
-    type Value = Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'de> Visitor<'de> for DigestMemberName {
-    type Value = Cow<'de, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
-        Ok(Cow::Borrowed(name))
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(name.to_owned()))
-    }
-}
+/// A member's name, borrowed if it has no escapes. serde's own `Cow` never borrows.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::attribute_reads::ArgumentPointers;
@@ -170,7 +171,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let (depth, before) = (self.deeper()?, self.pointer.len());
         let mut keys = SeenKeys::default();
-        while let Some(key) = members.next_key_seed(ArgumentKey)? {
+        while let Some(ArgumentKey(key)) = members.next_key()? {
             self.pointer.push('/');
             if key.contains(['~', '/']) {
                 self.pointer
@@ -225,32 +226,10 @@ impl<'de> SeenKeys<'de> {
     }
 }
 
-/// A key, borrowed if it has no escapes.
-struct ArgumentKey;
-
-impl<'de> DeserializeSeed<'de> for ArgumentKey {
-    type Value = Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ArgumentKey {
-    type Value = Cow<'de, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_borrowed_str<E: serde::de::Error>(self, key: &'de str) -> Result<Self::Value, E> {
-        Ok(Cow::Borrowed(key))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(key.to_owned()))
-    }
-}
+/// A key, borrowed if it has no escapes. serde's own `Cow` never borrows.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct ArgumentKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {
