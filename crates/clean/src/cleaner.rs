@@ -78,14 +78,14 @@ impl Cleaner {
     }
 
     fn chunk(&mut self, bytes: &[u8], target: impl PieceTarget) {
-        let mut port = CleanedOutput::new(target);
+        let mut output = CleanedOutput::new(target);
         let mut pos = 0;
         while pos < bytes.len() {
             if self.walker.is_in_text() {
-                pos = self.text(bytes, pos, &mut port);
+                pos = self.text(bytes, pos, &mut output);
             } else {
                 let len = self.walker.advance(&bytes[pos..]);
-                port.emit(SpelledPiece {
+                output.emit(SpelledPiece {
                     bytes: &bytes[pos..pos + len],
                     start: Some(pos),
                 });
@@ -94,20 +94,20 @@ impl Cleaner {
         }
         self.unit_start = None;
         self.filter.end_chunk();
-        port.flush();
+        output.flush();
     }
 
     fn end(mut self, target: impl PieceTarget) -> RemovalCounts {
-        let mut port = CleanedOutput::new(target);
+        let mut output = CleanedOutput::new(target);
         if !self.unit.is_empty() {
             self.filter.unit(
                 NOT_A_CHARACTER,
                 SpelledPiece::copy(self.unit.bytes()),
-                &mut port,
+                &mut output,
             );
         }
-        self.filter.end(&mut port);
-        port.flush();
+        self.filter.end(&mut output);
+        output.flush();
         self.filter.counts()
     }
 
@@ -117,7 +117,7 @@ impl Cleaner {
         &mut self,
         bytes: &[u8],
         mut pos: usize,
-        port: &mut CleanedOutput<T>,
+        output: &mut CleanedOutput<T>,
     ) -> usize {
         while pos < bytes.len() {
             if self.unit.is_empty() && !self.filter.reads_all() {
@@ -133,7 +133,7 @@ impl Cleaner {
                             bytes: &bytes[pos..pos + len],
                             start: Some(pos),
                         },
-                        port,
+                        output,
                     );
                     pos += len;
                     continue;
@@ -141,9 +141,9 @@ impl Cleaner {
             }
             if self.unit.is_empty() {
                 if bytes[pos] == b'"' {
-                    self.filter.end(port);
+                    self.filter.end(output);
                     self.walker.end_text();
-                    port.emit(SpelledPiece {
+                    output.emit(SpelledPiece {
                         bytes: b"\"",
                         start: Some(pos),
                     });
@@ -151,14 +151,14 @@ impl Cleaner {
                 }
                 self.unit_start = Some(pos);
             }
-            pos += self.byte(bytes[pos], port);
+            pos += self.byte(bytes[pos], output);
         }
         pos
     }
 
     /// Takes a byte into the character that is being read. Returns 0 for a byte that does not
     /// belong to it.
-    fn byte<T: PieceTarget>(&mut self, byte: u8, port: &mut CleanedOutput<T>) -> usize {
+    fn byte<T: PieceTarget>(&mut self, byte: u8, output: &mut CleanedOutput<T>) -> usize {
         let progress = self.unit.push(byte);
         let code = match progress {
             SpellingProgress::More => return 1,
@@ -169,7 +169,7 @@ impl Cleaner {
             bytes: self.unit.bytes(),
             start: self.unit_start,
         };
-        self.filter.unit(code, raw, port);
+        self.filter.unit(code, raw, output);
         self.unit.clear();
         usize::from(progress != SpellingProgress::Broken)
     }

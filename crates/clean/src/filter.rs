@@ -38,11 +38,11 @@ pub(crate) struct CharacterFilter {
 }
 
 macro_rules! outlet {
-    ($filter:expr, $port:expr) => {
+    ($filter:expr, $output:expr) => {
         &mut FilterOutlet {
             state: &mut $filter.outlet,
             counts: &mut $filter.counts,
-            port: $port,
+            output: $output,
         }
     };
 }
@@ -70,14 +70,14 @@ impl CharacterFilter {
     pub(crate) fn run<T: PieceTarget>(
         &mut self,
         raw: SpelledPiece<'_>,
-        port: &mut CleanedOutput<T>,
+        output: &mut CleanedOutput<T>,
     ) {
         if self.is_idle() {
-            return port.emit(raw);
+            return output.emit(raw);
         }
-        self.release_high(port);
+        self.release_high(output);
         self.flag.other(false, &mut self.counts);
-        self.bidi.run(raw, outlet!(self, port));
+        self.bidi.run(raw, outlet!(self, output));
     }
 
     /// Takes one unit: a character, half a surrogate pair, or bytes that are no character.
@@ -85,7 +85,7 @@ impl CharacterFilter {
         &mut self,
         code: u32,
         raw: SpelledPiece<'_>,
-        port: &mut CleanedOutput<T>,
+        output: &mut CleanedOutput<T>,
     ) {
         if let (Some(high), 0xdc00..=0xdfff) = (&self.high, code) {
             let mut bytes = [0; 12];
@@ -105,10 +105,10 @@ impl CharacterFilter {
                     bytes: &bytes,
                     start,
                 },
-                port,
+                output,
             );
         }
-        self.release_high(port);
+        self.release_high(output);
         if let (0xd800..=0xdbff, Ok(bytes)) = (code, <[u8; 6]>::try_from(raw.bytes)) {
             self.high = Some(HighSurrogate {
                 code,
@@ -116,19 +116,19 @@ impl CharacterFilter {
                 start: raw.start,
             });
         } else {
-            self.character(code, raw, port);
+            self.character(code, raw, output);
         }
     }
 
     /// The string ends: the held characters are decided.
-    pub(crate) fn end<T: PieceTarget>(&mut self, port: &mut CleanedOutput<T>) {
+    pub(crate) fn end<T: PieceTarget>(&mut self, output: &mut CleanedOutput<T>) {
         if self.is_idle() {
             return;
         }
-        self.release_high(port);
+        self.release_high(output);
         self.escape.end();
         self.flag.end(&mut self.counts);
-        let outlet = outlet!(self, port);
+        let outlet = outlet!(self, output);
         self.bidi.end(outlet);
         outlet.end();
     }
@@ -140,7 +140,7 @@ impl CharacterFilter {
         }
     }
 
-    fn release_high<T: PieceTarget>(&mut self, port: &mut CleanedOutput<T>) {
+    fn release_high<T: PieceTarget>(&mut self, output: &mut CleanedOutput<T>) {
         if let Some(high) = self.high.take() {
             self.character(
                 high.code,
@@ -148,7 +148,7 @@ impl CharacterFilter {
                     bytes: &high.bytes,
                     start: high.start,
                 },
-                port,
+                output,
             );
         }
     }
@@ -157,7 +157,7 @@ impl CharacterFilter {
         &mut self,
         code: u32,
         raw: SpelledPiece<'_>,
-        port: &mut CleanedOutput<T>,
+        output: &mut CleanedOutput<T>,
     ) {
         if self.escape.takes(code, &mut self.counts) {
             return;
@@ -166,7 +166,7 @@ impl CharacterFilter {
         match class {
             CharacterClass::Control => return self.counts.controls += 1,
             CharacterClass::Variation => return self.counts.variation += 1,
-            CharacterClass::Tag => return self.tag(code, raw, port),
+            CharacterClass::Tag => return self.tag(code, raw, output),
             CharacterClass::Plain
             | CharacterClass::Flag
             | CharacterClass::Embedding
@@ -178,7 +178,7 @@ impl CharacterFilter {
                 .flag
                 .other(class == CharacterClass::Flag, &mut self.counts),
         }
-        let outlet = outlet!(self, port);
+        let outlet = outlet!(self, output);
         match class {
             CharacterClass::Embedding => {
                 self.bidi.opening(BidiOpening::Embedding, raw.bytes, outlet)
@@ -200,7 +200,7 @@ impl CharacterFilter {
         &mut self,
         code: u32,
         raw: SpelledPiece<'_>,
-        port: &mut CleanedOutput<T>,
+        output: &mut CleanedOutput<T>,
     ) {
         if let TagOutcome::CompletesFlag = self.flag.tag(code, raw.bytes, &mut self.counts) {
             let tags = self.flag.take();
@@ -208,7 +208,7 @@ impl CharacterFilter {
                 StringPart::Plain,
                 FLAG_TAGS as u64,
                 SpelledPiece::copy(&tags),
-                outlet!(self, port),
+                outlet!(self, output),
             );
         }
     }

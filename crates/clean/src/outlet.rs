@@ -37,7 +37,7 @@ impl OutletState {
 pub(crate) struct FilterOutlet<'a, T> {
     pub(crate) state: &'a mut OutletState,
     pub(crate) counts: &'a mut RemovalCounts,
-    pub(crate) port: &'a mut CleanedOutput<T>,
+    pub(crate) output: &'a mut CleanedOutput<T>,
 }
 
 impl<T: PieceTarget> FilterOutlet<'_, T> {
@@ -51,7 +51,7 @@ impl<T: PieceTarget> FilterOutlet<'_, T> {
             StringPart::Plain | StringPart::HighHalf | StringPart::LowHalf => {}
         }
         self.end_run();
-        self.port.emit(raw);
+        self.output.emit(raw);
         self.state.after_half = part == StringPart::HighHalf;
     }
 
@@ -79,7 +79,7 @@ impl<T: PieceTarget> FilterOutlet<'_, T> {
     fn end_run(&mut self) {
         self.state.run = 0;
         if !self.state.held.is_empty() {
-            self.port.emit(SpelledPiece::copy(&self.state.held));
+            self.output.emit(SpelledPiece::copy(&self.state.held));
             self.state.held.clear();
             self.state.after_half = false;
         }

@@ -164,23 +164,23 @@ impl BlockReplacer {
     /// # Errors
     /// The bytes so far are not the beginning of JSON within the limits.
     pub fn feed(&mut self, chunk: &Bytes, out: &mut impl ByteSink) -> Result<(), SpliceError> {
-        let mut port = SpliceOutput::new(chunk, out);
+        let mut output = SpliceOutput::new(chunk, out);
         let mut pos = 0;
         while pos < chunk.len() {
             let (consumed, event) = self.lexer.advance(&chunk[pos..])?;
             let bytes = &chunk[pos..pos + consumed];
             self.read(bytes);
             match self.mode {
-                BlockMode::Pass => port.pass(pos..pos + consumed),
-                BlockMode::Hold => self.hold(bytes, &mut port),
+                BlockMode::Pass => output.pass(pos..pos + consumed),
+                BlockMode::Hold => self.hold(bytes, &mut output),
                 BlockMode::Drop => {}
             }
             pos += consumed;
             if let Some(event) = event {
-                self.handle_event(event, &mut port);
+                self.handle_event(event, &mut output);
             }
         }
-        port.flush();
+        output.flush();
         Ok(())
     }
 
@@ -207,10 +207,10 @@ impl BlockReplacer {
         }
     }
 
-    fn hold<S: ByteSink>(&mut self, bytes: &[u8], port: &mut SpliceOutput<'_, S>) {
+    fn hold<S: ByteSink>(&mut self, bytes: &[u8], output: &mut SpliceOutput<'_, S>) {
         self.held.extend_from_slice(bytes);
         if self.held.len() > MAX_HELD_BYTES && self.has_data && !self.foreign.contains(&AUDIO) {
-            self.pass_block(port);
+            self.pass_block(output);
             self.held = Vec::new();
             self.capturing = false;
         } else if self.held.len() > MAX_HELD_BYTES {
@@ -222,7 +222,7 @@ impl BlockReplacer {
         }
     }
 
-    fn handle_event<S: ByteSink>(&mut self, event: LexerEvent, port: &mut SpliceOutput<'_, S>) {
+    fn handle_event<S: ByteSink>(&mut self, event: LexerEvent, output: &mut SpliceOutput<'_, S>) {
         let depth = self.lexer.depth();
         let block_depth = self.location.block_depth();
         match event {
@@ -267,10 +267,10 @@ impl BlockReplacer {
             LexerEvent::ValueEnd
                 if depth == block_depth + 1 && std::mem::take(&mut self.capturing) =>
             {
-                self.field_ends(port)
+                self.field_ends(output)
             }
             LexerEvent::ValueEnd if depth == block_depth && self.place == BlockPosition::Block => {
-                self.block_ends(port)
+                self.block_ends(output)
             }
             LexerEvent::ValueEnd if depth == 1 => {
                 self.place = BlockPosition::Outside;
@@ -298,7 +298,7 @@ impl BlockReplacer {
     }
 
     /// Ends a member of the block; the block's type decides.
-    fn field_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+    fn field_ends<S: ByteSink>(&mut self, output: &mut SpliceOutput<'_, S>) {
         let is_type = self.field == Some(0);
         if let Some(text) = self.field.map(|field| &mut self.seen.0[field])
             && text.len() > MAX_TEXT_BYTES
@@ -316,29 +316,29 @@ impl BlockReplacer {
         if foreign {
             self.mode = BlockMode::Drop;
         } else {
-            self.pass_block(port);
+            self.pass_block(output);
         }
         self.held.clear();
     }
 
     /// Emits what is held of a block that is not replaced. No further member of it is needed.
-    fn pass_block<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
-        port.put(&self.held);
+    fn pass_block<S: ByteSink>(&mut self, output: &mut SpliceOutput<'_, S>) {
+        output.put(&self.held);
         self.mode = BlockMode::Pass;
         self.lexer.set_report(self.location.block_depth());
     }
 
-    fn block_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+    fn block_ends<S: ByteSink>(&mut self, output: &mut SpliceOutput<'_, S>) {
         match self.mode {
             BlockMode::Pass => {}
             // A block without a type is not replaced.
-            BlockMode::Hold => port.put(&self.held),
+            BlockMode::Hold => output.put(&self.held),
             BlockMode::Drop => {
                 let mut out = BytesMut::new();
                 out.put_slice(br#"{"type":"text","text":"#);
                 write::string(&mut out, &(self.render)(&self.seen));
                 out.put_u8(b'}');
-                port.put(&out);
+                output.put(&out);
             }
         }
         self.held.clear();

@@ -154,17 +154,17 @@ impl ObjectRewriter {
     /// # Errors
     /// The bytes so far are not the beginning of one JSON object within the limits.
     pub fn feed(&mut self, chunk: &Bytes, out: &mut impl ByteSink) -> Result<(), SpliceError> {
-        let mut port = SpliceOutput::new(chunk, out);
+        let mut output = SpliceOutput::new(chunk, out);
         let mut pos = 0;
         while pos < chunk.len() {
             let (consumed, event) = self.lexer.advance(&chunk[pos..])?;
-            self.consume(pos..pos + consumed, &mut port);
+            self.consume(pos..pos + consumed, &mut output);
             pos += consumed;
             if let Some(event) = event {
-                self.handle_event(event, &mut port)?;
+                self.handle_event(event, &mut output)?;
             }
         }
-        port.flush();
+        output.flush();
         Ok(())
     }
 
@@ -183,21 +183,21 @@ impl ObjectRewriter {
         self.held.len()
     }
 
-    fn consume<S: ByteSink>(&mut self, range: Range<usize>, port: &mut SpliceOutput<'_, S>) {
+    fn consume<S: ByteSink>(&mut self, range: Range<usize>, output: &mut SpliceOutput<'_, S>) {
         if self.capturing
             && let Some((_, value)) = self.observed.0.last_mut()
         {
             let room = OBSERVED_MAX - value.len();
-            value.extend(port.chunk()[range.clone()].iter().take(room));
+            value.extend(output.chunk()[range.clone()].iter().take(room));
         }
         match self.mode {
-            RewriteMode::Pass => port.pass(range),
+            RewriteMode::Pass => output.pass(range),
             RewriteMode::Drop => {}
             RewriteMode::Hold => {
                 // A key too long to be a known one is decided before its end.
-                if self.held.extend(&port.chunk()[range]).is_break() {
+                if self.held.extend(&output.chunk()[range]).is_break() {
                     self.plan = ValuePlan::Keep;
-                    self.keep(port);
+                    self.keep(output);
                 }
             }
         }
@@ -206,22 +206,22 @@ impl ObjectRewriter {
     fn handle_event<S: ByteSink>(
         &mut self,
         event: LexerEvent,
-        port: &mut SpliceOutput<'_, S>,
+        output: &mut SpliceOutput<'_, S>,
     ) -> Result<(), SpliceError> {
         let depth = self.lexer.depth();
         match event {
             LexerEvent::ValueStart(byte) if depth == 0 && byte != b'{' => {
                 return Err(SpliceError::NotAnObject);
             }
-            LexerEvent::ValueStart(byte) if depth == 1 => self.value_starts(byte, port),
+            LexerEvent::ValueStart(byte) if depth == 1 => self.value_starts(byte, output),
             LexerEvent::Open => self.await_member(),
             LexerEvent::KeyStart => {
                 if depth == 1 && std::mem::take(&mut self.meta_held) {
-                    port.put(b"}");
+                    output.put(b"}");
                 }
                 self.held.key_starts();
             }
-            LexerEvent::KeyEnd => self.key_ends(port)?,
+            LexerEvent::KeyEnd => self.key_ends(output)?,
             LexerEvent::ValueEnd => {
                 if depth == 1 {
                     self.lexer.set_report(1);
@@ -232,46 +232,46 @@ impl ObjectRewriter {
                     self.mode = RewriteMode::Pass;
                 }
             }
-            LexerEvent::Closing => self.closing(depth as usize - 1, port),
+            LexerEvent::Closing => self.closing(depth as usize - 1, output),
             LexerEvent::ValueStart(_) => {}
         }
         Ok(())
     }
 
     /// Adds the missing members before the closing brace of the object (0) or of its `_meta` (1).
-    fn closing<S: ByteSink>(&mut self, level: usize, port: &mut SpliceOutput<'_, S>) {
+    fn closing<S: ByteSink>(&mut self, level: usize, output: &mut SpliceOutput<'_, S>) {
         if level == 0 && std::mem::take(&mut self.meta_held) {
             let late = self.late_meta();
-            self.put_members(1, &late, port);
-            port.put(b"}");
+            self.put_members(1, &late, output);
+            output.put(b"}");
         }
         let added = if level == 0 {
             self.missing_members()
         } else {
             self.added_meta()
         };
-        self.put_members(level, &added, port);
+        self.put_members(level, &added, output);
         self.mode = RewriteMode::Pass;
         if level == 1 && self.late.is_some() {
             self.meta_held = true;
             self.mode = RewriteMode::Drop;
         }
-        port.put(self.held.take(true));
+        output.put(self.held.take(true));
     }
 
     fn put_members<S: ByteSink>(
         &mut self,
         level: usize,
         members: &[u8],
-        port: &mut SpliceOutput<'_, S>,
+        output: &mut SpliceOutput<'_, S>,
     ) {
         if !members.is_empty() {
-            port.put(if std::mem::replace(&mut self.occupied[level], true) {
+            output.put(if std::mem::replace(&mut self.occupied[level], true) {
                 b","
             } else {
                 b""
             });
-            port.put(members);
+            output.put(members);
         }
     }
 
@@ -280,14 +280,17 @@ impl ObjectRewriter {
         self.mode = RewriteMode::Hold;
     }
 
-    fn key_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) -> Result<(), SpliceError> {
+    fn key_ends<S: ByteSink>(
+        &mut self,
+        output: &mut SpliceOutput<'_, S>,
+    ) -> Result<(), SpliceError> {
         self.plan = ValuePlan::Keep;
         let Some(key) = self.held.key() else {
             return Ok(());
         };
         if self.lexer.depth() == 2 {
             let drops = self.edits.meta.as_ref().is_some_and(|meta| meta.drops(key));
-            self.keep_or_drop(drops, port);
+            self.keep_or_drop(drops, output);
             return Ok(());
         }
         let duplicate = SpliceError::Scan(ScanError {
@@ -334,35 +337,35 @@ impl ObjectRewriter {
                 }
             }
         }
-        self.keep_or_drop(drops, port);
+        self.keep_or_drop(drops, output);
         Ok(())
     }
 
-    fn keep_or_drop<S: ByteSink>(&mut self, drops: bool, port: &mut SpliceOutput<'_, S>) {
+    fn keep_or_drop<S: ByteSink>(&mut self, drops: bool, output: &mut SpliceOutput<'_, S>) {
         if drops {
             self.held.clear();
             self.mode = RewriteMode::Drop;
         } else {
-            self.keep(port);
+            self.keep(output);
         }
     }
 
-    fn keep<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+    fn keep<S: ByteSink>(&mut self, output: &mut SpliceOutput<'_, S>) {
         let occupied = std::mem::replace(&mut self.occupied[self.lexer.depth() as usize - 1], true);
-        port.put(self.held.take(occupied));
+        output.put(self.held.take(occupied));
         self.mode = RewriteMode::Pass;
     }
 
-    fn value_starts<S: ByteSink>(&mut self, byte: u8, port: &mut SpliceOutput<'_, S>) {
+    fn value_starts<S: ByteSink>(&mut self, byte: u8, output: &mut SpliceOutput<'_, S>) {
         if let Some(name) = self.observing.take() {
             self.capturing = !matches!(byte, b'{' | b'[');
             self.observed.0.push((name, Vec::new()));
         }
         match std::mem::replace(&mut self.plan, ValuePlan::Keep) {
             ValuePlan::Keep => {}
-            ValuePlan::Object => self.keep_or_drop(byte != b'{', port),
+            ValuePlan::Object => self.keep_or_drop(byte != b'{', output),
             ValuePlan::Replace(value) => {
-                port.put(&value);
+                output.put(&value);
                 self.mode = RewriteMode::Drop;
             }
             ValuePlan::Meta if byte == b'{' => {
@@ -372,7 +375,7 @@ impl ObjectRewriter {
             ValuePlan::Meta => {
                 let added = self.added_meta();
                 if !added.is_empty() {
-                    port.put(&braced(&added));
+                    output.put(&braced(&added));
                     self.mode = RewriteMode::Drop;
                 }
             }

@@ -66,7 +66,7 @@ impl StringEditor {
         retext: &mut impl StringEdit,
         out: &mut impl ByteSink,
     ) -> Result<(), ScanError> {
-        let mut port = SpliceOutput::new(chunk, out);
+        let mut output = SpliceOutput::new(chunk, out);
         let mut pos = 0;
         while pos < chunk.len() {
             let (consumed, event) = self.lexer.advance(&chunk[pos..])?;
@@ -76,21 +76,21 @@ impl StringEditor {
                 key.truncate(MAX_PATH_KEY_BYTES + 1);
             }
             match &mut self.held {
-                None => port.pass(pos..pos + consumed),
+                None => output.pass(pos..pos + consumed),
                 Some(held) => {
                     held.extend_from_slice(bytes);
                     if held.len() > MAX_STRING_BYTES {
-                        port.put(held);
+                        output.put(held);
                         self.held = None;
                     }
                 }
             }
             pos += consumed;
             if let Some(event) = event {
-                self.handle_event(event, retext, &mut port);
+                self.handle_event(event, retext, &mut output);
             }
         }
-        port.flush();
+        output.flush();
         Ok(())
     }
 
@@ -98,7 +98,7 @@ impl StringEditor {
         &mut self,
         event: LexerEvent,
         retext: &mut impl StringEdit,
-        port: &mut SpliceOutput<'_, S>,
+        output: &mut SpliceOutput<'_, S>,
     ) {
         match event {
             LexerEvent::Open => self.path.push(PathStep::At(0)),
@@ -123,11 +123,11 @@ impl StringEditor {
                     let changed =
                         scan::string(&held).and_then(|text| retext.text(&self.path, &text));
                     match changed {
-                        None => port.put(&held),
+                        None => output.put(&held),
                         Some(changed) => {
                             let mut text = bytes::BytesMut::with_capacity(changed.len() + 2);
                             write::string(&mut text, &changed);
-                            port.put(&text);
+                            output.put(&text);
                         }
                     }
                 }

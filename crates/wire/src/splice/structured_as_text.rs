@@ -173,17 +173,17 @@ impl StructuredAsText {
         room: &mut impl FnMut(usize) -> bool,
         out: &mut impl ByteSink,
     ) -> Result<(), SpliceError> {
-        let mut port = SpliceOutput::new(chunk, out);
+        let mut output = SpliceOutput::new(chunk, out);
         let mut pos = 0;
         while pos < chunk.len() {
             let (consumed, event) = self.lexer.advance(&chunk[pos..])?;
-            self.take(pos..pos + consumed, room, &mut port);
+            self.take(pos..pos + consumed, room, &mut output);
             pos += consumed;
             if let Some(event) = event {
-                self.handle_event(event, &mut port);
+                self.handle_event(event, &mut output);
             }
         }
-        port.flush();
+        output.flush();
         Ok(())
     }
 
@@ -211,9 +211,9 @@ impl StructuredAsText {
         &mut self,
         range: Range<usize>,
         room: &mut impl FnMut(usize) -> bool,
-        port: &mut SpliceOutput<'_, S>,
+        output: &mut SpliceOutput<'_, S>,
     ) {
-        let bytes = &port.chunk()[range.clone()];
+        let bytes = &output.chunk()[range.clone()];
         if self.in_key {
             let left = KEY_MAX.saturating_sub(self.key.len());
             self.key.extend(bytes.iter().take(left));
@@ -241,16 +241,16 @@ impl StructuredAsText {
                 self.held.extend_from_slice(bytes);
                 return;
             }
-            self.add_text_block(self.left_out_texts.perhaps, port);
+            self.add_text_block(self.left_out_texts.perhaps, output);
             self.value = ValueState::Settled;
-            self.emit_held(port);
+            self.emit_held(output);
         } else if self.content == ContentState::Open && !matches!(self.value, ValueState::Settled) {
             self.block.read(bytes, self.carried);
         }
-        port.pass(range);
+        output.pass(range);
     }
 
-    fn handle_event<S: ByteSink>(&mut self, event: LexerEvent, port: &mut SpliceOutput<'_, S>) {
+    fn handle_event<S: ByteSink>(&mut self, event: LexerEvent, output: &mut SpliceOutput<'_, S>) {
         match (event, self.lexer.depth()) {
             (LexerEvent::KeyStart, _) => {
                 self.key.clear();
@@ -268,9 +268,9 @@ impl StructuredAsText {
                     };
                 }
             }
-            (LexerEvent::ValueStart(byte), 1) => self.member_starts(byte, port),
-            (LexerEvent::ValueEnd, 1) => self.member_ends(port),
-            (LexerEvent::Closing, 1) => self.result_ends(port),
+            (LexerEvent::ValueStart(byte), 1) => self.member_starts(byte, output),
+            (LexerEvent::ValueEnd, 1) => self.member_ends(output),
+            (LexerEvent::Closing, 1) => self.result_ends(output),
             (LexerEvent::ValueStart(byte), 2) => {
                 self.occupied = true;
                 self.block = TextBlock {
@@ -280,7 +280,7 @@ impl StructuredAsText {
             }
             (LexerEvent::ValueEnd, 2) => self.block_ends(),
             (LexerEvent::Closing, 2) if self.content == ContentState::Open => {
-                self.content_ends(port)
+                self.content_ends(output)
             }
             (LexerEvent::ValueStart(byte), 3) => self.block.field_starts(byte),
             (LexerEvent::ValueEnd, 3) => self.block.field_ends(),
@@ -300,7 +300,7 @@ impl StructuredAsText {
             .is_some_and(|(_, key)| MemberKey::new(key).eq_str(name))
     }
 
-    fn member_starts<S: ByteSink>(&mut self, byte: u8, port: &mut SpliceOutput<'_, S>) {
+    fn member_starts<S: ByteSink>(&mut self, byte: u8, output: &mut SpliceOutput<'_, S>) {
         if self.content == ContentState::Ahead && self.is_key("content") {
             if byte == b'[' {
                 self.content = ContentState::Open;
@@ -313,7 +313,7 @@ impl StructuredAsText {
         } else if matches!(self.value, ValueState::Ahead) && self.is_key("structuredContent") {
             if self.carried == CarriedValues::Objects && byte == b'{' {
                 self.value = ValueState::Settled;
-                self.emit_held(port);
+                self.emit_held(output);
             } else if self.content != ContentState::Closed {
                 self.value = ValueState::Open {
                     digest: Some(JsonDigest::default()),
@@ -323,15 +323,15 @@ impl StructuredAsText {
         }
     }
 
-    fn member_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+    fn member_ends<S: ByteSink>(&mut self, output: &mut SpliceOutput<'_, S>) {
         self.lexer.set_report(1);
         self.whole = self.held.len();
         if let ValueState::Open { digest, copy } = &mut self.value {
             let (digest, copy) = (digest.take().and_then(JsonDigest::finish), copy.take());
             self.value = ValueState::Read { digest, copy };
             if self.content == ContentState::Held {
-                self.add_value(port);
-                self.emit_held(port);
+                self.add_value(output);
+                self.emit_held(output);
             }
         }
     }
@@ -355,27 +355,27 @@ impl StructuredAsText {
     }
 
     /// Handles the closing bracket of `content`, which comes next.
-    fn content_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+    fn content_ends<S: ByteSink>(&mut self, output: &mut SpliceOutput<'_, S>) {
         if matches!(self.value, ValueState::Ahead) {
             self.content = ContentState::Held;
         } else {
-            self.add_value(port);
+            self.add_value(output);
             self.content = ContentState::Closed;
         }
     }
 
     /// Handles the closing brace of the result, which comes next.
-    fn result_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+    fn result_ends<S: ByteSink>(&mut self, output: &mut SpliceOutput<'_, S>) {
         if self.content == ContentState::Ahead && matches!(self.value, ValueState::Read { .. }) {
-            port.put(br#","content":["#);
-            self.add_value(port);
-            port.put(b"]");
+            output.put(br#","content":["#);
+            self.add_value(output);
+            output.put(b"]");
         }
-        self.emit_held(port);
+        self.emit_held(output);
     }
 
     /// Adds the value that was read as a text block, unless a text block has it already.
-    fn add_value<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+    fn add_value<S: ByteSink>(&mut self, output: &mut SpliceOutput<'_, S>) {
         let ValueState::Read { digest, copy } =
             std::mem::replace(&mut self.value, ValueState::Settled)
         else {
@@ -385,26 +385,26 @@ impl StructuredAsText {
         match copy {
             Some(copy) => {
                 if !is_said {
-                    self.add_text_block(&String::from_utf8_lossy(&copy), port);
+                    self.add_text_block(&String::from_utf8_lossy(&copy), output);
                 }
                 if self.content == ContentState::Held {
                     self.held.extend_from_slice(&copy);
                 }
             }
             None if is_said => {}
-            None => self.add_text_block(self.left_out_texts.value, port),
+            None => self.add_text_block(self.left_out_texts.value, output),
         }
     }
 
     /// Adds a text block behind those of `content`.
-    fn add_text_block<S: ByteSink>(&mut self, text: &str, port: &mut SpliceOutput<'_, S>) {
+    fn add_text_block<S: ByteSink>(&mut self, text: &str, output: &mut SpliceOutput<'_, S>) {
         let comma: &[u8] = if std::mem::replace(&mut self.occupied, true) {
             b","
         } else {
             b""
         };
-        port.put(comma);
-        port.put(br#"{"type":"text","text":""#);
+        output.put(comma);
+        output.put(br#"{"type":"text","text":""#);
         let mut rest = text;
         while !rest.is_empty() {
             let cut = (0..=rest.len().min(PIECE_BYTES))
@@ -413,15 +413,15 @@ impl StructuredAsText {
             let (piece, more) = rest.split_at(cut.unwrap_or(rest.len()));
             let mut out = BytesMut::with_capacity(piece.len() + piece.len() / 4);
             write::escaped(&mut out, piece);
-            port.put(&out);
+            output.put(&out);
             rest = more;
         }
-        port.put(br#""}"#);
+        output.put(br#""}"#);
     }
 
     /// Emits the held bytes; no more blocks are added to `content`.
-    fn emit_held<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
-        port.put(&std::mem::take(&mut self.held));
+    fn emit_held<S: ByteSink>(&mut self, output: &mut SpliceOutput<'_, S>) {
+        output.put(&std::mem::take(&mut self.held));
         self.texts = BTreeSet::new();
         self.content = ContentState::Closed;
     }
